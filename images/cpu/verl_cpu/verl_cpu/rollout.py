@@ -1,0 +1,227 @@
+"""The rollout ``hf_cpu``: token-in, token-out generation with transformers.
+
+One replica is one Ray actor with its own copy of the model. The trainer pushes its weights there
+after every step, the way it does for verl's inference engines
+(``actor_rollout_ref.rollout.name=hf_cpu``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+
+NAME = "hf_cpu"
+BATCH = 32
+# Requests of one step arrive within this time; waiting for them makes one batch of them.
+GATHER_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What must be equal for two requests to be generated in one batch."""
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+    @classmethod
+    def of(cls, params: dict[str, Any], default_tokens: int) -> Sampling:
+        """From verl's sampling parameters; ``top_k=-1`` means "all", which transformers calls 0."""
+        return cls(
+            max_new_tokens=int(params.get("max_tokens") or params.get("max_new_tokens") or default_tokens),
+            temperature=float(params.get("temperature", 1.0)),
+            top_p=float(params.get("top_p", 1.0)),
+            top_k=max(0, int(params.get("top_k", 0))),
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        if self.temperature == 0:
+            return {"do_sample": False}
+        return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+
+
+@dataclass
+class Request:
+    prompt: list[int]
+    sampling: Sampling
+    answer: asyncio.Future[TokenOutput]
+
+
+def cut_at_eos(tokens: list[int], eos: list[int]) -> int:
+    """How many tokens an answer has, its end-of-sequence token included."""
+    return next((i + 1 for i, token in enumerate(tokens) if token in eos), len(tokens))
+
+
+class HFServer:
+    """The model of one replica, behind verl's interface of an inference server."""
+
+    def __init__(self, config: Any, model_path: str, replica_rank: int) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+        torch.manual_seed(replica_rank)
+        self.config = config
+        self.global_steps: int | None = None
+        self.queue: list[Request] = []
+        self.draining: asyncio.Task[None] | None = None
+        if config.load_format == "dummy":
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model_path))
+        else:
+            model = AutoModelForCausalLM.from_pretrained(model_path)
+        self.model = model.to(torch.bfloat16 if config.dtype == "bfloat16" else torch.float32).eval()
+        eos = GenerationConfig.from_pretrained(model_path).eos_token_id
+        self.eos = eos if isinstance(eos, list) else [eos]
+        pad = AutoTokenizer.from_pretrained(model_path).pad_token_id
+        self.pad = self.eos[0] if pad is None else pad
+
+    async def address(self) -> str:
+        # Nothing listens there: verl only wants a name for the replica, and calls the actor.
+        return f"{ray.util.get_node_ip_address()}:0"
+
+    async def update_weights(self, weights: dict[str, torch.Tensor], global_steps: int | None = None) -> int:
+        unexpected = self.model.load_state_dict(weights, strict=False).unexpected_keys
+        if unexpected:
+            raise ValueError(f"hf_cpu: the trainer sent {len(unexpected)} tensors that the model does not have: {unexpected}")
+        if global_steps is not None:
+            self.global_steps = global_steps
+        return len(weights)
+
+    async def set_global_steps(self, global_steps: int) -> None:
+        self.global_steps = global_steps
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **_: Any
+    ) -> TokenOutput:
+        room = self.config.prompt_length + self.config.response_length - len(prompt_ids)
+        sampling = Sampling.of(sampling_params, default_tokens=min(self.config.response_length, room))
+        request = Request(list(prompt_ids), sampling, asyncio.get_running_loop().create_future())
+        self.queue.append(request)
+        if self.draining is None or self.draining.done():
+            self.draining = asyncio.create_task(self._drain())
+        return await request.answer
+
+    async def _drain(self) -> None:
+        await asyncio.sleep(GATHER_SECONDS)
+        while self.queue:
+            sampling = self.queue[0].sampling
+            batch = [request for request in self.queue if request.sampling == sampling][:BATCH]
+            self.queue = [request for request in self.queue if request not in batch]
+            try:
+                answers = await asyncio.to_thread(self._generate, [request.prompt for request in batch], sampling)
+            except Exception as error:  # noqa: BLE001 - every caller has to hear of it, whatever it is
+                for request in batch:
+                    request.answer.set_exception(error)
+            else:
+                for request, answer in zip(batch, answers, strict=True):
+                    request.answer.set_result(answer)
+
+    @torch.no_grad()
+    def _generate(self, prompts: list[list[int]], sampling: Sampling) -> list[TokenOutput]:
+        width = max(map(len, prompts))
+        output = self.model.generate(
+            input_ids=torch.tensor([[self.pad] * (width - len(p)) + p for p in prompts]),
+            attention_mask=torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts]),
+            max_new_tokens=sampling.max_new_tokens,
+            eos_token_id=self.eos,
+            pad_token_id=self.pad,
+            return_dict_in_generate=True,
+            output_logits=True,
+            **sampling.arguments(),
+        )
+        tokens = output.sequences[:, width:]
+        # Of the raw logits, not of those that top_k or top_p have cut: the trainer compares with its own.
+        scale = sampling.temperature or 1.0
+        log_probs = torch.stack([torch.log_softmax(step.float() / scale, -1) for step in output.logits], dim=1)
+        log_probs = log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        answers = []
+        for row, row_log_probs in zip(tokens.tolist(), log_probs.tolist(), strict=True):
+            end = cut_at_eos(row, self.eos)
+            answers.append(
+                TokenOutput(
+                    token_ids=row[:end],
+                    log_probs=row_log_probs[:end],
+                    stop_reason="completed",
+                    extra_fields={"global_steps": self.global_steps},
+                )
+            )
+        return answers
+
+    async def _nothing(self, *args: Any, **kwargs: Any) -> None:
+        """Memory and caches that an inference engine would hold, and this one does not."""
+
+    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
+    abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
+
+
+def server_name(replica_rank: int) -> str:
+    return f"{NAME}_server_{replica_rank}"
+
+
+class HFReplica(RolloutReplica):
+    """Puts a replica's server on the node of its first trainer process."""
+
+    async def launch_servers(self) -> None:
+        node_id = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+        server = (
+            ray.remote(HFServer)
+            .options(
+                name=server_name(self.replica_rank),
+                num_cpus=0,
+                max_concurrency=self.max_concurrency,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
+            )
+            .remote(self.config, self.model_config.path, self.replica_rank)
+        )
+        self.servers = [server]
+        self._server_handle = server
+        self._server_address = f"{await server.address.remote()}/{self.replica_rank}"
+
+
+class ServerAdapter(BaseRollout):
+    """The trainer's side: pushes the actor's weights to the server of its replica."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
+        super().__init__(config, model_config, device_mesh)
+        rank = int(os.environ["RANK"])
+        replica_size = self.config.tensor_model_parallel_size * self.config.data_parallel_size
+        self.replica_rank = rank // replica_size if replica_rank == -1 else replica_rank
+        self.leads = rank % replica_size == 0
+
+    async def resume(self, tags: list[str]) -> None:
+        pass
+
+    async def release(self) -> None:
+        pass
+
+    async def update_weights(
+        self,
+        weights: Iterable[tuple[str, torch.Tensor]],
+        global_steps: int | None = None,
+        wire_format: str = "named_tensors",
+        **_: Any,
+    ) -> None:
+        if wire_format != "named_tensors":
+            raise ValueError(f"hf_cpu: wire_format {wire_format!r} is not supported, only 'named_tensors'")
+        start = time.monotonic()
+        # Every rank has to iterate: a sharded tensor is gathered by all of them together.
+        tensors = {name: tensor.detach().cpu() for name, tensor in weights if self.leads}
+        if self.leads:
+            server = ray.get_actor(server_name(self.replica_rank))
+            count = await server.update_weights.remote(tensors, global_steps)
+            seconds = time.monotonic() - start
+            print(f"hf_cpu: {count} tensors to replica {self.replica_rank} at step {global_steps} in {seconds:.2f} s")
+
+
+RolloutReplicaRegistry.register(NAME, lambda: HFReplica)
+# verl has no public way to add the trainer's side of a rollout.
+_ROLLOUT_REGISTRY[(NAME, "async")] = f"{__name__}.{ServerAdapter.__name__}"

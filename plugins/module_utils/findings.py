@@ -1,0 +1,61 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Findings: what a check has to say, and tables, the form in which people read it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+ERROR = "error"
+WARNING = "warning"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a check found.
+
+    where: the host, file or key it was found at.
+    what: what is wrong, with the value.
+    todo: what the reader can do about it.
+    severity: "error" ends what was asked for, "warning" does not.
+    """
+
+    where: str
+    what: str
+    todo: str
+    severity: str = ERROR
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def errors(findings: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity == ERROR]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Columns aligned to the left, two spaces apart; numbers and None are written as text and "-"."""
+    cells = [list(map(str.upper, header)), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def findings_table(findings: Iterable[Finding]) -> str:
+    """All findings, errors first, in the order in which they were found."""
+    rows = sorted(findings, key=lambda finding: finding.severity != ERROR)
+    return table(
+        ("severity", "where", "what", "what to do"), [(row.severity, row.where, row.what, row.todo) for row in rows]
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: ``did you mean "x"?``, or nothing when no known one is near."""
+    # Case is the commonest difference, and difflib counts it as one.
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f'did you mean "{by_lower[near[0]]}"?' if near else ""
