@@ -1,0 +1,348 @@
+#!/usr/bin/python
+
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: machine_info
+short_description: What a machine is, and what it lacks for a Ray cluster
+version_added: 0.1.0
+author:
+  - The argus.verl contributors (@argus-verl)
+description:
+  - Reads GPUs, HCAs, memory, mounts, container engine, containers, images, networks and ports of a machine in one go.
+  - Compares what it found with O(expect) and returns what is wrong as findings, each with the way out.
+  - The module does not fail on findings; that is for the play to decide.
+  - Changes nothing on the machine.
+requirements:
+  - Python 3.9 or later on the machine
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return what it would return without it.
+    support: full
+    details:
+      - This module does not modify state.
+  diff_mode:
+    description: Returns details on what has changed when in C(diff) mode.
+    support: none
+    details:
+      - This module does not modify state.
+options:
+  cluster:
+    description:
+      - The name of the cluster. Containers whose label C(argus.verl.cluster) has this value are its own.
+    type: str
+    required: true
+  engine:
+    description:
+      - The command of the container engine, V(docker) or V(podman), on E(PATH) or as an absolute path.
+      - V(none) for a machine on which Ray runs without containers of ours.
+    type: str
+    default: docker
+  host:
+    description:
+      - The name under which findings speak of the machine, usually C(inventory_hostname).
+      - The machine's own host name unless given.
+    type: str
+  names:
+    description:
+      - Names of containers that the cluster wants to use. Whoever holds one of them is returned, whatever its labels.
+    type: list
+    elements: str
+    default: []
+  images:
+    description:
+      - References of images to look for on the machine.
+    type: list
+    elements: str
+    default: []
+  networks:
+    description:
+      - Names of networks of the engine to look for.
+    type: list
+    elements: str
+    default: []
+  paths:
+    description:
+      - Absolute paths for which to tell the mount that they lie on.
+      - O(expect.shared_root) is always among them.
+    type: list
+    elements: str
+    default: []
+  ports:
+    description:
+      - TCP ports for which to tell whether somebody listens on them at C(127.0.0.1).
+    type: list
+    elements: int
+    default: []
+  expect:
+    description:
+      - What the machine must have. Without it only what is wrong in any case is found, such as an engine that does not
+        answer.
+    type: dict
+    suboptions:
+      gpus:
+        description:
+          - At least so many GPUs. Any number unless given.
+        type: int
+      hcas:
+        description:
+          - At least so many HCA ports that are up.
+        type: int
+        default: 0
+      shared_root:
+        description:
+          - The path of the shared root on the machine. Not looked at when empty.
+        type: str
+        default: ""
+      shared_root_fstypes:
+        description:
+          - The file-system types that the shared root may have, as the kernel names them. Any when empty.
+        type: list
+        elements: str
+        default: []
+      memory_gib_per_gpu:
+        description:
+          - Memory in GiB for each of the GPUs of O(expect.gpus), or for each one found.
+          - verl's issue 429 speaks of 80 GB.
+        type: float
+        default: 0
+      disk_free_gib:
+        description:
+          - Free space in GiB where the engine keeps images and containers, or in C(/tmp) with O(engine=none).
+        type: float
+        default: 0
+      shared_root_free_gib:
+        description:
+          - Free space in GiB on the shared root.
+        type: float
+        default: 0
+      shm_gib:
+        description:
+          - Size of C(/dev/shm) in GiB.
+        type: float
+        default: 0
+seealso:
+  - module: community.docker.docker_host_info
+"""
+
+EXAMPLES = r"""
+- name: Look at the machine
+  argus.verl.machine_info:
+    cluster: mvp
+    host: "{{ inventory_hostname }}"
+    names: [mvp-ray-head]
+    images: ["argus-verl-cpu:0.1.0"]
+    networks: [mvp]
+    ports: [8265]
+    expect:
+      gpus: 8
+      hcas: 8
+      shared_root: /private
+      shared_root_fstypes: [nfs4, lustre]
+      memory_gib_per_gpu: 80
+      disk_free_gib: 100
+  register: machine
+
+- name: Stop at errors
+  ansible.builtin.assert:
+    that: machine.findings | selectattr("severity", "equalto", "error") | length == 0
+"""
+
+RETURN = r"""
+machine:
+  description: What the machine is.
+  returned: always
+  type: dict
+  contains:
+    cluster:
+      description: The cluster that was asked for.
+      type: str
+      sample: mvp
+    gpus:
+      description:
+        - The NVIDIA GPUs, by index, each with RV(ignore:index), RV(ignore:name), RV(ignore:uuid), RV(ignore:memory_mib)
+          (MiB; 0 where the driver does not say) and RV(ignore:driver_version).
+        - Empty when C(nvidia-smi) is not installed.
+      type: list
+      elements: dict
+      sample:
+        - index: 0
+          name: NVIDIA H100 80GB HBM3
+          uuid: GPU-6a0f1e9b-38c1-5b8e-9d5c-0c2f4e7a1b30
+          memory_mib: 81559
+          driver_version: 550.90.07
+    gpus_error:
+      description: What C(nvidia-smi) complained about, or null. The list of GPUs may then be too short.
+      type: str
+      sample: null
+    hcas:
+      description: The ports of HCAs. The state is V(up) or V(down); netdev is null for a port without an interface.
+      type: list
+      elements: dict
+      sample:
+        - {device: mlx5_0, port: 1, netdev: ib0, state: up}
+    hca_source:
+      description: Who told of the HCAs, V(ibdev2netdev), V(sysfs) or V(none).
+      type: str
+      sample: ibdev2netdev
+    mounts:
+      description:
+        - For each asked path, the mount that it lies on, and its space in bytes.
+        - For a path that does not exist, mount, space and writable are those of its nearest parent.
+        - error says why a path cannot be read, as when a file server does not answer within 5 seconds.
+      type: list
+      elements: dict
+      sample:
+        - path: /private
+          exists: true
+          mount_point: /private
+          fstype: nfs4
+          source: storage.example.org:/export/private
+          options: [rw, relatime, vers=4.2, hard]
+          free_bytes: 8796093022208
+          total_bytes: 17592186044416
+          writable: true
+          error: null
+    disk:
+      description:
+        - The same for the engine's data directory, or for C(/tmp) with O(engine=none).
+        - Null when the engine cannot be reached.
+      type: dict
+    memory_bytes:
+      description: Memory in bytes, not more than the limit of the container that the session runs in.
+      type: int
+      sample: 2164663517184
+    memory_available_bytes:
+      description: Memory in bytes that can be had without swapping.
+      type: int
+      sample: 2100000000000
+    shm_bytes:
+      description: Size of C(/dev/shm) in bytes.
+      type: int
+      sample: 1082331758592
+    cpus:
+      description: The number of CPUs that the session may use.
+      type: int
+      sample: 192
+    uid:
+      description: The user's number.
+      type: int
+      sample: 1000
+    gid:
+      description: The number of the user's group.
+      type: int
+      sample: 1000
+    user:
+      description: The user's name.
+      type: str
+      sample: ray
+    engine:
+      description:
+        - The container engine. Its status is V(ok), V(missing), V(denied) (this user may not use it), V(no_answer),
+          V(failed), or V(none) with O(engine=none).
+        - nvidia tells whether it can hand GPUs to containers.
+        - error is null unless something is wrong; version and root_dir are null when it cannot be reached.
+      type: dict
+      sample:
+        name: docker
+        status: ok
+        version: 27.3.1
+        error: null
+        root_dir: /var/lib/docker
+        nvidia: true
+    containers:
+      description:
+        - By name, the containers of the cluster in any state, and those that hold one of O(names).
+        - started_at is null for a container that never ran.
+        - host_ports are the ports that it publishes on the machine.
+      type: dict
+      sample:
+        mvp-ray-head:
+          id: 4f0c5a1ee1c58f1d9f5f8a6cf0d3c8f1b3a9d4f1c0e5b7a6d8e9f0a1b2c3d4e5
+          state: running
+          started_at: "2026-01-12T08:15:30.123456789Z"
+          image_id: sha256:9d1c6b7ae25dd1f0c8a5e4b3f2a1908f7e6d5c4b3a29181f0e9d8c7b6a5f4e3d
+          labels:
+            argus.verl.cluster: mvp
+          host_ports: [8265]
+          host_network: false
+    images:
+      description: By reference as it was asked for, the image's id and labels, or null when it is not there.
+      type: dict
+      sample:
+        argus-verl-cpu:0.1.0:
+          id: sha256:9d1c6b7ae25dd1f0c8a5e4b3f2a1908f7e6d5c4b3a29181f0e9d8c7b6a5f4e3d
+          labels: {}
+    networks:
+      description: Those of the asked networks that exist.
+      type: list
+      elements: str
+      sample: [mvp]
+    ports_in_use:
+      description: Those of the asked ports on which somebody listens, the cluster's own containers included.
+      type: list
+      elements: int
+      sample: []
+findings:
+  description: What is wrong with the machine, each with where, what, todo and severity (V(error) or V(warning)).
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - where: gpu-07
+      what: 7 GPUs found, expected at least 8
+      todo: look for GPUs lost from the bus (dmesg, lspci), or lower the number of GPUs in the inventory
+      severity: error
+"""
+
+import platform
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.preflight import Expectation, machine_findings
+from ansible_collections.argus.verl.plugins.module_utils.probes import Probe, Question
+
+
+def main() -> None:
+    names = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "required": True},
+            "engine": {"type": "str", "default": "docker"},
+            "host": {"type": "str"},
+            "names": names,
+            "images": names,
+            "networks": names,
+            "paths": names,
+            "ports": {"type": "list", "elements": "int", "default": []},
+            "expect": {
+                "type": "dict",
+                "options": {
+                    "gpus": {"type": "int"},
+                    "hcas": {"type": "int", "default": 0},
+                    "shared_root": {"type": "str", "default": ""},
+                    "shared_root_fstypes": names,
+                    "memory_gib_per_gpu": {"type": "float", "default": 0},
+                    "disk_free_gib": {"type": "float", "default": 0},
+                    "shared_root_free_gib": {"type": "float", "default": 0},
+                    "shm_gib": {"type": "float", "default": 0},
+                },
+            },
+        },
+        supports_check_mode=True,
+    )
+    asked = dict(module.params)
+    host = asked.pop("host") or platform.node()
+    expectation = Expectation(**(asked.pop("expect") or {}))
+    if expectation.shared_root and expectation.shared_root not in asked["paths"]:
+        asked["paths"] = [*asked["paths"], expectation.shared_root]
+    machine = Probe().machine(Question(**asked))
+    findings = machine_findings(host, machine, expectation)
+    module.exit_json(machine=machine, findings=[finding.as_dict() for finding in findings])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: machine_state
+short_description: What a cluster keeps on a machine - its token and the directories of the shared root
+version_added: 0.1.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Makes the cluster's token once, in a file that only the nodes' user can read, and never shows it.
+  - Makes the directories of the shared root, as they are agreed, where they are missing.
+  - With O(state=absent), removes the token and the cluster's state directory. The shared root is never removed.
+attributes:
+  check_mode:
+    description: Can run in check_mode and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in check_mode), when in diff mode.
+    support: full
+options:
+  state:
+    description: Whether the cluster's state is on the machine.
+    type: str
+    choices: [present, absent]
+    default: present
+  token_file:
+    description: Where the token is kept. Its directory belongs to the cluster alone.
+    type: path
+    required: true
+  token:
+    description: The token of a cluster that exists already, for further machines. Made here if neither given nor there.
+    type: str
+  shared_root:
+    description: The shared root as this machine sees it. It has to exist.
+    type: path
+  user:
+    description: The numeric C(uid:gid) that the nodes run as. It will own the token and the directories.
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: Make the token on the head's machine
+  argus.verl.machine_state:
+    token_file: /var/lib/argus-verl/mvp/auth_token
+    shared_root: /private
+    user: "1000:1000"
+  register: head_machine
+  no_log: true
+
+- name: The same token on the others
+  argus.verl.machine_state:
+    token_file: /var/lib/argus-verl/mvp/auth_token
+    token: "{{ head_machine.token }}"
+    shared_root: /private
+    user: "1000:1000"
+  no_log: true
+"""
+
+RETURN = r"""
+token:
+  description: The token. Register it under C(no_log).
+  type: str
+  returned: when O(state=present), not in check mode
+"""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+# As in the contract of the shared root; all of it is writable by the nodes' user.
+DIRECTORIES = (
+    "datasets",
+    "hf",
+    "jobs",
+    "outputs",
+    "ray",
+    "common/models",
+    "common/datasets",
+    "common/code/verl",
+    "user/code",
+)
+
+
+def missing_directories(shared_root: Path) -> list[Path]:
+    """Every directory on the way, so that each one gets its owner."""
+    wanted: list[Path] = []
+    for name in DIRECTORIES:
+        parts = Path(name).parts
+        wanted += [shared_root.joinpath(*parts[: depth + 1]) for depth in range(len(parts))]
+    return [path for path in dict.fromkeys(wanted) if not path.is_dir()]
+
+
+def write_token(path: Path, token: str, owner: tuple[int, int]) -> None:
+    """Whole or not at all, and never readable by anybody else, not even for a moment."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    try:
+        os.write(descriptor, token.encode())
+        if os.geteuid() == 0:
+            os.fchown(descriptor, *owner)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+
+
+def present(module: AnsibleModule) -> None:
+    path = Path(module.params["token_file"])
+    uid, gid = map(int, module.params["user"].split(":"))
+    there = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    token = module.params["token"] or there or secrets.token_hex(32)
+    changes = [] if token == there else [str(path)]
+    if token != there and not module.check_mode:
+        write_token(path, token, (uid, gid))
+    if module.params["shared_root"]:
+        for directory in missing_directories(Path(module.params["shared_root"])):
+            changes.append(str(directory))
+            if not module.check_mode:
+                directory.mkdir(exist_ok=True)
+                if os.geteuid() == 0:
+                    os.chown(directory, uid, gid)
+    after = "".join(f"{change}\n" for change in changes)
+    result = {} if module.check_mode else {"token": token}
+    module.exit_json(changed=bool(changes), diff={"before": "", "after": after}, **result)
+
+
+def absent(module: AnsibleModule) -> None:
+    directory = Path(module.params["token_file"]).parent
+    exists = directory.is_dir()
+    if exists and not module.check_mode:
+        shutil.rmtree(directory)
+    module.exit_json(changed=exists, diff={"before": f"{directory}\n" if exists else "", "after": ""})
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "token_file": {"type": "path", "required": True, "no_log": False},
+            "token": {"type": "str", "no_log": True},
+            "shared_root": {"type": "path"},
+            "user": {"type": "str"},
+        },
+        required_if=[("state", "present", ["user"])],
+        supports_check_mode=True,
+    )
+    try:
+        present(module) if module.params["state"] == "present" else absent(module)
+    except OSError as error:
+        module.fail_json(
+            msg=f"{error.filename}: {error.strerror}. Let Ansible become a user who may write there, or set "
+            "cluster_state_dir and shared_root_source to directories that this one owns."
+        )
+
+
+if __name__ == "__main__":
+    main()
