@@ -109,12 +109,22 @@ def _hcas(machine: Machine, expectation: Expectation) -> Iterator[Remark]:
     down = [port for port in machine["hcas"] if port["state"] != "up"]
     if len(up) >= expectation.hcas:
         return
+    if not machine["hcas"]:
+        yield (
+            f"no HCA found, expected at least {expectation.hcas} ports up",
+            "load the driver (mlx5_ib), or lower the number of HCAs in the inventory",
+            ERROR,
+        )
+        return
     listed = ", ".join(f"{port['device']} port {port['port']} ({port['netdev'] or 'no netdev'})" for port in down)
-    what = f"{len(up)} HCA ports up, expected at least {expectation.hcas} (asked: {machine['hca_source']})"
-    if down:
-        yield f"{what}; down: {listed}", "check cable, switch port and subnet manager of those that are down", ERROR
-    else:
-        yield f"{what}; none is down", "load the driver (mlx5_ib), or lower the number of HCAs in the inventory", ERROR
+    yield (
+        f"{len(up)} HCA ports up, expected at least {expectation.hcas} (told by {machine['hca_source']}); "
+        f"down: {listed or 'none'}",
+        "check cable, switch port and subnet manager of those that are down"
+        if down
+        else "look for an adapter that lspci shows and ibstat does not, or lower the number of HCAs in the inventory",
+        ERROR,
+    )
 
 
 def _shared_root(machine: Machine, expectation: Expectation) -> Iterator[Remark]:
@@ -204,7 +214,7 @@ def _ports(machine: Machine, _expectation: Expectation) -> Iterator[Remark]:
             yield (
                 f"port {port} on 127.0.0.1 is in use, expected free for the dashboard and the Jobs API",
                 f"end the program that listens there (ss -ltnp 'sport = :{port}'), "
-                "or choose another port with ray_node_dashboard_port",
+                "or choose another port with cluster_dashboard_port",
                 ERROR,
             )
 
@@ -228,7 +238,7 @@ def _names(machine: Machine, _expectation: Expectation) -> Iterator[Remark]:
         yield (
             f'the name "{name}" is held by a container of {held} ({container["state"]}, id {container["id"][:12]}), '
             f'expected free or of cluster "{machine["cluster"]}"',
-            f"remove or rename it ({machine['engine']['name']} rename {name} another-name), or give this cluster another name",
+            "ask its owner to remove or rename it, or give this cluster another name",
             ERROR,
         )
 

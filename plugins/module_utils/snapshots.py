@@ -28,6 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
     Staged,
     StagingError,
     check_name,
+    check_shared_root,
     file_sha256,
     manifest_of,
     stage_directory,
@@ -102,9 +103,10 @@ class PyPISource:
         done = subprocess.run(pip, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         wheels = list(download.glob("*.whl"))
         if done.returncode or not wheels:
+            said = [line for line in done.stderr.splitlines() if not line.startswith("WARNING:")]
             raise StagingError(
                 self.label,
-                f"pip could not fetch its wheel: {done.stderr.strip() or 'no wheel came'}",
+                "\n".join(["pip could not fetch its wheel:", *said, ""]),
                 f"Give {sys.executable} on this machine a pip and a package index (pip.conf, PIP_INDEX_URL or "
                 "PIP_FIND_LINKS), or set source to a directory that holds the source tree.",
             )
@@ -161,7 +163,7 @@ def source_of(text: str) -> PyPISource | DirectorySource:
 def snapshot(shared_root: Path, source: Source, code_id: str | None, *, check: bool = False) -> Staged:
     """Make the snapshot once; in check mode only say what would become of it."""
     code_id = check_name("code_id", code_id or source.code_id, NAME_WITH_CAPITALS)
-    target = shared_root / SNAPSHOTS / code_id
+    target = check_shared_root(shared_root) / SNAPSHOTS / code_id
 
     def build(directory: Path) -> dict[str, Any]:
         requirements = source.fill(directory)

@@ -72,6 +72,15 @@ def check_name(kind: str, name: str, allowed: re.Pattern[str] = NAME) -> str:
     return name
 
 
+def check_shared_root(shared_root: Path) -> Path:
+    """The shared root itself. It is never made: where it is missing it is not mounted, and a local disk would fill."""
+    if not shared_root.is_dir():
+        raise StagingError(
+            f'shared_root "{shared_root}"', "is no directory here.", "Mount or make it first, or correct its path."
+        )
+    return shared_root
+
+
 def manifest_of(target: Path) -> dict[str, Any] | None:
     """What the manifest of a staged directory says; None when there is nothing of that name."""
     # A dangling link occupies the name too.

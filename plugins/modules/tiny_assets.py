@@ -119,6 +119,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
     Staged,
     StagingError,
     check_name,
+    check_shared_root,
     difference,
     manifest_of,
     stage_directory,
@@ -348,7 +349,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        assets = wanted(Path(module.params["shared_root"]), module.params)
+        assets = wanted(check_shared_root(Path(module.params["shared_root"])), module.params)
         missing = [asset for asset in assets if not asset.exists()]
         let_torch_see_a_function()
         lacking = missing_library(missing)

@@ -89,9 +89,13 @@ class HFServer:
         return f"{ray.util.get_node_ip_address()}:0"
 
     async def update_weights(self, weights: dict[str, torch.Tensor], global_steps: int | None = None) -> int:
-        unexpected = self.model.load_state_dict(weights, strict=False).unexpected_keys
+        # Before loading: strict=False would load what it knows and then only tell of the rest.
+        unexpected = sorted(weights.keys() - self.model.state_dict().keys())
         if unexpected:
-            raise ValueError(f"hf_cpu: the trainer sent {len(unexpected)} tensors that the model does not have: {unexpected}")
+            raise ValueError(
+                f"hf_cpu: the trainer sent {len(unexpected)} tensors that the model does not have: {unexpected}"
+            )
+        self.model.load_state_dict(weights, strict=False)
         if global_steps is not None:
             self.global_steps = global_steps
         return len(weights)
@@ -118,7 +122,7 @@ class HFServer:
             self.queue = [request for request in self.queue if request not in batch]
             try:
                 answers = await asyncio.to_thread(self._generate, [request.prompt for request in batch], sampling)
-            except Exception as error:  # noqa: BLE001 - every caller has to hear of it, whatever it is
+            except Exception as error:  # every caller has to hear of it, whatever it is
                 for request in batch:
                     request.answer.set_exception(error)
             else:

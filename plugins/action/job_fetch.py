@@ -1,0 +1,61 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`argus.verl.job_fetch` on the controller: take the bundle, unpack what is new, clean up."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.argus.verl.plugins.module_utils.job_state import describe
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+
+
+def differs(member: tarfile.TarInfo, target: Path) -> bool:
+    if not member.isfile():
+        return not target.is_dir()
+    if not target.is_file():
+        return True
+    there = target.stat()
+    return there.st_size != member.size or int(there.st_mtime) != int(member.mtime)
+
+
+def unpack(bundle: str, target: Path, change: bool) -> int:
+    """Extract what is new or changed; how many files that are."""
+    with tarfile.open(bundle) as tar:
+        members = [member for member in tar if differs(member, target / member.name)]
+        if change:
+            target.mkdir(parents=True, exist_ok=True)
+            tar.extractall(target, members, filter="data")
+    return sum(member.isfile() for member in members)
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        result: dict[str, Any] = self._execute_module("argus.verl.job_fetch", arguments, task_vars=task_vars)
+        if result.get("failed"):
+            return result
+        remote = result.pop("bundle")
+        target = Path(arguments["dest"]).expanduser().resolve() / arguments["submission_id"]
+        try:
+            with tempfile.NamedTemporaryFile(suffix=".tar.gz") as local:
+                self._connection.fetch_file(remote, local.name)
+                files = unpack(local.name, target, change=not self._task.check_mode)
+        finally:
+            self._remove_tmp_path(remote, force=True)
+        return {
+            **result,
+            "changed": bool(files),
+            "path": str(target),
+            "files": files,
+            "job": describe(Archive(target), None, tail=0),
+        }

@@ -1,0 +1,578 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""JobSpec: what a user asks for, checked; and the plan that it becomes on a given cluster.
+
+All of it is pure. Paths are those that nodes see.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, nearest
+
+SFT, GRPO, PPO = "sft", "grpo", "ppo"
+WORKLOADS = (PPO, GRPO, SFT)
+SUBMISSION_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The verl releases whose configuration the tables below speak.
+VERL_VERSIONS = ("0.9",)
+
+# The argument spec of a JobSpec: of the module's option, of this check, and of the documentation.
+OPTIONS: dict[str, Any] = {
+    "submission_id": {"type": "str"},
+    "workload": {"type": "str", "choices": list(WORKLOADS), "required": True},
+    "shared_root": {"type": "str", "default": "/private"},
+    "code_path": {"type": "str", "required": True},
+    "reward_fn_path": {"type": "str"},
+    "model": {"type": "str", "required": True},
+    "dataset": {"type": "str", "required": True},
+    "ray": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "address": {"type": "str", "default": "http://127.0.0.1:8265"},
+            "resources": {
+                "type": "dict",
+                "default": {},
+                "options": {
+                    "entrypoint_resources": {"type": "dict", "default": {"worker_node": 1}},
+                    "entrypoint_num_cpus": {"type": "float", "default": 1},
+                },
+            },
+        },
+    },
+    "resources": {
+        "type": "dict",
+        "default": {},
+        "options": {"nnodes": {"type": "int"}, "gpus_per_node": {"type": "int"}},
+    },
+    "trainer_overrides": {"type": "raw", "default": []},
+    "env_vars": {"type": "dict", "default": {}},
+}
+
+# Overrides that would contradict what the JobSpec, the archive or the launcher has decided: the way to say it instead.
+OWNED_OVERRIDES = {
+    "trainer.nnodes": "say resources.nnodes",
+    "trainer.n_gpus_per_node": "say resources.gpus_per_node",
+    "trainer.default_local_dir": "leave it out: checkpoints belong into the job's archive",
+    "algorithm.adv_estimator": "say workload: ppo or workload: grpo",
+    "custom_reward_function.path": "say reward_fn_path; verl 0.9 silently ignores this one",
+    "custom_reward_function.name": "say reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this one",
+    "reward.custom_reward_function.path": "say reward_fn_path",
+    "reward.custom_reward_function.name": "say reward_fn_path: FILE:FUNCTION",
+}
+OWNED_ENVIRONMENT = {
+    "VERL_FILE_LOGGER_PATH": "the metrics belong into the archive",
+    "HF_HOME": "it is hf/ under the shared root",
+}
+# verl's main_ppo puts these into the runtime_env of its own ray.init, and Ray refuses two values for one key
+# ("Failed to merge the Job's runtime env"): they go into the driver's environment, from where verl forwards them.
+FORWARDED_BY_VERL = {
+    "VERL_FULL_DETERMINISM",
+    "VLLM_BATCH_INVARIANT",
+    "VERL_RL_INSIGHT_ENABLE",
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "FLASH_ATTENTION_DETERMINISTIC",
+    "NCCL_DETERMINISTIC",
+    "NCCL_ALGO",
+}
+
+
+# --- What was asked for --------------------------------------------------------------------------------------------
+
+
+def unknown_keys(given: Mapping[str, Any], options: Mapping[str, Any], where: str = "") -> list[Finding]:
+    found = []
+    for key, value in given.items():
+        name = f"{where}{key}"
+        if key not in options:
+            hint = nearest(str(key), options) or f"known keys: {', '.join(sorted(options))}"
+            found.append(Finding(name, "is not a key of a JobSpec", hint))
+        elif isinstance(value, Mapping) and "options" in options[key]:
+            found += unknown_keys(value, options[key]["options"], f"{name}.")
+    return found
+
+
+def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: known_only(value, options[key]["options"])
+        if isinstance(value, Mapping) and "options" in options[key]
+        else value
+        for key, value in given.items()
+        if key in options
+    }
+
+
+def type_findings(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, Any]]:
+    """What Ansible's own check of an argument spec says, and the JobSpec with its defaults."""
+    result = ArgumentSpecValidator(OPTIONS).validate(known_only(given, OPTIONS))
+    found = [Finding("jobspec", message, "see `ansible-doc argus.verl.ray_job`") for message in result.error_messages]
+    return found, result.validated_parameters
+
+
+def under_root(path: str, shared_root: str) -> bool:
+    """Whether a path lies under the shared root, by its text alone; links are followed where there are files."""
+    pure = PurePosixPath(path)
+    return ".." not in pure.parts and pure.is_relative_to(shared_root) and path != shared_root
+
+
+def path_findings(spec: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    root = spec["shared_root"]
+    if not root.startswith("/"):
+        return [Finding("shared_root", f"{root!r} is not absolute", "give the path that nodes see, such as /private")]
+    for key, home in (("code_path", "common/code/verl"), ("model", "common/models"), ("dataset", "datasets")):
+        value = spec[key]
+        if not value.startswith("/"):
+            if not STAGED_NAME.fullmatch(value):
+                todo = f"give the name of something under {root}/{home}, or an absolute path under {root}"
+                found.append(Finding(key, f"{value!r} is neither a name nor an absolute path", todo))
+        elif not under_root(value, root):
+            found.append(Finding(key, f"{value} is outside the shared root {root}", f"copy it there, to {root}/{home}"))
+    reward = spec["reward_fn_path"]
+    if reward is not None:
+        path, _, function = reward.partition(":")
+        if path.startswith("/") and not under_root(path, root):
+            found.append(
+                Finding("reward_fn_path", f"{path} is outside the shared root {root}", f"copy it to {root}/user/code")
+            )
+        if not path.endswith(".py") or ".." in PurePosixPath(path).parts:
+            todo = "give FILE.py or FILE.py:FUNCTION, relative to user/code or absolute under the shared root"
+            found.append(Finding("reward_fn_path", f"{reward!r} is not a Python file", todo))
+        if reward.endswith(":") or (function and not function.isidentifier()):
+            found.append(
+                Finding("reward_fn_path", f"{function!r} is not a function's name", "give FILE.py:compute_score")
+            )
+        if spec["workload"] == SFT:
+            found.append(Finding("reward_fn_path", "sft has no rewards", "leave it out, or choose grpo or ppo"))
+    return found
+
+
+def environment_findings(env_vars: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    for name, value in env_vars.items():
+        where = f"env_vars.{name}"
+        if not ENVIRONMENT_NAME.fullmatch(str(name)):
+            found.append(Finding(where, "is not the name of an environment variable", "use letters, digits and _"))
+        elif name.startswith("RAY_"):
+            # RAY_AUTH_TOKEN there leaves the job PENDING for minutes; others break the connection to the cluster.
+            found.append(
+                Finding(where, "Ray's own variables belong to the cluster", "leave it out, or use ray_node_env")
+            )
+        elif name in OWNED_ENVIRONMENT:
+            found.append(Finding(where, f"is set by the job itself: {OWNED_ENVIRONMENT[name]}", "leave it out"))
+        if isinstance(value, (dict, list)) or value is None:
+            found.append(Finding(where, f"is {value!r}", "give a string or a number"))
+    return found
+
+
+def resource_findings(spec: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    for key, value in spec["resources"].items():
+        if value is not None and value < 1:
+            found.append(
+                Finding(f"resources.{key}", f"is {value}", "give at least 1, or leave it out for all there are")
+            )
+    entrypoint = spec["ray"]["resources"]["entrypoint_resources"]
+    where = "ray.resources.entrypoint_resources"
+    for name in ("CPU", "GPU"):
+        if name in entrypoint:
+            # Ray takes the job and fails it later.
+            found.append(Finding(where, f"must not hold {name}", "use ray.resources.entrypoint_num_cpus for CPUs"))
+    if not any(isinstance(amount, (int, float)) and amount > 0 for amount in entrypoint.values()):
+        todo = "keep {worker_node: 1}, or name a resource that only workers have"
+        found.append(Finding(where, "nothing in it keeps the driver off the head", todo))
+    return found
+
+
+def override_findings(spec: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    try:
+        overrides = override_list(spec["trainer_overrides"])
+    except ValueError as error:
+        return [Finding("trainer_overrides", str(error), "give a list of key=value, or a mapping")]
+    for override in overrides:
+        key = override_key(override)
+        if key in OWNED_OVERRIDES:
+            found.append(Finding(f"trainer_overrides: {key}", "is decided by the JobSpec", OWNED_OVERRIDES[key]))
+    return found
+
+
+def check(given: Any) -> tuple[list[Finding], dict[str, Any]]:
+    """All that is wrong with a JobSpec by itself, and the JobSpec with its defaults.
+
+    The JobSpec is complete only if there are no findings.
+    """
+    if not isinstance(given, Mapping):
+        return [
+            Finding("jobspec", f"is a {type(given).__name__}", "give a mapping of keys, such as workload: grpo")
+        ], {}
+    # An empty value in YAML means "as if not given".
+    given = {key: value for key, value in given.items() if value is not None}
+    found = unknown_keys(given, OPTIONS)
+    wrong_types, spec = type_findings(given)
+    found += wrong_types
+    if wrong_types:
+        return found, spec
+    identifier = spec["submission_id"]
+    if identifier is not None and not SUBMISSION_ID.fullmatch(identifier):
+        todo = "use small letters, digits, '.', '_' and '-', begin with a letter or digit, at most 63; or leave it out"
+        found.append(Finding("submission_id", f"{identifier!r} is malformed", todo))
+    found += path_findings(spec)
+    found += environment_findings(spec["env_vars"])
+    found += resource_findings(spec)
+    found += override_findings(spec)
+    return found, spec
+
+
+# --- Hydra -----------------------------------------------------------------------------------------------------------
+
+# What Hydra's grammar lets stand without quotes; a number or a word of its own meaning is quoted by type.
+BARE = re.compile(r"[A-Za-z0-9_./%+@?|-]+( [A-Za-z0-9_./%+@?|-]+)*")
+# Text that Hydra would read as something else than text.
+MEANT_OTHERWISE = re.compile(r"(true|false|null|nan|[+-]?inf|[+-]?[0-9._]+(e[+-]?[0-9]+)?)", re.IGNORECASE)
+
+
+def hydra_value(value: Any) -> str:
+    """A value as Hydra's override grammar writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(hydra_value, value)) + "]"
+    text = str(value)
+    if BARE.fullmatch(text) and not MEANT_OTHERWISE.fullmatch(text):
+        return text
+    # Hydra unescapes quotes, and backslashes only before quotes.
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
+    return f"'{escaped}'"
+
+
+def override_list(given: Any) -> list[str]:
+    """Overrides as a list of ``key=value``: from such a list, or from a mapping, nested or with dotted keys."""
+    if isinstance(given, Mapping):
+        flat: list[str] = []
+        for key, value in given.items():
+            if isinstance(value, Mapping) and value:
+                flat += [_under(str(key), override) for override in override_list(value)]
+            else:
+                flat.append(f"{key}={hydra_value(value)}")
+        return flat
+    if not isinstance(given, (list, tuple)):
+        raise ValueError(f"is a {type(given).__name__}, {given!r}")
+    for item in given:
+        if not isinstance(item, str) or not (("=" in item and override_key(item)) or item.startswith("~")):
+            raise ValueError(f"{item!r} is not key=value")
+    return list(given)
+
+
+def _under(key: str, override: str) -> str:
+    """`key` put before an override's own key; a prefix of its own (+, ++, ~) belongs before both."""
+    bare = override.lstrip("+~")
+    return f"{override[: len(override) - len(bare)]}{key}.{bare}"
+
+
+def override_key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~").strip()
+
+
+def merge(defaults: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The user's overrides after ours, in place of ours where both speak of one key."""
+    keys = {override_key(override) for override in own}
+    return [override for override in defaults if override_key(override) not in keys] + list(own)
+
+
+# --- What it becomes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The cluster as it is now: workers alive, and the least that each of them has."""
+
+    accelerator: str
+    workers: int
+    gpus_per_node: int
+    cpus_per_node: float
+
+    @classmethod
+    def of(cls, nodes: Sequence[Mapping[str, Any]]) -> Cluster:
+        """From the nodes as Ray's state API gives them."""
+        workers = [node for node in nodes if node["state"] == "ALIVE" and node["resources_total"].get("worker_node")]
+        totals = [node["resources_total"] for node in workers]
+        labels = {(node.get("labels") or {}).get("argus.verl/accelerator", "cuda") for node in workers}
+        return cls(
+            accelerator=labels.pop() if len(labels) == 1 else "mixed",
+            workers=len(workers),
+            gpus_per_node=int(min((total.get("GPU", 0) for total in totals), default=0)),
+            cpus_per_node=min((total.get("CPU", 0) for total in totals), default=0),
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, ready to be archived and sent."""
+
+    submission_id: str
+    archive: str
+    code_path: str
+    code_id: str
+    module: str
+    overrides: list[str]
+    runtime_env: dict[str, Any]
+    driver_env: dict[str, str]
+    entrypoint: str
+    entrypoint_resources: dict[str, float]
+    entrypoint_num_cpus: float
+    address: str
+
+    def plan(self) -> dict[str, Any]:
+        """What the launcher reads."""
+        return {
+            "code_path": self.code_path,
+            "code_id": self.code_id,
+            "module": self.module,
+            "overrides": self.overrides,
+            "driver_env": self.driver_env,
+        }
+
+    def submit_command(self) -> str:
+        """The same submission by Ray's own command line, to be run on the head."""
+        return (
+            f"ray job submit --no-wait --address {shlex.quote(self.address)} --submission-id {self.submission_id} "
+            f"--entrypoint-num-cpus {self.entrypoint_num_cpus:g} "
+            f"--entrypoint-resources {shlex.quote(json.dumps(self.entrypoint_resources))} "
+            f"--runtime-env {shlex.quote(f'{self.archive}/config/runtime_env.json')} -- {self.entrypoint}\n"
+        )
+
+
+def new_submission_id(workload: str) -> str:
+    """``<workload>-<UTC time>-<random>``; the random part tells apart jobs of one second."""
+    return f"{workload}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def resolve_path(value: str, shared_root: str, home: str) -> str:
+    """A staged name or an absolute path, as an absolute path."""
+    return value if value.startswith("/") else f"{shared_root}/{home}/{value}"
+
+
+def reward_function(spec: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The reward's file and function."""
+    if spec["reward_fn_path"] is None:
+        return None
+    path, _, function = spec["reward_fn_path"].partition(":")
+    return resolve_path(path, spec["shared_root"], "user/code"), function or "compute_score"
+
+
+def size(spec: Mapping[str, Any], cluster: Cluster) -> tuple[int, int]:
+    """nnodes and gpus_per_node; what is not said is the whole cluster."""
+    asked = spec["resources"]
+    return asked.get("nnodes") or cluster.workers, asked.get("gpus_per_node") or cluster.gpus_per_node
+
+
+# CPUs that verl asks for beside each GPU of a process group's bundle (single_controller/ray/base.py).
+CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3}
+
+
+def size_findings(spec: Mapping[str, Any], cluster: Cluster) -> list[Finding]:
+    """A job that could only wait for ever: verl's SFT says nothing, and hangs."""
+    if not cluster.workers:
+        return [Finding("cluster", "no worker is alive", "run cluster_up.yml")]
+    if cluster.accelerator == "mixed":
+        return [Finding("cluster", "workers have different accelerators", "use workers of one kind in a cluster")]
+    found = []
+    nnodes, gpus = size(spec, cluster)
+    if nnodes > cluster.workers:
+        todo = f"ask for at most {cluster.workers}, or add workers to the inventory and run cluster_up.yml"
+        found.append(Finding("resources.nnodes", f"asks for {nnodes} workers, {cluster.workers} are alive", todo))
+    if gpus > cluster.gpus_per_node or not gpus:
+        todo = f"ask for at most {cluster.gpus_per_node}"
+        found.append(
+            Finding(
+                "resources.gpus_per_node", f"asks for {gpus} GPUs a worker, they have {cluster.gpus_per_node}", todo
+            )
+        )
+    cpus = CPUS_PER_GPU[spec["workload"]] * gpus
+    if cpus > cluster.cpus_per_node:
+        what = f"{spec['workload']} on {gpus} GPUs asks for {cpus} CPUs a worker, they have {cluster.cpus_per_node:g}"
+        found.append(Finding("resources.gpus_per_node", what, "ask for fewer GPUs, or set ray_node_cpus"))
+    return found
+
+
+def common_overrides(spec: Mapping[str, Any], cluster: Cluster, submission_id: str, archive: str) -> list[str]:
+    nnodes, gpus = size(spec, cluster)
+    return [
+        f"trainer.nnodes={nnodes}",
+        f"trainer.n_gpus_per_node={gpus}",
+        f"trainer.default_local_dir={archive}/checkpoints",
+        f"trainer.project_name={spec['workload']}",
+        f"trainer.experiment_name={submission_id}",
+        # verl's default is [console,wandb], which fails without an account.
+        "trainer.logger=[console,file]",
+        "trainer.total_epochs=1",
+        "trainer.save_freq=10",
+        # The composed configuration and all overrides, kept with the job.
+        f"hydra.run.dir={archive}/config/hydra",
+        "hydra.output_subdir=.",
+    ]
+
+
+def sft_overrides(model: str, dataset: str) -> list[str]:
+    return [
+        f"data.train_files={dataset}/train.parquet",
+        f"data.val_files={dataset}/val.parquet",
+        f"model.path={model}",
+        # The driver only computes statistics, and has no GPU.
+        "trainer.device=cpu",
+        "trainer.max_ckpt_to_keep=3",
+    ]
+
+
+def rl_overrides(workload: str, model: str, dataset: str, reward: tuple[str, str] | None) -> list[str]:
+    overrides = [
+        f"data.train_files={dataset}/train.parquet",
+        f"data.val_files={dataset}/val.parquet",
+        f"actor_rollout_ref.model.path={model}",
+        # Without it verl asks for micro batch sizes of four kinds.
+        "actor_rollout_ref.actor.use_dynamic_bsz=True",
+        "trainer.val_before_train=False",
+        "trainer.max_actor_ckpt_to_keep=3",
+        "trainer.max_critic_ckpt_to_keep=3",
+        # TransferQueue pins a storage unit to every node alive; the head offers no CPUs for one.
+        "++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node",
+    ]
+    if reward:
+        overrides += [
+            f"reward.custom_reward_function.path={reward[0]}",
+            f"reward.custom_reward_function.name={reward[1]}",
+        ]
+    if workload == GRPO:
+        overrides += [
+            "algorithm.adv_estimator=grpo",
+            # The advantage is relative to the group's other answers: one answer has none.
+            "actor_rollout_ref.rollout.n=5",
+            "actor_rollout_ref.actor.use_kl_loss=True",
+        ]
+    else:
+        overrides += ["algorithm.adv_estimator=gae", f"critic.model.path={model}"]
+    return overrides
+
+
+# What the CPU test backend cannot do otherwise: see docs/cpu_backend.md.
+CPU_RL = [
+    "trainer.device=cpu",
+    "data.dataloader_num_workers=0",
+    "actor_rollout_ref.model.use_remove_padding=False",
+    "++actor_rollout_ref.model.override_config.attn_implementation=eager",
+    "actor_rollout_ref.actor.strategy=fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile=False",
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.ref.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.rollout.name=hf_cpu",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+    "actor_rollout_ref.rollout.agent.num_workers=1",
+    "reward.num_workers=1",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+]
+CPU_CRITIC = [
+    "critic.strategy=fsdp2",
+    "critic.model.use_remove_padding=False",
+    "++critic.model.override_config.attn_implementation=eager",
+    "critic.fsdp.use_torch_compile=False",
+]
+CPU_SFT = [
+    "data.num_workers=0",
+    "model.use_remove_padding=False",
+    "++model.override_config.attn_implementation=eager",
+    "engine.strategy=fsdp2",
+    "engine.use_torch_compile=False",
+]
+
+
+def accelerator_overrides(workload: str, accelerator: str, gpus: int) -> list[str]:
+    if accelerator == "cpu":
+        return {SFT: CPU_SFT, GRPO: CPU_RL, PPO: CPU_RL + CPU_CRITIC}[workload]
+    if workload == SFT:
+        return []
+    parallel = ["actor_rollout_ref.rollout.tensor_model_parallel_size=1"] if gpus == 1 else []
+    return ["actor_rollout_ref.rollout.name=vllm", *parallel]
+
+
+def environment(spec: Mapping[str, Any], common: Mapping[str, Any], code_path: str, archive: str) -> dict[str, str]:
+    """The environment of driver and workers: the inventory's, then the JobSpec's, then what must hold."""
+    root = spec["shared_root"]
+    asked = {str(name): str(value) for name, value in {**common, **spec["env_vars"]}.items()}
+    further = asked.get("PYTHONPATH", "")
+    return {
+        "HF_HUB_OFFLINE": "1",  # staged once, never fetched by every node
+        "PYTHONUNBUFFERED": "1",
+        "HYDRA_FULL_ERROR": "1",
+        **asked,
+        # The snapshot before everything else; jobs must not write their byte code into it.
+        "PYTHONPATH": f"{code_path}:{further}" if further else code_path,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HF_HOME": f"{root}/hf",
+        # verl's file logger empties its file at every start: one for each attempt.
+        "VERL_FILE_LOGGER_PATH": f"{archive}/logs/metrics-1.jsonl",
+        # sft_trainer_ray calls ray.init() without an address; Ray then takes this one.
+        "RAY_ADDRESS": "auto",
+        # Ray's 3 s are too short for a trainer to end and for the evidence.
+        "RAY_JOB_STOP_WAIT_TIME_S": "30",
+    }
+
+
+def plan(
+    spec: Mapping[str, Any], cluster: Cluster, code_id: str, submission_id: str, env_vars: Mapping[str, Any]
+) -> Job:
+    """The job that a checked JobSpec becomes on a cluster that it fits.
+
+    code_id: the snapshot's, from its marker.
+    env_vars: common to all jobs of the cluster, from the inventory.
+    """
+    root, workload = spec["shared_root"], spec["workload"]
+    archive = f"{root}/jobs/{submission_id}"
+    code_path = resolve_path(spec["code_path"], root, "common/code/verl")
+    model = resolve_path(spec["model"], root, "common/models")
+    dataset = resolve_path(spec["dataset"], root, "datasets")
+    if workload == SFT:
+        own = sft_overrides(model, dataset)
+    else:
+        own = rl_overrides(workload, model, dataset, reward_function(spec))
+    defaults = [
+        *common_overrides(spec, cluster, submission_id, archive),
+        *own,
+        *accelerator_overrides(workload, cluster.accelerator, size(spec, cluster)[1]),
+    ]
+    env = environment(spec, env_vars, code_path, archive)
+    return Job(
+        submission_id=submission_id,
+        archive=archive,
+        code_path=code_path,
+        code_id=code_id,
+        module="verl.trainer.sft_trainer_ray" if workload == SFT else "verl.trainer.main_ppo",
+        overrides=merge(defaults, override_list(spec["trainer_overrides"])),
+        runtime_env={"env_vars": {name: value for name, value in env.items() if name not in FORWARDED_BY_VERL}},
+        driver_env={name: value for name, value in env.items() if name in FORWARDED_BY_VERL},
+        entrypoint=f"python3 {archive}/config/launcher run {archive}",
+        entrypoint_resources=dict(spec["ray"]["resources"]["entrypoint_resources"]),
+        entrypoint_num_cpus=spec["ray"]["resources"]["entrypoint_num_cpus"],
+        address=spec["ray"]["address"],
+    )

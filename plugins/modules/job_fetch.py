@@ -1,0 +1,114 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# This part runs where the shared root is; the action plugin of the same name brings its bundle to the controller.
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: job_fetch
+short_description: Bring a job's archive to the controller
+version_added: 0.1.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Brings config, logs, metrics and the debug bundle of a job to C(<dest>/<submission_id>/) on the controller, as one
+    compressed bundle, and its checkpoints on request.
+  - Needs the shared root only, so it also works with the cluster down.
+attributes:
+  check_mode:
+    description: Can run in check_mode and return changed status prediction without modifying target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in check_mode), when in diff mode.
+    support: none
+options:
+  submission_id:
+    description: The job's id.
+    type: str
+    required: true
+  shared_root:
+    description: The shared root as this host sees it.
+    type: path
+    default: /private
+  checkpoints:
+    description: Whether to bring its checkpoints as well.
+    type: bool
+    default: false
+  dest:
+    description: The directory on the controller that gets a directory of the job's name.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Bring a job's logs here
+  argus.verl.job_fetch:
+    submission_id: grpo-20260101-120000-1a2b
+    dest: artifacts
+"""
+
+RETURN = r"""
+path:
+  description: Where the archive is now, on the controller.
+  type: str
+  returned: always
+files:
+  description: How many files were new or had changed.
+  type: int
+  returned: always
+job:
+  description: What the archive says of the job, as returned by M(argus.verl.ray_job_info).
+  type: dict
+  returned: always
+"""
+
+import os
+import tarfile
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def bundle(archive: Path, checkpoints: bool, file: str) -> None:
+    """A compressed tar of the archive; what changes or goes while it is read is left as it was then."""
+
+    def chosen(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        top = Path(member.name).parts[:1]
+        hidden = Path(member.name).name.startswith(".")
+        return None if hidden or (top == ("checkpoints",) and not checkpoints) else member
+
+    # Level 1: logs shrink tenfold, and the network is rarely slower than a higher level.
+    with tarfile.open(file, "w:gz", compresslevel=1) as tar:
+        for path in sorted(archive.iterdir()):
+            tar.add(path, arcname=path.name, filter=chosen)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "submission_id": {"type": "str", "required": True},
+            "shared_root": {"type": "path", "default": "/private"},
+            "checkpoints": {"type": "bool", "default": False},
+            "dest": {"type": "path", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    jobs = Path(module.params["shared_root"]) / "jobs"
+    archive = jobs / module.params["submission_id"]
+    if not archive.is_dir():
+        there = sorted((path.name for path in jobs.glob("*") if path.is_dir()), reverse=True)[:5]
+        module.fail_json(msg=f"There is no job archive {archive}. The last ones are: {', '.join(there) or 'none'}.")
+    # Not in module.tmpdir, which is gone before the bundle is fetched; 0600 by mkstemp.
+    descriptor, file = tempfile.mkstemp(prefix="argus-verl-", suffix=".tar.gz")
+    os.close(descriptor)
+    try:
+        bundle(archive, module.params["checkpoints"], file)
+    except OSError as error:
+        Path(file).unlink()
+        module.fail_json(msg=f"{error.filename or file}: {error.strerror}. Is there space in {tempfile.gettempdir()}?")
+    module.exit_json(changed=False, bundle=file, archive=str(archive))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.staging import EXISTS, STAGED, StagingError
+from ansible_collections.argus.verl.plugins.modules.tiny_assets import (
+    KINDS,
+    Asset,
+    Kind,
+    let_torch_see_a_function,
+    missing_library,
+    problems,
+    rl_rows,
+    sft_rows,
+    wanted,
+)
+
+NOTHING: dict[str, list[str]] = {"models": [], "rl_datasets": [], "sft_datasets": []}
+
+
+def test_problems_are_the_same_at_every_call_and_have_their_answer() -> None:
+    assert problems(20) == problems(40)[:20]
+    for problem in problems(40):
+        has, gets = map(int, re.findall(r"\d+", problem.question))
+        assert problem.result == str(has + gets)
+        assert problem.answer.endswith(f"\n#### {problem.result}")
+
+
+def test_rl_rows_have_what_verls_gsm8k_reward_reads() -> None:
+    rows = rl_rows()
+    assert {split: len(part) for split, part in rows.items()} == {"train": 64, "val": 16}
+    assert rows["train"][0] == {
+        "data_source": "openai/gsm8k",
+        "prompt": [{"role": "user", "content": problems(1)[0].question}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": problems(1)[0].result},
+        "extra_info": {
+            "split": "train",
+            "index": 0,
+            "question": problems(1)[0].question,
+            "answer": problems(1)[0].answer,
+        },
+    }
+    assert [row["extra_info"]["index"] for row in rows["val"]] == list(range(16))
+    assert rows["val"][0]["prompt"][0]["content"] == problems(65)[64].question
+
+
+def test_sft_rows_are_conversations() -> None:
+    rows = sft_rows()
+    assert {split: len(part) for split, part in rows.items()} == {"train": 128, "val": 32}
+    assert rows["train"][1] == {
+        "messages": [
+            {"role": "user", "content": problems(2)[1].question},
+            {"role": "assistant", "content": problems(2)[1].answer},
+        ]
+    }
+
+
+def test_assets_lie_where_the_shared_root_has_them() -> None:
+    options = {"models": ["Tiny", "Tiny"], "rl_datasets": ["gsm8k"], "sft_datasets": ["gsm8k-sft"]}
+    assert [(asset.kind.name, str(asset.target)) for asset in wanted(Path("/private"), options)] == [
+        ("model", "/private/common/models/Tiny"),
+        ("rl_dataset", "/private/datasets/gsm8k"),
+        ("sft_dataset", "/private/datasets/gsm8k-sft"),
+    ]
+
+
+@pytest.mark.parametrize("option", [kind.option for kind in KINDS])
+def test_names_are_checked_before_anything_is_made(option: str) -> None:
+    with pytest.raises(StagingError, match=f'{option}: the name "../x" is not allowed'):
+        wanted(Path("/private"), {**NOTHING, option: ["../x"]})
+
+
+def test_one_name_is_not_two_datasets() -> None:
+    with pytest.raises(StagingError, match=r"datasets/a: is asked for as rl_dataset and as sft_dataset"):
+        wanted(Path("/private"), {**NOTHING, "rl_datasets": ["a"], "sft_datasets": ["a"]})
+
+
+def test_an_asset_is_made_once_and_keeps_its_kind(tmp_path: Path) -> None:
+    def build(directory: Path) -> None:
+        (directory / "train.parquet").write_text("rows")
+
+    _, rl, sft = (Kind(kind.name, kind.option, "datasets", kind.allowed, (), build) for kind in KINDS)
+    asset = Asset(rl, "tiny", tmp_path / "datasets" / "tiny")
+    assert not asset.exists()
+    assert asset.stage().status == STAGED
+    assert asset.exists()
+    assert asset.stage().status == EXISTS
+    with pytest.raises(StagingError, match="is of kind rl_dataset, not sft_dataset"):
+        Asset(sft, "tiny", asset.target).exists()
+
+
+def test_only_libraries_that_are_needed_are_imported_and_a_missing_one_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_of_them(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", none_of_them)
+    assert missing_library([]) is None
+    missing = missing_library(wanted(Path("/private"), {**NOTHING, "rl_datasets": ["a"]}))
+    assert missing is not None
+    assert missing[0] == "pyarrow"
+    assert "No module named 'pyarrow'" in missing[1]
+
+
+def test_torch_gets_a_function_that_interns_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replacement:
+        def __call__(self, value: str) -> str:
+            return value.upper()
+
+    monkeypatch.setattr(sys, "intern", Replacement())
+    let_torch_see_a_function()
+    assert inspect.isfunction(sys.intern)
+    assert sys.intern("a") == "A"
