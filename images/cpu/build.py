@@ -19,12 +19,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 LABEL = "argus.verl.inputs"
+STAGE_LABEL = "argus.verl.stage=build"  # in the Dockerfile
 BASE = "debian:bookworm-slim"
 SUITE = "bookworm"
 PYTHON = "3.11"  # what bookworm has
 VERL = "0.9.1"
 SPACE_NEEDED = 8 * 2**30  # bytes: wheels, the build context, the build's layers and the image
 PULL_SECONDS = 120
+TORCH_CPU_MEBIBYTES = 400  # 2.13.0 for CPU has 190, for CUDA 900
 
 
 def fail(message: str) -> None:
@@ -75,7 +77,7 @@ def base_image(engine: str) -> str:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         pass
     if not shutil.which("mmdebstrap"):
-        fail(f"{BASE} cannot be pulled, and mmdebstrap, which could make it here, is not installed (apt-get install mmdebstrap)")
+        fail(f"{BASE} cannot be pulled, and mmdebstrap, which could make it here, is not installed")
     print(f"{BASE} cannot be pulled: making it with mmdebstrap", flush=True)
     with tempfile.TemporaryFile() as tree:
         run("mmdebstrap", "--quiet", "--variant=minbase", SUITE, "-", stdout=tree)
@@ -87,31 +89,34 @@ def base_image(engine: str) -> str:
 def collect_wheels(target: Path) -> None:
     """Wheels for the image's Python on this host's platform, by the host's pip and its configuration."""
     pip = [sys.executable, "-m", "pip"]
-    quiet = ["--quiet", "--disable-pip-version-check", "--dest", str(target)]
-    wheels = ["--only-binary=:all:", "--python-version", PYTHON]
+    quiet = ["--quiet", "--quiet", "--disable-pip-version-check"]
+    wheels = ["--only-binary=:all:", "--python-version", PYTHON, "--dest", str(target)]
     # hydra-core's parser is published as source only; it is pure Python, so any host can build its wheel.
     source_only = "antlr4-python3-runtime"
     lines = (HERE / "requirements.txt").read_text().splitlines()
     pins = [line.split("#")[0].strip() for line in lines]
     parser = next(pin for pin in pins if pin.startswith(source_only))
     others = [pin for pin in pins if pin and pin != parser]
-    run(*pip, "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir", target, parser)
+    run(*pip, "wheel", *quiet, "--no-deps", "--wheel-dir", target, parser)
     # No dependencies: requirements.txt is complete, and torch's would be several GB of CUDA.
     run(*pip, "download", *quiet, *wheels, "--no-deps", *others, f"verl=={VERL}")
     torch = next(target.glob("torch-*.whl"))
-    if torch.stat().st_size > 2**29:
+    mebibytes = torch.stat().st_size / 2**20
+    if mebibytes > TORCH_CPU_MEBIBYTES:
         fail(
-            f"pip's configuration gives {torch.name} ({torch.stat().st_size / 2**20:.0f} MiB), a build for CUDA. Put the "
-            "directory or index of PyTorch's CPU wheels into it (pip config set global.extra-index-url …, as "
-            "PyTorch's page on installing says for CPU), or pass --find-links to a directory that holds the wheel"
+            f"pip's configuration gives {torch.name} ({mebibytes:.0f} MiB), a build for CUDA. Name the directory or "
+            "the index of PyTorch's CPU wheels in it (pip config set global.find-links DIRECTORY, or "
+            "global.extra-index-url as PyTorch's page on installing says for CPU), or pass --find-links DIRECTORY"
         )
 
 
 def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
     docker_root = run(engine, "info", "--format", "{{ .DockerRootDir }}", capture_output=True).stdout.strip()
     for directory in (tempfile.gettempdir(), docker_root):
-        if os.path.isdir(directory) and (free := shutil.disk_usage(directory).free) < SPACE_NEEDED:
-            fail(f"{directory} has {free / 2**30:.1f} GiB free; the image needs {SPACE_NEEDED / 2**30:.0f} GiB while it is built")
+        # The engine may be on another machine.
+        if Path(directory).is_dir() and (free := shutil.disk_usage(directory).free) < SPACE_NEEDED:
+            need = f"{SPACE_NEEDED / 2**30:.0f} GiB while the image is built"
+            fail(f"{directory} has {free / 2**30:.1f} GiB free, and needs {need}")
     base = base_image(engine)
     with tempfile.TemporaryDirectory(prefix="argus-verl-cpu-") as name:
         context = Path(name)
@@ -125,23 +130,28 @@ def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
         print("collecting wheels (about 430 MiB)", flush=True)
         collect_wheels(context / "wheels")
         print(f"building {tag} (about 2 GiB)", flush=True)
-        run(
-            engine, "build", "--quiet",
-            "--build-arg", f"BASE={base}",
-            "--label", f"{LABEL}={digest}",
-            "--tag", tag,
-            context,
+        build = [engine, "build", "--quiet", "--build-arg", f"BASE={base}"]
+        built = subprocess.run(
+            [*build, "--label", f"{LABEL}={digest}", "--tag", tag, name],
             env={**os.environ, "DOCKER_BUILDKIT": "0"},  # BuildKit needs a plugin that distributions may lack
-        )  # fmt: skip
-    # What the build stage left: its layers are the largest part, and the next build differs anyway.
-    subprocess.run([engine, "image", "prune", "--force", "--filter", f"label={LABEL}"], capture_output=True, check=False)
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if built.returncode:
+        fail(f"the build failed:\n{built.stdout}")
+    # The build stage, of which the next build can use nothing, and the image that this one replaced.
+    for label in (STAGE_LABEL, LABEL):
+        prune = [engine, "image", "prune", "--force", "--filter", f"label={label}"]
+        subprocess.run(prune, capture_output=True, check=False)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tag", help="the image's name, for example argus-verl-cpu:0.1.0")
     parser.add_argument("--engine", default="docker", help="the container engine's command (default: docker)")
-    parser.add_argument("--find-links", type=Path, help="a directory with further wheels, for example torch's CPU build")
+    parser.add_argument("--find-links", type=Path, help="a directory with further wheels, such as torch's CPU build")
     parser.add_argument("--force", action="store_true", help="build although nothing changed")
     args = parser.parse_args()
     if not shutil.which(args.engine):

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-
 from ansible_collections.argus.verl.plugins.module_utils.job_state import describe
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def node_plan(
         "action": action.kind,
         "reason": action.reason,
         "disrupts": action.disrupts,
+        "started_at": (probed["containers"].get(name) or {}).get("started_at"),
         "expected": nodes.expected_node(plan),
     }
 
@@ -88,9 +90,16 @@ def machine_work(
 
 
 def expected_nodes(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the gate has to see: the planned nodes of this run."""
-    plans = (hostvars[host].get("__ray_node_plan") for host in hosts)
-    return [plan["expected"] for plan in plans if plan]
+    """What the gate has to see: the planned nodes of this run, not older than their containers."""
+    expected = []
+    for host in hosts:
+        plan = hostvars[host].get("__ray_node_plan")
+        if plan:
+            started = hostvars[host].get("__ray_node_started", {}).get("container") or {}
+            started_at = started.get("State", {}).get("StartedAt") or plan["started_at"]
+            since = datetime.fromisoformat(started_at).timestamp() if started_at else None
+            expected.append({**plan["expected"], "since": since})
+    return expected
 
 
 def changes(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:

@@ -41,7 +41,7 @@ def group_findings(hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[st
         found.append(Finding(f"group {WORKERS}", "has no hosts", "add at least one worker: the head never trains"))
     for node in sorted(set(heads) & set(workers)):
         found.append(Finding(node, "is in both head and workers", "the head never trains: take it out of workers"))
-    for node in [*heads, *workers]:
+    for node in dict.fromkeys([*heads, *workers]):
         machine = machine_of(node, hostvars)
         if node not in groups.get(NODES, []):
             found.append(Finding(node, f"is not in the group {NODES}", f"make head and workers children of {NODES}"))
@@ -85,7 +85,7 @@ def node_findings(node: str, settings: Mapping[str, Any]) -> list[Finding]:
 def placement_findings(hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, list[str]]) -> list[Finding]:
     """What nodes must not do to each other."""
     found = []
-    nodes = [*groups.get(HEADS, []), *groups.get(WORKERS, [])]
+    nodes = list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
     machines: dict[str, list[str]] = {}
     for node in nodes:
         machines.setdefault(machine_of(node, hostvars), []).append(node)
@@ -131,7 +131,7 @@ def validate(
     known: the names of all public variables of the roles.
     """
     found = group_findings(hostvars, groups)
-    nodes = [*groups.get(HEADS, []), *groups.get(WORKERS, [])]
+    nodes = list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
     for node in nodes:
         found += node_findings(node, hostvars[node])
     found += placement_findings(hostvars, groups)

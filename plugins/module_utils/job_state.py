@@ -41,7 +41,8 @@ def log_tail(archive: Archive, lines: int) -> list[str]:
             text = log.read().decode(errors="replace")
     except OSError:
         return []
-    return [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")[-lines - 1 :] if line][-lines:]
+    shown = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return [line for line in shown if line.strip()][-lines:]
 
 
 def progress(archive: Archive, workload: str) -> dict[str, Any]:

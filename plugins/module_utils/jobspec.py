@@ -9,6 +9,7 @@ All of it is pure. Paths are those that nodes see.
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 import shlex
@@ -101,18 +102,32 @@ def unknown_keys(given: Mapping[str, Any], options: Mapping[str, Any], where: st
         if key not in options:
             hint = nearest(str(key), options) or f"known keys: {', '.join(sorted(options))}"
             found.append(Finding(name, "is not a key of a JobSpec", hint))
-        elif isinstance(value, Mapping) and "options" in options[key]:
-            found += unknown_keys(value, options[key]["options"], f"{name}.")
+        elif "options" in options[key]:
+            if isinstance(value, Mapping):
+                found += unknown_keys(value, options[key]["options"], f"{name}.")
+            else:
+                hint = f"give a mapping with {', '.join(sorted(options[key]['options']))}"
+                found.append(Finding(name, f"is {value!r}", hint))
     return found
 
 
-def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def without_empty(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """An empty value in YAML means "as if not given"; in what users name themselves (env_vars) it stays."""
     return {
-        key: known_only(value, options[key]["options"])
-        if isinstance(value, Mapping) and "options" in options[key]
+        key: without_empty(value, options[key]["options"])
+        if isinstance(value, Mapping) and "options" in options.get(key, {})
         else value
         for key, value in given.items()
-        if key in options
+        if value is not None
+    }
+
+
+def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What can be given to Ansible's own check, which breaks on a number in place of a mapping."""
+    return {
+        key: known_only(value, options[key]["options"]) if "options" in options[key] else value
+        for key, value in given.items()
+        if key in options and (isinstance(value, Mapping) or "options" not in options[key])
     }
 
 
@@ -126,7 +141,7 @@ def type_findings(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, An
 def under_root(path: str, shared_root: str) -> bool:
     """Whether a path lies under the shared root, by its text alone; links are followed where there are files."""
     pure = PurePosixPath(path)
-    return ".." not in pure.parts and pure.is_relative_to(shared_root) and path != shared_root
+    return ".." not in pure.parts and PurePosixPath(shared_root) in pure.parents
 
 
 def path_findings(spec: Mapping[str, Any]) -> list[Finding]:
@@ -161,11 +176,12 @@ def path_findings(spec: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def environment_findings(env_vars: Mapping[str, Any]) -> list[Finding]:
+def environment_findings(env_vars: Mapping[str, Any], key: str = "env_vars") -> list[Finding]:
     found = []
     for name, value in env_vars.items():
-        where = f"env_vars.{name}"
-        if not ENVIRONMENT_NAME.fullmatch(str(name)):
+        where = f"{key}.{name}"
+        # YAML reads names such as `on` as something else than text.
+        if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
             found.append(Finding(where, "is not the name of an environment variable", "use letters, digits and _"))
         elif name.startswith("RAY_"):
             # RAY_AUTH_TOKEN there leaves the job PENDING for minutes; others break the connection to the cluster.
@@ -182,16 +198,22 @@ def environment_findings(env_vars: Mapping[str, Any]) -> list[Finding]:
 def resource_findings(spec: Mapping[str, Any]) -> list[Finding]:
     found = []
     for key, value in spec["resources"].items():
-        if value is not None and value < 1:
+        if value is not None and (isinstance(value, bool) or value < 1):
             found.append(
                 Finding(f"resources.{key}", f"is {value}", "give at least 1, or leave it out for all there are")
             )
+    address = spec["ray"]["address"]
+    if not address.startswith(("http://", "https://")):
+        found.append(Finding("ray.address", f"{address!r} is not an address", "give one such as http://127.0.0.1:8265"))
     entrypoint = spec["ray"]["resources"]["entrypoint_resources"]
     where = "ray.resources.entrypoint_resources"
     for name in ("CPU", "GPU"):
         if name in entrypoint:
             # Ray takes the job and fails it later.
             found.append(Finding(where, f"must not hold {name}", "use ray.resources.entrypoint_num_cpus for CPUs"))
+    cpus = spec["ray"]["resources"]["entrypoint_num_cpus"]
+    if not 0 <= cpus < math.inf:
+        found.append(Finding("ray.resources.entrypoint_num_cpus", f"is {cpus:g}", "give 0 or more"))
     if not any(isinstance(amount, (int, float)) and amount > 0 for amount in entrypoint.values()):
         todo = "keep {worker_node: 1}, or name a resource that only workers have"
         found.append(Finding(where, "nothing in it keeps the driver off the head", todo))
@@ -220,13 +242,14 @@ def check(given: Any) -> tuple[list[Finding], dict[str, Any]]:
         return [
             Finding("jobspec", f"is a {type(given).__name__}", "give a mapping of keys, such as workload: grpo")
         ], {}
-    # An empty value in YAML means "as if not given".
-    given = {key: value for key, value in given.items() if value is not None}
+    given = without_empty(given, OPTIONS)
     found = unknown_keys(given, OPTIONS)
     wrong_types, spec = type_findings(given)
     found += wrong_types
     if wrong_types:
         return found, spec
+    # With a slash at its end, paths made from it would not read like those of other jobs.
+    spec["shared_root"] = spec["shared_root"].rstrip("/") or "/"
     identifier = spec["submission_id"]
     if identifier is not None and not SUBMISSION_ID.fullmatch(identifier):
         todo = "use small letters, digits, '.', '_' and '-', begin with a letter or digit, at most 63; or leave it out"
@@ -243,7 +266,7 @@ def check(given: Any) -> tuple[list[Finding], dict[str, Any]]:
 # What Hydra's grammar lets stand without quotes; a number or a word of its own meaning is quoted by type.
 BARE = re.compile(r"[A-Za-z0-9_./%+@?|-]+( [A-Za-z0-9_./%+@?|-]+)*")
 # Text that Hydra would read as something else than text.
-MEANT_OTHERWISE = re.compile(r"(true|false|null|nan|[+-]?inf|[+-]?[0-9._]+(e[+-]?[0-9]+)?)", re.IGNORECASE)
+MEANT_OTHERWISE = re.compile(r"(true|false|null|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?))", re.IGNORECASE)
 
 
 def hydra_value(value: Any) -> str:
@@ -263,7 +286,7 @@ def hydra_value(value: Any) -> str:
         return text
     # Hydra unescapes quotes, and backslashes only before quotes.
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
-    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
+    escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
     return f"'{escaped}'"
 
 
@@ -274,21 +297,25 @@ def override_list(given: Any) -> list[str]:
         for key, value in given.items():
             if isinstance(value, Mapping) and value:
                 flat += [_under(str(key), override) for override in override_list(value)]
+            elif str(key).startswith("~") and value is None:
+                # With "=null", Hydra deletes only what is null.
+                flat.append(str(key))
             else:
                 flat.append(f"{key}={hydra_value(value)}")
-        return flat
+        return override_list(flat)
     if not isinstance(given, (list, tuple)):
         raise ValueError(f"is a {type(given).__name__}, {given!r}")
     for item in given:
-        if not isinstance(item, str) or not (("=" in item and override_key(item)) or item.startswith("~")):
+        if not isinstance(item, str) or not override_key(item) or not ("=" in item or item.startswith("~")):
             raise ValueError(f"{item!r} is not key=value")
     return list(given)
 
 
 def _under(key: str, override: str) -> str:
     """`key` put before an override's own key; a prefix of its own (+, ++, ~) belongs before both."""
-    bare = override.lstrip("+~")
-    return f"{override[: len(override) - len(bare)]}{key}.{bare}"
+    bare, bare_key = override.lstrip("+~"), key.lstrip("+~")
+    prefix = override[: len(override) - len(bare)] or key[: len(key) - len(bare_key)]
+    return f"{prefix}{bare_key}.{bare}"
 
 
 def override_key(override: str) -> str:
@@ -315,8 +342,9 @@ class Cluster:
 
     @classmethod
     def of(cls, nodes: Sequence[Mapping[str, Any]]) -> Cluster:
-        """From the nodes as Ray's state API gives them."""
-        workers = [node for node in nodes if node["state"] == "ALIVE" and node["resources_total"].get("worker_node")]
+        """From the nodes as Ray's state API gives them; for a while it holds one for alive that was replaced."""
+        alive = {node["node_name"]: node for node in nodes if node["state"] == "ALIVE"}
+        workers = [node for node in alive.values() if node["resources_total"].get("worker_node")]
         totals = [node["resources_total"] for node in workers]
         labels = {(node.get("labels") or {}).get("argus.verl/accelerator", "cuda") for node in workers}
         return cls(
@@ -411,8 +439,11 @@ def size_findings(spec: Mapping[str, Any], cluster: Cluster) -> list[Finding]:
             )
         )
     cpus = CPUS_PER_GPU[spec["workload"]] * gpus
-    if cpus > cluster.cpus_per_node:
-        what = f"{spec['workload']} on {gpus} GPUs asks for {cpus} CPUs a worker, they have {cluster.cpus_per_node:g}"
+    # The driver is on one of the workers first, and a job on all of them cannot go around it.
+    driver = spec["ray"]["resources"]["entrypoint_num_cpus"] if nnodes >= cluster.workers else 0
+    if cpus + driver > cluster.cpus_per_node:
+        asked = f"{cpus} CPUs a worker" + (f" and {driver:g} for the driver" if driver else "")
+        what = f"{spec['workload']} on {gpus} GPUs asks for {asked}, they have {cluster.cpus_per_node:g}"
         found.append(Finding("resources.gpus_per_node", what, "ask for fewer GPUs, or set ray_node_cpus"))
     return found
 
@@ -422,24 +453,24 @@ def common_overrides(spec: Mapping[str, Any], cluster: Cluster, submission_id: s
     return [
         f"trainer.nnodes={nnodes}",
         f"trainer.n_gpus_per_node={gpus}",
-        f"trainer.default_local_dir={archive}/checkpoints",
+        f"trainer.default_local_dir={hydra_value(f'{archive}/checkpoints')}",
         f"trainer.project_name={spec['workload']}",
-        f"trainer.experiment_name={submission_id}",
+        f"trainer.experiment_name={hydra_value(submission_id)}",
         # verl's default is [console,wandb], which fails without an account.
         "trainer.logger=[console,file]",
         "trainer.total_epochs=1",
         "trainer.save_freq=10",
         # The composed configuration and all overrides, kept with the job.
-        f"hydra.run.dir={archive}/config/hydra",
+        f"hydra.run.dir={hydra_value(f'{archive}/config/hydra')}",
         "hydra.output_subdir=.",
     ]
 
 
 def sft_overrides(model: str, dataset: str) -> list[str]:
     return [
-        f"data.train_files={dataset}/train.parquet",
-        f"data.val_files={dataset}/val.parquet",
-        f"model.path={model}",
+        f"data.train_files={hydra_value(f'{dataset}/train.parquet')}",
+        f"data.val_files={hydra_value(f'{dataset}/val.parquet')}",
+        f"model.path={hydra_value(model)}",
         # The driver only computes statistics, and has no GPU.
         "trainer.device=cpu",
         "trainer.max_ckpt_to_keep=3",
@@ -448,9 +479,9 @@ def sft_overrides(model: str, dataset: str) -> list[str]:
 
 def rl_overrides(workload: str, model: str, dataset: str, reward: tuple[str, str] | None) -> list[str]:
     overrides = [
-        f"data.train_files={dataset}/train.parquet",
-        f"data.val_files={dataset}/val.parquet",
-        f"actor_rollout_ref.model.path={model}",
+        f"data.train_files={hydra_value(f'{dataset}/train.parquet')}",
+        f"data.val_files={hydra_value(f'{dataset}/val.parquet')}",
+        f"actor_rollout_ref.model.path={hydra_value(model)}",
         # Without it verl asks for micro batch sizes of four kinds.
         "actor_rollout_ref.actor.use_dynamic_bsz=True",
         "trainer.val_before_train=False",
@@ -461,8 +492,8 @@ def rl_overrides(workload: str, model: str, dataset: str, reward: tuple[str, str
     ]
     if reward:
         overrides += [
-            f"reward.custom_reward_function.path={reward[0]}",
-            f"reward.custom_reward_function.name={reward[1]}",
+            f"reward.custom_reward_function.path={hydra_value(reward[0])}",
+            f"reward.custom_reward_function.name={hydra_value(reward[1])}",
         ]
     if workload == GRPO:
         overrides += [
@@ -472,7 +503,7 @@ def rl_overrides(workload: str, model: str, dataset: str, reward: tuple[str, str
             "actor_rollout_ref.actor.use_kl_loss=True",
         ]
     else:
-        overrides += ["algorithm.adv_estimator=gae", f"critic.model.path={model}"]
+        overrides += ["algorithm.adv_estimator=gae", f"critic.model.path={hydra_value(model)}"]
     return overrides
 
 
@@ -571,7 +602,7 @@ def plan(
         overrides=merge(defaults, override_list(spec["trainer_overrides"])),
         runtime_env={"env_vars": {name: value for name, value in env.items() if name not in FORWARDED_BY_VERL}},
         driver_env={name: value for name, value in env.items() if name in FORWARDED_BY_VERL},
-        entrypoint=f"python3 {archive}/config/launcher run {archive}",
+        entrypoint=shlex.join(["python3", f"{archive}/config/launcher", "run", archive]),
         entrypoint_resources=dict(spec["ray"]["resources"]["entrypoint_resources"]),
         entrypoint_num_cpus=spec["ray"]["resources"]["entrypoint_num_cpus"],
         address=spec["ray"]["address"],

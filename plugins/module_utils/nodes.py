@@ -121,8 +121,9 @@ def plan_node(settings: Settings, machine: Mapping[str, Any], siblings: Sequence
             gpu_ids = gpu_ids[: settings.gpus]
         gpus = len(gpu_ids)
         if not gpus or (settings.gpus or 0) > gpus:
+            asked = "its share of the" if settings.gpus is None else settings.gpus
             raise PlanError(
-                f"{settings.name}: asks for {settings.gpus or 'its share of the'} GPUs, but {settings.machine} has "
+                f"{settings.name}: asks for {asked} GPUs, but {settings.machine} has "
                 f"{gpus_found} for {len(siblings)} workers; set ray_node_gpus, or move workers to other machines"
             )
     user = settings.user

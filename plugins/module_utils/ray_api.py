@@ -22,6 +22,8 @@ from typing import Any
 ALIVE = "ALIVE"
 # States of a Ray job after which nothing changes any more.
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+# Without the proxy that the environment may name: it would get the token, and cannot reach our loopback.
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class RayApiError(Exception):
@@ -53,7 +55,7 @@ class RayHead:
                     f"the token file {self.token_path} cannot be read ({error.strerror}); cluster_up.yml makes it"
                 ) from error
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as response:  # noqa: S310
+            with OPENER.open(request, timeout=self.timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             hint = " (the token does not fit this cluster)" if error.code in (401, 403) else ""
@@ -64,7 +66,13 @@ class RayHead:
     def nodes(self) -> list[dict[str, Any]]:
         """Every node that the head knows, dead ones included."""
         # /nodes?view=summary lags this one by up to 2 s.
-        return list(self.get("/api/v0/nodes?detail=1&limit=10000")["data"]["result"]["result"])
+        path = "/api/v0/nodes?detail=1&limit=10000"
+        answer = self.get(path)
+        try:
+            return list(answer["data"]["result"]["result"])
+        except (KeyError, TypeError) as error:
+            said = answer.get("msg") if isinstance(answer, dict) else None
+            raise RayApiError(f"{self.address}{path} answered without nodes: {said or answer}") from error
 
     def jobs(self) -> list[dict[str, Any]]:
         """The submitted jobs; Ray also lists bare drivers, which have no submission id."""
@@ -102,11 +110,17 @@ def describe_resources(cpus: Any, gpus: Any, resources: Mapping[str, Any]) -> st
 def membership(expected: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]) -> Membership:
     """Hold the nodes as the head sees them against the inventory.
 
-    expected: dicts of `name`, `head`, `cpus` (None: any), `gpus`, `resources`.
-    nodes: as RayHead.nodes() returns them. A node that died and came back is there twice.
+    expected: dicts of `name`, `head`, `cpus` (None: any), `gpus`, `resources`, `since` (seconds since the epoch).
+    nodes: as RayHead.nodes() returns them. A node that died and came back is there twice, and for half a minute
+    Ray holds the dead one for alive: only one that started after `since` counts.
     """
     rows, missing = [], []
-    alive = {node["node_name"]: node for node in nodes if node["state"] == ALIVE}
+    since = {want["name"]: (want.get("since") or 0) * 1000 for want in expected}
+    alive = {
+        node["node_name"]: node
+        for node in nodes
+        if node["state"] == ALIVE and node.get("start_time_ms", 0) >= since.get(node["node_name"], 0)
+    }
     known = {node["node_name"] for node in nodes}
     for want in expected:
         name = want["name"]
@@ -140,7 +154,7 @@ def wait_for_membership(
         problem = ""
         try:
             seen = membership(expected, head.nodes())
-        except (RayApiError, KeyError, TypeError) as error:
+        except RayApiError as error:
             seen, problem = membership(expected, []), str(error)
         waited = time.monotonic() - start
         if seen.complete or waited >= timeout:

@@ -41,7 +41,7 @@ def read_marker(code_path: Path) -> str | None:
     """The MARKER of a snapshot, or None when it has none."""
     try:
         return str(runpy.run_path(str(code_path / "mvp_marker.py"))["MARKER"])
-    except (OSError, KeyError, SyntaxError):
+    except Exception:  # whatever else it is, it is not a marker of ours
         return None
 
 
@@ -77,7 +77,8 @@ def file_findings(spec: Mapping[str, Any]) -> list[Finding]:
     model = Path(jobspec.resolve_path(spec["model"], str(root), "common/models"))
     dataset = Path(jobspec.resolve_path(spec["dataset"], str(root), "datasets"))
     found = snapshot_findings(code_path)
-    wanted = [
+    wanted = [] if found else [("code_path", code_path, code_path / "mvp_marker.py")]
+    wanted += [
         ("model", model, model / "config.json"),
         ("dataset", dataset, dataset / "train.parquet"),
         ("dataset", dataset, dataset / "val.parquet"),

@@ -55,6 +55,11 @@ options:
         description: Custom resources and how much of each the node offers.
         type: dict
         default: {}
+      since:
+        description:
+          - When what runs the node was started, in seconds since the epoch by the node's own clock. Ray may hold a node
+            for alive that died before. Any time if not given.
+        type: float
   wait_timeout:
     description: How many seconds to wait for O(expected). With V(0) it looks once.
     type: float
@@ -144,6 +149,7 @@ def main() -> None:
                     "cpus": {"type": "float"},
                     "gpus": {"type": "float", "default": 0},
                     "resources": {"type": "dict", "default": {}},
+                    "since": {"type": "float"},
                 },
             },
             "wait_timeout": {"type": "float", "default": 0},

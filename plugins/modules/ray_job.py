@@ -217,6 +217,7 @@ def refuse(module: AnsibleModule, findings: list[Finding]) -> None:
 def submitted(module: AnsibleModule) -> None:
     given = module.params["jobspec"]
     findings, spec = jobspec.check(given)
+    findings += jobspec.environment_findings(module.params["env_vars"], "job_env_vars")
     refuse(module, findings)
     head = RayHead(spec["ray"]["address"], os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
     submission_id = spec["submission_id"] or jobspec.new_submission_id(spec["workload"])
@@ -293,7 +294,7 @@ def stopped(module: AnsibleModule) -> None:
         else:
             JobSubmissionClient(address).stop_job(params["submission_id"])
         deadline = time.monotonic() + STOP_SECONDS
-        while head.job(params["submission_id"])["status"] in ("PENDING", "RUNNING"):  # type: ignore[index]
+        while (head.job(params["submission_id"]) or job)["status"] in ("PENDING", "RUNNING"):
             if time.monotonic() > deadline:
                 module.fail_json(
                     msg=f"{params['submission_id']} still runs {STOP_SECONDS} s after it was told to stop."

@@ -127,7 +127,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
 
 # verl chooses its built-in reward function by this name.
 DATA_SOURCE = "openai/gsm8k"
-RL_ROWS = {"train": 64, "val": 16}
+RL_ROWS = {"train": 128, "val": 16}
 SFT_ROWS = {"train": 128, "val": 32}
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (

@@ -37,6 +37,8 @@ print(json.dumps({"verl_file": verl and verl.origin, "marker": values.get("MARKE
 EVIDENCE_SECONDS = 60
 # Ray gives a stopped job RAY_JOB_STOP_WAIT_TIME_S seconds (a constant of ours, in the job's environment).
 STOP_SECONDS = 10
+# How long the last of the trainer's output may take to be written.
+PUMP_SECONDS = 10
 
 
 class Launcher:
@@ -47,6 +49,7 @@ class Launcher:
         self.plan: dict[str, Any] = archive.read_json("config/plan.json")
         self.trainer: subprocess.Popen[bytes] | None = None
         self.stopped_by: int | None = None
+        self.kill_timer: threading.Timer | None = None
         self.log = archive.driver_log.open("ab", buffering=0)
 
     def say(self, line: str) -> None:
@@ -54,7 +57,9 @@ class Launcher:
 
     def write(self, data: bytes) -> None:
         """To Ray's own log and to the archive, at once: Ray's is gone with the node."""
-        self.log.write(data)
+        # A full shared root must not end the pump: the trainer would stand still at its full pipe.
+        with contextlib.suppress(OSError):
+            self.log.write(data)
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
@@ -65,7 +70,8 @@ class Launcher:
         )
         if done.returncode:
             return f"Python cannot look for verl: {done.stderr.strip()}"
-        found = json.loads(done.stdout)
+        # An image may greet at every start of a Python: the answer is the last line.
+        found = json.loads(done.stdout.splitlines()[-1])
         self.say(f"MVP_PRECHECK_VERL_FILE={found['verl_file']}")
         self.say(f"MVP_PRECHECK_MARKER={found['marker']}")
         code_path = self.plan["code_path"]
@@ -84,7 +90,8 @@ class Launcher:
         if self.trainer:
             kill_group(self.trainer, signal.SIGTERM)
             # A trainer that is deaf to it would be left behind when Ray kills this process.
-            threading.Timer(STOP_SECONDS, kill_group, (self.trainer, signal.SIGKILL)).start()
+            self.kill_timer = threading.Timer(STOP_SECONDS, kill_group, (self.trainer, signal.SIGKILL))
+            self.kill_timer.start()
 
     def train(self, environment: dict[str, str]) -> int:
         """Run the trainer to its end; its exit code, negative for a signal."""
@@ -99,12 +106,15 @@ class Launcher:
         )
         if self.stopped_by:  # between the signal handler's look and the start
             kill_group(self.trainer, signal.SIGTERM)
-        pump = threading.Thread(target=self.pump, args=(self.trainer.stdout,))
+        pump = threading.Thread(target=self.pump, args=(self.trainer.stdout,), daemon=True)
         pump.start()
         code = self.trainer.wait()
+        if self.kill_timer:
+            self.kill_timer.cancel()  # this process would wait for it
         # Data loaders and the like that outlive the trainer would keep its memory, its ports and the pipe.
         kill_group(self.trainer, signal.SIGKILL)
-        pump.join()
+        # A process that has left the group may hold the pipe open for ever.
+        pump.join(PUMP_SECONDS)
         return code
 
     def pump(self, output: IO[bytes]) -> None:
@@ -130,6 +140,10 @@ class Launcher:
         self.archive.set_status(RUNNING, started_at=time.time(), driver=driver)
         self.archive.write_json("config/versions.json", versions())
         problem = self.precheck(environment)
+        if self.stopped_by:
+            self.end(128 + self.stopped_by)
+            wait(self.evidence("end"))
+            return 128 + self.stopped_by
         if problem:
             self.say(f"The job ends before it starts: {problem}")
             self.archive.set_status(FAILED, ended_at=time.time(), exit_code=PRECHECK_FAILED, reason=problem)

@@ -124,10 +124,13 @@ class HFServer:
                 answers = await asyncio.to_thread(self._generate, [request.prompt for request in batch], sampling)
             except Exception as error:  # every caller has to hear of it, whatever it is
                 for request in batch:
-                    request.answer.set_exception(error)
+                    if not request.answer.done():
+                        request.answer.set_exception(error)
             else:
                 for request, answer in zip(batch, answers, strict=True):
-                    request.answer.set_result(answer)
+                    # A request that was given up meanwhile is done; the others of its batch still wait.
+                    if not request.answer.done():
+                        request.answer.set_result(answer)
 
     @torch.no_grad()
     def _generate(self, prompts: list[list[int]], sampling: Sampling) -> list[TokenOutput]:

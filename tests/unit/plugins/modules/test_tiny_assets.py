@@ -33,7 +33,7 @@ def test_problems_are_the_same_at_every_call_and_have_their_answer() -> None:
 
 def test_rl_rows_have_what_verls_gsm8k_reward_reads() -> None:
     rows = rl_rows()
-    assert {split: len(part) for split, part in rows.items()} == {"train": 64, "val": 16}
+    assert {split: len(part) for split, part in rows.items()} == {"train": 128, "val": 16}
     assert rows["train"][0] == {
         "data_source": "openai/gsm8k",
         "prompt": [{"role": "user", "content": problems(1)[0].question}],
@@ -47,7 +47,7 @@ def test_rl_rows_have_what_verls_gsm8k_reward_reads() -> None:
         },
     }
     assert [row["extra_info"]["index"] for row in rows["val"]] == list(range(16))
-    assert rows["val"][0]["prompt"][0]["content"] == problems(65)[64].question
+    assert rows["val"][0]["prompt"][0]["content"] == problems(129)[128].question
 
 
 def test_sft_rows_are_conversations() -> None:

@@ -1,0 +1,177 @@
+"""Real verl on real Ray: every workload trains, resumes and runs beside another, and leaves its archive."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from conftest import REPO, Cluster, Job, module, on_head, playbook
+
+
+def assert_off_the_head(job: Job) -> None:
+    """Ray's own records: the driver's node is a worker."""
+    nodes = json.loads(on_head("ray", "list", "nodes", "--format", "json", "--detail"))
+    head = next(node for node in nodes if node["is_head_node"])
+    info = module("ray_job_info", submission_id=job.submission_id)["job"]
+    assert info["driver_node_id"] in {node["node_id"] for node in nodes}
+    assert info["driver_node_id"] != head["node_id"]
+    assert info["driver_node_ip"] not in (None, head["node_ip"])
+    assert info["state"] == "SUCCEEDED"
+
+
+def assert_snapshot(job: Job, code_id: str) -> None:
+    first, second = job.log().splitlines()[:2]
+    assert first == f"MVP_PRECHECK_VERL_FILE=/private/common/code/verl/{code_id}/verl/__init__.py"
+    assert second == f"MVP_PRECHECK_MARKER={code_id}"
+
+
+def assert_archive(job: Job) -> None:
+    """All that the contract lists."""
+    archive = job.archive
+    spec = archive.read_json("config/job_spec.json")
+    assert spec["submission_id"] == job.submission_id
+    environment = archive.read_json("config/runtime_env.json")["env_vars"]
+    assert environment["PYTHONPATH"].startswith("/private/common/code/verl/")
+    command = (archive.path / "config" / "submit_cmd.txt").read_text()
+    assert command.startswith("ray job submit ") and '{"worker_node": 1}' in command
+    composed = yaml.safe_load((archive.path / "config" / "hydra" / "config.yaml").read_text())
+    assert composed["trainer"]["default_local_dir"] == f"/private/jobs/{job.submission_id}/checkpoints"
+    assert archive.read_json("config/versions.json")["ray"]
+    for moment in ("start", "end"):
+        found = {re.sub(r".*?Z-", "", path.name) for path in archive.path.glob(f"debug/*-{moment}-*")}
+        kinds = ("ray_status.txt", "ray_job_list.json", "ray_list_nodes.json", "ray_list_actors.json")
+        assert found == {f"{moment}-{kind}" for kind in kinds}
+    events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
+    assert events[:2] == ["SUBMITTED", "RUNNING"] and events[-1] == archive.status()["state"]
+
+
+def assert_finite_and_moving(values: list[float], steps: int) -> None:
+    assert len(values) == steps
+    assert all(math.isfinite(value) for value in values)
+    assert len(set(values)) > 1
+
+
+def test_grpo_learns_and_saves_every_tenth_step(cluster: Cluster, tmp_path: Path) -> None:
+    job = cluster.submit("grpo")
+    job.wait()
+    assert_off_the_head(job)
+    assert_snapshot(job, "verl-0.9.1")
+    assert_archive(job)
+    rewards = job.values("critic/rewards/mean")
+    assert_finite_and_moving(rewards, 12)
+    # The reward is the share of digits; a random model has 0.1, and learns to write more of them.
+    assert sum(rewards[-4:]) > sum(rewards[:4])
+    assert job.archive.checkpoints() == [10, 12]
+
+    # It can be fetched, also when there is no cluster to ask; checkpoints only on request.
+    playbook("fetch", submission_id=job.submission_id, fetch_dir=str(tmp_path))
+    fetched = tmp_path / job.submission_id
+    assert (fetched / "logs" / "driver.log").read_text(errors="replace") == job.log()
+    assert not (fetched / "checkpoints").exists()
+    again = playbook("fetch", submission_id=job.submission_id, fetch_dir=str(tmp_path))
+    assert "changed=0" in again.stdout
+
+
+def test_ppo_trains_a_critic(cluster: Cluster) -> None:
+    job = cluster.submit("ppo")
+    job.wait()
+    assert_off_the_head(job)
+    assert_archive(job)
+    assert_finite_and_moving(job.values("critic/vf_loss"), 4)
+    assert_finite_and_moving(job.values("critic/rewards/mean"), 4)
+    (checkpoint,) = job.archive.checkpoints()
+    there = {path.name for path in (job.archive.path / "checkpoints" / f"global_step_{checkpoint}").iterdir()}
+    assert {"actor", "critic"} <= there
+
+
+def test_sft_on_two_nodes(cluster: Cluster) -> None:
+    job = cluster.submit("sft")
+    job.wait()
+    assert_off_the_head(job)
+    assert_archive(job)
+    losses = job.values("train/loss")
+    assert_finite_and_moving(losses, 8)
+    assert losses[-1] < losses[0]
+    shards = sorted(path.name for path in job.archive.path.glob("checkpoints/global_step_8/model_world_size_*"))
+    assert shards == ["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]
+
+
+ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
+
+
+def test_sft_stopped_and_resumed(cluster: Cluster) -> None:
+    endless = {"trainer.total_epochs": 1000, "trainer.save_freq": 2, "trainer.test_freq": -1}
+    job = cluster.submit("sft", **ONE_NODE, trainer_overrides=endless)
+    deadline = time.monotonic() + 240
+    tracker = job.archive.path / "checkpoints" / "latest_checkpointed_iteration.txt"
+    while not tracker.exists():
+        assert time.monotonic() < deadline, job.log()[-4000:]
+        time.sleep(0.2)
+    stopped = module("ray_job", state="stopped", submission_id=job.submission_id)
+    assert stopped["changed"] and stopped["state"] == "STOPPED"
+    job.wait("STOPPED")
+    assert_archive(job)
+    # Nothing of it is left on any node.
+    for node in ("test-ray-head", "test-ray-worker-0", "test-ray-worker-1"):
+        assert job.submission_id not in on_node(node, "ps", "-eo", "args")
+    # To stop it again changes nothing.
+    assert not module("ray_job", state="stopped", submission_id=job.submission_id)["changed"]
+
+    saved = int(tracker.read_text())
+    resumed = cluster.submit(
+        "sft",
+        **ONE_NODE,
+        trainer_overrides={
+            "trainer.total_training_steps": saved + 2,
+            "trainer.total_epochs": 1000,
+            "trainer.resume_mode": "resume_path",
+            "trainer.resume_from_path": f"/private/jobs/{job.submission_id}/checkpoints/global_step_{saved}",
+        },
+    )
+    resumed.wait()
+    assert [entry["step"] for entry in resumed.archive.metrics() if "train/loss" in entry["data"]] == [
+        saved + 1,
+        saved + 2,
+    ]
+    # It went on from what was learnt, not from the start.
+    assert resumed.values("train/loss")[0] < job.values("train/loss")[0]
+
+
+def on_node(node: str, *command: str) -> str:
+    import subprocess
+
+    return subprocess.run(["docker", "exec", node, *command], text=True, capture_output=True, check=True).stdout
+
+
+def test_two_jobs_at_once_each_on_its_own_verl(cluster: Cluster) -> None:
+    jobs = {
+        code_id: cluster.submit("sft", **ONE_NODE, code_path=code_id, env_vars={"SEEN_BY": code_id})
+        for code_id in ("verl-0.9.0", "verl-0.9.1")
+    }
+    for code_id, job in jobs.items():
+        job.wait()
+        assert_snapshot(job, code_id)
+        # Ray workers print the file of a module of verl only in warnings: the launcher's line is of the driver, and
+        # what the processes had open is gone by now; their own environment, as Ray recorded it, remains.
+        environment = job.archive.read_json("config/runtime_env.json")["env_vars"]
+        assert environment["PYTHONPATH"] == f"/private/common/code/verl/{code_id}"
+    spans = [(job.archive.status()["started_at"], job.archive.status()["ended_at"]) for job in jobs.values()]
+    assert max(start for start, _ in spans) < min(end for _, end in spans), "they did not run at the same time"
+    written = [path for path in (REPO / ".cache/test/shared/common/code").rglob("__pycache__")]
+    assert written == []
+
+
+def test_a_job_that_fails_says_why(cluster: Cluster) -> None:
+    job = cluster.submit("sft", **ONE_NODE, trainer_overrides={"no.such.key": 1})
+    status = job.wait("FAILED")
+    assert status["exit_code"] == 1
+    assert "no.such.key" in job.log() or "Key 'no' is not in struct" in job.log()
+    assert_archive_of_failure = {path.name for path in job.archive.path.glob("debug/*-end-*")}
+    assert len(assert_archive_of_failure) == 4
+    info = module("ray_job_info", submission_id=job.submission_id, tail=5)["job"]
+    assert info["state"] == "FAILED" and info["log"]

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, now
+
+# Waits for a start shot, so that both processes are at the mkdir in the same moment.
+RESERVE = """
+import sys
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    Archive(sys.argv[1]).reserve()
+    print("mine")
+except FileExistsError:
+    print("taken")
+"""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "grpo-1")
+    made.reserve()
+    return made
+
+
+def metrics(archive: Archive, attempt: int, text: str) -> None:
+    (archive.path / "logs" / f"metrics-{attempt}.jsonl").write_text(text)
+
+
+def line(step: int, **data: float) -> str:
+    return json.dumps({"step": step, "data": data}) + "\n"
+
+
+def test_a_new_archive(archive: Archive) -> None:
+    assert archive.submission_id == "grpo-1"
+    assert sorted(path.name for path in archive.path.iterdir()) == ["checkpoints", "config", "debug", "logs"]
+    assert archive.driver_log == archive.path / "logs" / "driver.log"
+    assert archive.status() == {}
+    assert list(archive.metrics()) == []
+    assert archive.checkpoints() == []
+
+
+def test_an_archive_is_never_reused(archive: Archive) -> None:
+    archive.write_text("config/mine.txt", "mine")
+    with pytest.raises(FileExistsError):
+        Archive(archive.path).reserve()
+    assert (archive.path / "config" / "mine.txt").read_text() == "mine"
+
+
+def test_of_two_processes_exactly_one_gets_the_id(tmp_path: Path) -> None:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RESERVE, str(tmp_path / "jobs" / "grpo-1")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdout
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    assert sorted(racer.communicate(timeout=30)[0].strip() for racer in racers) == ["mine", "taken", "taken"]
+
+
+def test_the_status_grows_and_every_change_is_an_event(archive: Archive) -> None:
+    archive.set_status("SUBMITTED", workload="grpo")
+    archive.set_status("RUNNING", driver={"host": "worker-0"})
+    archive.event("note", text="größer")
+    archive.set_status("FAILED", reason="exit code 1")
+    status = archive.status()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", status.pop("updated_at"))
+    assert status == {
+        "workload": "grpo",
+        "submission_id": "grpo-1",
+        "state": "FAILED",
+        "driver": {"host": "worker-0"},
+        "reason": "exit code 1",
+    }
+    events = [json.loads(text) for text in (archive.path / "events.jsonl").read_text().splitlines()]
+    times = [event.pop("time") for event in events]
+    assert times == sorted(times)
+    assert events == [
+        {"event": "SUBMITTED", "workload": "grpo"},
+        {"event": "RUNNING", "driver": {"host": "worker-0"}},
+        {"event": "note", "text": "größer"},
+        {"event": "FAILED", "reason": "exit code 1"},
+    ]
+
+
+def test_time_sorts_as_text() -> None:
+    assert now() <= now()
+
+
+def test_a_reader_never_sees_half_a_file(archive: Archive) -> None:
+    old, new = "a" * 200_000, "b" * 200_000
+    archive.write_text("config/big.txt", old)
+    done = threading.Event()
+    seen: set[str] = set()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.add((archive.path / "config" / "big.txt").read_text())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(10):
+        archive.write_text("config/big.txt", new)
+        archive.write_text("config/big.txt", old)
+    done.set()
+    reader.join()
+    assert seen <= {old, new}
+    assert [path.name for path in (archive.path / "config").iterdir()] == ["big.txt"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(archive: Archive) -> None:
+    archive.write_text("config/a.txt", "before")
+    with pytest.raises(UnicodeEncodeError):
+        archive.write_text("config/a.txt", "x" * 100_000 + "\ud800")
+    assert (archive.path / "config" / "a.txt").read_text() == "before"
+
+
+def test_json(archive: Archive) -> None:
+    archive.write_json("config/deep/er.json", {"name": "größe", "n": [1, None]})
+    text = (archive.path / "config" / "deep" / "er.json").read_text()
+    assert "größe" in text
+    assert text.endswith("}\n")
+    assert archive.read_json("config/deep/er.json") == {"name": "größe", "n": [1, None]}
+    assert archive.read_json("config/none.json") is None
+    archive.write_text("config/half.json", '{"a": ')
+    assert archive.read_json("config/half.json") is None
+
+
+def test_metrics_of_a_running_job(archive: Archive) -> None:
+    metrics(archive, 1, line(1, loss=5.5) + line(2, loss=5.25) + line(3, loss=5)[:-5])
+    assert list(archive.metrics()) == [
+        {"step": 1, "data": {"loss": 5.5}},
+        {"step": 2, "data": {"loss": 5.25}},
+    ]
+
+
+def test_metrics_of_all_attempts_in_their_order(archive: Archive) -> None:
+    metrics(archive, 10, line(30))
+    metrics(archive, 2, line(20) + line(21))
+    # An attempt that was killed while it wrote.
+    metrics(archive, 1, line(10) + '{"step": 11, "da')
+    assert [entry["step"] for entry in archive.metrics()] == [10, 20, 21, 30]
+
+
+def test_checkpoints_in_the_order_of_steps(archive: Archive) -> None:
+    for name in ("global_step_100", "global_step_20", "global_step_3", "global_step_tmp", "other_5"):
+        (archive.path / "checkpoints" / name).mkdir()
+    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("100")
+    assert archive.checkpoints() == [3, 20, 100]

@@ -1,0 +1,387 @@
+"""The launcher as a job runs it: from the copy in its archive, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.submission import write_launcher
+
+CODE_ID = "verl-0.9.1"
+# Stands in for a verl trainer; what it does is its first override.
+TRAINER = """
+import json, os, signal, subprocess, sys, time
+
+mode = dict(override.split("=", 1) for override in sys.argv[1:])["mode"]
+print("overrides", sys.argv[1:], flush=True)
+print("deterministic", os.environ.get("VERL_FULL_DETERMINISM"), "path", os.environ["PYTHONPATH"], flush=True)
+if mode == "fail":
+    print("Traceback: no such thing", file=sys.stderr)
+    sys.exit(3)
+if mode == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if mode != "idle":
+    with open(os.environ["VERL_FILE_LOGGER_PATH"], "w") as file:
+        for step in (1, 2):
+            file.write(json.dumps({"step": step, "data": {"train/loss": 6.0 - step}}) + "\\n")
+if mode in ("wait", "deaf", "leaves"):
+    # As a data loader: in the trainer's group, deaf to SIGTERM, with the trainer's output open.
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    child = subprocess.Popen([sys.executable, "-c", code + "print('child', flush=True); time.sleep(60)"])
+    print(f"pids {os.getpid()} {child.pid}", flush=True)
+if mode == "detaches":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    print(f"pids {os.getpid()} {child.pid}", flush=True)
+if mode == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("deaf", flush=True)
+if mode in ("wait", "deaf"):
+    time.sleep(60)
+if mode == "much":
+    sys.stdout.write("x" * 300_000)
+print("trained", flush=True)
+"""
+
+
+class Setup:
+    """A shared root with a snapshot and one job's archive."""
+
+    def __init__(self, root: Path) -> None:
+        self.code_path = root / "common" / "code" / "verl" / CODE_ID
+        (self.code_path / "verl" / "trainer").mkdir(parents=True)
+        (self.code_path / "verl" / "__init__.py").touch()
+        (self.code_path / "verl" / "trainer" / "fake.py").write_text(TRAINER)
+        (self.code_path / "mvp_marker.py").write_text(f'MARKER = "{CODE_ID}"\n')
+        # Evidence finds no Ray, whatever the machine of the test has.
+        (self.code_path / "ray.py").write_text('raise ImportError("there is no Ray here")\n')
+        self.path = root / "bin"
+        self.path.mkdir()
+        self.cwd = root / "cwd"
+        self.cwd.mkdir()
+        self.archive = Archive(root / "jobs" / "sft-1")
+        self.archive.reserve()
+        write_launcher(self.archive)
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def change(self, constant: str, seconds: float) -> None:
+        """Another value for a constant, in this archive's copy of the launcher."""
+        source = self.archive.path / "config" / "launcher" / "argus_launcher" / "launch.py"
+        text = source.read_text()
+        assert f"\n{constant} = 10\n" in text
+        source.write_text(text.replace(f"\n{constant} = 10\n", f"\n{constant} = {seconds}\n"))
+
+    def start(self, mode: str, **env: str) -> subprocess.Popen[bytes]:
+        plan = {
+            "code_path": str(self.code_path),
+            "code_id": CODE_ID,
+            "module": "verl.trainer.fake",
+            "overrides": [f"mode={mode}", "note='a, b'"],
+            "driver_env": {"VERL_FULL_DETERMINISM": "1"},
+        }
+        self.archive.write_json("config/plan.json", plan)
+        environment = {
+            "PATH": str(self.path),
+            "PYTHONPATH": str(self.code_path),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "VERL_FILE_LOGGER_PATH": str(self.archive.path / "logs" / "metrics-1.jsonl"),
+            **env,
+        }
+        launcher = self.archive.path / "config" / "launcher"
+        process = subprocess.Popen(
+            [sys.executable, str(launcher), "run", str(self.archive.path)],
+            env=environment,
+            cwd=self.cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, mode: str, **env: str) -> tuple[int, str]:
+        process = self.start(mode, **env)
+        output, errors = process.communicate(timeout=60)
+        assert errors == b""
+        return process.returncode, output.decode()
+
+    def log(self) -> str:
+        return self.archive.driver_log.read_text() if self.archive.driver_log.exists() else ""
+
+    def debug(self, moment: str) -> list[str]:
+        return sorted(path.name.partition("-")[2] for path in self.archive.path.glob(f"debug/*-{moment}-*"))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Setup]:
+    made = Setup(tmp_path)
+    yield made
+    for process in made.started:
+        # Not kill: what it started would stay.
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.02)
+    return value
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; a zombie that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def pids(log: str) -> list[int]:
+    (line,) = (line for line in log.splitlines() if line.startswith("pids"))
+    return [int(pid) for pid in line.split()[1:]]
+
+
+def evidence_files(moment: str) -> list[str]:
+    names = ("ray_job_list.json", "ray_list_actors.json", "ray_list_nodes.json", "ray_status.txt")
+    return [f"{moment}-{name}.error" for name in names]
+
+
+def test_a_job_that_ends_well(job: Setup) -> None:
+    before = time.time()
+    code, output = job.run("ok")
+    assert code == 0
+    assert output == job.log()
+    assert output.splitlines() == [
+        f"MVP_PRECHECK_VERL_FILE={job.code_path}/verl/__init__.py",
+        f"MVP_PRECHECK_MARKER={CODE_ID}",
+        """overrides ['mode=ok', "note='a, b'"]""",
+        f"deterministic 1 path {job.code_path}",
+        "trained",
+    ]
+    status = job.archive.status()
+    assert before < status["started_at"] < status["ended_at"] < time.time()
+    assert (status["state"], status["exit_code"], status["steps"]) == ("SUCCEEDED", 0, 2)
+    assert status["driver"]["pid"] == job.started[0].pid
+    assert "reason" not in status
+    events = [json.loads(line)["event"] for line in (job.archive.path / "events.jsonl").read_text().splitlines()]
+    assert events == ["RUNNING", "SUCCEEDED"]
+
+
+def test_what_the_job_ran_on_is_kept(job: Setup) -> None:
+    job.run("ok")
+    versions = job.archive.read_json("config/versions.json")
+    assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert versions["pytest"] == pytest.__version__
+
+
+def test_without_ray_the_evidence_says_why_it_is_none(job: Setup) -> None:
+    job.run("ok")
+    assert job.debug("start") == evidence_files("start")
+    assert job.debug("end") == evidence_files("end")
+    (status,) = job.archive.path.glob("debug/*-end-ray_status.txt.error")
+    assert status.read_text().startswith("FileNotFoundError")
+    (nodes,) = job.archive.path.glob("debug/*-end-ray_list_nodes.json.error")
+    assert nodes.read_text() == "ImportError: there is no Ray here\n"
+
+
+def test_a_job_that_fails(job: Setup) -> None:
+    code, output = job.run("fail")
+    assert code == 3
+    assert "Traceback: no such thing\n" in output
+    assert output == job.log()
+    status = job.archive.status()
+    assert (status["state"], status["exit_code"], status["steps"]) == ("FAILED", 3, 0)
+    assert status["reason"] == "the trainer ended with exit code 3"
+    assert job.debug("end") == evidence_files("end")
+
+
+def test_a_trainer_that_is_killed(job: Setup) -> None:
+    code, _ = job.run("killed")
+    assert code == 128 + signal.SIGKILL
+    status = job.archive.status()
+    assert (status["state"], status["exit_code"]) == ("FAILED", -signal.SIGKILL)
+    assert status["reason"] == "the trainer ended with exit code -9"
+
+
+def test_a_trainer_that_did_nothing_is_said_to_have_done_nothing(job: Setup) -> None:
+    code, output = job.run("idle")
+    assert code == 0
+    status = job.archive.status()
+    assert (status["state"], status["steps"]) == ("SUCCEEDED", 0)
+    assert status["reason"] == "the trainer ended well without a single step: was it resumed at its end?"
+    assert status["reason"] in output
+
+
+def test_the_log_is_written_while_the_job_runs(job: Setup) -> None:
+    process = job.start("wait")
+    log = wait_for(lambda: "child\n" in job.log() and job.log())
+    assert "MVP_PRECHECK_MARKER" in log
+    assert "trained" not in log
+    assert process.poll() is None
+    status = job.archive.status()
+    assert status["state"] == "RUNNING"
+    assert "ended_at" not in status
+
+
+# --- Prechecks --------------------------------------------------------------------------------------------------------
+
+
+def refused(job: Setup, **env: str) -> str:
+    code, output = job.run("ok", **env)
+    status = job.archive.status()
+    assert (code, status["state"], status["exit_code"]) == (65, "FAILED", 65)
+    assert "overrides" not in output, "the trainer was started"
+    assert f"The job ends before it starts: {status['reason']}\n" in output
+    assert output == job.log()
+    assert status["ended_at"] > status["started_at"]
+    assert job.debug("end") == evidence_files("end")
+    return str(status["reason"])
+
+
+def test_verl_from_elsewhere_on_pythonpath(job: Setup, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "verl").mkdir(parents=True)
+    (other / "verl" / "__init__.py").touch()
+    reason = refused(job, PYTHONPATH=f"{other}:{job.code_path}")
+    assert reason == (
+        f"verl would be imported from {other}/verl/__init__.py, not from the snapshot {job.code_path}; "
+        "something stands before it on PYTHONPATH"
+    )
+    assert f"MVP_PRECHECK_VERL_FILE={other}/verl/__init__.py\n" in job.log()
+
+
+def test_verl_in_the_working_directory(job: Setup) -> None:
+    (job.cwd / "verl").mkdir()
+    (job.cwd / "verl" / "__init__.py").touch()
+    assert f"imported from {job.cwd}/verl/__init__.py" in refused(job)
+
+
+def test_a_snapshot_whose_name_is_only_the_beginning(job: Setup, tmp_path: Path) -> None:
+    other = job.code_path.with_name(f"{CODE_ID}-mine")
+    job.code_path.rename(other)
+    assert "not from the snapshot" in refused(job, PYTHONPATH=str(other))
+
+
+def test_no_verl_at_all(job: Setup, tmp_path: Path) -> None:
+    assert refused(job, PYTHONPATH="").startswith("verl would be imported from None")
+    assert "MVP_PRECHECK_VERL_FILE=None\nMVP_PRECHECK_MARKER=None\n" in job.log()
+
+
+def test_another_marker(job: Setup) -> None:
+    (job.code_path / "mvp_marker.py").write_text('MARKER = "verl-0.9.0"\n')
+    assert refused(job) == "the snapshot's marker says 'verl-0.9.0', not 'verl-0.9.1'; stage it again"
+    assert "MVP_PRECHECK_MARKER=verl-0.9.0\n" in job.log()
+
+
+def test_no_marker(job: Setup) -> None:
+    (job.code_path / "mvp_marker.py").unlink()
+    assert refused(job) == "the snapshot's marker says None, not 'verl-0.9.1'; stage it again"
+
+
+def test_a_python_that_does_not_start(job: Setup) -> None:
+    (job.code_path / "mvp_marker.py").write_text("MARKER = = 1\n")
+    reason = refused(job)
+    assert reason.startswith("Python cannot look for verl: Traceback")
+    assert reason.endswith("SyntaxError: invalid syntax")
+
+
+def test_an_image_that_greets_at_every_start_of_a_python(job: Setup) -> None:
+    (job.code_path / "sitecustomize.py").write_text('print("Welcome to this image")\n')
+    code, _ = job.run("ok")
+    assert code == 0
+    assert f"MVP_PRECHECK_MARKER={CODE_ID}\n" in job.log()
+
+
+# --- Its end ----------------------------------------------------------------------------------------------------------
+
+
+def test_stop_ends_the_trainer_and_all_its_children(job: Setup) -> None:
+    process = job.start("wait")
+    wait_for(lambda: "child\n" in job.log())
+    trainer, child = pids(job.log())
+    assert runs(trainer)
+    assert runs(child)
+    stopped_at = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    # Well before STOP_SECONDS, which is for a trainer that is deaf.
+    assert time.monotonic() - stopped_at < 8
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not runs(trainer)
+    assert not runs(child)
+    status = job.archive.status()
+    assert (status["state"], status["exit_code"], status["steps"]) == ("STOPPED", -signal.SIGTERM, 2)
+    assert status["reason"] == "signal 15"
+    assert job.debug("end") == evidence_files("end")
+
+
+def test_a_trainer_that_is_deaf_is_killed(job: Setup) -> None:
+    job.change("STOP_SECONDS", 0.5)
+    process = job.start("deaf")
+    wait_for(lambda: "deaf\n" in job.log().splitlines(keepends=True) and "child\n" in job.log())
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert not any(map(runs, pids(job.log())))
+    status = job.archive.status()
+    assert (status["state"], status["exit_code"]) == ("STOPPED", -signal.SIGKILL)
+
+
+def test_stop_while_it_is_being_checked(job: Setup) -> None:
+    mark = job.cwd / "checking"
+    (job.code_path / "mvp_marker.py").write_text(
+        f'import pathlib, time\nMARKER = "{CODE_ID}"\npathlib.Path({str(mark)!r}).touch()\ntime.sleep(1)\n'
+    )
+    process = job.start("wait")
+    wait_for(mark.exists)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"overrides" not in output, "the trainer was started"
+    assert job.archive.status()["state"] == "STOPPED"
+    assert job.debug("end") == evidence_files("end")
+
+
+def test_what_outlives_the_trainer_is_ended_with_it(job: Setup) -> None:
+    code, _ = job.run("leaves")
+    assert code == 0
+    assert not any(map(runs, pids(job.log())))
+    assert job.archive.status()["state"] == "SUCCEEDED"
+
+
+def test_a_process_that_has_left_does_not_hold_the_job(job: Setup) -> None:
+    """In a session of its own it cannot be found, and it keeps the trainer's output open."""
+    job.change("PUMP_SECONDS", 0.5)
+    process = job.start("detaches")
+    try:
+        wait_for(lambda: job.archive.status().get("state") == "SUCCEEDED")
+        # Its own copy of our pipe is the trainer's, so this end comes as well.
+        assert process.wait(timeout=30) == 0
+    finally:
+        os.kill(pids(job.log())[1], signal.SIGKILL)
+
+
+def test_a_log_that_cannot_be_written_does_not_hold_the_trainer(job: Setup) -> None:
+    """As with a full shared root; the trainer writes more than a pipe holds."""
+    job.archive.driver_log.symlink_to("/dev/full")
+    code, output = job.run("much")
+    assert code == 0
+    assert output.endswith(f"{'x' * 300_000}trained\n")
+    assert job.archive.status()["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["run", "a", "b"], ["evidence", "a"], ["walk", "a"]])
+def test_wrong_arguments(job: Setup, arguments: list[str]) -> None:
+    launcher = str(job.archive.path / "config" / "launcher")
+    done = subprocess.run([sys.executable, launcher, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert done.stderr == "usage: launcher run ARCHIVE | launcher evidence ARCHIVE MOMENT\n"

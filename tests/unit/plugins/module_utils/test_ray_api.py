@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.ray_api import (
+    RayApiError,
+    RayHead,
+    membership,
+    wait_for_membership,
+)
+
+TOKEN = "4be7"
+
+
+class FakeHead(ThreadingHTTPServer):
+    """Answers as a head with tokens does: real HTTP, canned JSON."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: dict[str, Any] = {}
+        self.asked: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def set_nodes(self, *nodes: dict[str, Any]) -> None:
+        self.answers["/api/v0/nodes"] = {"result": True, "msg": "", "data": {"result": {"result": list(nodes)}}}
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: FakeHead
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        given = self.headers.get("Authorization")
+        answer = self.server.answers.get(self.path.partition("?")[0])
+        if given != f"Bearer {TOKEN}":
+            status, body = (403 if given else 401), b"Unauthorized"
+        elif answer is None:
+            status, body = 404, b"not found"
+        else:
+            status, body = 200, answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[FakeHead]:
+    with FakeHead() as fake:
+        thread = threading.Thread(target=fake.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield fake
+        fake.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def token_path(tmp_path: Path) -> str:
+    path = tmp_path / "auth_token"
+    path.write_text(f"{TOKEN}\n")
+    return str(path)
+
+
+@pytest.fixture
+def head(server: FakeHead, token_path: str) -> RayHead:
+    return RayHead(f"{server.address}/", token_path)
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def node(name: str, state: str = "ALIVE", is_head: bool = False, **resources: float) -> dict[str, Any]:
+    total = {"memory": 1e9, "node:10.0.0.1": 1.0, **resources}
+    return {"node_name": name, "state": state, "is_head_node": is_head, "resources_total": total}
+
+
+def want(name: str, cpus: float | None = None, gpus: float = 4, head: bool = False) -> dict[str, Any]:
+    resources = {} if head else {"worker_node": 100}
+    return {"name": name, "head": head, "cpus": cpus, "gpus": gpus, "resources": resources}
+
+
+HEAD = node("ray-head", is_head=True)
+WORKER = node("worker-0", CPU=48.0, GPU=4.0, worker_node=100.0)
+EXPECTED = [want("ray-head", cpus=0, gpus=0, head=True), want("worker-0", cpus=48)]
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+def test_nodes(server: FakeHead, head: RayHead) -> None:
+    server.set_nodes(HEAD, WORKER)
+    assert head.nodes() == [HEAD, WORKER]
+    assert server.asked == ["/api/v0/nodes?detail=1&limit=10000"]
+
+
+def test_drivers_that_are_no_jobs_are_dropped(server: FakeHead, head: RayHead) -> None:
+    job = {"type": "SUBMISSION", "submission_id": "grpo-1", "status": "RUNNING"}
+    server.answers["/api/jobs/"] = [
+        {"type": "DRIVER", "submission_id": None, "status": "RUNNING"},
+        job,
+        {"type": "DRIVER", "status": "SUCCEEDED"},
+    ]
+    assert head.jobs() == [job]
+
+
+def test_one_job(server: FakeHead, head: RayHead) -> None:
+    server.answers["/api/jobs/grpo-1"] = {"submission_id": "grpo-1", "status": "PENDING"}
+    assert head.job("grpo-1") == {"submission_id": "grpo-1", "status": "PENDING"}
+    assert head.job("grpo-2") is None
+
+
+def test_another_error_of_one_job_is_an_error(server: FakeHead, tmp_path: Path) -> None:
+    with pytest.raises(RayApiError) as error:
+        RayHead(server.address).job("grpo-1")
+    assert error.value.status == 401
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("other", 403)])
+def test_without_the_right_token(server: FakeHead, tmp_path: Path, token: str | None, status: int) -> None:
+    path = tmp_path / "token"
+    if token:
+        path.write_text(token)
+    with pytest.raises(RayApiError) as error:
+        RayHead(server.address, str(path) if token else "").jobs()
+    assert str(error.value) == (
+        f"{server.address}/api/jobs/ answered HTTP {status} (the token does not fit this cluster)"
+    )
+    assert error.value.status == status
+    assert TOKEN not in str(error.value)
+
+
+def test_without_the_file_of_the_token(server: FakeHead, tmp_path: Path) -> None:
+    with pytest.raises(RayApiError) as error:
+        RayHead(server.address, str(tmp_path / "none")).nodes()
+    assert str(error.value) == (
+        f"the token file {tmp_path}/none cannot be read (No such file or directory); cluster_up.yml makes it"
+    )
+    assert server.asked == []
+
+
+def test_nobody_answers(closed_port: int) -> None:
+    with pytest.raises(RayApiError) as error:
+        RayHead(f"http://127.0.0.1:{closed_port}").nodes()
+    assert str(error.value).startswith(f"http://127.0.0.1:{closed_port}/api/v0/nodes?detail=1&limit=10000 does not")
+    assert "Connection refused" in str(error.value)
+    assert error.value.status is None
+
+
+def test_somebody_takes_the_call_and_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        started = time.monotonic()
+        with pytest.raises(RayApiError, match="does not answer: timed out"):
+            RayHead(f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=0.2).nodes()
+        assert time.monotonic() - started < 2
+
+
+def test_an_answer_that_is_no_json(server: FakeHead, head: RayHead) -> None:
+    server.answers["/api/jobs/"] = b"<html>some other service</html>"
+    with pytest.raises(RayApiError, match="/api/jobs/ does not answer: Expecting value"):
+        head.jobs()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"result": False, "msg": "GCS is starting", "data": None}, "GCS is starting"),
+        ({"data": {"result": {}}}, "{'data': {'result': {}}}"),
+        ([], "[]"),
+    ],
+)
+def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any, said: str) -> None:
+    server.answers["/api/v0/nodes"] = answer
+    with pytest.raises(RayApiError) as error:
+        head.nodes()
+    assert str(error.value).endswith(f"answered without nodes: {said}")
+
+
+def test_a_proxy_of_the_environment_is_not_used(
+    server: FakeHead, head: RayHead, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not reach the head's loopback, and would be told the token."""
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed_port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    server.set_nodes(HEAD)
+    assert head.nodes() == [HEAD]
+
+
+# --- Who is there -----------------------------------------------------------------------------------------------------
+
+
+def test_the_cluster_is_whole() -> None:
+    seen = membership(EXPECTED, [HEAD, WORKER])
+    assert seen.complete
+    assert seen.missing == ()
+    assert seen.rows == (
+        ("ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"),
+        ("worker-0", "CPU 48, GPU 4, worker_node 100", "CPU 48, GPU 4, worker_node 100", "alive"),
+    )
+
+
+def test_a_node_that_never_joined_and_one_that_died() -> None:
+    seen = membership(EXPECTED, [{**HEAD, "state": "DEAD"}])
+    assert not seen.complete
+    assert seen.missing == ("ray-head", "worker-0")
+    assert [row[2:] for row in seen.rows] == [("dead", "missing"), ("never joined", "missing")]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_node_that_died_and_came_back_is_there(order: int) -> None:
+    nodes = [HEAD, {**WORKER, "state": "DEAD"}, WORKER][::order]
+    assert membership(EXPECTED, nodes).complete
+
+
+@pytest.mark.parametrize(
+    ("there", "seen"),
+    [
+        (node("worker-0", CPU=48.0, GPU=3.0, worker_node=100.0), "CPU 48, GPU 3, worker_node 100"),
+        (node("worker-0", CPU=48.0, worker_node=100.0), "CPU 48, GPU 0, worker_node 100"),
+        (node("worker-0", CPU=4.0, GPU=4.0, worker_node=100.0), "CPU 4, GPU 4, worker_node 100"),
+        (node("worker-0", CPU=48.0, GPU=4.0), "CPU 48, GPU 4, worker_node 0"),
+        (node("worker-0", is_head=True, CPU=48.0, GPU=4.0, worker_node=100.0), "CPU 48, GPU 4, worker_node 100"),
+    ],
+    ids=["fewer GPUs", "no GPUs", "fewer CPUs", "no worker_node", "a head"],
+)
+def test_a_node_that_is_not_as_expected(there: dict[str, Any], seen: str) -> None:
+    found = membership(EXPECTED, [HEAD, there])
+    assert found.missing == ("worker-0",)
+    assert found.rows[1] == ("worker-0", "CPU 48, GPU 4, worker_node 100", seen, "differs")
+
+
+def test_any_number_of_cpus_will_do_where_ray_counts_them() -> None:
+    found = membership([want("worker-0", cpus=None)], [node("worker-0", CPU=17.0, GPU=4.0, worker_node=100.0)])
+    assert found.rows == (("worker-0", "GPU 4, worker_node 100", "GPU 4, worker_node 100", "alive"),)
+
+
+def test_further_nodes_do_not_matter() -> None:
+    assert membership(EXPECTED, [HEAD, WORKER, node("somebody-else", GPU=1.0)]).complete
+
+
+# --- Waiting ----------------------------------------------------------------------------------------------------------
+
+
+def test_waits_until_the_last_node_has_joined(server: FakeHead, head: RayHead) -> None:
+    server.set_nodes(HEAD)
+    timer = threading.Timer(0.3, server.set_nodes, (HEAD, WORKER))
+    timer.start()
+    seen, waited, problem = wait_for_membership(head, EXPECTED, timeout=10, interval=0.02)
+    timer.join()
+    assert seen.complete
+    assert problem == ""
+    assert 0.25 < waited < 3
+    assert len(server.asked) > 3
+
+
+def test_waits_for_a_head_that_does_not_answer_yet(server: FakeHead, head: RayHead) -> None:
+    timer = threading.Timer(0.2, server.set_nodes, (HEAD, WORKER))
+    timer.start()
+    seen, _, problem = wait_for_membership(head, EXPECTED, timeout=10, interval=0.02)
+    timer.join()
+    assert seen.complete
+    assert problem == ""
+
+
+def test_gives_up_when_the_time_is_over(server: FakeHead, head: RayHead) -> None:
+    server.set_nodes(HEAD)
+    seen, waited, problem = wait_for_membership(head, EXPECTED, timeout=0.3, interval=0.02)
+    assert seen.missing == ("worker-0",)
+    assert 0.3 <= waited < 2
+    assert problem == ""
+
+
+def test_looks_once_without_a_timeout(server: FakeHead, head: RayHead) -> None:
+    server.set_nodes(HEAD)
+    seen, waited, _ = wait_for_membership(head, EXPECTED, timeout=0)
+    assert seen.missing == ("worker-0",)
+    assert len(server.asked) == 1
+    assert waited < 1
+
+
+def test_says_why_the_head_did_not_answer(closed_port: int) -> None:
+    head = RayHead(f"http://127.0.0.1:{closed_port}")
+    seen, _, problem = wait_for_membership(head, EXPECTED, timeout=0.1, interval=0.02)
+    assert seen.missing == ("ray-head", "worker-0")
+    assert "Connection refused" in problem
