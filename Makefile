@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine image demo down test lint unit image-test sanity molecule training tarball clean
+.PHONY: help setup setup-dev engine image demo down test lint unit image-test sanity refusals molecule training tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,7 +46,7 @@ demo: setup  ## From nothing to a trained job: cluster, staging, GRPO, fetch
 down: $(VENV)/requirements  ## Containers, network and token of the development cluster gone; data stays
 	ansible-playbook -i $(INVENTORY) playbooks/cluster_down.yml $(if $(FORCE),-e allow_disruption=true)
 
-test: lint unit image-test sanity molecule training  ## Every test
+test: lint unit image-test sanity refusals molecule training  ## Every test
 	@echo "all tests passed"
 
 lint: $(VENV)/requirements-dev  ## Style, types, playbooks, changelog
@@ -68,6 +68,9 @@ image-test: setup-dev  ## Unit tests of the CPU backend, in its image
 
 sanity: $(VENV)/requirements-dev  ## ansible-test sanity, on a built and installed collection
 	tools/sanity.sh
+
+refusals: setup-dev  ## What playbooks refuse, and runs that are interrupted
+	pytest tests/playbooks
 
 molecule: setup-dev  ## Scenarios against real containers and real Ray
 	molecule test --all

@@ -150,12 +150,15 @@ def cluster_report(
     plans = {host: hostvars[host].get("__ray_node_plan") or {} for host in hosts}
     total, missing = len(cluster["rows"]), cluster["missing"]
     title = f"Cluster {about['cluster']}: {total - len(missing)} of {total} nodes as expected"
-    rows = [
-        [name, verdict, expected, seen, plans.get(name, {}).get("action"), plans.get(name, {}).get("accelerator")]
-        for name, expected, seen, verdict in cluster["rows"]
-    ]
-    report: dict[str, Any] = {"title": title, "header": ["node", "state", "expected", "seen", "action", "accelerator"]}
-    report["rows"] = rows
+    # The node as expected and as seen is the same thing in a whole cluster.
+    columns = ["resources"] if cluster["complete"] else ["expected", "seen"]
+    rows = []
+    for name, expected, seen, verdict in cluster["rows"]:
+        plan = plans.get(name, {})
+        described = [seen] if cluster["complete"] else [expected, seen]
+        rows.append([name, verdict, *described, plan.get("accelerator"), plan.get("action")])
+    header = ["node", "state", *columns, "accelerator", "action"]
+    report: dict[str, Any] = {"title": title, "header": header, "rows": rows}
     if cluster["complete"]:
         return {**report, "text": [f"Dashboard: {about['dashboard']}"], "fail_when": ""}
     text = [f"The head: {cluster['problem']}"] if cluster["problem"] else []

@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 
 MACHINES, NODES, HEADS, WORKERS = "machines", "ray", "head", "workers"
 # The prefixes that are ours: a variable that starts so and is not known is a misspelt one.
-PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "fetch_", "shared_root")
+PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root")
 # Docker's rule for the names of containers and networks, shortened to what also is a host name.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 

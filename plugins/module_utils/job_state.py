@@ -19,6 +19,8 @@ TOTAL_STEPS = re.compile(rb"Total training steps: (\d+)")
 # verl says the number of steps before the first one; the log may grow to gigabytes after that.
 LOG_HEAD_BYTES = 4 << 20
 POLL_SECONDS = 0.5
+# The launcher gives up waiting for its evidence after 60 s.
+CLOSING_SECONDS = 90
 
 
 def total_steps(archive: Archive) -> int | None:
@@ -76,6 +78,13 @@ def merge_states(status: Mapping[str, Any], job: Mapping[str, Any] | None) -> tu
     return (state if state == RUNNING else str(job["status"])), reason or str(job.get("message") or "")
 
 
+def is_complete(status: Mapping[str, Any], now: float) -> bool:
+    """Whether the job has ended and its last evidence is in the archive, or will not come any more."""
+    if status.get("state") not in ENDED:
+        return False
+    return "closed_at" in status or now - float(status.get("ended_at") or 0) > CLOSING_SECONDS
+
+
 def describe(archive: Archive, head: RayHead | None, tail: int) -> dict[str, Any]:
     """Everything that `ray_job_info` returns of one job."""
     status = archive.status()
@@ -91,7 +100,8 @@ def describe(archive: Archive, head: RayHead | None, tail: int) -> dict[str, Any
     return {
         "submission_id": archive.submission_id,
         "state": state,
-        "ended": state in ENDED,
+        # Ray's own record ends with the launcher; without a head, the archive alone has to tell.
+        "ended": state in ENDED and (is_complete(status, time.time()) or (job or {}).get("status") in ENDED),
         "reason": reason,
         "workload": status.get("workload", ""),
         "code_id": status.get("code_id", ""),
@@ -113,7 +123,7 @@ def wait_for_end(archive: Archive, head: RayHead | None, tail: int, timeout: flo
     deadline = time.monotonic() + timeout
     while True:
         # Most of the time the archive alone tells; Ray is asked when the time is over.
-        if archive.status().get("state") in ENDED or time.monotonic() >= deadline:
+        if is_complete(archive.status(), time.time()) or time.monotonic() >= deadline:
             return describe(archive, head, tail)
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 

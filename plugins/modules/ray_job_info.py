@@ -71,7 +71,7 @@ job:
       description: C(SUBMITTED), C(PENDING), C(RUNNING), C(SUCCEEDED), C(FAILED) or C(STOPPED).
       type: str
     ended:
-      description: Whether the state is one of the last three.
+      description: Whether the state is one of the last three, and the archive is complete.
       type: bool
     reason:
       description: Why it is in this state, as far as somebody said so.

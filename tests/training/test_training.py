@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from conftest import REPO, Cluster, Job, module, on_head, playbook
+from system import HEAD, NODES, SHARED_ROOT, Job, Submit, module, on_node, playbook
 
 
 def assert_off_the_head(job: Job) -> None:
     """Ray's own records: the driver's node is a worker."""
-    nodes = json.loads(on_head("ray", "list", "nodes", "--format", "json", "--detail"))
+    nodes = json.loads(on_node(HEAD, "ray", "list", "nodes", "--format", "json", "--detail"))
     head = next(node for node in nodes if node["is_head_node"])
     info = module("ray_job_info", submission_id=job.submission_id)["job"]
     assert info["driver_node_id"] in {node["node_id"] for node in nodes}
@@ -47,7 +47,7 @@ def assert_archive(job: Job) -> None:
         kinds = ("ray_status.txt", "ray_job_list.json", "ray_list_nodes.json", "ray_list_actors.json")
         assert found == {f"{moment}-{kind}" for kind in kinds}
     events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
-    assert events[:2] == ["SUBMITTED", "RUNNING"] and events[-1] == archive.status()["state"]
+    assert events[:2] == ["SUBMITTED", "RUNNING"] and events[-2:] == [archive.status()["state"], "CLOSED"]
 
 
 def assert_finite_and_moving(values: list[float], steps: int) -> None:
@@ -56,8 +56,8 @@ def assert_finite_and_moving(values: list[float], steps: int) -> None:
     assert len(set(values)) > 1
 
 
-def test_grpo_learns_and_saves_every_tenth_step(cluster: Cluster, tmp_path: Path) -> None:
-    job = cluster.submit("grpo")
+def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) -> None:
+    job = submit("grpo")
     job.wait()
     assert_off_the_head(job)
     assert_snapshot(job, "verl-0.9.1")
@@ -69,16 +69,16 @@ def test_grpo_learns_and_saves_every_tenth_step(cluster: Cluster, tmp_path: Path
     assert job.archive.checkpoints() == [10, 12]
 
     # It can be fetched, also when there is no cluster to ask; checkpoints only on request.
-    playbook("fetch", submission_id=job.submission_id, fetch_dir=str(tmp_path))
+    playbook("fetch", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
     fetched = tmp_path / job.submission_id
     assert (fetched / "logs" / "driver.log").read_text(errors="replace") == job.log()
     assert not (fetched / "checkpoints").exists()
-    again = playbook("fetch", submission_id=job.submission_id, fetch_dir=str(tmp_path))
+    again = playbook("fetch", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
     assert "changed=0" in again.stdout
 
 
-def test_ppo_trains_a_critic(cluster: Cluster) -> None:
-    job = cluster.submit("ppo")
+def test_ppo_trains_a_critic(submit: Submit) -> None:
+    job = submit("ppo")
     job.wait()
     assert_off_the_head(job)
     assert_archive(job)
@@ -89,8 +89,8 @@ def test_ppo_trains_a_critic(cluster: Cluster) -> None:
     assert {"actor", "critic"} <= there
 
 
-def test_sft_on_two_nodes(cluster: Cluster) -> None:
-    job = cluster.submit("sft")
+def test_sft_on_two_nodes(submit: Submit) -> None:
+    job = submit("sft")
     job.wait()
     assert_off_the_head(job)
     assert_archive(job)
@@ -104,9 +104,9 @@ def test_sft_on_two_nodes(cluster: Cluster) -> None:
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 
 
-def test_sft_stopped_and_resumed(cluster: Cluster) -> None:
+def test_sft_stopped_and_resumed(submit: Submit) -> None:
     endless = {"trainer.total_epochs": 1000, "trainer.save_freq": 2, "trainer.test_freq": -1}
-    job = cluster.submit("sft", **ONE_NODE, trainer_overrides=endless)
+    job = submit("sft", **ONE_NODE, trainer_overrides=endless)
     deadline = time.monotonic() + 240
     tracker = job.archive.path / "checkpoints" / "latest_checkpointed_iteration.txt"
     while not tracker.exists():
@@ -117,13 +117,13 @@ def test_sft_stopped_and_resumed(cluster: Cluster) -> None:
     job.wait("STOPPED")
     assert_archive(job)
     # Nothing of it is left on any node.
-    for node in ("test-ray-head", "test-ray-worker-0", "test-ray-worker-1"):
+    for node in NODES:
         assert job.submission_id not in on_node(node, "ps", "-eo", "args")
     # To stop it again changes nothing.
     assert not module("ray_job", state="stopped", submission_id=job.submission_id)["changed"]
 
     saved = int(tracker.read_text())
-    resumed = cluster.submit(
+    resumed = submit(
         "sft",
         **ONE_NODE,
         trainer_overrides={
@@ -142,36 +142,26 @@ def test_sft_stopped_and_resumed(cluster: Cluster) -> None:
     assert resumed.values("train/loss")[0] < job.values("train/loss")[0]
 
 
-def on_node(node: str, *command: str) -> str:
-    import subprocess
-
-    return subprocess.run(["docker", "exec", node, *command], text=True, capture_output=True, check=True).stdout
-
-
-def test_two_jobs_at_once_each_on_its_own_verl(cluster: Cluster) -> None:
-    jobs = {
-        code_id: cluster.submit("sft", **ONE_NODE, code_path=code_id, env_vars={"SEEN_BY": code_id})
-        for code_id in ("verl-0.9.0", "verl-0.9.1")
-    }
+def test_two_jobs_at_once_each_on_its_own_verl(submit: Submit) -> None:
+    jobs = {code_id: submit("sft", **ONE_NODE, code_path=code_id) for code_id in ("verl-0.9.0", "verl-0.9.1")}
     for code_id, job in jobs.items():
         job.wait()
         assert_snapshot(job, code_id)
-        # Ray workers print the file of a module of verl only in warnings: the launcher's line is of the driver, and
-        # what the processes had open is gone by now; their own environment, as Ray recorded it, remains.
-        environment = job.archive.read_json("config/runtime_env.json")["env_vars"]
-        assert environment["PYTHONPATH"] == f"/private/common/code/verl/{code_id}"
+        # The workers print warnings with the file that they come from.
+        worker_lines = [line for line in job.log().splitlines() if "TrainingWorker" in line.partition("/")[0]]
+        seen = {code for line in worker_lines for code in re.findall(r"/private/common/code/verl/([^/]+)/verl/", line)}
+        assert seen == {code_id}
     spans = [(job.archive.status()["started_at"], job.archive.status()["ended_at"]) for job in jobs.values()]
     assert max(start for start, _ in spans) < min(end for _, end in spans), "they did not run at the same time"
-    written = [path for path in (REPO / ".cache/test/shared/common/code").rglob("__pycache__")]
+    written = list((SHARED_ROOT / "common" / "code").rglob("__pycache__"))
     assert written == []
 
 
-def test_a_job_that_fails_says_why(cluster: Cluster) -> None:
-    job = cluster.submit("sft", **ONE_NODE, trainer_overrides={"no.such.key": 1})
+def test_a_job_that_fails_says_why(submit: Submit) -> None:
+    job = submit("sft", **ONE_NODE, trainer_overrides={"no.such.key": 1})
     status = job.wait("FAILED")
     assert status["exit_code"] == 1
     assert "no.such.key" in job.log() or "Key 'no' is not in struct" in job.log()
-    assert_archive_of_failure = {path.name for path in job.archive.path.glob("debug/*-end-*")}
-    assert len(assert_archive_of_failure) == 4
+    assert len(list(job.archive.path.glob("debug/*-end-*"))) == 4
     info = module("ray_job_info", submission_id=job.submission_id, tail=5)["job"]
     assert info["state"] == "FAILED" and info["log"]

@@ -72,6 +72,11 @@ class Archive:
         self.write_json("status.json", status)
         self.event(state, **details)
 
+    def close(self) -> None:
+        """The last that is written: after it the archive is complete."""
+        self.write_json("status.json", {**self.status(), "closed_at": now()})
+        self.event("CLOSED")
+
     def event(self, kind: str, **details: Any) -> None:
         """Append to the job's life; one line in one write, so that two writers do not mix theirs."""
         line = json.dumps({"time": now(), "event": kind, **details}, ensure_ascii=False) + "\n"

@@ -148,12 +148,15 @@ class Launcher:
             self.say(f"The job ends before it starts: {problem}")
             self.archive.set_status(FAILED, ended_at=time.time(), exit_code=PRECHECK_FAILED, reason=problem)
             wait(self.evidence("end"))
+            self.archive.close()
             return PRECHECK_FAILED
         start = self.evidence("start")
         code = self.train(environment)
+        # Ray may kill a stopped job's launcher any moment: the state first, the evidence then.
         self.end(code)
         wait(self.evidence("end"))
         wait(start)
+        self.archive.close()
         return code if code >= 0 else 128 - code
 
     def end(self, code: int) -> None:

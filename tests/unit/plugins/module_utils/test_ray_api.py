@@ -229,6 +229,19 @@ def test_a_node_that_died_and_came_back_is_there(order: int) -> None:
     assert membership(EXPECTED, nodes).complete
 
 
+def test_a_dead_node_that_ray_still_holds_for_alive_does_not_count() -> None:
+    since = 1_700_000_000.5
+    expected = [{**want("worker-0", cpus=48), "since": since}]
+    before, after = ({**WORKER, "start_time_ms": int(since * 1000) + ms} for ms in (-1, 0))
+    assert membership(expected, [before]).rows[0][2:] == ("dead", "missing")
+    assert membership(expected, [after]).complete
+    # Whichever of them Ray names last.
+    wrong = {**before, "resources_total": {}}
+    assert membership(expected, [wrong, after]).complete
+    assert membership(expected, [after, wrong]).complete
+    assert membership([{**expected[0], "since": None}], [WORKER]).complete
+
+
 @pytest.mark.parametrize(
     ("there", "seen"),
     [

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""How much our way costs over the raw way, both in one run on one machine.
+
+cluster_up      against three `docker run … ray start --block` at the same moment, until 3 nodes are ALIVE
+cluster_up      again, on the healthy cluster
+submit          against the SDK's own call in a fresh Python on the head
+
+Run it after `make setup-dev`, on a machine that does nothing else: `.venv/bin/python benchmarks/speed.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO / "tests"))
+
+from system import HEAD, SHARED_ROOT, module, playbook
+
+IMAGE = "argus-verl-cpu:0.1.0"
+PORT = 8285
+ROUNDS = 3
+SUBMIT = """
+from ray.job_submission import JobSubmissionClient
+JobSubmissionClient("http://127.0.0.1:8265").submit_job(
+    entrypoint="true", entrypoint_num_cpus=1, entrypoint_resources={"worker_node": 1}
+)
+"""
+
+
+def timed(what: Callable[[], object]) -> float:
+    start = time.monotonic()
+    what()
+    return time.monotonic() - start
+
+
+def docker(*arguments: str) -> None:
+    subprocess.run(["docker", *arguments], check=True, capture_output=True)
+
+
+def alive(token: str) -> int:
+    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/api/v0/nodes")
+    request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=2) as answer:  # noqa: S310
+            nodes = json.load(answer)["data"]["result"]["result"]
+    except (OSError, KeyError, TypeError, ValueError):
+        return 0
+    return sum(node["state"] == "ALIVE" for node in nodes)
+
+
+def raw_up() -> None:
+    """The same three nodes by hand, with the same token protection, all at once."""
+    token = secrets.token_hex(32)
+    with tempfile.NamedTemporaryFile("w", dir=SHARED_ROOT) as file:
+        file.write(token)
+        file.flush()
+        os.chown(file.name, 1000, 1000)
+        run = ["docker", "run", "--detach", "--init", "--network", "raw-ray", "--shm-size", "2g"]
+        run += ["--env", "RAY_AUTH_MODE=token", "--env", "RAY_AUTH_TOKEN_PATH=/run/token"]
+        run += ["--volume", f"{file.name}:/run/token:ro", "--volume", f"{SHARED_ROOT}:/private"]
+        start = ["ray", "start", "--block", "--disable-usage-stats", "--object-store-memory=1073741824"]
+        head = ["--name", "raw-head", "--publish", f"127.0.0.1:{PORT}:8265", IMAGE, *start, "--head"]
+        commands = [[*run, *head, "--num-cpus=0", "--num-gpus=0", "--dashboard-host=0.0.0.0"]]
+        for index in (0, 1):
+            worker = ["--name", f"raw-worker-{index}", IMAGE, *start, "--address=raw-head:6379", "--num-gpus=4"]
+            commands.append([*run, *worker, "--num-cpus=48", '--resources={"worker_node": 100}'])
+        docker("network", "create", "raw-ray")
+        started = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+        for process in started:
+            process.wait()
+        while alive(token) < 3:
+            time.sleep(0.1)
+
+
+def raw_down() -> None:
+    for command in (["rm", "-f", "raw-head", "raw-worker-0", "raw-worker-1"], ["network", "rm", "raw-ray"]):
+        subprocess.run(["docker", *command], check=False, capture_output=True)
+
+
+def down() -> None:
+    playbook("cluster_down", allow_disruption=True)
+
+
+def host_tasks(output: str) -> int:
+    """How many times a task met a host, from the recap; skipped ones cost as well."""
+    return sum(map(int, re.findall(r"(?:ok|skipped)=(\d+)", output)))
+
+
+def main() -> None:
+    SHARED_ROOT.mkdir(parents=True, exist_ok=True)
+    raw_down()
+    down()
+    raw, ours, again, tasks = [], [], [], 0
+    for _ in range(ROUNDS):
+        raw.append(timed(raw_up))
+        raw_down()
+        ours.append(timed(lambda: playbook("cluster_up")))
+        start = time.monotonic()
+        tasks = host_tasks(playbook("cluster_up").stdout)
+        again.append(time.monotonic() - start)
+        down()
+
+    playbook("cluster_up", "stage")
+    sdk, submit = [], []
+    for _ in range(ROUNDS):
+        sdk.append(timed(lambda: docker("exec", HEAD, "python3", "-c", SUBMIT)))
+    for _ in range(ROUNDS):
+        start = time.monotonic()
+        output = playbook("submit", jobspec="sft.yaml").stdout
+        submit.append(time.monotonic() - start)
+        # The next one shall not compete with this job for the CPUs.
+        (job,) = re.findall(r"^Job (\S+):", output, re.MULTILINE)
+        module("ray_job", state="stopped", submission_id=job)
+    down()
+
+    def line(name: str, values: list[float], more: str = "") -> None:
+        print(
+            f"{name:36} {statistics.median(values):6.1f} s   ({', '.join(f'{value:.1f}' for value in values)}) {more}"
+        )
+
+    ratio = statistics.median(ours) / statistics.median(raw)
+    line("raw: three docker run, 3 ALIVE", raw)
+    line("cluster_up from nothing", ours, f"{ratio:.2f} times the raw way")
+    line("cluster_up on the healthy cluster", again, f"{tasks} host-tasks")
+    line("the SDK's own submit_job", sdk)
+    line("submit", submit, f"{statistics.median(submit) - statistics.median(sdk):.1f} s over it")
+
+
+if __name__ == "__main__":
+    main()

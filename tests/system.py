@@ -1,0 +1,95 @@
+"""The system under test, used as a user would: playbooks, modules on the head, jobs and their archives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+
+REPO = Path(__file__).resolve().parents[1]
+INVENTORY = REPO / "tests" / "inventory"
+SHARED_ROOT = REPO / ".cache" / "test" / "shared"
+HEAD = "test-ray-head"
+NODES = (HEAD, "test-ray-worker-0", "test-ray-worker-1")
+JOB_SECONDS = 420
+
+
+ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+
+
+def playbook_command(*names: str, inventories: Sequence[Path] = (INVENTORY,), **variables: Any) -> list[str]:
+    """The command line that runs playbooks of ours the way the README says."""
+    paths = [str(REPO / "playbooks" / f"{name}.yml") for name in names]
+    sources = [argument for inventory in inventories for argument in ("-i", str(inventory))]
+    return ["ansible-playbook", *sources, *paths, "-e", json.dumps(variables)]
+
+
+def playbook(*names: str, check: bool = True, **arguments: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**ENVIRONMENT, **arguments.pop("environment", {})}
+    done = subprocess.run(
+        playbook_command(*names, **arguments), cwd=REPO, env=environment, text=True, capture_output=True, check=False
+    )
+    if check and done.returncode:
+        pytest.fail(f"{' '.join(names)} failed:\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def module(name: str, **arguments: Any) -> dict[str, Any]:
+    """Run a module of ours on the head, and return what it returns."""
+    done = subprocess.run(
+        ["ansible", "-i", str(INVENTORY), HEAD, "-m", f"argus.verl.{name}", "-a", json.dumps(arguments)],
+        cwd=REPO,
+        env={**ENVIRONMENT, "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    _, _, text = done.stdout.partition("=> ")
+    if done.returncode or not text:
+        pytest.fail(f"{name} failed:\n{done.stdout}\n{done.stderr}")
+    return dict(json.loads(text))
+
+
+def on_node(node: str, *command: str) -> str:
+    """What a command prints inside a node."""
+    return subprocess.run(["docker", "exec", node, *command], text=True, capture_output=True, check=True).stdout
+
+
+@dataclass
+class Job:
+    """A job that was submitted, and its archive as this machine sees it."""
+
+    submission_id: str
+
+    @property
+    def archive(self) -> Archive:
+        return Archive(SHARED_ROOT / "jobs" / self.submission_id)
+
+    def log(self) -> str:
+        return self.archive.driver_log.read_text(errors="replace")
+
+    def wait(self, *states: str) -> dict[str, Any]:
+        """Until the job has ended and its archive is complete; fails when that is not in one of the states."""
+        deadline = time.monotonic() + JOB_SECONDS
+        while "closed_at" not in self.archive.status():
+            if time.monotonic() > deadline:
+                pytest.fail(f"{self.submission_id} did not end within {JOB_SECONDS} s:\n{self.log()[-4000:]}")
+            time.sleep(0.5)
+        status = self.archive.status()
+        if status["state"] not in (states or ("SUCCEEDED",)):
+            pytest.fail(f"{self.submission_id} ended {status}:\n{self.log()[-4000:]}")
+        return status
+
+    def values(self, metric: str) -> list[float]:
+        return [entry["data"][metric] for entry in self.archive.metrics() if metric in entry["data"]]
+
+
+Submit = Callable[..., Job]

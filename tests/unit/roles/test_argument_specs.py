@@ -1,0 +1,90 @@
+"""What a role documents (meta/argument_specs.yml) and what it does (defaults/main.yml) are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROLES = sorted(path for path in (Path(__file__).resolve().parents[3] / "roles").iterdir() if path.is_dir())
+TYPES = {"str": str, "path": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict}
+
+
+def entry_points(role: Path) -> dict[str, dict[str, Any]]:
+    specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    assert isinstance(specs, dict)
+    return specs
+
+
+def options(role: Path) -> dict[str, dict[str, Any]]:
+    """The options of all entry points; one that several have is the same in each."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entry_points(role).values():
+        for name, option in entry.get("options", {}).items():
+            assert found.setdefault(name, option) == option, f"{name} is documented in two ways"
+    return found
+
+
+def defaults(role: Path) -> dict[str, Any]:
+    file = role / "defaults" / "main.yml"
+    return (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
+
+
+def test_there_are_roles() -> None:
+    assert {"cluster", "job", "preflight", "ray_node", "staging"} <= {role.name for role in ROLES}
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_specs_and_defaults_have_the_same_names(role: Path) -> None:
+    with_default = {name for name, option in options(role).items() if not option.get("required")}
+    assert with_default == defaults(role).keys()
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_specs_and_defaults_have_the_same_values(role: Path) -> None:
+    documented = {name: option.get("default") for name, option in options(role).items() if not option.get("required")}
+    done = defaults(role)
+    assert documented == done
+    # True == 1 and 5 == 5.0 for Python, not for a reader.
+    assert {name: type(value) for name, value in documented.items()} == {
+        name: type(value) for name, value in done.items()
+    }
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_defaults_are_of_the_type_and_among_the_choices(role: Path) -> None:
+    for name, option in options(role).items():
+        value = option.get("default")
+        if option.get("required"):
+            assert "default" not in option, f"{name} is required and has a default"
+        elif value is not None and "{{" not in str(value):
+            assert isinstance(value, TYPES[option["type"]]), name
+            assert isinstance(value, bool) == (option["type"] == "bool"), name
+            assert value in option.get("choices", [value]), name
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_every_option_is_described(role: Path) -> None:
+    for name, option in options(role).items():
+        assert option.get("description"), name
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_every_default_has_its_comment(role: Path) -> None:
+    file = role / "defaults" / "main.yml"
+    if not file.exists():
+        pytest.skip("has no variables")
+    lines = file.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if line[:1].isalpha():
+            assert lines[number - 1].startswith("# "), line
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_every_entry_point_is_a_file(role: Path) -> None:
+    """One without a file documents nothing. `cluster` is variables only."""
+    tasks = {file.stem for file in (role / "tasks").glob("*.yml")}
+    if tasks:
+        assert entry_points(role).keys() <= tasks
