@@ -13,7 +13,7 @@ import yaml
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils import jobspec
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table, nearest
 from ansible_collections.argus.verl.plugins.module_utils.job_state import progress_line
 
 display = Display()
@@ -21,21 +21,21 @@ display = Display()
 LOOK_SECONDS = 8.0
 
 
-def find_jobspec(name: str, inventories: list[str]) -> Path | list[Path]:
-    """The JobSpec's file, or the places where it was looked for."""
-    places = [Path(name).expanduser()]
-    places += [
-        (Path(inventory) if Path(inventory).is_dir() else Path(inventory).parent) / "jobspecs" / name
-        for inventory in inventories
-    ]
-    return next((place for place in places if place.is_file()), places)
+def jobspec_directories(inventories: list[str]) -> list[Path]:
+    """Where an inventory carries its JobSpecs."""
+    paths = [Path(inventory) for inventory in inventories]
+    return [(path if path.is_dir() else path.parent) / "jobspecs" for path in paths]
 
 
 def load_jobspec(name: str, inventories: list[str]) -> tuple[Any, list[Finding]]:
-    found = find_jobspec(name, inventories)
-    if isinstance(found, list):
-        tried = ", ".join(map(str, found))
-        return None, [Finding("jobspec", f"{name!r} is not there", f"looked for {tried}")]
+    """The JobSpec of that name, as a path or among an inventory's own; or why there is none."""
+    directories = jobspec_directories(inventories)
+    places = [Path(name).expanduser(), *(directory / name for directory in directories)]
+    found = next((place for place in places if name and place.is_file()), None)
+    if found is None:
+        known = sorted(path.name for directory in directories for path in directory.glob("*.y*ml"))
+        hint = nearest(name, known) or f"the inventory has {', '.join(known) or 'none'}; any other path will do as well"
+        return None, [Finding("jobspec", f"there is no file {name!r}" if name else "no file was named", hint)]
     try:
         return yaml.safe_load(found.read_text(encoding="utf-8")), []
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -50,31 +50,29 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         variables = task_vars or {}
         arguments = dict(self._task.args)
         if arguments.get("state", "submitted") == "submitted":
-            refusal = self.check(arguments, variables)
-            if refusal:
-                return refusal
+            findings = self.prepare(arguments, variables)
+            if findings:
+                return refusal([finding.as_dict() for finding in findings])
         wait = arguments.pop("wait", False) and not self._task.check_mode
         result: dict[str, Any] = self._execute_module("argus.verl.ray_job", arguments, task_vars=variables)
+        if result.get("findings"):
+            return refusal(result["findings"])
         if wait and not result.get("failed"):
             root = (arguments.get("jobspec") or {}).get("shared_root") or "/private"
             result |= self.follow(result["submission_id"], root, variables)
         return result
 
-    def check(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
-        """Put the JobSpec into the arguments; the failure if it is not one."""
-        findings: list[Finding] = []
-        if arguments.get("file"):
-            sources = variables.get("ansible_inventory_sources") or []
-            arguments["jobspec"], findings = load_jobspec(arguments.pop("file"), [str(source) for source in sources])
-        if not findings:
-            findings, _ = jobspec.check(arguments.get("jobspec"))
-        if not findings:
-            return None
-        return {
-            "failed": True,
-            "changed": False,
-            "msg": f"The JobSpec was refused, nothing was changed.\n{findings_table(findings)}",
-        }
+    def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> list[Finding]:
+        """Put the JobSpec with the cluster's defaults into the arguments; what is wrong with it."""
+        if "file" in arguments:
+            sources = [str(source) for source in variables.get("ansible_inventory_sources") or []]
+            arguments["jobspec"], findings = load_jobspec(arguments.pop("file") or "", sources)
+            if findings:
+                return findings
+        arguments["given"] = arguments.get("jobspec")
+        arguments["jobspec"] = jobspec.with_defaults(arguments["given"], arguments.pop("defaults", {}))
+        findings, _ = jobspec.check(arguments["jobspec"])
+        return findings
 
     def follow(self, submission_id: str, shared_root: str, variables: dict[str, Any]) -> dict[str, Any]:
         """Look at the job until it has ended, a line for each look; fail if it did not end well."""
@@ -92,13 +90,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             display.display(progress_line(job, time.time()))
             if job["ended"]:
                 break
+        result = {"job": job, "state": job["state"]}
         if job["state"] == "SUCCEEDED":
-            return {"job": job, "state": job["state"]}
+            return result
         log = "\n".join(f"  {line}" for line in job["log"])
-        return {
-            "job": job,
-            "state": job["state"],
-            "failed": True,
-            "msg": f"{submission_id} ended {job['state']}: {job['reason']}\nThe last lines of its log:\n{log}\n"
-            f"All of it is in {job['archive']}; fetch.yml -e submission_id={submission_id} brings it here.",
-        }
+        display.display(f"\nThe last lines of its log:\n{log}\nAll of it is in {job['archive']}.")
+        fetch = f"fetch.yml -e submission_id={submission_id} brings its archive here"
+        return {**result, "failed": True, "msg": f"{submission_id} {job['state']}: {job['reason']}; {fetch}."}
+
+
+def refusal(findings: list[dict[str, str]]) -> dict[str, Any]:
+    """Show what is wrong. Ansible prints a failure's message twice and all of its result: both are short."""
+    display.display(f"\n{findings_table(Finding(**finding) for finding in findings)}")
+    count = f"{len(findings)} error{'s'[: len(findings) > 1]}, see the table above"
+    message = f"The JobSpec was refused, nothing was changed: {count}"
+    return {"failed": True, "changed": False, "msg": message}

@@ -34,23 +34,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             },
             required_together=[("header", "rows")],
         )
+        findings = [Finding(**finding) for finding in arguments["findings"] or []]
+        wrong = errors(findings)
         parts = []
-        failed = bool(arguments["fail_when"])
         if arguments["rows"]:
             parts.append(table(arguments["header"], arguments["rows"]))
-        findings = [Finding(**finding) for finding in arguments["findings"] or []]
         if findings:
             parts.append(findings_table(findings))
-            failed = failed or bool(errors(findings))
         parts += arguments["text"]
+        if parts:
+            title = [arguments["title"]] if arguments["title"] else []
+            display.display("\n" + "\n".join([*title, *parts]))
+        # Ansible prints the message of a failure twice: it has to be short.
+        problems = [f"{len(wrong)} error{'s'[: len(wrong) > 1]}, see the table above"] if wrong else []
         if arguments["fail_when"]:
-            parts.append(arguments["fail_when"])
-        if parts and arguments["title"]:
-            parts.insert(0, arguments["title"])
-        text = "\n".join(parts)
-        if failed:
-            # Raised as an exception it would be printed twice.
-            return {"changed": False, "failed": True, "msg": text}
-        if text:
-            display.display(f"\n{text}")
+            problems.append(arguments["fail_when"])
+        if problems:
+            return {"changed": False, "failed": True, "msg": ". ".join(problems)}
         return {"changed": False}

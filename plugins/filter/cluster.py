@@ -48,9 +48,16 @@ def node_plan(
             f"{name}: its machine {machine} was not looked at in this run. With --limit, name the machine as well: "
             f"--limit '{machine},{name}'"
         )
+    worker_machines = {inventory.machine_of(worker, hostvars) for worker in groups[inventory.WORKERS]}
+    gpus = [
+        len((hostvars[host].get("__preflight") or {}).get("machine", {}).get("gpus", [])) for host in worker_machines
+    ]
+    accelerator = nodes.accelerator_of(settings["accelerator"], gpus)
     try:
         plan = nodes.plan_node(
-            nodes.Settings(machine=machine, **settings), probed, inventory.workers_of(machine, hostvars, groups)
+            nodes.Settings(**{**settings, "machine": machine, "accelerator": accelerator}),
+            probed,
+            inventory.workers_of(machine, hostvars, groups),
         )
     except nodes.PlanError as error:
         raise AnsibleFilterError(str(error)) from error

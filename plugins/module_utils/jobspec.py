@@ -176,10 +176,10 @@ def path_findings(spec: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
-def environment_findings(env_vars: Mapping[str, Any], key: str = "env_vars") -> list[Finding]:
+def environment_findings(env_vars: Mapping[str, Any]) -> list[Finding]:
     found = []
     for name, value in env_vars.items():
-        where = f"{key}.{name}"
+        where = f"env_vars.{name}"
         # YAML reads names such as `on` as something else than text.
         if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
             found.append(Finding(where, "is not the name of an environment variable", "use letters, digits and _"))
@@ -231,6 +231,17 @@ def override_findings(spec: Mapping[str, Any]) -> list[Finding]:
         if key in OWNED_OVERRIDES:
             found.append(Finding(f"trainer_overrides: {key}", "is decided by the JobSpec", OWNED_OVERRIDES[key]))
     return found
+
+
+def with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
+    """A JobSpec, and of what it does not say the cluster's defaults; mappings are merged key by key."""
+    if not isinstance(given, Mapping):
+        return given
+    merged = {**defaults, **{key: value for key, value in given.items() if value is not None}}
+    for key, value in defaults.items():
+        if isinstance(value, Mapping) and isinstance(merged[key], Mapping):
+            merged[key] = with_defaults(merged[key], value)
+    return merged
 
 
 def check(given: Any) -> tuple[list[Finding], dict[str, Any]]:
@@ -547,10 +558,10 @@ def accelerator_overrides(workload: str, accelerator: str, gpus: int) -> list[st
     return ["actor_rollout_ref.rollout.name=vllm", *parallel]
 
 
-def environment(spec: Mapping[str, Any], common: Mapping[str, Any], code_path: str, archive: str) -> dict[str, str]:
-    """The environment of driver and workers: the inventory's, then the JobSpec's, then what must hold."""
+def environment(spec: Mapping[str, Any], code_path: str, archive: str) -> dict[str, str]:
+    """The environment of driver and workers: what was asked for, and what must hold."""
     root = spec["shared_root"]
-    asked = {str(name): str(value) for name, value in {**common, **spec["env_vars"]}.items()}
+    asked = {str(name): str(value) for name, value in spec["env_vars"].items()}
     further = asked.get("PYTHONPATH", "")
     return {
         "HF_HUB_OFFLINE": "1",  # staged once, never fetched by every node
@@ -570,13 +581,10 @@ def environment(spec: Mapping[str, Any], common: Mapping[str, Any], code_path: s
     }
 
 
-def plan(
-    spec: Mapping[str, Any], cluster: Cluster, code_id: str, submission_id: str, env_vars: Mapping[str, Any]
-) -> Job:
+def plan(spec: Mapping[str, Any], cluster: Cluster, code_id: str, submission_id: str) -> Job:
     """The job that a checked JobSpec becomes on a cluster that it fits.
 
     code_id: the snapshot's, from its marker.
-    env_vars: common to all jobs of the cluster, from the inventory.
     """
     root, workload = spec["shared_root"], spec["workload"]
     archive = f"{root}/jobs/{submission_id}"
@@ -592,7 +600,7 @@ def plan(
         *own,
         *accelerator_overrides(workload, cluster.accelerator, size(spec, cluster)[1]),
     ]
-    env = environment(spec, env_vars, code_path, archive)
+    env = environment(spec, code_path, archive)
     return Job(
         submission_id=submission_id,
         archive=archive,

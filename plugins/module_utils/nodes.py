@@ -46,7 +46,10 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the inventory says of one node; see roles/ray_node/README.md for each."""
+    """What the inventory says of one node; see roles/ray_node/README.md for each.
+
+    accelerator: decided, never "auto".
+    """
 
     name: str
     role: str
@@ -94,6 +97,13 @@ def gpus_of_node(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple
     return tuple(range(first, first + share))
 
 
+def accelerator_of(asked: str, gpus_of_worker_machines: Sequence[int]) -> str:
+    """The cluster's one kind of accelerator: a head has none, and still has to run the image of its workers."""
+    if asked != "auto":
+        return asked
+    return CUDA if any(gpus_of_worker_machines) else CPU
+
+
 def plan_node(settings: Settings, machine: Mapping[str, Any], siblings: Sequence[str]) -> NodePlan:
     """Decide what one node is.
 
@@ -102,8 +112,6 @@ def plan_node(settings: Settings, machine: Mapping[str, Any], siblings: Sequence
     """
     gpus_found = len(machine["gpus"])
     accelerator = settings.accelerator
-    if accelerator == "auto":
-        accelerator = CUDA if gpus_found else CPU
     if accelerator not in settings.images:
         raise PlanError(
             f"{settings.name}: cluster_images has no image for the accelerator {accelerator!r}, "

@@ -62,26 +62,31 @@ job:
   returned: always
 """
 
+import contextlib
 import os
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 
+def chosen(archive: Path, checkpoints: bool) -> Iterator[Path]:
+    """Every file but those half written, in order."""
+    for path in sorted(archive.rglob("*")):
+        below = path.relative_to(archive)
+        if path.is_file() and not path.name.startswith(".") and (checkpoints or below.parts[0] != "checkpoints"):
+            yield path
+
+
 def bundle(archive: Path, checkpoints: bool, file: str) -> None:
-    """A compressed tar of the archive; what changes or goes while it is read is left as it was then."""
-
-    def chosen(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        top = Path(member.name).parts[:1]
-        hidden = Path(member.name).name.startswith(".")
-        return None if hidden or (top == ("checkpoints",) and not checkpoints) else member
-
+    """A compressed tar of the archive; of a job that runs, files may grow meanwhile, or go."""
     # Level 1: logs shrink tenfold, and the network is rarely slower than a higher level.
     with tarfile.open(file, "w:gz", compresslevel=1) as tar:
-        for path in sorted(archive.iterdir()):
-            tar.add(path, arcname=path.name, filter=chosen)
+        for path in chosen(archive, checkpoints):
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as content:
+                tar.addfile(tar.gettarinfo(fileobj=content, arcname=str(path.relative_to(archive))), content)
 
 
 def main() -> None:

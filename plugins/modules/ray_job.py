@@ -40,10 +40,17 @@ options:
       - The name of the JobSpec's file on the controller, relative to the current directory or to C(jobspecs/) beside
         the inventory. Alternative to O(jobspec).
     type: str
-  env_vars:
-    description: Environment variables of all jobs of the cluster. O(jobspec.env_vars) wins.
+  defaults:
+    description:
+      - What holds for all jobs of the cluster whose JobSpec does not say otherwise, named as in O(jobspec).
+      - Mappings are merged key by key.
     type: dict
     default: {}
+  given:
+    description:
+      - The JobSpec as its author wrote it, for the archive. Set by the action plugin, which merges O(defaults) into
+        O(jobspec).
+    type: dict
   wait:
     description: Whether to follow the job to its end, with a line of progress at least every 10 seconds.
     type: bool
@@ -211,13 +218,15 @@ STOP_SECONDS = 40
 
 def refuse(module: AnsibleModule, findings: list[Finding]) -> None:
     if findings:
-        module.fail_json(msg=f"The JobSpec was refused, nothing was changed.\n{findings_table(findings)}")
+        module.fail_json(
+            msg=f"The JobSpec was refused, nothing was changed.\n{findings_table(findings)}",
+            findings=[finding.as_dict() for finding in findings],
+        )
 
 
 def submitted(module: AnsibleModule) -> None:
-    given = module.params["jobspec"]
-    findings, spec = jobspec.check(given)
-    findings += jobspec.environment_findings(module.params["env_vars"], "job_env_vars")
+    findings, spec = jobspec.check(module.params["jobspec"])
+    given = module.params["given"] or module.params["jobspec"]
     refuse(module, findings)
     head = RayHead(spec["ray"]["address"], os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
     submission_id = spec["submission_id"] or jobspec.new_submission_id(spec["workload"])
@@ -232,7 +241,7 @@ def submitted(module: AnsibleModule) -> None:
 
     code_path = Path(jobspec.resolve_path(spec["code_path"], spec["shared_root"], "common/code/verl"))
     code_id = read_marker(code_path) or ""
-    job = jobspec.plan(spec, cluster, code_id, submission_id, module.params["env_vars"])
+    job = jobspec.plan(spec, cluster, code_id, submission_id)
     result: dict[str, Any] = {
         "submission_id": submission_id,
         "archive": job.archive,
@@ -271,35 +280,38 @@ def answer_for_taken(module: AnsibleModule, archive: Archive, given: dict[str, A
 
 
 def stopped(module: AnsibleModule) -> None:
-    params = module.params
-    spec = params["jobspec"] or {}
-    archive = Archive(f"{spec.get('shared_root') or '/private'}/jobs/{params['submission_id']}")
+    submission_id = module.params["submission_id"]
+    spec = module.params["jobspec"] or {}
+    archive = Archive(f"{spec.get('shared_root') or '/private'}/jobs/{submission_id}")
     address = (spec.get("ray") or {}).get("address") or "http://127.0.0.1:8265"
     head = RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
+
+    def status() -> str:
+        job = head.job(submission_id)
+        if job is None:
+            module.fail_json(msg=f"The head knows no job {submission_id!r}. `ray job list` there shows all.")
+            raise SystemExit
+        return str(job["status"])
+
     try:
-        job = head.job(params["submission_id"])
+        before = status()
+        result = {"submission_id": submission_id, "archive": str(archive.path)}
+        if before not in ("PENDING", "RUNNING"):
+            module.exit_json(changed=False, state=before, **result)
+        if not module.check_mode:
+            if before == "PENDING":
+                cancel_pending(submission_id)
+                if archive.path.is_dir():
+                    archive.set_status(STOPPED, reason="stopped while it waited for its driver to be started")
+            else:
+                JobSubmissionClient(address).stop_job(submission_id)
+            deadline = time.monotonic() + STOP_SECONDS
+            while status() in ("PENDING", "RUNNING"):
+                if time.monotonic() > deadline:
+                    module.fail_json(msg=f"{submission_id} still runs {STOP_SECONDS} s after it was told to stop.")
+                time.sleep(0.2)
     except RayApiError as error:
         module.fail_json(msg=f"{error}. Is the cluster up? See cluster_status.yml.")
-    if job is None:
-        module.fail_json(msg=f"The head knows no job {params['submission_id']!r}. `ray job list` there shows all.")
-    before = job["status"]
-    result = {"submission_id": params["submission_id"], "archive": str(archive.path)}
-    if before not in ("PENDING", "RUNNING"):
-        module.exit_json(changed=False, state=before, **result)
-    if not module.check_mode:
-        if before == "PENDING":
-            cancel_pending(params["submission_id"])
-            if archive.path.is_dir():
-                archive.set_status(STOPPED, reason="stopped while it waited for its driver to be started")
-        else:
-            JobSubmissionClient(address).stop_job(params["submission_id"])
-        deadline = time.monotonic() + STOP_SECONDS
-        while (head.job(params["submission_id"]) or job)["status"] in ("PENDING", "RUNNING"):
-            if time.monotonic() > deadline:
-                module.fail_json(
-                    msg=f"{params['submission_id']} still runs {STOP_SECONDS} s after it was told to stop."
-                )
-            time.sleep(0.2)
     module.exit_json(changed=True, state=STOPPED, diff={"before": f"{before}\n", "after": f"{STOPPED}\n"}, **result)
 
 
@@ -317,7 +329,8 @@ def main() -> None:
             "state": {"type": "str", "choices": ["submitted", "stopped"], "default": "submitted"},
             "submission_id": {"type": "str"},
             "file": {"type": "str"},
-            "env_vars": {"type": "dict", "default": {}},
+            "defaults": {"type": "dict", "default": {}},
+            "given": {"type": "dict"},
             "wait": {"type": "bool", "default": False},
             "jobspec": {"type": "dict", "options": jobspec.OPTIONS},
         },

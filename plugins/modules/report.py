@@ -13,7 +13,7 @@ author: The argus.verl contributors (@argus-verl)
 description:
   - Prints a title, a table, findings and closing lines on the controller, once, in the plain form in which people
     read them.
-  - Fails, with the same text as its message, when a finding is an error or O(fail_when) is given.
+  - Fails when a finding is an error or O(fail_when) is given.
   - Nothing is printed when there is nothing to say.
 attributes:
   check_mode:
@@ -44,7 +44,7 @@ options:
     elements: str
     default: []
   fail_when:
-    description: Fail, with this as the last line, unless it is empty.
+    description: Fail, with this as the message, unless it is empty.
     type: str
 """
 

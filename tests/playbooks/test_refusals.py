@@ -73,11 +73,11 @@ def test_image_that_nobody_has() -> None:
 
 
 def test_too_little_space() -> None:
-    refused("localhost", "GiB free", "10000000", preflight_disk_free_gib=10_000_000)
+    refused("localhost", "GiB free, expected at least 99999 GiB", "docker image prune", preflight_disk_free_gib=99_999)
 
 
 def test_shared_root_that_is_not_there() -> None:
-    refused("/nowhere/shared", "mkdir", shared_root_source="/nowhere/shared")
+    refused("shared root /nowhere/shared does not exist", "or create the", shared_root_source="/nowhere/shared")
 
 
 @pytest.fixture
@@ -93,9 +93,12 @@ def test_port_that_is_taken(taken_port: int) -> None:
 
 
 def test_name_that_somebody_else_has_taken() -> None:
-    subprocess.run(["docker", "create", "--name", HEAD, "argus-verl-cpu:0.1.0"], check=True, capture_output=True)
+    subprocess.run(["docker", "create", "--name", HEAD, "argus-verl-cpu:0.1.0", "true"], check=True, capture_output=True)
     try:
-        refused(HEAD, "container", "not of the cluster")
+        refused(HEAD, "is held by a container of somebody else", "remove or rename it")
+        # Nor is it ours to remove.
+        playbook("cluster_down")
+        subprocess.run(["docker", "inspect", HEAD], check=True, capture_output=True)
     finally:
         subprocess.run(["docker", "rm", HEAD], check=True, capture_output=True)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.action.ray_job import find_jobspec, load_jobspec
+from ansible_collections.argus.verl.plugins.action.ray_job import load_jobspec
 
 
 @pytest.fixture
@@ -18,52 +18,55 @@ def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
+def loaded(name: str, *inventories: Path | str) -> str:
+    given, findings = load_jobspec(name, [str(inventory) for inventory in inventories])
+    assert findings == []
+    return str(given["workload"])
+
+
 def test_a_jobspec_is_found_beside_the_inventory(inventory: Path) -> None:
-    expected = inventory / "jobspecs" / "grpo.yaml"
-    assert find_jobspec("grpo.yaml", [str(inventory)]) == expected
-    assert find_jobspec("grpo.yaml", [str(inventory / "hosts.yml")]) == expected
+    assert loaded("grpo.yaml", inventory) == "grpo"
+    assert loaded("grpo.yaml", inventory / "hosts.yml") == "grpo"
 
 
 def test_the_first_inventory_that_has_it(inventory: Path) -> None:
     other = inventory.with_name("prod")
     (other / "jobspecs").mkdir(parents=True)
-    (other / "jobspecs" / "sft.yaml").touch()
-    (other / "jobspecs" / "grpo.yaml").touch()
-    assert find_jobspec("sft.yaml", [str(inventory), str(other)]) == other / "jobspecs" / "sft.yaml"
-    assert find_jobspec("grpo.yaml", [str(inventory), str(other)]) == inventory / "jobspecs" / "grpo.yaml"
+    (other / "jobspecs" / "sft.yaml").write_text("workload: sft\n")
+    (other / "jobspecs" / "grpo.yaml").write_text("workload: other\n")
+    assert loaded("sft.yaml", inventory, other) == "sft"
+    assert loaded("grpo.yaml", inventory, other) == "grpo"
 
 
 def test_a_path_comes_before_the_inventory(inventory: Path) -> None:
+    absolute = inventory / "jobspecs" / "grpo.yaml"
+    assert loaded(str(absolute)) == "grpo"
     Path("grpo.yaml").write_text("workload: sft\n")
-    assert find_jobspec("grpo.yaml", [str(inventory)]) == Path("grpo.yaml")
-    absolute = str(inventory / "jobspecs" / "grpo.yaml")
-    assert find_jobspec(absolute, []) == Path(absolute)
+    assert loaded("grpo.yaml", inventory) == "sft"
 
 
 def test_a_path_below_the_home(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(inventory))
-    assert find_jobspec("~/jobspecs/grpo.yaml", []) == inventory / "jobspecs" / "grpo.yaml"
+    assert loaded("~/jobspecs/grpo.yaml") == "grpo"
 
 
 def test_a_directory_is_no_jobspec(inventory: Path) -> None:
     Path("grpo.yaml").mkdir()
-    assert find_jobspec("grpo.yaml", [str(inventory)]) == inventory / "jobspecs" / "grpo.yaml"
+    assert loaded("grpo.yaml", inventory) == "grpo"
 
 
-def test_all_places_are_named(inventory: Path) -> None:
-    given, findings = load_jobspec("ppo.yaml", [str(inventory), "box,"])
+@pytest.mark.parametrize(
+    ("name", "what", "todo"),
+    [
+        ("gpro.yaml", "there is no file 'gpro.yaml'", 'did you mean "grpo.yaml"?'),
+        ("x", "there is no file 'x'", "the inventory has grpo.yaml; any other path will do as well"),
+        ("", "no file was named", "the inventory has grpo.yaml; any other path will do as well"),
+    ],
+)
+def test_those_that_are_there_are_named(inventory: Path, name: str, what: str, todo: str) -> None:
+    given, (finding,) = load_jobspec(name, [str(inventory), "box,"])
     assert given is None
-    assert [(finding.where, finding.what, finding.todo) for finding in findings] == [
-        (
-            "jobspec",
-            "'ppo.yaml' is not there",
-            f"looked for ppo.yaml, {inventory}/jobspecs/ppo.yaml, jobspecs/ppo.yaml",
-        )
-    ]
-
-
-def test_a_jobspec_is_loaded(inventory: Path) -> None:
-    assert load_jobspec("grpo.yaml", [str(inventory)]) == ({"workload": "grpo"}, [])
+    assert (finding.where, finding.what, finding.todo) == ("jobspec", what, todo)
 
 
 @pytest.mark.parametrize(

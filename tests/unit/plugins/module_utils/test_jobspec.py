@@ -15,7 +15,6 @@ from ansible_collections.argus.verl.plugins.module_utils.jobspec import (
     Cluster,
     Job,
     check,
-    environment_findings,
     hydra_value,
     merge,
     new_submission_id,
@@ -24,6 +23,7 @@ from ansible_collections.argus.verl.plugins.module_utils.jobspec import (
     plan,
     size_findings,
     under_root,
+    with_defaults,
 )
 
 SIX_LINES = """
@@ -102,7 +102,7 @@ def test_an_empty_value_is_as_if_not_given() -> None:
 def test_a_slash_at_the_end_of_the_shared_root_does_not_show_in_paths() -> None:
     spec = checked(shared_root="/private/", code_path="/private/common/code/verl/x")
     assert spec["shared_root"] == "/private"
-    assert plan(spec, CPU, "x", "sft-1", {}).archive == "/private/jobs/sft-1"
+    assert plan(spec, CPU, "x", "sft-1").archive == "/private/jobs/sft-1"
 
 
 @pytest.mark.parametrize("identifier", ["a", "0", "grpo-7b.try_2", "a" * 63])
@@ -272,14 +272,16 @@ def test_everything_is_said_at_once() -> None:
     ]
 
 
-def test_the_environment_of_all_jobs_is_checked_under_its_own_name() -> None:
-    assert environment_findings({"RAY_AUTH_TOKEN": "x", "NCCL_DEBUG": "INFO"}, "job_env_vars") == [
-        Finding(
-            "job_env_vars.RAY_AUTH_TOKEN",
-            "Ray's own variables belong to the cluster",
-            "leave it out, or use ray_node_env",
-        )
-    ]
+def test_what_a_jobspec_does_not_say_comes_from_the_clusters_defaults() -> None:
+    defaults = {"shared_root": "/mnt", "env_vars": {"A": 1, "B": 2}, "ray": {"address": "http://127.0.0.1:1"}}
+    assert with_defaults({"workload": "sft", "env_vars": {"B": 3}, "shared_root": None}, defaults) == {
+        "workload": "sft",
+        "shared_root": "/mnt",
+        "env_vars": {"A": 1, "B": 3},
+        "ray": {"address": "http://127.0.0.1:1"},
+    }
+    # What is no JobSpec at all stays what it is, for the check to say so.
+    assert with_defaults(["x"], defaults) == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -552,8 +554,8 @@ def test_workers_without_gpus_fit_no_job() -> None:
 # --- What it becomes --------------------------------------------------------------------------------------------------
 
 
-def planned(cluster: Cluster = CPU, env_vars: dict[str, Any] | None = None, **changes: Any) -> Job:
-    return plan(checked(**changes), cluster, "verl-0.9.1", "job-1", env_vars or {})
+def planned(cluster: Cluster = CPU, **changes: Any) -> Job:
+    return plan(checked(**changes), cluster, "verl-0.9.1", "job-1")
 
 
 def settings(job: Job) -> dict[str, str]:
@@ -657,7 +659,7 @@ def test_a_path_with_anything_in_it_reaches_the_trainer() -> None:
 
 def test_a_submission_id_of_digits_stays_text() -> None:
     spec = checked(submission_id="17")
-    assert "trainer.experiment_name='17'" in plan(spec, CPU, "x", "17", {}).overrides
+    assert "trainer.experiment_name='17'" in plan(spec, CPU, "x", "17").overrides
 
 
 def test_the_size_and_the_users_overrides_win() -> None:
@@ -674,7 +676,7 @@ def test_the_size_and_the_users_overrides_win() -> None:
 
 
 def test_the_environment() -> None:
-    job = planned(env_vars={"NCCL_DEBUG": "WARN", "OURS": 1}, **{})
+    job = planned(env_vars={"NCCL_DEBUG": "WARN", "OURS": 1})
     assert job.runtime_env == {
         "env_vars": {
             "HF_HUB_OFFLINE": "1",
@@ -692,15 +694,14 @@ def test_the_environment() -> None:
     }
 
 
-def test_the_jobspecs_environment_wins_over_the_inventorys() -> None:
-    spec = checked(env_vars={"NCCL_DEBUG": "INFO", "HF_HUB_OFFLINE": 0})
-    env = plan(spec, CPU, "x", "job-1", {"NCCL_DEBUG": "WARN", "OURS": "1"}).runtime_env["env_vars"]
-    assert (env["NCCL_DEBUG"], env["OURS"], env["HF_HUB_OFFLINE"]) == ("INFO", "1", "0")
+def test_the_users_environment_wins_where_it_may() -> None:
+    env = planned(env_vars={"HF_HUB_OFFLINE": 0, "PYTHONDONTWRITEBYTECODE": 0}).runtime_env["env_vars"]
+    assert (env["HF_HUB_OFFLINE"], env["PYTHONDONTWRITEBYTECODE"]) == ("0", "1")
 
 
 def test_the_snapshot_comes_first_on_pythonpath() -> None:
     spec = checked(code_path="/private/common/code/verl/mine", env_vars={"PYTHONPATH": "/private/user/code"})
-    job = plan(spec, CPU, "mine", "job-1", {})
+    job = plan(spec, CPU, "mine", "job-1")
     assert job.runtime_env["env_vars"]["PYTHONPATH"] == "/private/common/code/verl/mine:/private/user/code"
     assert job.code_path == "/private/common/code/verl/mine"
 
@@ -709,7 +710,7 @@ def test_the_snapshot_comes_first_on_pythonpath() -> None:
 def test_what_verl_forwards_is_not_in_the_runtime_env(name: str) -> None:
     """Ray refuses two values for one key: "Failed to merge the Job's runtime env"."""
     spec = checked(env_vars={name: "1"})
-    job = plan(spec, CPU, "x", "job-1", {})
+    job = plan(spec, CPU, "x", "job-1")
     assert name not in job.runtime_env["env_vars"]
     assert job.driver_env == {name: "1"}
     assert job.plan()["driver_env"] == {name: "1"}

@@ -12,6 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.nodes import (
     NodePlan,
     PlanError,
     Settings,
+    accelerator_of,
     container_arguments,
     decide,
     expected_node,
@@ -30,7 +31,7 @@ SETTINGS = Settings(
     machine="box",
     cluster="mvp",
     images=IMAGES,
-    accelerator="auto",
+    accelerator="cpu",
     cpus=None,
     gpus=None,
     network="mvp-ray",
@@ -57,6 +58,7 @@ def machine(gpus: int = 0, uid: int = 1001) -> dict[str, Any]:
 
 
 def plan(gpus_there: int = 0, siblings: list[str] = WORKERS, uid: int = 1001, **changes: Any) -> NodePlan:
+    changes.setdefault("accelerator", accelerator_of("auto", [gpus_there]))
     return plan_node(dataclasses.replace(SETTINGS, **changes), machine(gpus_there, uid), siblings)
 
 
@@ -75,6 +77,13 @@ def test_a_worker_on_a_machine_without_gpus_has_logical_ones() -> None:
     assert (worker.gpus, worker.cpus) == (2, 24)
     worker = plan(gpus=2, cpus=7)
     assert (worker.gpus, worker.cpus) == (2, 7)
+
+
+def test_the_whole_cluster_has_one_kind_of_accelerator() -> None:
+    assert accelerator_of("auto", [0, 0]) == "cpu"
+    # Also for the head, on whose machine there are none.
+    assert accelerator_of("auto", [0, 8]) == "cuda"
+    assert accelerator_of("cpu", [8]) == "cpu"
 
 
 def test_eight_gpus_are_split_between_two_workers() -> None:

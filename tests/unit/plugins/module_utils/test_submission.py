@@ -253,7 +253,7 @@ class Client:
 def planned(asked: dict[str, Any]) -> jobspec.Job:
     findings, spec = jobspec.check(asked)
     assert findings == []
-    return jobspec.plan(spec, CLUSTER, "verl-0.9.1", "grpo-1", {})
+    return jobspec.plan(spec, CLUSTER, "verl-0.9.1", "grpo-1")
 
 
 def no_answer() -> str:

@@ -173,7 +173,7 @@ def test_a_job_that_ends_well(job: Setup) -> None:
     assert status["driver"]["pid"] == job.started[0].pid
     assert "reason" not in status
     events = [json.loads(line)["event"] for line in (job.archive.path / "events.jsonl").read_text().splitlines()]
-    assert events == ["RUNNING", "SUCCEEDED"]
+    assert events == ["RUNNING", "SUCCEEDED", "CLOSED"]
 
 
 def test_what_the_job_ran_on_is_kept(job: Setup) -> None:
