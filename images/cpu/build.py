@@ -42,7 +42,7 @@ def inputs() -> list[Path]:
     return sorted(
         path
         for path in HERE.rglob("*")
-        if path.is_file() and not {"__pycache__", ".pytest_cache", "README.md"} & set(path.relative_to(HERE).parts)
+        if path.is_file() and not {"__pycache__", ".pytest_cache", "README.md", "tests"} & set(path.relative_to(HERE).parts)
     )
 
 

@@ -57,6 +57,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = self._execute_module("argus.verl.ray_job", arguments, task_vars=variables)
         if result.get("findings"):
             return refusal(result["findings"])
+        if result.get("module_stderr"):
+            # Nothing of ours has run there.
+            where, why = variables.get("inventory_hostname"), " ".join(result["module_stderr"].split())
+            message = f"The head {where} cannot be reached ({why}). cluster_up.yml brings the cluster up"
+            return {"failed": True, "changed": False, "msg": message}
         if wait and not result.get("failed"):
             root = (arguments.get("jobspec") or {}).get("shared_root") or "/private"
             result |= self.follow(result["submission_id"], root, variables)

@@ -131,11 +131,24 @@ def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str
     }
 
 
+# In place of a required value that is missing or wrong, so that all the others are checked as well.
+STAND_INS = {"workload": GRPO, "code_path": "x", "model": "x", "dataset": "x"}
+
+
 def type_findings(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, Any]]:
-    """What Ansible's own check of an argument spec says, and the JobSpec with its defaults."""
-    result = ArgumentSpecValidator(OPTIONS).validate(known_only(given, OPTIONS))
-    found = [Finding("jobspec", message, "see `ansible-doc argus.verl.ray_job`") for message in result.error_messages]
-    return found, result.validated_parameters
+    """What Ansible's own check of an argument spec says of each key, and the JobSpec with its defaults."""
+    found, spec = [], {}
+    for key, option in OPTIONS.items():
+        value = known_only({key: given[key]}, OPTIONS) if key in given else {}
+        result = ArgumentSpecValidator({key: option}).validate(value)
+        if result.error_messages:
+            todo = "see `ansible-doc argus.verl.ray_job`"
+            found += [Finding(key, message, todo) for message in result.error_messages]
+            replaced = ArgumentSpecValidator({key: {**option, "required": False}}).validate({})
+            spec[key] = STAND_INS.get(key, replaced.validated_parameters[key])
+        else:
+            spec[key] = result.validated_parameters[key]
+    return found, spec
 
 
 def under_root(path: str, shared_root: str) -> bool:
@@ -257,8 +270,6 @@ def check(given: Any) -> tuple[list[Finding], dict[str, Any]]:
     found = unknown_keys(given, OPTIONS)
     wrong_types, spec = type_findings(given)
     found += wrong_types
-    if wrong_types:
-        return found, spec
     # With a slash at its end, paths made from it would not read like those of other jobs.
     spec["shared_root"] = spec["shared_root"].rstrip("/") or "/"
     identifier = spec["submission_id"]

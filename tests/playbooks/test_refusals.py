@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from system import HEAD, INVENTORY, NODES, REPO, playbook
+from system import HEAD, INVENTORY, NODES, REPO, SHARED_ROOT, playbook
 
 
 def traces() -> str:
@@ -93,7 +93,8 @@ def test_port_that_is_taken(taken_port: int) -> None:
 
 
 def test_name_that_somebody_else_has_taken() -> None:
-    subprocess.run(["docker", "create", "--name", HEAD, "argus-verl-cpu:0.1.0", "true"], check=True, capture_output=True)
+    foreign = ["docker", "create", "--name", HEAD, "argus-verl-cpu:0.1.0", "true"]
+    subprocess.run(foreign, check=True, capture_output=True)
     try:
         refused(HEAD, "is held by a container of somebody else", "remove or rename it")
         # Nor is it ours to remove.
@@ -101,6 +102,22 @@ def test_name_that_somebody_else_has_taken() -> None:
         subprocess.run(["docker", "inspect", HEAD], check=True, capture_output=True)
     finally:
         subprocess.run(["docker", "rm", HEAD], check=True, capture_output=True)
+
+
+def test_a_job_without_a_cluster() -> None:
+    done = playbook("submit", check=False, jobspec="grpo.yaml")
+    assert done.returncode != 0
+    assert f"The head {HEAD} cannot be reached" in done.stdout and "cluster_up.yml" in done.stdout, done.stdout
+
+
+def test_all_that_is_wrong_with_a_jobspec_is_said_at_once(tmp_path: Path) -> None:
+    bad = {"workload": "dpo", "code_path": "/etc/verl", "model": "x", "trainer_override": {}, "submission_id": "A/B"}
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(bad))
+    done = playbook("submit", check=False, jobspec=str(tmp_path / "bad.yaml"))
+    assert done.returncode != 0
+    for piece in ("got: dpo", "/etc/verl is outside", 'mean "trainer_overrides"', "'A/B' is malformed", "dataset"):
+        assert piece in done.stdout, done.stdout
+    assert not list((SHARED_ROOT / "jobs").glob("A*"))
 
 
 def test_a_running_node_is_not_restarted_under_a_running_job() -> None:
