@@ -26,6 +26,7 @@ PYTHON = "3.11"  # what bookworm has
 VERL = "0.9.1"
 SPACE_NEEDED = 8 * 2**30  # bytes: wheels, the build context, the build's layers and the image
 PULL_SECONDS = 120
+NOT_INPUTS = {"__pycache__", ".pytest_cache", "README.md", "tests"}
 TORCH_CPU_MEBIBYTES = 400  # 2.13.0 for CPU has 190, for CUDA 900
 
 
@@ -42,7 +43,7 @@ def inputs() -> list[Path]:
     return sorted(
         path
         for path in HERE.rglob("*")
-        if path.is_file() and not {"__pycache__", ".pytest_cache", "README.md", "tests"} & set(path.relative_to(HERE).parts)
+        if path.is_file() and not NOT_INPUTS & set(path.relative_to(HERE).parts)
     )
 
 

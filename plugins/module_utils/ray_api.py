@@ -143,7 +143,7 @@ def membership(expected: Sequence[Mapping[str, Any]], nodes: Sequence[Mapping[st
 
 
 def wait_for_membership(
-    head: RayHead, expected: Sequence[Mapping[str, Any]], timeout: float, interval: float = 0.1
+    head: RayHead, expected: Sequence[Mapping[str, Any]], timeout: float, interval: float = 0.2
 ) -> tuple[Membership, float, str]:
     """Ask until every expected node is alive, or for `timeout` seconds.
 

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: machine_state
-short_description: What a cluster keeps on a machine - its token and the directories of the shared root
+short_description: What a cluster keeps on a machine - its network, its token, the directories of the shared root
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Makes the cluster's token once, in a file that only the nodes' user can read, and never shows it.
   - Makes the directories of the shared root, as they are agreed, where they are missing.
-  - With O(state=absent), removes the token and the cluster's state directory. The shared root is never removed.
+  - Makes the container network of the nodes where it is missing, by the engine's own command.
+  - With O(state=absent), removes the network, the token and the cluster's state directory. The shared root is never
+    removed.
 attributes:
   check_mode:
     description: Can run in check_mode and return changed status prediction without modifying target.
@@ -26,6 +28,17 @@ options:
     type: str
     choices: [present, absent]
     default: present
+  cluster:
+    description: The cluster's name, for the network's label.
+    type: str
+    required: true
+  network:
+    description: The container network of the nodes. None if not given, or V(host).
+    type: str
+  engine:
+    description: The container engine's command.
+    type: str
+    default: docker
   token_file:
     description: Where the token is kept. Its directory belongs to the cluster alone.
     type: path
@@ -42,29 +55,23 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Make the token on the head's machine
+- name: Make network and token on the head's machine, and the shared root's directories
   argus.verl.machine_state:
+    cluster: mvp
+    network: mvp-ray
     token_file: /var/lib/argus-verl/mvp/auth_token
     shared_root: /private
     user: "1000:1000"
-  register: head_machine
-  no_log: true
 
-- name: The same token on the others
+- name: The same token on another
   argus.verl.machine_state:
+    cluster: mvp
     token_file: /var/lib/argus-verl/mvp/auth_token
-    token: "{{ head_machine.token }}"
-    shared_root: /private
+    token: "{{ slurped_under_no_log.content | b64decode }}"
     user: "1000:1000"
-  no_log: true
 """
 
-RETURN = r"""
-token:
-  description: The token. Register it under C(no_log).
-  type: str
-  returned: when O(state=present), not in check mode
-"""
+RETURN = r""" # """
 
 import os
 import secrets
@@ -111,14 +118,34 @@ def write_token(path: Path, token: str, owner: tuple[int, int]) -> None:
     temporary.replace(path)
 
 
+def network_exists(module: AnsibleModule) -> bool:
+    argv = [module.params["engine"], "network", "ls", "--format", "{{.Name}}"]
+    _, out, _ = module.run_command(argv, check_rc=True)
+    return module.params["network"] in out.split()
+
+
+def change_network(module: AnsibleModule, wanted: bool) -> list[str]:
+    """Make or remove the network; what was to be changed."""
+    name = module.params["network"]
+    if name in (None, "host") or network_exists(module) == wanted:
+        return []
+    # The label of nodes.LABEL_CLUSTER: what is ours can be told from what is not.
+    make = ["create", "--label", f"argus.verl.cluster={module.params['cluster']}", name]
+    if not module.check_mode:
+        module.run_command([module.params["engine"], "network", *(make if wanted else ["rm", name])], check_rc=True)
+    return [f"network {name}"]
+
+
 def present(module: AnsibleModule) -> None:
+    changes = change_network(module, wanted=True)
     path = Path(module.params["token_file"])
     uid, gid = map(int, module.params["user"].split(":"))
     there = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
     token = module.params["token"] or there or secrets.token_hex(32)
-    changes = [] if token == there else [str(path)]
-    if token != there and not module.check_mode:
-        write_token(path, token, (uid, gid))
+    if token != there:
+        changes.append(str(path))
+        if not module.check_mode:
+            write_token(path, token, (uid, gid))
     if module.params["shared_root"]:
         for directory in missing_directories(Path(module.params["shared_root"])):
             changes.append(str(directory))
@@ -127,22 +154,27 @@ def present(module: AnsibleModule) -> None:
                 if os.geteuid() == 0:
                     os.chown(directory, uid, gid)
     after = "".join(f"{change}\n" for change in changes)
-    result = {} if module.check_mode else {"token": token}
-    module.exit_json(changed=bool(changes), diff={"before": "", "after": after}, **result)
+    module.exit_json(changed=bool(changes), diff={"before": "", "after": after})
 
 
 def absent(module: AnsibleModule) -> None:
+    changes = change_network(module, wanted=False)
     directory = Path(module.params["token_file"]).parent
-    exists = directory.is_dir()
-    if exists and not module.check_mode:
-        shutil.rmtree(directory)
-    module.exit_json(changed=exists, diff={"before": f"{directory}\n" if exists else "", "after": ""})
+    if directory.is_dir():
+        changes.append(str(directory))
+        if not module.check_mode:
+            shutil.rmtree(directory)
+    before = "".join(f"{change}\n" for change in changes)
+    module.exit_json(changed=bool(changes), diff={"before": before, "after": ""})
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "cluster": {"type": "str", "required": True},
+            "network": {"type": "str"},
+            "engine": {"type": "str", "default": "docker"},
             "token_file": {"type": "path", "required": True, "no_log": False},
             "token": {"type": "str", "no_log": True},
             "shared_root": {"type": "path"},
