@@ -82,4 +82,6 @@ tarball: $(VENV)/requirements
 	ansible-galaxy collection build --force --output-path .cache
 
 clean: down  ## Also the environment and caches; data stays
+# Snapshots are read-only.
+	chmod -R u+w .cache 2>/dev/null || true
 	rm -rf $(VENV) .cache .state .mypy_cache .pytest_cache .ruff_cache

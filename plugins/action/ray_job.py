@@ -19,6 +19,8 @@ from ansible_collections.argus.verl.plugins.module_utils.job_state import progre
 display = Display()
 # Each look costs the head half a second of CPU; people want to see a sign of life within 10.
 LOOK_SECONDS = 8.0
+# A head may need a minute to come back; a job that nobody can ask about is not followed for ever.
+UNANSWERED_LOOKS = 15
 
 
 def jobspec_directories(inventories: list[str]) -> list[Path]:
@@ -57,14 +59,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = self._execute_module("argus.verl.ray_job", arguments, task_vars=variables)
         if result.get("findings"):
             return refusal(result["findings"])
-        if result.get("module_stderr"):
+        if "module_stderr" in result and not result.get("module_stdout") and "Traceback" not in result["module_stderr"]:
             # Nothing of ours has run there.
             where, why = variables.get("inventory_hostname"), " ".join(result["module_stderr"].split())
             message = f"The head {where} cannot be reached ({why}). cluster_up.yml brings the cluster up"
             return {"failed": True, "changed": False, "msg": message}
         if wait and not result.get("failed"):
-            root = (arguments.get("jobspec") or {}).get("shared_root") or "/private"
-            result |= self.follow(result["submission_id"], root, variables)
+            result |= self.follow(result["submission_id"], arguments["jobspec"], variables)
         return result
 
     def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> list[Finding]:
@@ -79,14 +80,17 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         findings, _ = jobspec.check(arguments["jobspec"])
         return findings
 
-    def follow(self, submission_id: str, shared_root: str, variables: dict[str, Any]) -> dict[str, Any]:
+    def follow(self, submission_id: str, spec: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Look at the job until it has ended, a line for each look; fail if it did not end well."""
+        _, spec = jobspec.check(spec)
         arguments = {
             "submission_id": submission_id,
-            "shared_root": shared_root,
+            "shared_root": spec["shared_root"],
+            "address": spec["ray"]["address"],
             "wait_timeout": LOOK_SECONDS,
             "tail": 15,
         }
+        unanswered = 0
         while True:
             looked = self._execute_module("argus.verl.ray_job_info", arguments, task_vars=variables)
             if looked.get("failed"):
@@ -95,6 +99,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             display.display(progress_line(job, time.time()))
             if job["ended"]:
                 break
+            unanswered = unanswered + 1 if job["problem"] else 0
+            if unanswered >= UNANSWERED_LOOKS:
+                message = f"{submission_id} is followed no longer, it may still run: {job['problem']}"
+                return {"job": job, "state": job["state"], "failed": True, "msg": message}
         result = {"job": job, "state": job["state"]}
         if job["state"] == "SUCCEEDED":
             return result

@@ -109,10 +109,23 @@ def expected_nodes(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any
     return expected
 
 
-def changes(hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Rows of what will be done to nodes; those that stay as they are have none."""
+def changes(
+    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, list[str]], cluster: str
+) -> list[list[str]]:
+    """Rows of what will be done to nodes; those that stay as they are have none.
+
+    Nodes that left the inventory are named, and left alone: jobs may run there, and take them for workers.
+    """
     plans = {host: hostvars[host]["__ray_node_plan"] for host in hosts}
-    return [[host, plan["action"], plan["reason"]] for host, plan in plans.items() if plan["action"] != nodes.KEEP]
+    rows = [[host, plan["action"], plan["reason"]] for host, plan in plans.items() if plan["action"] != nodes.KEEP]
+    for machine in groups[inventory.MACHINES]:
+        probed = hostvars[machine].get("__preflight", {}).get("machine", {})
+        for name in own_containers(probed.get("containers", {}), cluster):
+            if name not in groups[inventory.NODES]:
+                rows.append(
+                    [name, "none", f"not in the inventory any more; `docker rm -f {name}` on {machine} ends it"]
+                )
+    return rows
 
 
 def job_findings(cluster: Mapping[str, Any], where: str, deed: str) -> list[dict[str, str]]:
@@ -175,10 +188,10 @@ def cluster_report(
         if lines:
             text += [f"The last lines of {name}:", *(f"  {line}" for line in lines)]
     report["text"] = text
+    waited = f" after {cluster['waited']:g} s (ray_node_start_timeout)" if cluster["waited"] >= 1 else ""
     report["fail_when"] = (
-        f"After {cluster['waited']} s the cluster is not whole. Mend what the lines above say and run cluster_up.yml "
-        "again: it starts only what is missing. `docker logs NODE` has more; "
-        f"ray_node_start_timeout is {about['timeout']} s."
+        f"The cluster is not whole{waited}. Mend what the lines above say and run cluster_up.yml: it starts only what "
+        "is missing. `docker logs NODE` has more"
     )
     return report
 

@@ -21,6 +21,11 @@ LOG_HEAD_BYTES = 4 << 20
 POLL_SECONDS = 0.5
 # The launcher gives up waiting for its evidence after 60 s.
 CLOSING_SECONDS = 90
+# In place of the record of a job that the head does not know (any more): a head that is started again has lost all.
+FORGOTTEN = {
+    "status": "FAILED",
+    "message": "the head does not know the job: it was started again, and its jobs are lost",
+}
 
 
 def total_steps(archive: Archive) -> int | None:
@@ -92,7 +97,7 @@ def describe(archive: Archive, head: RayHead | None, tail: int) -> dict[str, Any
     problem = ""
     if head:
         try:
-            job = head.job(archive.submission_id)
+            job = head.job(archive.submission_id) or FORGOTTEN
         except RayApiError as error:
             problem = str(error)
     state, reason = merge_states(status, job)

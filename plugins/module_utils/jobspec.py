@@ -27,6 +27,8 @@ WORKLOADS = (PPO, GRPO, SFT)
 SUBMISSION_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Names under which secrets are given to programs.
+SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY)$", re.IGNORECASE)
 # The verl releases whose configuration the tables below speak.
 VERL_VERSIONS = ("0.9",)
 
@@ -203,6 +205,9 @@ def environment_findings(env_vars: Mapping[str, Any]) -> list[Finding]:
             )
         elif name in OWNED_ENVIRONMENT:
             found.append(Finding(where, f"is set by the job itself: {OWNED_ENVIRONMENT[name]}", "leave it out"))
+        elif SECRET_NAME.search(name):
+            todo = "put it into a file that only the nodes' user can read, and name that file"
+            found.append(Finding(where, "a secret there would be readable in the archive and in Ray's dashboard", todo))
         if isinstance(value, (dict, list)) or value is None:
             found.append(Finding(where, f"is {value!r}", "give a string or a number"))
     return found

@@ -131,8 +131,8 @@ def plan_node(settings: Settings, machine: Mapping[str, Any], siblings: Sequence
         if not gpus or (settings.gpus or 0) > gpus:
             asked = "its share of the" if settings.gpus is None else settings.gpus
             raise PlanError(
-                f"{settings.name}: asks for {asked} GPUs, but {settings.machine} has "
-                f"{gpus_found} for {len(siblings)} workers; set ray_node_gpus, or move workers to other machines"
+                f"{settings.name}: asks for {asked} GPUs, but {settings.machine} has {gpus_found} for {len(siblings)} "
+                "workers; set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
             )
     user = settings.user
     if not user:

@@ -118,8 +118,8 @@ def write_token(path: Path, token: str, owner: tuple[int, int]) -> None:
     temporary.replace(path)
 
 
-def network_exists(module: AnsibleModule) -> bool:
-    argv = [module.params["engine"], "network", "ls", "--format", "{{.Name}}"]
+def network_exists(module: AnsibleModule, *filters: str) -> bool:
+    argv = [module.params["engine"], "network", "ls", "--format", "{{.Name}}", *filters]
     _, out, _ = module.run_command(argv, check_rc=True)
     return module.params["network"] in out.split()
 
@@ -127,10 +127,12 @@ def network_exists(module: AnsibleModule) -> bool:
 def change_network(module: AnsibleModule, wanted: bool) -> list[str]:
     """Make or remove the network; what was to be changed."""
     name = module.params["network"]
-    if name in (None, "host") or network_exists(module) == wanted:
+    # That of nodes.LABEL_CLUSTER: a network without it may be used, and is not ours to remove.
+    label = f"argus.verl.cluster={module.params['cluster']}"
+    own = [] if wanted else ["--filter", f"label={label}"]
+    if name in (None, "host") or network_exists(module, *own) == wanted:
         return []
-    # The label of nodes.LABEL_CLUSTER: what is ours can be told from what is not.
-    make = ["create", "--label", f"argus.verl.cluster={module.params['cluster']}", name]
+    make = ["create", "--label", label, name]
     if not module.check_mode:
         module.run_command([module.params["engine"], "network", *(make if wanted else ["rm", name])], check_rc=True)
     return [f"network {name}"]

@@ -43,7 +43,7 @@ options:
     default: []
   rl_datasets:
     description:
-      - Names of the datasets to make for PPO and GRPO, with 64 problems in C(train.parquet) and 16 in C(val.parquet).
+      - Names of the datasets to make for PPO and GRPO, with 128 problems in C(train.parquet) and 16 in C(val.parquet).
       - Their columns are C(data_source) (always V(openai/gsm8k)), C(prompt), C(ability), C(reward_model) and
         C(extra_info).
       - A name matches C([a-z0-9][a-z0-9._-]{0,62}).

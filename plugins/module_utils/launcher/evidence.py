@@ -41,7 +41,7 @@ def _ray_job_list() -> str:
 
     jobs = [_plain(job) for job in JobSubmissionClient().list_jobs()]
     for job in jobs:
-        # An environment may hold what was never meant to be kept; config/runtime_env.json has ours, redacted.
+        # The environments of other people's jobs are none of this archive's business.
         job.pop("runtime_env", None)
     return json.dumps(jobs, indent=2, default=_plain)
 

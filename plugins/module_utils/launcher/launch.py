@@ -140,26 +140,24 @@ class Launcher:
         self.archive.set_status(RUNNING, started_at=time.time(), driver=driver)
         self.archive.write_json("config/versions.json", versions())
         problem = self.precheck(environment)
+        start = None
         if self.stopped_by:
-            self.end(128 + self.stopped_by)
-            wait(self.evidence("end"))
-            return 128 + self.stopped_by
-        if problem:
+            code = 128 + self.stopped_by
+        elif problem:
             self.say(f"The job ends before it starts: {problem}")
-            self.archive.set_status(FAILED, ended_at=time.time(), exit_code=PRECHECK_FAILED, reason=problem)
-            wait(self.evidence("end"))
-            self.archive.close()
-            return PRECHECK_FAILED
-        start = self.evidence("start")
-        code = self.train(environment)
+            code = PRECHECK_FAILED
+        else:
+            start = self.evidence("start")
+            code = self.train(environment)
         # Ray may kill a stopped job's launcher any moment: the state first, the evidence then.
-        self.end(code)
+        self.end(code, problem)
         wait(self.evidence("end"))
-        wait(start)
+        if start:
+            wait(start)
         self.archive.close()
         return code if code >= 0 else 128 - code
 
-    def end(self, code: int) -> None:
+    def end(self, code: int, problem: str) -> None:
         """Write down how the job ended, first of all that still has to be done."""
         steps = [int(entry["step"]) for entry in self.archive.metrics()]
         details: dict[str, Any] = {"ended_at": time.time(), "exit_code": code, "steps": max(steps, default=0)}
@@ -172,7 +170,7 @@ class Launcher:
                 self.say(details["reason"])
             self.archive.set_status(SUCCEEDED, **details)
         else:
-            self.archive.set_status(FAILED, **details, reason=f"the trainer ended with exit code {code}")
+            self.archive.set_status(FAILED, **details, reason=problem or f"the trainer ended with exit code {code}")
 
 
 def versions() -> dict[str, str]:

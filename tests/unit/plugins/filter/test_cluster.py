@@ -31,7 +31,7 @@ JOBS = {
     "jobs": [{"submission_id": "grpo-1", "status": "RUNNING"}, {"submission_id": "sft-2", "status": "PENDING"}],
 }
 TODO = "wait for them or stop them, or say -e allow_disruption=true"
-ABOUT = {"cluster": "mvp", "timeout": 120, "dashboard": "http://127.0.0.1:8265 on box"}
+ABOUT = {"cluster": "mvp", "dashboard": "http://127.0.0.1:8265 on box"}
 
 
 def plan(action: str = "keep", reason: str = "runs as planned", **more: Any) -> dict[str, Any]:
@@ -140,11 +140,21 @@ def test_a_plan_that_does_not_work_out() -> None:
 
 def test_changes_are_the_rows_of_those_that_do_not_stay() -> None:
     hostvars = all_kept(worker_0=plan("create", "no container"), ray_head=plan("start", "container is exited"))
-    assert changes(NODES, hostvars) == [
+    groups = {**GROUPS, "machines": ["box"]}
+    hostvars["box"] = {"__preflight": {"machine": {"containers": {}}}}
+    assert changes(NODES, hostvars, groups, "mvp") == [
         ["ray-head", "start", "container is exited"],
         ["worker-0", "create", "no container"],
     ]
-    assert changes(NODES, all_kept()) == []
+    assert changes(NODES, {**all_kept(), "box": {}}, groups, "mvp") == []
+
+
+def test_a_node_that_left_the_inventory_is_named_and_left_alone() -> None:
+    ours, foreign = {"labels": {"argus.verl.cluster": "mvp"}}, {"labels": {}}
+    containers = {"worker-0": ours, "worker-9": ours, "registry": foreign}
+    hostvars = {**all_kept(), "box": {"__preflight": {"machine": {"containers": containers}}}}
+    (row,) = changes(NODES, hostvars, {**GROUPS, "machines": ["box"]}, "mvp")
+    assert row == ["worker-9", "none", "not in the inventory any more; `docker rm -f worker-9` on box ends it"]
 
 
 def test_the_nodes_of_a_machine() -> None:
@@ -277,8 +287,8 @@ def test_the_report_of_missing_nodes_shows_the_end_of_their_logs() -> None:
         "  wrong token",
     ]
     assert report["fail_when"] == (
-        "After 9 s the cluster is not whole. Mend what the lines above say and run cluster_up.yml again: it starts "
-        "only what is missing. `docker logs NODE` has more; ray_node_start_timeout is 120 s."
+        "The cluster is not whole after 9 s (ray_node_start_timeout). Mend what the lines above say and run "
+        "cluster_up.yml: it starts only what is missing. `docker logs NODE` has more"
     )
 
 

@@ -174,6 +174,8 @@ BAD: list[tuple[dict[Any, Any], str, str]] = [
     ({"env_vars": {"A-B": "x"}}, "env_vars.A-B", "use letters, digits and _"),
     ({"env_vars": {True: "x"}}, "env_vars.True", "is not the name of an environment variable"),
     ({"env_vars": {None: "x"}}, "env_vars.None", "is not the name of an environment variable"),
+    ({"env_vars": {"WANDB_API_KEY": "x"}}, "env_vars.WANDB_API_KEY", "a file that only the nodes' user can read"),
+    ({"env_vars": {"HF_TOKEN": "x"}}, "env_vars.HF_TOKEN", "readable in the archive and in Ray's dashboard"),
     ({"env_vars": {"A": None}}, "env_vars.A", "is None: give a string or a number"),
     ({"env_vars": {"A": ["x"]}}, "env_vars.A", "is ['x']"),
     ({"env_vars": {"A": {"b": 1}}}, "env_vars.A", "is {'b': 1}"),

@@ -129,7 +129,8 @@ def test_a_worker_may_take_less_than_its_share() -> None:
 def test_more_gpus_than_there_are(gpus_there: int, asked: int | None, text: str) -> None:
     with pytest.raises(PlanError) as error:
         plan(gpus_there=gpus_there, gpus=asked)
-    assert str(error.value) == f"{text}; set ray_node_gpus, or move workers to other machines"
+    todo = "set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
+    assert str(error.value) == f"{text}; {todo}"
 
 
 def test_cuda_on_a_machine_without_gpus() -> None:
