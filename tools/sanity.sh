@@ -15,7 +15,8 @@ left=$(cd "$installed" && find . -maxdepth 1 \( -name inventories -o -name tests
 [ -z "$left" ] || { echo "tools/sanity.sh: the tarball holds what it must not: $left" >&2; exit 1; }
 # It works from where it was installed: its documentation loads, with everything that it imports.
 ANSIBLE_CONFIG=/dev/null ANSIBLE_COLLECTIONS_PATH=$target ansible-doc --type module argus.verl.ray_job >/dev/null
-ANSIBLE_CONFIG=/dev/null ANSIBLE_COLLECTIONS_PATH=$target ansible-playbook --syntax-check -i inventories/prod argus.verl.cluster_up >/dev/null
+ANSIBLE_CONFIG=/dev/null ANSIBLE_COLLECTIONS_PATH=$target ansible-playbook --syntax-check -i inventories/prod/hosts.yml argus.verl.cluster_up >/dev/null
+ANSIBLE_CONFIG=/dev/null ANSIBLE_COLLECTIONS_PATH=$target ansible-playbook -i inventories/prod/hosts.yml argus.verl.validate >/dev/null
 
 # ansible-test fetches get-pip.py from a host that may be out of reach; ensurepip does the same.
 cache=$HOME/.ansible/test/cache

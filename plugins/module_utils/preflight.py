@@ -41,7 +41,7 @@ class Expectation:
 def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
     """All that keeps the machine, as ``Probe.machine`` tells of it, from what is expected of it."""
     findings: list[Finding] = []
-    for check in (_engine, _gpus, _hcas, _shared_root, _space, _memory, _ports, _names):
+    for check in (_engine, _packages, _gpus, _hcas, _shared_root, _space, _memory, _ports, _names):
         findings += [Finding(host, what, todo, severity) for what, todo, severity in check(machine, expectation)]
     return findings
 
@@ -64,6 +64,16 @@ def _engine(machine: Machine, _expectation: Expectation) -> Iterator[Remark]:
     }.get(engine["status"])
     if todo:
         yield f"container engine not usable, expected one that answers: {engine['error']}", todo, ERROR
+
+
+def _packages(machine: Machine, _expectation: Expectation) -> Iterator[Remark]:
+    if machine["engine"]["status"] != probes.NONE:
+        for name in machine["missing_packages"]:
+            yield (
+                f"{machine['python']} has no package {name}, with which containers are started",
+                f"install it there (python3-{name}, or pip install {name}), or name another ansible_python_interpreter",
+                ERROR,
+            )
 
 
 def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Remark]:

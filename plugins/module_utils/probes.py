@@ -9,12 +9,14 @@ Parsers are pure functions over what the tools print. Probe does the reading; te
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
 import pwd
 import re
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,9 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 CLUSTER_LABEL = "argus.verl.cluster"
+
+# What community.docker needs of the Python that its modules run with.
+PACKAGES = ("requests",)
 
 NOT_INSTALLED = 127
 TIMED_OUT = 124
@@ -359,6 +364,8 @@ class Probe:
         memory, available = self.memory()
         return {
             "cluster": question.cluster,
+            "python": sys.executable,
+            "missing_packages": [name for name in PACKAGES if importlib.util.find_spec(name) is None],
             "gpus": [asdict(gpu) for gpu in gpus],
             "gpus_error": gpus_error,
             "hcas": [asdict(hca) for hca in hcas],

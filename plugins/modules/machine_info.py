@@ -162,6 +162,15 @@ machine:
       description: The cluster that was asked for.
       type: str
       sample: mvp
+    python:
+      description: The Python that modules run with.
+      type: str
+      sample: /usr/bin/python3
+    missing_packages:
+      description: What C(community.docker) needs and that Python has not.
+      type: list
+      elements: str
+      sample: []
     gpus:
       description:
         - The NVIDIA GPUs, by index, each with RV(ignore:index), RV(ignore:name), RV(ignore:uuid), RV(ignore:memory_mib)

@@ -52,6 +52,8 @@ HEALTHY: dict[str, Any] = {
     "gpus_error": None,
     "hcas": [hca("mlx5_0", "up"), hca("mlx5_1", "up")],
     "hca_source": "ibdev2netdev",
+    "python": "/usr/bin/python3",
+    "missing_packages": [],
     "mounts": [mount("/private")],
     "disk": mount("/var/lib/docker", mount_point="/", fstype="ext4", source="/dev/vda"),
     "memory_bytes": 1000 * GIB,
@@ -98,6 +100,15 @@ def only(expectation: Expectation = FULL, **changes: Any) -> Finding:
 
 def none(expectation: Expectation = FULL, **changes: Any) -> bool:
     return machine_findings("gpu-01", {**deepcopy(HEALTHY), **changes}, expectation) == []
+
+
+def test_a_python_that_cannot_speak_to_the_engine() -> None:
+    finding = only(missing_packages=["requests"])
+    assert finding.what == "/usr/bin/python3 has no package requests, with which containers are started"
+    assert "python3-requests" in finding.todo
+    # Without an engine there is nothing to speak to.
+    engine = {**HEALTHY["engine"], "status": "none"}
+    assert none(missing_packages=["requests"], engine=engine)
 
 
 def test_a_healthy_machine_and_one_of_which_nothing_is_expected() -> None:

@@ -1,0 +1,33 @@
+"""The gate: a cluster of which a part is missing is told from a whole one, and by what its nodes say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from system import INVENTORY, playbook
+
+
+def test_a_worker_that_cannot_join_is_named_with_its_log(tmp_path: Path) -> None:
+    hosts = yaml.safe_load((INVENTORY / "hosts.yml").read_text())
+    workers = hosts["all"]["children"]["ray"]["children"]["workers"]["hosts"]
+    # It looks for the token where there is none, and says so.
+    workers["test-ray-worker-1"] = {"ray_node_env": {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
+    (tmp_path / "group_vars").symlink_to(INVENTORY / "group_vars")
+
+    done = playbook("cluster_up", check=False, inventories=(tmp_path / "hosts.yml",), ray_node_start_timeout=20)
+    assert done.returncode != 0
+    assert "Cluster test: 2 of 3 nodes as expected" in done.stdout, done.stdout
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("test-ray-worker-1  missing")]
+    assert "never joined" in row
+    _, _, log = done.stdout.partition("The last lines of test-ray-worker-1:")
+    assert "/nowhere/token" in log, done.stdout
+    assert "The last lines of test-ray-worker-0:" not in done.stdout
+
+    # What was wrong is mended: only that node is touched.
+    again = playbook("cluster_up")
+    assert "Cluster test: 3 of 3 nodes as expected" in again.stdout
+    rows = [line.split()[:2] for line in again.stdout.partition("Changes")[2].splitlines()[2:3]]
+    assert rows == [["test-ray-worker-1", "recreate"]]
+    assert again.stdout.count("changed: [") == 1
