@@ -41,9 +41,7 @@ def run(*argv: str | Path, **kwargs: object) -> subprocess.CompletedProcess[str]
 def inputs() -> list[Path]:
     """What goes into the image, in a fixed order."""
     return sorted(
-        path
-        for path in HERE.rglob("*")
-        if path.is_file() and not NOT_INPUTS & set(path.relative_to(HERE).parts)
+        path for path in HERE.rglob("*") if path.is_file() and not NOT_INPUTS & set(path.relative_to(HERE).parts)
     )
 
 
