@@ -56,14 +56,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if findings:
                 return refusal([finding.as_dict() for finding in findings])
         wait = arguments.pop("wait", False) and not self._task.check_mode
-        result: dict[str, Any] = self._execute_module("argus.verl.ray_job", arguments, task_vars=variables)
+        result = self.on_head("argus.verl.ray_job", arguments, variables)
         if result.get("findings"):
             return refusal(result["findings"])
-        if "module_stderr" in result and not result.get("module_stdout") and "Traceback" not in result["module_stderr"]:
-            # Nothing of ours has run there.
-            where, why = variables.get("inventory_hostname"), " ".join(result["module_stderr"].split())
-            message = f"The head {where} cannot be reached ({why}). cluster_up.yml brings the cluster up"
-            return {"failed": True, "changed": False, "msg": message}
         if wait and not result.get("failed"):
             result |= self.follow(result["submission_id"], arguments["jobspec"], variables)
         return result
@@ -80,6 +75,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         findings, _ = jobspec.check(arguments["jobspec"])
         return findings
 
+    def on_head(self, name: str, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Run a module; of a head that is not there, say that instead of what its connection says."""
+        result: dict[str, Any] = self._execute_module(name, arguments, task_vars=variables)
+        said = result.get("module_stderr")
+        if said and not result.get("module_stdout") and "Traceback" not in said:
+            why = f"The head {variables.get('inventory_hostname')} cannot be reached ({' '.join(said.split())})"
+            return {"failed": True, "changed": False, "msg": f"{why}. cluster_up.yml brings the cluster up"}
+        return result
+
     def follow(self, submission_id: str, spec: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Look at the job until it has ended, a line for each look; fail if it did not end well."""
         _, spec = jobspec.check(spec)
@@ -92,9 +96,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         }
         unanswered = 0
         while True:
-            looked = self._execute_module("argus.verl.ray_job_info", arguments, task_vars=variables)
+            looked = self.on_head("argus.verl.ray_job_info", arguments, variables)
             if looked.get("failed"):
-                return dict(looked)
+                return looked
             job = looked["job"]
             display.display(progress_line(job, time.time()))
             if job["ended"]:

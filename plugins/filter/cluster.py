@@ -188,7 +188,7 @@ def cluster_report(
         if lines:
             text += [f"The last lines of {name}:", *(f"  {line}" for line in lines)]
     report["text"] = text
-    waited = f" after {cluster['waited']:g} s (ray_node_start_timeout)" if cluster["waited"] >= 1 else ""
+    waited = f" after {cluster['waited']:g} s" if cluster["waited"] >= 1 else ""
     report["fail_when"] = (
         f"The cluster is not whole{waited}. Mend what the lines above say and run cluster_up.yml: it starts only what "
         "is missing. `docker logs NODE` has more"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, RUNNING, Archive
@@ -21,6 +22,8 @@ LOG_HEAD_BYTES = 4 << 20
 POLL_SECONDS = 0.5
 # The launcher gives up waiting for its evidence after 60 s.
 CLOSING_SECONDS = 90
+# Submitting takes Ray less than a second.
+SUBMITTING_SECONDS = 60
 # In place of the record of a job that the head does not know (any more): a head that is started again has lost all.
 FORGOTTEN = {
     "status": "FAILED",
@@ -90,6 +93,12 @@ def is_complete(status: Mapping[str, Any], now: float) -> bool:
     return "closed_at" in status or now - float(status.get("ended_at") or 0) > CLOSING_SECONDS
 
 
+def is_overdue(status: Mapping[str, Any], now: float) -> bool:
+    """Whether the head should have heard of the job: between its archive and its submission lie moments."""
+    submitted = datetime.fromisoformat(status["updated_at"].replace("Z", "+00:00")) if "updated_at" in status else None
+    return submitted is not None and (status["state"] == RUNNING or now - submitted.timestamp() > SUBMITTING_SECONDS)
+
+
 def describe(archive: Archive, head: RayHead | None, tail: int) -> dict[str, Any]:
     """Everything that `ray_job_info` returns of one job."""
     status = archive.status()
@@ -97,7 +106,9 @@ def describe(archive: Archive, head: RayHead | None, tail: int) -> dict[str, Any
     problem = ""
     if head:
         try:
-            job = head.job(archive.submission_id) or FORGOTTEN
+            job = head.job(archive.submission_id)
+            if job is None and is_overdue(status, time.time()):
+                job = FORGOTTEN
         except RayApiError as error:
             problem = str(error)
     state, reason = merge_states(status, job)

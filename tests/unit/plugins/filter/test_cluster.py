@@ -287,7 +287,7 @@ def test_the_report_of_missing_nodes_shows_the_end_of_their_logs() -> None:
         "  wrong token",
     ]
     assert report["fail_when"] == (
-        "The cluster is not whole after 9 s (ray_node_start_timeout). Mend what the lines above say and run "
+        "The cluster is not whole after 9 s. Mend what the lines above say and run "
         "cluster_up.yml: it starts only what is missing. `docker logs NODE` has more"
     )
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import http.server
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,44 @@ def test_a_head_that_does_not_answer_is_a_problem_and_no_error(archive: Archive)
     job = describe(archive, RayHead("http://127.0.0.1:1"), tail=0)
     assert (job["state"], job["ended"], job["log"]) == ("RUNNING", False, [])
     assert "Connection refused" in job["problem"]
+
+
+class KnowsNoJob(http.server.BaseHTTPRequestHandler):
+    """A head that was started anew."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def forgetful() -> Iterator[RayHead]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), KnowsNoJob) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield RayHead(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+
+
+def test_a_job_that_the_head_has_forgotten_has_failed(archive: Archive, forgetful: RayHead) -> None:
+    archive.set_status("RUNNING")
+    job = describe(archive, forgetful, tail=0)
+    assert (job["state"], job["ended"]) == ("FAILED", True)
+    assert "its jobs are lost" in job["reason"]
+
+
+def test_a_job_that_is_being_submitted_has_not(archive: Archive, forgetful: RayHead) -> None:
+    archive.set_status("SUBMITTED")
+    assert describe(archive, forgetful, tail=0)["state"] == "SUBMITTED"
+    long_ago = {**archive.status(), "updated_at": "2026-01-01T00:00:00.000Z"}
+    archive.write_json("status.json", long_ago)
+    assert describe(archive, forgetful, tail=0)["state"] == "FAILED"
+
+
+def test_the_end_that_the_archive_tells_stands(archive: Archive, forgetful: RayHead) -> None:
+    archive.set_status("SUCCEEDED")
+    assert describe(archive, forgetful, tail=0)["state"] == "SUCCEEDED"
 
 
 def test_waiting_ends_when_the_job_does(archive: Archive) -> None:
