@@ -5,18 +5,26 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=$(python -c 'import sys; print("{}.{}".format(*sys.version_info))')
-target=$PWD/.cache/collections
-rm -rf "$target"
+# Outside of this checkout: of what git ignores, ansible-test tests nothing, and is content.
+target=$(mktemp -d)
+trap 'rm -rf "$target"' EXIT
+mkdir -p .cache
 ansible-galaxy collection build --force --output-path .cache >/dev/null
-ansible-galaxy collection install --no-deps --force --collections-path "$target" .cache/argus-verl-*.tar.gz >/dev/null
+ansible-galaxy collection install --no-deps --force --collections-path "$target" .cache/argus-verl-*.tar.gz >/dev/null 2>&1
 installed=$target/ansible_collections/argus/verl
 
 left=$(cd "$installed" && find . -maxdepth 1 \( -name inventories -o -name tests -o -name molecule -o -name '.*' ! -name . \) -printf '%f ')
 [ -z "$left" ] || { echo "tools/sanity.sh: the tarball holds what it must not: $left" >&2; exit 1; }
-# It works from where it was installed: its documentation loads, with everything that it imports.
-ANSIBLE_CONFIG=/dev/null ANSIBLE_COLLECTIONS_PATH=$target ansible-doc --type module argus.verl.ray_job >/dev/null
-ANSIBLE_CONFIG=/dev/null ANSIBLE_COLLECTIONS_PATH=$target ansible-playbook --syntax-check -i inventories/prod/hosts.yml argus.verl.cluster_up >/dev/null
-ANSIBLE_CONFIG=/dev/null ANSIBLE_COLLECTIONS_PATH=$target ansible-playbook -i inventories/prod/hosts.yml argus.verl.validate >/dev/null
+# It works from where it was installed, without our ansible.cfg: documentation and playbooks load with all they import.
+(
+  inventory=$PWD/inventories/prod/hosts.yml
+  cd .cache
+  unset ANSIBLE_CONFIG
+  export ANSIBLE_COLLECTIONS_PATH=$target
+  ansible-doc --type module argus.verl.ray_job >/dev/null
+  ansible-playbook --syntax-check --inventory "$inventory" argus.verl.cluster_up >/dev/null
+  ansible-playbook --inventory "$inventory" argus.verl.validate >/dev/null
+)
 
 # ansible-test fetches get-pip.py from a host that may be out of reach; ensurepip does the same.
 cache=$HOME/.ansible/test/cache

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Build the CPU image, if its inputs changed since it was built.
 
 The inputs are the files of this directory; their hash is the image's label ``argus.verl.inputs``.

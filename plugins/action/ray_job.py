@@ -72,7 +72,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 return findings
         arguments["given"] = arguments.get("jobspec")
         arguments["jobspec"] = jobspec.with_defaults(arguments["given"], arguments.pop("defaults", {}))
-        findings, _ = jobspec.check(arguments["jobspec"])
+        findings, _dummy = jobspec.check(arguments["jobspec"])
         return findings
 
     def on_head(self, name: str, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def follow(self, submission_id: str, spec: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Look at the job until it has ended, a line for each look; fail if it did not end well."""
-        _, spec = jobspec.check(spec)
+        _dummy, spec = jobspec.check(spec)
         arguments = {
             "submission_id": submission_id,
             "shared_root": spec["shared_root"],

@@ -23,7 +23,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec(
+        _dummy, arguments = self.validate_argument_spec(
             argument_spec={
                 "title": {"type": "str"},
                 "header": {"type": "list", "elements": "str"},

@@ -174,7 +174,7 @@ def path_findings(spec: Mapping[str, Any]) -> list[Finding]:
             found.append(Finding(key, f"{value} is outside the shared root {root}", f"copy it there, to {root}/{home}"))
     reward = spec["reward_fn_path"]
     if reward is not None:
-        path, _, function = reward.partition(":")
+        path, _dummy, function = reward.partition(":")
         if path.startswith("/") and not under_root(path, root):
             found.append(
                 Finding("reward_fn_path", f"{path} is outside the shared root {root}", f"copy it to {root}/user/code")
@@ -433,7 +433,7 @@ def reward_function(spec: Mapping[str, Any]) -> tuple[str, str] | None:
     """The reward's file and function."""
     if spec["reward_fn_path"] is None:
         return None
-    path, _, function = spec["reward_fn_path"].partition(":")
+    path, _dummy, function = spec["reward_fn_path"].partition(":")
     return resolve_path(path, spec["shared_root"], "user/code"), function or "compute_score"
 
 

@@ -47,7 +47,13 @@ def run_command(argv: Sequence[str]) -> tuple[int, str, str]:
     environment = {**os.environ, "PATH": path, "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            argv, env=environment, capture_output=True, text=True, errors="replace", timeout=COMMAND_SECONDS
+            argv,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMMAND_SECONDS,
+            check=False,
         )
     except FileNotFoundError:
         return NOT_INSTALLED, "", f"{argv[0]}: not found"

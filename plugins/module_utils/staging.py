@@ -168,7 +168,7 @@ def file_sha256(path: Path) -> str:
 
 def _settle(directory: Path, read_only: bool) -> None:
     """Bring a finished directory to the disk: the rename must not survive a power cut that its content does not."""
-    for parent, _, names in os.walk(directory, topdown=False):
+    for parent, _dummy, names in os.walk(directory, topdown=False):
         for name in names:
             path = Path(parent, name)
             if read_only:
@@ -193,7 +193,7 @@ def _sync(path: Path) -> None:
 
 def _remove(directory: Path) -> None:
     """Remove one of our own directories, which may be read-only already; one of another user stays."""
-    for parent, _, _ in os.walk(directory):
+    for parent, _dummy, _dummy in os.walk(directory):
         try:
             Path(parent).chmod(0o700)
         except OSError:

@@ -120,7 +120,7 @@ def write_token(path: Path, token: str, owner: tuple[int, int]) -> None:
 
 def network_exists(module: AnsibleModule, *filters: str) -> bool:
     argv = [module.params["engine"], "network", "ls", "--format", "{{.Name}}", *filters]
-    _, out, _ = module.run_command(argv, check_rc=True)
+    _code, out, _err = module.run_command(argv, check_rc=True)
     return module.params["network"] in out.split()
 
 

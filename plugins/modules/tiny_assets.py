@@ -151,7 +151,7 @@ def problems(count: int) -> list[Problem]:
     """The first problems of an endless list that is the same at every call."""
     chance = random.Random(0)  # noqa: S311 - repeatable is what it has to be
     made = []
-    for _ in range(count):
+    for _dummy in range(count):
         has, gets = chance.randint(1, 20), chance.randint(1, 20)
         who, what = chance.choice(("Ann", "Bob", "Carl", "Dina")), chance.choice(("apples", "coins", "books"))
         made.append(

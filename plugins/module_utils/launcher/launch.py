@@ -198,5 +198,5 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if len(arguments) == 2 and arguments[0] == "run":
         return Launcher(Archive(arguments[1])).run()
-    print("usage: launcher run ARCHIVE | launcher evidence ARCHIVE MOMENT", file=sys.stderr)
+    sys.stderr.write("usage: launcher run ARCHIVE | launcher evidence ARCHIVE MOMENT\n")
     return 64
