@@ -22,13 +22,13 @@ description:
 requirements:
   - python >= 3.11
   - pip (for a source that is a release)
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in check mode, and then predicts what would change without changing it.
     support: full
     details: Nothing is fetched, so that a release which the index does not have is not noticed.
   diff_mode:
-    description: Returns what has changed, or would change in check mode, when in diff mode.
     support: full
 options:
   shared_root:

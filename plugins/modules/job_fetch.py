@@ -14,12 +14,12 @@ description:
   - Brings config, logs, metrics and the debug bundle of a job to C(<dest>/<submission_id>/) on the controller, as one
     compressed bundle, and its checkpoints on request.
   - Needs the shared root only, so it also works with the cluster down.
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in check_mode and return changed status prediction without modifying target.
     support: full
   diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check_mode), when in diff mode.
     support: none
 options:
   submission_id:

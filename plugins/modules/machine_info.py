@@ -19,14 +19,14 @@ description:
   - Changes nothing on the machine.
 requirements:
   - Python 3.9 or later on the machine
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in C(check_mode) and return what it would return without it.
     support: full
     details:
       - This module does not modify state.
   diff_mode:
-    description: Returns details on what has changed when in C(diff) mode.
     support: none
     details:
       - This module does not modify state.

@@ -15,12 +15,12 @@ description:
   - Makes the container network of the nodes where it is missing, by the engine's own command.
   - With O(state=absent), removes the network, the token and the cluster's state directory. The shared root is never
     removed.
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in check_mode and return changed status prediction without modifying target.
     support: full
   diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check_mode), when in diff mode.
     support: full
 options:
   state:

@@ -15,12 +15,12 @@ description:
     and says which are not. It does not fail when some are missing, so that their logs can still be read.
   - Needs neither Ray nor any other package on the host it runs on, which is the one where the head's
     dashboard listens on the loopback.
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in check_mode and return changed status prediction without modifying target.
     support: full
   diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check_mode), when in diff mode.
     support: none
 options:
   address:

@@ -16,13 +16,13 @@ description:
   - The same submission id with the same JobSpec again is no second job. With another JobSpec it is an error.
   - The job's settings start from defaults under which verl 0.9 runs on a head without CPUs, with its checkpoints,
     metrics and logs in the archive. O(jobspec.trainer_overrides) has the last word on all that is not the cluster's.
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in check_mode and return changed status prediction without modifying target.
     support: full
     details: All checks are made, no archive is reserved and no job submitted.
   diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check_mode), when in diff mode.
     support: full
     details: The difference is the job's list of Hydra overrides.
 requirements: ["ray[default] on the head"]

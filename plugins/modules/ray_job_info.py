@@ -13,12 +13,12 @@ description:
   - Reads a job's archive, and asks the head for what the archive cannot know, such as why a job still waits.
   - Answers from the archive alone when the head does not answer, and then says so in RV(job.problem).
   - Needs neither Ray nor any other package on the host it runs on.
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in check_mode and return changed status prediction without modifying target.
     support: full
   diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check_mode), when in diff mode.
     support: none
 options:
   submission_id:

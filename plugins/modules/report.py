@@ -15,12 +15,12 @@ description:
     read them.
   - Fails when a finding is an error or O(fail_when) is given.
   - Nothing is printed when there is nothing to say.
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in check_mode and return changed status prediction without modifying target.
     support: full
   diff_mode:
-    description: Will return details on what has changed (or possibly needs changing in check_mode), when in diff mode.
     support: none
 options:
   title:

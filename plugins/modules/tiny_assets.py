@@ -22,12 +22,12 @@ requirements:
   - python >= 3.11
   - pyarrow (for datasets)
   - torch, transformers and tokenizers (for models)
+extends_documentation_fragment:
+  - argus.verl.attributes
 attributes:
   check_mode:
-    description: Can run in check mode, and then predicts what would change without changing it.
     support: full
   diff_mode:
-    description: Returns what has changed, or would change in check mode, when in diff mode.
     support: full
 options:
   shared_root:

@@ -30,7 +30,7 @@ JOBS = {
     "problem": "",
     "jobs": [{"submission_id": "grpo-1", "status": "RUNNING"}, {"submission_id": "sft-2", "status": "PENDING"}],
 }
-TODO = "wait for them or stop them, or say -e allow_disruption=true"
+WAY_OUT = "wait for them or stop them, or say -e allow_disruption=true"
 ABOUT = {"cluster": "mvp", "dashboard": "http://127.0.0.1:8265 on box"}
 
 
@@ -202,7 +202,7 @@ def test_a_node_is_not_older_than_its_container() -> None:
 
 
 def finding(where: str, what: str, severity: str = "error") -> dict[str, str]:
-    return {"where": where, "what": what, "todo": TODO, "severity": severity}
+    return {"where": where, "what": what, "todo": WAY_OUT, "severity": severity}
 
 
 def test_jobs_are_named_before_they_are_ended() -> None:

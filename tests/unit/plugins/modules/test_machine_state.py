@@ -1,0 +1,133 @@
+"""The module for real, on directories of its own and with an engine that only keeps a list of networks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.modules.machine_state import DIRECTORIES, missing_directories, write_token
+
+ENGINE = """#!/bin/sh
+# "network ls" with a filter shows those with the label; "create" adds one, "rm" removes one.
+case "$2" in
+  ls) grep -h . "$NETWORKS/own" $([ "$5" = --filter ] || echo "$NETWORKS/foreign") ;;
+  create) echo "$5" >> "$NETWORKS/own" ;;
+  rm) sed -i "/^$3$/d" "$NETWORKS/own" "$NETWORKS/foreign" ;;
+esac
+true
+"""
+
+
+SHOWN = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
+
+
+class Machine:
+    def __init__(self, path: Path) -> None:
+        self.token = path / "state" / "mvp" / "auth_token"
+        self.shared_root = path / "shared"
+        self.shared_root.mkdir()
+        self.engine = path / "engine"
+        self.engine.write_text(ENGINE)
+        self.engine.chmod(0o755)
+        self.networks = {name: path / name for name in ("own", "foreign")}
+        for file in self.networks.values():
+            file.touch()
+        self.path = path
+
+    def run(self, *options: str, **changes: Any) -> tuple[dict[str, Any], str]:
+        arguments = {
+            "cluster": "mvp",
+            "network": "mvp-ray",
+            "engine": str(self.engine),
+            "token_file": str(self.token),
+            "shared_root": str(self.shared_root),
+            "user": f"{os.getuid()}:{os.getgid()}",
+            **changes,
+        }
+        command = ["ansible", "localhost", "-i", "localhost,", "-c", "local", "-m", "argus.verl.machine_state"]
+        variables = ["-e", f"ansible_python_interpreter={sys.executable}", "-a", json.dumps(arguments)]
+        done = subprocess.run(
+            [*command, *variables, *options],
+            env={**os.environ, **SHOWN, "NETWORKS": str(self.path)},
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        result, _ = json.JSONDecoder().raw_decode(done.stdout, done.stdout.index("=> {") + 3)
+        return result, done.stdout + done.stderr
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_everything_is_made_once_and_the_token_is_never_shown(machine: Machine) -> None:
+    first, shown = machine.run("-vvv", "--diff")
+    token = machine.token.read_text()
+    assert first["changed"]
+    assert len(token) == 64 and int(token, 16)
+    assert machine.token.stat().st_mode & 0o777 == 0o400
+    assert token not in shown
+    assert all((machine.shared_root / name).is_dir() for name in DIRECTORIES)
+    assert machine.networks["own"].read_text() == "mvp-ray\n"
+
+    again, _ = machine.run()
+    assert not again["changed"]
+    assert machine.token.read_text() == token
+
+
+def test_check_mode_tells_and_changes_nothing(machine: Machine) -> None:
+    told, _ = machine.run("--check")
+    assert told["changed"]
+    assert not machine.token.exists()
+    assert list(machine.shared_root.iterdir()) == []
+    assert machine.networks["own"].read_text() == ""
+
+
+def test_a_further_machine_gets_the_token_of_the_cluster(machine: Machine) -> None:
+    _, shown = machine.run("-vvv", token="c0ffee" * 8)
+    assert machine.token.read_text() == "c0ffee" * 8
+    assert "c0ffee" * 8 not in shown
+    # It wins over one that was there: with two tokens there is no cluster.
+    changed, _ = machine.run(token="beef" * 16)
+    assert changed["changed"] and machine.token.read_text() == "beef" * 16
+
+
+def test_what_is_ours_goes_and_data_stays(machine: Machine) -> None:
+    machine.run()
+    (machine.shared_root / "jobs" / "job-1").mkdir()
+    gone, _ = machine.run(state="absent")
+    assert gone["changed"]
+    assert not machine.token.parent.exists()
+    assert machine.networks["own"].read_text() == ""
+    assert (machine.shared_root / "jobs" / "job-1").is_dir()
+    assert not machine.run(state="absent")[0]["changed"]
+
+
+def test_a_network_of_somebody_else_is_used_and_left_alone(machine: Machine) -> None:
+    machine.networks["foreign"].write_text("mvp-ray\n")
+    machine.run()
+    assert machine.networks["own"].read_text() == ""
+    machine.run(state="absent")
+    assert machine.networks["foreign"].read_text() == "mvp-ray\n"
+
+
+def test_directories_on_the_way_are_made_too(tmp_path: Path) -> None:
+    missing = [str(path.relative_to(tmp_path)) for path in missing_directories(tmp_path)]
+    assert missing.index("common") < missing.index("common/code") < missing.index("common/code/verl")
+    assert len(missing) == len(set(missing))
+
+
+def test_a_token_appears_whole(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "auth_token"
+    write_token(file, "first", (os.getuid(), os.getgid()))
+    write_token(file, "second", (os.getuid(), os.getgid()))
+    assert file.read_text() == "second"
+    assert [path.name for path in file.parent.iterdir()] == ["auth_token"]
