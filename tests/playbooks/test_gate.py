@@ -9,14 +9,12 @@ from system import INVENTORY, playbook
 
 
 def test_a_worker_that_cannot_join_is_named_with_its_log(tmp_path: Path) -> None:
-    hosts = yaml.safe_load((INVENTORY / "hosts.yml").read_text())
-    workers = hosts["all"]["children"]["ray"]["children"]["workers"]["hosts"]
     # It looks for the token where there is none, and says so.
-    workers["test-ray-worker-1"] = {"ray_node_env": {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"}}
-    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
-    (tmp_path / "group_vars").symlink_to(INVENTORY / "group_vars")
+    broken = {"all": {"hosts": {"test-ray-worker-1": {"ray_node_env": {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"}}}}}
+    (tmp_path / "broken.yml").write_text(yaml.safe_dump(broken))
+    sources = (INVENTORY, tmp_path / "broken.yml")
 
-    done = playbook("cluster_up", check=False, inventories=(tmp_path / "hosts.yml",), ray_node_start_timeout=20)
+    done = playbook("cluster_up", check=False, inventories=sources, ray_node_start_timeout=20)
     assert done.returncode != 0
     assert "Cluster test: 2 of 3 nodes as expected" in done.stdout, done.stdout
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("test-ray-worker-1  missing")]
