@@ -15,6 +15,7 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils import jobspec
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table, nearest
 from ansible_collections.argus.verl.plugins.module_utils.job_state import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED
 
 display = Display()
 # Each look costs the head half a second of CPU; people want to see a sign of life within 10.
@@ -100,7 +101,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if looked.get("failed"):
                 return looked
             job = looked["job"]
-            display.display(progress_line(job, time.time()))
+            # Between its end and its last evidence there is nothing to see.
+            if job["ended"] or job["state"] not in ENDED:
+                display.display(progress_line(job, time.time()))
             if job["ended"]:
                 break
             unanswered = unanswered + 1 if job["problem"] else 0
