@@ -322,7 +322,6 @@ class Question:
     engine: str = "docker"
     names: Sequence[str] = ()
     images: Sequence[str] = ()
-    networks: Sequence[str] = ()
     paths: Sequence[str] = ()
     ports: Sequence[int] = ()
 
@@ -333,7 +332,6 @@ class _Stock:
 
     containers: dict[str, Container] = field(default_factory=dict)
     images: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    networks: list[str] = field(default_factory=list)
 
 
 class Probe:
@@ -388,7 +386,6 @@ class Probe:
             "engine": asdict(engine),
             "containers": {name: asdict(container) for name, container in stock.containers.items()},
             "images": stock.images,
-            "networks": stock.networks,
             "ports_in_use": [port for port in question.ports if port_in_use(port)],
         }
 
@@ -530,10 +527,9 @@ class Probe:
             return _Stock(images=dict.fromkeys(question.images))
         with ThreadPoolExecutor(max_workers=8) as pool:
             containers = pool.submit(self.containers, question.engine, question.cluster, question.names)
-            networks = pool.submit(self.networks, question.engine, question.networks)
             images = pool.map(lambda reference: self.image(question.engine, reference), question.images)
             found = dict(zip(question.images, images))  # noqa: B905 - strict= came with Python 3.10
-            return _Stock(containers.result(), found, networks.result())
+            return _Stock(containers.result(), found)
 
     def containers(self, engine: str, cluster: str, names: Sequence[str]) -> dict[str, Container]:
         """Those of the cluster in any state, and whoever else holds one of the names."""
@@ -548,12 +544,6 @@ class Probe:
 
     def image(self, engine: str, reference: str) -> dict[str, Any] | None:
         return parse_image(self._ask(engine, "image", "inspect", reference, may_be_absent=True))
-
-    def networks(self, engine: str, names: Sequence[str]) -> list[str]:
-        if not names:
-            return []
-        existing = self._ask(engine, "network", "ls", "--format", "{{.Name}}").split()
-        return [name for name in names if name in existing]
 
     def _ask(self, engine: str, *arguments: str, may_be_absent: bool = False) -> str:
         code, out, err = self._run([engine, *arguments])

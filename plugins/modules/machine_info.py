@@ -13,7 +13,7 @@ version_added: 0.1.0
 author:
   - The argus.verl contributors (@argus-verl)
 description:
-  - Reads GPUs, HCAs, memory, mounts, container engine, containers, images, networks and ports of a machine in one go.
+  - Reads GPUs, HCAs, memory, mounts, container engine, containers, images and ports of a machine in one go.
   - Compares what it found with O(expect) and returns what is wrong as findings, each with the way out.
   - The module does not fail on findings; that is for the play to decide.
   - Changes nothing on the machine.
@@ -56,12 +56,6 @@ options:
   images:
     description:
       - References of images to look for on the machine.
-    type: list
-    elements: str
-    default: []
-  networks:
-    description:
-      - Names of networks of the engine to look for.
     type: list
     elements: str
     default: []
@@ -136,7 +130,6 @@ EXAMPLES = r"""
     host: "{{ inventory_hostname }}"
     names: [mvp-ray-head]
     images: ["argus-verl-cpu:0.1.0"]
-    networks: [mvp]
     ports: [8265]
     expect:
       gpus: 8
@@ -286,11 +279,6 @@ machine:
         argus-verl-cpu:0.1.0:
           id: sha256:9d1c6b7ae25dd1f0c8a5e4b3f2a1908f7e6d5c4b3a29181f0e9d8c7b6a5f4e3d
           labels: {}
-    networks:
-      description: Those of the asked networks that exist.
-      type: list
-      elements: str
-      sample: [mvp]
     ports_in_use:
       description: Those of the asked ports on which somebody listens, the cluster's own containers included.
       type: list
@@ -324,7 +312,6 @@ def main() -> None:
             "host": {"type": "str"},
             "names": names,
             "images": names,
-            "networks": names,
             "paths": names,
             "ports": {"type": "list", "elements": "int", "default": []},
             "expect": {

@@ -73,7 +73,6 @@ HEALTHY: dict[str, Any] = {
     },
     "containers": {},
     "images": {},
-    "networks": [],
     "ports_in_use": [],
 }
 

@@ -392,7 +392,6 @@ case "$1 $2" in
 "image inspect")
   if [ "$3" = argus-verl-cpu:0.1.0 ]; then cat "{recorded}/docker_image_inspect.json"
   else echo "[]"; echo "Error: No such image: $3" >&2; exit 1; fi ;;
-"network ls") printf 'bridge\\nhost\\nmvp\\n' ;;
 *) echo "unexpected: $*" >&2; exit 64 ;;
 esac
 """
@@ -421,7 +420,6 @@ def test_a_whole_machine_of_fake_programs(fake_programs: Path, tree: Path) -> No
                 cluster="mvp",
                 names=["mvp-ray-head", "free"],
                 images=["argus-verl-cpu:0.1.0", "other:1"],
-                networks=["mvp", "absent"],
                 paths=["/private"],
                 ports=[port],
             )
@@ -444,20 +442,20 @@ def test_a_whole_machine_of_fake_programs(fake_programs: Path, tree: Path) -> No
     assert machine["containers"]["mvp-ray-head"]["labels"]["argus.verl.role"] == "head"
     assert machine["images"]["argus-verl-cpu:0.1.0"]["labels"] == {"argus.verl.inputs": "c58f612840dcfcdb"}
     assert machine["images"]["other:1"] is None
-    assert (machine["networks"], machine["ports_in_use"]) == (["mvp"], [port])
+    assert machine["ports_in_use"] == [port]
     assert (machine["uid"], machine["cpus"]) == (os.geteuid(), len(os.sched_getaffinity(0)))
 
 
 def test_an_engine_that_fails_after_info_is_reported(fake_programs: Path, tree: Path) -> None:
-    write(fake_programs / "docker", FAKE_DOCKER.format(recorded=RECORDED).replace('"network ls")', '"never")'))
-    machine = Probe(root=tree).machine(Question(cluster="mvp", networks=["mvp"]))
-    assert (machine["engine"]["status"], machine["networks"]) == ("failed", [])
-    assert "docker network ls" in machine["engine"]["error"]
+    write(fake_programs / "docker", FAKE_DOCKER.format(recorded=RECORDED).replace('"ps -aq")', '"never")'))
+    machine = Probe(root=tree).machine(Question(cluster="mvp", images=["x:1"]))
+    assert (machine["engine"]["status"], machine["images"]) == ("failed", {})
+    assert "docker ps -aq" in machine["engine"]["error"]
 
 
 def test_without_an_engine_nothing_of_it_is_asked(fake_programs: Path, tree: Path) -> None:
     write(fake_programs / "docker", "#!/bin/sh\nexit 64\n")
-    machine = Probe(root=tree).machine(Question(cluster="mvp", engine="none", images=["x:1"], networks=["mvp"]))
+    machine = Probe(root=tree).machine(Question(cluster="mvp", engine="none", images=["x:1"]))
     assert (machine["engine"]["status"], machine["engine"]["error"]) == ("none", None)
     assert (machine["images"], machine["disk"]["path"]) == ({"x:1": None}, "/tmp")
 
@@ -475,9 +473,9 @@ def test_the_real_docker_is_only_asked() -> None:
     if probe.engine("docker").status != probes.OK:
         pytest.skip("docker does not answer")
     name = "argus-verl-test-name-that-nobody-has"
-    question = Question(cluster=name, names=[name], images=[f"{name}:1"], networks=["host", name], paths=["/"])
+    question = Question(cluster=name, names=[name], images=[f"{name}:1"], paths=["/"])
     machine = probe.machine(question)
     assert (machine["engine"]["error"], machine["containers"]) == (None, {})
-    assert (machine["images"], machine["networks"]) == ({f"{name}:1": None}, ["host"])
+    assert machine["images"] == {f"{name}:1": None}
     assert machine["mounts"][0]["mount_point"] == "/"
     assert machine["disk"]["total_bytes"] > 0
