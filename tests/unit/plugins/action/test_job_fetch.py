@@ -93,34 +93,24 @@ def hostile(file: Path, *members: tuple[str, bytes, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("members", "error"),
+    "members",
     [
-        ([("../evil", tarfile.REGTYPE, "")], tarfile.OutsideDestinationError),
-        ([("logs/../../evil", tarfile.REGTYPE, "")], tarfile.OutsideDestinationError),
-        ([("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "")], tarfile.LinkOutsideDestinationError),
-        ([("passwd", tarfile.SYMTYPE, "/etc/passwd")], tarfile.AbsoluteLinkError),
-        ([("fifo", tarfile.FIFOTYPE, "")], tarfile.SpecialFileError),
+        [("../evil", tarfile.REGTYPE, "")],
+        [("logs/../../evil", tarfile.REGTYPE, "")],
+        [("/tmp/evil", tarfile.REGTYPE, "")],
+        [("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "")],
+        [("passwd", tarfile.SYMTYPE, "/etc/passwd")],
+        [("fifo", tarfile.FIFOTYPE, "")],
+        # Nothing of a bundle is taken of which a part is wrong.
+        [("good", tarfile.REGTYPE, ""), ("../evil", tarfile.REGTYPE, "")],
     ],
 )
-def test_a_bundle_cannot_write_elsewhere(
-    tmp_path: Path, members: list[tuple[str, bytes, str]], error: type[Exception]
-) -> None:
+def test_a_bundle_cannot_write_elsewhere(tmp_path: Path, members: list[tuple[str, bytes, str]]) -> None:
     file = hostile(tmp_path / "bundle.tar.gz", *members)
     target = tmp_path / "artifacts" / "grpo-1"
-    with pytest.raises(error):
+    with pytest.raises(ValueError, match="which is no file of an archive"):
         unpack(file, target, change=True)
-    assert not (tmp_path / "artifacts" / "evil").exists()
-    assert not (tmp_path / "evil").exists()
-    assert files(target) == []
-
-
-def test_an_absolute_name_lands_in_the_target(tmp_path: Path) -> None:
-    outside = tmp_path / "outside" / "evil"
-    file = hostile(tmp_path / "bundle.tar.gz", (str(outside), tarfile.REGTYPE, ""))
-    target = tmp_path / "target"
-    unpack(file, target, change=True)
-    assert not outside.exists()
-    assert files(target) == [str(outside)[1:]]
+    assert files(tmp_path) == ["bundle.tar.gz"]
 
 
 def test_what_differs(tmp_path: Path) -> None:
@@ -136,9 +126,4 @@ def test_what_differs(tmp_path: Path) -> None:
     there.write_text("abcd")
     os.utime(there, (1000, 1000))
     assert differs(member, there)
-    directory = tarfile.TarInfo("directory")
-    directory.type = tarfile.DIRTYPE
-    assert differs(directory, tmp_path / "none")
-    assert not differs(directory, tmp_path)
-    assert differs(directory, there)
     assert differs(member, tmp_path)
