@@ -1,0 +1,187 @@
+"""What a job sets, composed against the configurations of all known releases of verl, in the image.
+
+Fetches about 8 wheels of 1 MB into .cache/wheels, once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import reduce
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils import composition, jobspec
+from ansible_collections.argus.verl.plugins.module_utils.config_checks import config_findings
+from ansible_collections.argus.verl.plugins.module_utils.profiles import (
+    RL_SETTINGS,
+    SFT_SETTINGS,
+    Profile,
+    profile_of,
+)
+from system import REPO
+
+IMAGE = "argus-verl-cpu:0.1.0"
+WHEELS = REPO / ".cache" / "wheels"
+VERSIONS = ("0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1")
+CUDA = jobspec.Cluster(accelerator="cuda", workers=2, gpus_per_node=8, cpus_per_node=128)
+CPU = jobspec.Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
+CASES = [
+    (version, workload, cluster.accelerator)
+    for version in VERSIONS
+    for workload in jobspec.WORKLOADS
+    for cluster in (CUDA, CPU)
+    if (workload != "sft" or version >= "0.7") and (cluster is CUDA or version >= "0.9")
+]
+# In the container: composes all jobs as `compose` does, and as verl's own @hydra.main does.
+IN_THE_IMAGE = """
+import json, subprocess, sys, types, zipfile
+from multiprocessing.pool import ThreadPool
+
+asked = json.load(sys.stdin)
+for version in asked["versions"]:
+    with zipfile.ZipFile(next(__import__("pathlib").Path("/wheels").glob(f"verl-{version}-*.whl"))) as wheel:
+        wheel.extractall(f"/tmp/verl-{version}")
+composition = types.ModuleType("composition")
+composition.__dict__.update(SOURCE=asked["source"])
+exec(compile(asked["source"].replace("inspect.getsource(sys.modules[__name__])", "SOURCE"), "composition", "exec"),
+     composition.__dict__)
+REAL = '''
+import json, sys
+import hydra
+from omegaconf import OmegaConf
+@hydra.main(config_path=sys.argv.pop(1), config_name=sys.argv.pop(1), version_base=None)
+def main(config):
+    print("REAL", json.dumps(OmegaConf.to_container(config, resolve=True)))
+main()
+'''
+def run(job):
+    code_path = f"/tmp/verl-{job['version']}"
+    answer = composition.compose(code_path, job["module"], job["overrides"], {})
+    name = "sft_trainer_engine" if "sft" in job["module"] else "ppo_trainer"
+    real = subprocess.run([sys.executable, "-c", REAL, f"{code_path}/verl/trainer/config", name, *job["overrides"]],
+                          capture_output=True, text=True)
+    answer["real"] = json.loads(real.stdout.rpartition("REAL ")[2] or "null")
+    return answer
+print(json.dumps(ThreadPool(4).map(run, asked["jobs"])))
+"""
+
+
+def fetched(version: str) -> None:
+    if not list(WHEELS.glob(f"verl-{version}-*.whl")):
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+        pip += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(WHEELS), f"verl=={version}"]
+        subprocess.run(pip, check=True)
+
+
+def profile(version: str) -> Profile:
+    found = profile_of(version)
+    assert found
+    return found
+
+
+def planned(version: str, workload: str, accelerator: str) -> jobspec.Job:
+    given: dict[str, Any] = {"workload": workload, "code_path": f"verl-{version}", "model": "m", "dataset": "d"}
+    if workload != "sft":
+        given["reward_fn_path"] = "r.py:score"
+        given["trainer_overrides"] = {"actor_rollout_ref.actor.ppo_mini_batch_size": 256, "data.train_batch_size": 1024}
+    findings, spec = jobspec.check(given)
+    assert findings == []
+    assert jobspec.version_findings(spec, profile(version)) == []
+    cluster = CPU if accelerator == "cpu" else CUDA
+    return jobspec.plan(spec, cluster, f"verl-{version}", "job-1", profile(version))
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[tuple[str, str, str], dict[str, Any]]:
+    WHEELS.mkdir(parents=True, exist_ok=True)
+    for version in VERSIONS:
+        fetched(version)
+    jobs = []
+    for case in CASES:
+        job = planned(*case)
+        # The archive is not there; where Hydra writes is no part of what it composes.
+        overrides = [
+            override.replace("hydra.run.dir=/private", "hydra.run.dir=/tmp/private") for override in job.overrides
+        ]
+        jobs.append({"version": case[0], "module": job.module, "overrides": overrides})
+    docker = ["docker", "run", "--rm", "--interactive", "--workdir", "/tmp", "--volume", f"{WHEELS}:/wheels:ro", IMAGE]
+    done = subprocess.run(
+        [*docker, "python", "-c", IN_THE_IMAGE],
+        input=json.dumps({"versions": VERSIONS, "source": composition.SOURCE, "jobs": jobs}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(CASES, json.loads(done.stdout), strict=True))
+
+
+def at(config: Any, key: str) -> Any:
+    return reduce(lambda node, part: node[part], key.split("."), config)
+
+
+def has(config: Any, key: str) -> bool:
+    try:
+        at(config, key)
+    except (KeyError, TypeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_it_composes_as_in_a_real_run(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+    answer = answers[case]
+    assert answer["errors"] == []
+    assert answer["config"] == answer["real"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_nothing_is_wrong_with_it(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+    version, workload, accelerator = case
+    nnodes, gpus = (2, 4) if accelerator == "cpu" else (2, 8)
+    assert config_findings(answers[case]["config"], workload, nnodes, gpus, version) == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[1] != "sft"], ids=" ".join)
+def test_the_reward_is_where_this_version_looks(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+    reward = at(answers[case]["config"], profile(case[0]).name("reward.custom_reward_function"))
+    assert (reward["path"], reward["name"]) == ("/private/user/code/r.py", "score")
+
+
+# Given with "+", or only there with another engine.
+NOT_IN_THE_CONFIG = ("reward_model.reward_kwargs", "reward.reward_kwargs", "actor_rollout_ref.actor.megatron")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[2] == "cuda"], ids=" ".join)
+def test_the_table_names_what_is_there(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+    version, workload, _dummy = case
+    settings = SFT_SETTINGS if workload == "sft" else RL_SETTINGS
+    for name in (name for setting in settings for name in setting.names):
+        if name.is_read_by(profile(version).release) and not name.key.startswith(NOT_IN_THE_CONFIG):
+            assert has(answers[case]["config"], name.key), name.key
+
+
+# What is still in the configuration, and read by nothing: silently ignored.
+IGNORED = (
+    "critic.ulysses_sequence_parallel_size",
+    "custom_reward_function",
+    "data.balance_dp_token",
+    "reward_model",
+    "sandbox_fusion",
+    "transfer_queue.enable",
+)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[2] == "cuda"], ids=" ".join)
+def test_the_table_knows_what_is_ignored(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+    version, workload, _dummy = case
+    settings = SFT_SETTINGS if workload == "sft" else RL_SETTINGS
+    there = {
+        name.key
+        for setting in settings
+        for name in setting.names
+        if has(answers[case]["config"], name.key) and profile(version).misnamed(workload, name.key)
+    }
+    assert [key for key in sorted(there) if not key.startswith(IGNORED)] == []
