@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 ERROR = "error"
 WARNING = "warning"
+# Of a finding's columns: a table of them is to be read without a window as wide as its longest message.
+CELL_WIDTH = 72
 
 
 @dataclass(frozen=True)
@@ -37,19 +41,32 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == ERROR]
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns aligned to the left, two spaces apart; numbers and None are written as text and "-"."""
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None = None) -> str:
+    """Columns aligned to the left, two spaces apart; numbers and None are written as text and "-".
+
+    width: of a column at most; a longer cell goes on below itself.
+    """
     cells = [list(map(str.upper, header)), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    if width:
+        cells = [line for row in cells for line in wrapped(row, width)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def wrapped(row: Sequence[str], width: int) -> list[list[str]]:
+    """The lines of a row whose cells are wrapped at spaces; paths and commands stay whole."""
+    cells = [textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False) or [""] for cell in row]
+    return [list(line) for line in itertools.zip_longest(*cells, fillvalue="")]
 
 
 def findings_table(findings: Iterable[Finding]) -> str:
     """All findings, errors first, in the order in which they were found."""
     rows = sorted(findings, key=lambda finding: finding.severity != ERROR)
     return table(
-        ("severity", "where", "what", "what to do"), [(row.severity, row.where, row.what, row.todo) for row in rows]
+        ("severity", "where", "what", "what to do"),
+        [(row.severity, row.where, row.what, row.todo) for row in rows],
+        width=CELL_WIDTH,
     )
 
 

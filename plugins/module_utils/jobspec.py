@@ -8,6 +8,8 @@ All of it is pure. Paths are those that nodes see.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import math
 import re
@@ -21,16 +23,18 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, nearest
+from ansible_collections.argus.verl.plugins.module_utils.launcher import redact
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import JOB
+from ansible_collections.argus.verl.plugins.module_utils.launcher.attempts import METRICS_VARIABLE
+from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
+from ansible_collections.argus.verl.plugins.module_utils.profiles import GRPO, PPO, SFT, Profile
 
-SFT, GRPO, PPO = "sft", "grpo", "ppo"
 WORKLOADS = (PPO, GRPO, SFT)
 SUBMISSION_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Names under which secrets are given to programs.
 SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY)$", re.IGNORECASE)
-# The verl releases whose configuration the tables below speak.
-VERL_VERSIONS = ("0.9",)
 
 # The argument spec of a JobSpec: of the module's option, of this check, and of the documentation.
 OPTIONS: dict[str, Any] = {
@@ -63,6 +67,16 @@ OPTIONS: dict[str, Any] = {
     },
     "trainer_overrides": {"type": "raw", "default": []},
     "env_vars": {"type": "dict", "default": {}},
+    "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "retries": {"type": "int", "default": 0},
+    "deadline": {"type": "str"},
+    "wait_for_resources": {"type": "str"},
+    "stall_timeout": {"type": "str", "default": "30m"},
+    "on_stall": {"type": "str", "choices": ["report", "stop"], "default": "report"},
+    "resume_from": {"type": "str"},
+    "debugger": {"type": "str", "choices": ["post_mortem", "legacy"]},
+    "tags": {"type": "dict", "default": {}},
+    "accept": {"type": "list", "elements": "str", "choices": ["requirements", "space"], "default": []},
 }
 
 # Overrides that would contradict what the JobSpec, the archive or the launcher has decided: the way to say it instead.
@@ -75,10 +89,15 @@ OWNED_OVERRIDES = {
     "custom_reward_function.name": "say reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this one",
     "reward.custom_reward_function.path": "say reward_fn_path",
     "reward.custom_reward_function.name": "say reward_fn_path: FILE:FUNCTION",
+    # ray.init: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
+    "ray_init.num_cpus": "leave it out: the job joins the cluster that there is, which knows its CPUs",
+    "ray_kwargs.ray_init.num_cpus": "leave it out: the job joins the cluster that there is, which knows its CPUs",
 }
 OWNED_ENVIRONMENT = {
-    "VERL_FILE_LOGGER_PATH": "the metrics belong into the archive",
+    METRICS_VARIABLE: "the metrics belong into the archive",
     "HF_HOME": "it is hf/ under the shared root",
+    JOB: "it marks the job's processes",
+    redact.ARCHIVE: "it names the job's archive",
 }
 # verl's main_ppo puts these into the runtime_env of its own ray.init, and Ray refuses two values for one key
 # ("Failed to merge the Job's runtime env"): they go into the driver's environment, from where verl forwards them.
@@ -142,6 +161,8 @@ def type_findings(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, An
     found, spec = [], {}
     for key, option in OPTIONS.items():
         value = known_only({key: given[key]}, OPTIONS) if key in given else {}
+        # It fills in what a default lacks, and keeps that.
+        option = copy.deepcopy(option)
         result = ArgumentSpecValidator({key: option}).validate(value)
         if result.error_messages:
             todo = "see `ansible-doc argus.verl.ray_job`"
@@ -206,10 +227,79 @@ def environment_findings(env_vars: Mapping[str, Any]) -> list[Finding]:
         elif name in OWNED_ENVIRONMENT:
             found.append(Finding(where, f"is set by the job itself: {OWNED_ENVIRONMENT[name]}", "leave it out"))
         elif SECRET_NAME.search(name):
-            todo = "put it into a file that only the nodes' user can read, and name that file"
+            todo = f"say secrets: [{name}], and export it or put it into job_secrets"
             found.append(Finding(where, "a secret there would be readable in the archive and in Ray's dashboard", todo))
         if isinstance(value, (dict, list)) or value is None:
             found.append(Finding(where, f"is {value!r}", "give a string or a number"))
+    return found
+
+
+def secret_findings(spec: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    for name in spec["secrets"]:
+        where = f"secrets: {name}"
+        if not ENVIRONMENT_NAME.fullmatch(name):
+            found.append(Finding(where, "is not the name of an environment variable", "give names only, no values"))
+        elif name.startswith("RAY_") or name in OWNED_ENVIRONMENT:
+            found.append(Finding(where, "is set by the cluster or by the job itself", "leave it out"))
+        elif name in spec["env_vars"]:
+            found.append(Finding(where, "is also in env_vars", "take it out of env_vars"))
+    return found
+
+
+def secret_value_findings(names: Sequence[str], values: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    for name in names:
+        value = values.get(name)
+        if not value:
+            todo = f"export {name} on the controller, or put it into job_secrets, from a vault"
+            found.append(Finding(f"secrets: {name}", "has no value", todo))
+        elif not isinstance(value, str) or len(value) < redact.SHORTEST:
+            what = f"is not a text of at least {redact.SHORTEST} characters, and could not be kept out of logs"
+            found.append(Finding(f"secrets: {name}", what, "put it into env_vars, if it is no secret"))
+    return found
+
+
+DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+DURATIONS = ("deadline", "wait_for_resources", "stall_timeout")
+
+
+def seconds(duration: str | None) -> float | None:
+    """The seconds of ``90``, ``30m``, ``1h30m`` or ``2d``; None for nothing and for 0.
+
+    Raises ValueError when it is none of these.
+    """
+    if duration is None:
+        return None
+    match = DURATION.fullmatch(duration)
+    if not duration or not match:
+        raise ValueError(f"{duration!r} is not a duration")
+    days, hours, minutes, rest = (float(part or 0) for part in match.groups())
+    return (days * 86_400 + hours * 3600 + minutes * 60 + rest) or None
+
+
+def policy_findings(spec: Mapping[str, Any]) -> list[Finding]:
+    """How the job is treated while it waits, runs and fails."""
+    found = []
+    for key in DURATIONS:
+        try:
+            seconds(spec[key])
+        except ValueError as error:
+            found.append(Finding(key, str(error), "give seconds, or such as 90m, 1h30m, 2d"))
+    if isinstance(spec["retries"], bool) or not 0 <= spec["retries"] <= 100:
+        found.append(Finding("retries", f"is {spec['retries']}", "give how often to try again, 0 to 100"))
+    origin = spec["resume_from"]
+    if origin is not None:
+        if not SUBMISSION_ID.fullmatch(origin):
+            todo = "give the id of the job from whose last checkpoint this one goes on"
+            found.append(Finding("resume_from", f"{origin!r} is not a submission id", todo))
+        with contextlib.suppress(ValueError):
+            for key in map(override_key, override_list(spec["trainer_overrides"])):
+                if key in ("trainer.resume_mode", "trainer.resume_from_path"):
+                    found.append(Finding(f"trainer_overrides: {key}", "contradicts resume_from", "keep one of them"))
+    for name, value in spec["tags"].items():
+        if isinstance(value, (dict, list)):
+            found.append(Finding(f"tags.{name}", f"is {value!r}", "give a text or a number"))
     return found
 
 
@@ -251,6 +341,41 @@ def override_findings(spec: Mapping[str, Any]) -> list[Finding]:
     return found
 
 
+def version_findings(spec: Mapping[str, Any], profile: Profile) -> list[Finding]:
+    """What of a checked JobSpec its snapshot's verl cannot do, would not read, or names differently."""
+    verl = f"verl {profile.version}"
+    if profile.module(spec["workload"]) is None:
+        what = f"{verl} has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
+        return [Finding("workload", what, "use a snapshot of verl 0.7 or newer")]
+    found = []
+    for override in override_list(spec["trainer_overrides"]):
+        key = override_key(override)
+        where = f"trainer_overrides: {key}"
+        todo = None if key in OWNED_OVERRIDES else profile.misnamed(spec["workload"], key)
+        if todo:
+            found.append(Finding(where, f"is not read by {verl}", todo))
+        elif key == "trainer.logger":
+            named = re.findall(r"\w+", override.partition("=")[2])
+            found += [
+                Finding(where, f"{verl} has no logger {name}", f"use some of {', '.join(profile.loggers)}")
+                for name in named
+                if name not in profile.loggers
+            ]
+        elif spec["workload"] == SFT and key == "trainer.device":
+            value = override.partition("=")[2].strip("'\" ")
+            if value != profile.sft_device:
+                what = f"is {value}, and the driver of {verl} works with {profile.sft_device} only"
+                found.append(Finding(where, what, "leave it out"))
+    return found
+
+
+def accelerator_findings(profile: Profile, cluster: Cluster) -> list[Finding]:
+    if cluster.accelerator == "cpu" and not profile.cpu_backend:
+        what = f"verl {profile.version} cannot train without a GPU: the CPU test backend is for verl 0.9"
+        return [Finding("code_path", what, "use a snapshot of verl 0.9, or a cluster with GPUs")]
+    return []
+
+
 def with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
     """A JobSpec, and of what it does not say the cluster's defaults; mappings are merged key by key."""
     if not isinstance(given, Mapping):
@@ -283,9 +408,38 @@ def check(given: Any) -> tuple[list[Finding], dict[str, Any]]:
         found.append(Finding("submission_id", f"{identifier!r} is malformed", todo))
     found += path_findings(spec)
     found += environment_findings(spec["env_vars"])
+    found += secret_findings(spec)
+    found += policy_findings(spec)
     found += resource_findings(spec)
     found += override_findings(spec)
     return found, spec
+
+
+# Keys of which a wrong value leaves the rest to be looked at.
+SEPARABLE = {
+    *("submission_id", "code_path", "model", "dataset", "reward_fn_path", "env_vars", "secrets", "retries", "on_stall"),
+    *("stall_timeout", "resume_from", "debugger", "tags", "accept", "deadline", "wait_for_resources"),
+}
+OVERRIDE = "trainer_overrides: "
+
+
+def key_of(finding: Finding) -> str:
+    """The key of a JobSpec that a finding is about: one at its top, or one override."""
+    return finding.where if finding.where.startswith(OVERRIDE) else re.split(r"[.:]", finding.where)[0]
+
+
+def examinable(findings: Sequence[Finding], spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A JobSpec with something harmless in place of what is wrong with it, to see what else is; None if it cannot be.
+
+    What is then found at the keys that are wrong has no meaning.
+    """
+    wrong = {key_of(finding) for finding in findings}
+    if not spec or wrong & (set(OPTIONS) - SEPARABLE):
+        return None
+    harmless: dict[str, Any] = {key: STAND_INS.get(key, OPTIONS[key].get("default")) for key in wrong & set(OPTIONS)}
+    overrides = override_list(spec["trainer_overrides"])
+    harmless["trainer_overrides"] = [item for item in overrides if OVERRIDE + override_key(item) not in wrong]
+    return without_empty({**spec, **harmless}, OPTIONS)
 
 
 # --- Hydra -----------------------------------------------------------------------------------------------------------
@@ -398,15 +552,23 @@ class Job:
     entrypoint_resources: dict[str, float]
     entrypoint_num_cpus: float
     address: str
+    # What launcher and keeper do while it waits, runs and fails.
+    policy: dict[str, Any]
+    tags: dict[str, Any]
 
     def plan(self) -> dict[str, Any]:
-        """What the launcher reads."""
+        """What launcher and keeper read."""
         return {
             "code_path": self.code_path,
             "code_id": self.code_id,
             "module": self.module,
             "overrides": self.overrides,
             "driver_env": self.driver_env,
+            "address": self.address,
+            "entrypoint": self.entrypoint,
+            "entrypoint_resources": self.entrypoint_resources,
+            "entrypoint_num_cpus": self.entrypoint_num_cpus,
+            **self.policy,
         }
 
     def submit_command(self) -> str:
@@ -415,7 +577,7 @@ class Job:
             f"ray job submit --no-wait --address {shlex.quote(self.address)} --submission-id {self.submission_id} "
             f"--entrypoint-num-cpus {self.entrypoint_num_cpus:g} "
             f"--entrypoint-resources {shlex.quote(json.dumps(self.entrypoint_resources))} "
-            f"--runtime-env {shlex.quote(f'{self.archive}/config/runtime_env.json')} -- {self.entrypoint}\n"
+            f"--runtime-env {shlex.quote(f'{self.archive}/config/runtime_env.json')} -- {self.entrypoint} 1\n"
         )
 
 
@@ -475,7 +637,9 @@ def size_findings(spec: Mapping[str, Any], cluster: Cluster) -> list[Finding]:
     return found
 
 
-def common_overrides(spec: Mapping[str, Any], cluster: Cluster, submission_id: str, archive: str) -> list[str]:
+def common_overrides(
+    spec: Mapping[str, Any], cluster: Cluster, submission_id: str, archive: str, profile: Profile
+) -> list[str]:
     nnodes, gpus = size(spec, cluster)
     return [
         f"trainer.nnodes={nnodes}",
@@ -484,7 +648,7 @@ def common_overrides(spec: Mapping[str, Any], cluster: Cluster, submission_id: s
         f"trainer.project_name={spec['workload']}",
         f"trainer.experiment_name={hydra_value(submission_id)}",
         # verl's default is [console,wandb], which fails without an account.
-        "trainer.logger=[console,file]",
+        "trainer.logger=[console,file]" if "file" in profile.loggers else "trainer.logger=[console]",
         "trainer.total_epochs=1",
         "trainer.save_freq=10",
         # The composed configuration and all overrides, kept with the job.
@@ -493,18 +657,20 @@ def common_overrides(spec: Mapping[str, Any], cluster: Cluster, submission_id: s
     ]
 
 
-def sft_overrides(model: str, dataset: str) -> list[str]:
+def sft_overrides(model: str, dataset: str, profile: Profile) -> list[str]:
     return [
         f"data.train_files={hydra_value(f'{dataset}/train.parquet')}",
         f"data.val_files={hydra_value(f'{dataset}/val.parquet')}",
         f"model.path={hydra_value(model)}",
         # The driver only computes statistics, and has no GPU.
-        "trainer.device=cpu",
+        f"trainer.device={profile.sft_device}",
         "trainer.max_ckpt_to_keep=3",
     ]
 
 
-def rl_overrides(workload: str, model: str, dataset: str, reward: tuple[str, str] | None) -> list[str]:
+def rl_overrides(
+    workload: str, model: str, dataset: str, reward: tuple[str, str] | None, profile: Profile
+) -> list[str]:
     overrides = [
         f"data.train_files={hydra_value(f'{dataset}/train.parquet')}",
         f"data.val_files={hydra_value(f'{dataset}/val.parquet')}",
@@ -514,13 +680,14 @@ def rl_overrides(workload: str, model: str, dataset: str, reward: tuple[str, str
         "trainer.val_before_train=False",
         "trainer.max_actor_ckpt_to_keep=3",
         "trainer.max_critic_ckpt_to_keep=3",
-        # TransferQueue pins a storage unit to every node alive; the head offers no CPUs for one.
-        "++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node",
     ]
+    if profile.transfer_queue:
+        # TransferQueue pins a storage unit to every node alive; the head offers no CPUs for one.
+        overrides.append("++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node")
     if reward:
         overrides += [
-            f"reward.custom_reward_function.path={hydra_value(reward[0])}",
-            f"reward.custom_reward_function.name={hydra_value(reward[1])}",
+            f"{profile.name('reward.custom_reward_function.path')}={hydra_value(reward[0])}",
+            f"{profile.name('reward.custom_reward_function.name')}={hydra_value(reward[1])}",
         ]
     if workload == GRPO:
         overrides += [
@@ -574,11 +741,18 @@ def accelerator_overrides(workload: str, accelerator: str, gpus: int) -> list[st
     return ["actor_rollout_ref.rollout.name=vllm", *parallel]
 
 
+# Ray's own switches; see docs/debugging.md.
+DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBUG": "legacy"}}
+HOOK = "argus_launcher.redact.enter_worker"
+
+
 def environment(spec: Mapping[str, Any], code_path: str, archive: str) -> dict[str, str]:
     """The environment of driver and workers: what was asked for, and what must hold."""
     root = spec["shared_root"]
     asked = {str(name): str(value) for name, value in spec["env_vars"].items()}
-    further = asked.get("PYTHONPATH", "")
+    # The hook that every worker of a job with secrets starts with lies in the archive.
+    hook = f"{archive}/config/launcher" if spec["secrets"] else ""
+    further = ":".join(filter(None, (asked.get("PYTHONPATH", ""), hook)))
     return {
         "HF_HUB_OFFLINE": "1",  # staged once, never fetched by every node
         "PYTHONUNBUFFERED": "1",
@@ -589,7 +763,11 @@ def environment(spec: Mapping[str, Any], code_path: str, archive: str) -> dict[s
         "PYTHONDONTWRITEBYTECODE": "1",
         "HF_HOME": f"{root}/hf",
         # verl's file logger empties its file at every start: one for each attempt.
-        "VERL_FILE_LOGGER_PATH": f"{archive}/logs/metrics-1.jsonl",
+        METRICS_VARIABLE: f"{archive}/logs/metrics-1.jsonl",
+        # By these every process of the job can be found, and finds its secrets.
+        JOB: archive.rpartition("/")[2],
+        redact.ARCHIVE: archive,
+        **DEBUGGERS.get(spec["debugger"], {}),
         # sft_trainer_ray calls ray.init() without an address; Ray then takes this one.
         "RAY_ADDRESS": "auto",
         # Ray's 3 s are too short for a trainer to end and for the evidence.
@@ -597,10 +775,34 @@ def environment(spec: Mapping[str, Any], code_path: str, archive: str) -> dict[s
     }
 
 
-def plan(spec: Mapping[str, Any], cluster: Cluster, code_id: str, submission_id: str) -> Job:
+def policy(spec: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
+    """How the job is treated; durations in seconds."""
+    nnodes, gpus = size(spec, cluster)
+    return {
+        "workload": spec["workload"],
+        "nnodes": nnodes,
+        "gpus_per_node": gpus,
+        "cpus_per_node": CPUS_PER_GPU[spec["workload"]] * gpus,
+        "secrets": list(spec["secrets"]),
+        "retries": spec["retries"],
+        "on_stall": spec["on_stall"],
+        **{key: seconds(spec[key]) for key in DURATIONS},
+    }
+
+
+def plan(
+    spec: Mapping[str, Any],
+    cluster: Cluster,
+    code_id: str,
+    submission_id: str,
+    profile: Profile,
+    checkpoint: Checkpoint | None = None,
+) -> Job:
     """The job that a checked JobSpec becomes on a cluster that it fits.
 
     code_id: the snapshot's, from its marker.
+    profile: of the snapshot's verl; version_findings and accelerator_findings have nothing to say of it.
+    checkpoint: the one to go on from, of the job that resume_from names.
     """
     root, workload = spec["shared_root"], spec["workload"]
     archive = f"{root}/jobs/{submission_id}"
@@ -608,26 +810,42 @@ def plan(spec: Mapping[str, Any], cluster: Cluster, code_id: str, submission_id:
     model = resolve_path(spec["model"], root, "common/models")
     dataset = resolve_path(spec["dataset"], root, "datasets")
     if workload == SFT:
-        own = sft_overrides(model, dataset)
+        own = sft_overrides(model, dataset, profile)
     else:
-        own = rl_overrides(workload, model, dataset, reward_function(spec))
+        own = rl_overrides(workload, model, dataset, reward_function(spec), profile)
     defaults = [
-        *common_overrides(spec, cluster, submission_id, archive),
+        *common_overrides(spec, cluster, submission_id, archive, profile),
         *own,
         *accelerator_overrides(workload, cluster.accelerator, size(spec, cluster)[1]),
     ]
+    if checkpoint:
+        defaults += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={hydra_value(str(checkpoint.path))}"]
     env = environment(spec, code_path, archive)
     return Job(
         submission_id=submission_id,
         archive=archive,
         code_path=code_path,
         code_id=code_id,
-        module="verl.trainer.sft_trainer_ray" if workload == SFT else "verl.trainer.main_ppo",
+        module=profile.module(workload) or "",
         overrides=merge(defaults, override_list(spec["trainer_overrides"])),
-        runtime_env={"env_vars": {name: value for name, value in env.items() if name not in FORWARDED_BY_VERL}},
-        driver_env={name: value for name, value in env.items() if name in FORWARDED_BY_VERL},
+        runtime_env={
+            "env_vars": {name: value for name, value in env.items() if name not in FORWARDED_BY_VERL},
+            **({"worker_process_setup_hook": HOOK} if spec["secrets"] else {}),
+        },
+        driver_env={
+            **profile.driver_environment(workload),
+            **{name: value for name, value in env.items() if name in FORWARDED_BY_VERL},
+        },
+        # The attempt's number comes after it.
         entrypoint=shlex.join(["python3", f"{archive}/config/launcher", "run", archive]),
         entrypoint_resources=dict(spec["ray"]["resources"]["entrypoint_resources"]),
         entrypoint_num_cpus=spec["ray"]["resources"]["entrypoint_num_cpus"],
         address=spec["ray"]["address"],
+        policy={
+            **policy(spec, cluster),
+            "transfer_queue": workload != SFT and profile.transfer_queue,
+            "resumed_from": spec["resume_from"],
+            "resumed_from_step": checkpoint.step if checkpoint else None,
+        },
+        tags=dict(spec["tags"]),
     )

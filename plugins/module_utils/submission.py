@@ -7,34 +7,58 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import runpy
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils import jobspec
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, nearest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import __name__ as launcher_package
-from ansible_collections.argus.verl.plugins.module_utils.launcher import archive as archive_module
-from ansible_collections.argus.verl.plugins.module_utils.launcher import evidence as evidence_module
-from ansible_collections.argus.verl.plugins.module_utils.launcher import launch as launch_module
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import FAILED, SUBMITTED, Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher import (
+    archive as archive_module,
+)
+from ansible_collections.argus.verl.plugins.module_utils.launcher import (
+    attempts,
+    checkpoints,
+    commands,
+    evidence,
+    failures,
+    keep,
+    launch,
+    log,
+    node,
+    ray_api,
+    redact,
+    tasks,
+)
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import FAILED, QUEUED, SUBMITTED, Archive
+from ansible_collections.argus.verl.plugins.module_utils.profiles import Profile, profile_of, refusal
 
-LAUNCHER_MAIN = '''"""Run as `python3 <archive>/config/launcher`; see launch.py."""
+LAUNCHER_MODULES = (
+    archive_module,
+    attempts,
+    checkpoints,
+    commands,
+    evidence,
+    failures,
+    keep,
+    launch,
+    log,
+    node,
+    ray_api,
+    redact,
+    tasks,
+)
+LAUNCHER_MAIN = '''"""Run as `python3 <archive>/config/launcher`; see commands.py."""
 
 import sys
 
-from argus_launcher.launch import main
+from argus_launcher.commands import main
 
 sys.exit(main(sys.argv[1:]))
 '''
-
-
-class JobClient(Protocol):
-    """The calls of ray.job_submission.JobSubmissionClient that are made here."""
-
-    def submit_job(self, **arguments: Any) -> str: ...
 
 
 def read_marker(code_path: Path) -> str | None:
@@ -52,6 +76,11 @@ def read_verl_version(code_path: Path) -> str | None:
         return None
 
 
+def snapshot_profile(code_path: Path) -> Profile | None:
+    """What the snapshot's verl names its settings; None where that is not known."""
+    return profile_of(read_verl_version(code_path) or "")
+
+
 def snapshot_findings(code_path: Path) -> list[Finding]:
     if not code_path.is_dir():
         known = sorted(path.name for path in code_path.parent.glob("*") if path.is_dir() and path.name[0] != ".")
@@ -61,9 +90,8 @@ def snapshot_findings(code_path: Path) -> list[Finding]:
         todo = "snapshots come from stage.yml; a plain directory may change under a running job"
         return [Finding("code_path", f"{code_path} has no mvp_marker.py with a MARKER", todo)]
     version = read_verl_version(code_path) or "unknown"
-    if not version.startswith(tuple(f"{known}." for known in jobspec.VERL_VERSIONS)):
-        todo = f"use a snapshot of verl {' or '.join(jobspec.VERL_VERSIONS)}: others name their settings differently"
-        return [Finding("code_path", f"{code_path} is verl {version}", todo)]
+    if profile_of(version) is None:
+        return [Finding("code_path", f"{code_path} is verl {version}", refusal(version))]
     return []
 
 
@@ -77,7 +105,9 @@ def file_findings(spec: Mapping[str, Any]) -> list[Finding]:
     model = Path(jobspec.resolve_path(spec["model"], str(root), "common/models"))
     dataset = Path(jobspec.resolve_path(spec["dataset"], str(root), "datasets"))
     found = snapshot_findings(code_path)
+    profile = snapshot_profile(code_path)
     wanted = [] if found else [("code_path", code_path, code_path / "mvp_marker.py")]
+    found += jobspec.version_findings(spec, profile) if profile and not found else []
     wanted += [
         ("model", model, model / "config.json"),
         ("dataset", dataset, dataset / "train.parquet"),
@@ -92,49 +122,102 @@ def file_findings(spec: Mapping[str, Any]) -> list[Finding]:
         elif not file.resolve().is_relative_to(root.resolve()):
             todo = f"copy it to {root}: a link out of it may lead nowhere on another node"
             found.append(Finding(key, f"{path} leads out of the shared root, to {file.resolve()}", todo))
-    if reward and Path(reward[0]).is_file():
-        text = Path(reward[0]).read_text(encoding="utf-8", errors="replace")
-        if not re.search(rf"^(async )?def {reward[1]}\b|^{reward[1]}\s*=|import.*\b{reward[1]}\b", text, re.MULTILINE):
-            found.append(Finding("reward_fn_path", f"{reward[0]} has no function {reward[1]}", "correct its name"))
     return found
+
+
+def resume_findings(spec: Mapping[str, Any], world_size: int) -> tuple[list[Finding], checkpoints.Checkpoint | None]:
+    """The checkpoint that a JobSpec wants to go on from, or why it cannot.
+
+    world_size: processes that will train, one for each GPU; FSDP's shards are of exactly as many.
+    """
+    origin = spec["resume_from"]
+    if origin is None:
+        return [], None
+    archive = Archive(f"{spec['shared_root']}/jobs/{origin}")
+    plan = archive.read_json("config/plan.json") or {}
+    if "workload" not in plan:
+        known = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
+        return [Finding("resume_from", f"there is no job {origin}", nearest(origin, known) or "see status.yml")], None
+    if plan["workload"] != spec["workload"]:
+        what = f"{origin} is a job of {plan['workload']}, this one of {spec['workload']}"
+        return [Finding("resume_from", what, "go on from a job of the same workload")], None
+    seen = list(checkpoints.finished(archive.path / "checkpoints", spec["workload"]))
+    good = next((checkpoint for checkpoint in seen if not checkpoint.problem), None)
+    if good is None:
+        why = "; ".join(checkpoint.problem for checkpoint in seen) or "it has none"
+        return [Finding("resume_from", f"{origin} has no complete checkpoint: {why}", "choose another job")], None
+    if good.world_size not in (0, world_size):
+        what = f"{good.path} is of {good.world_size} processes, this job has {world_size}"
+        return [Finding("resume_from", what, "ask for as many GPUs in resources")], None
+    return [], good
 
 
 def write_launcher(archive: Archive) -> None:
     """The launcher's own source, into the archive: what ran beside the training stays known."""
     package = "config/launcher/argus_launcher"
     archive.write_text(f"{package}/__init__.py", f'"""A copy of {launcher_package}."""\n')
-    for module in (archive_module, evidence_module, launch_module):
+    for module in LAUNCHER_MODULES:
         archive.write_text(f"{package}/{module.__name__.rpartition('.')[2]}.py", inspect.getsource(module))
     archive.write_text("config/launcher/__main__.py", LAUNCHER_MAIN)
 
 
-def write_archive(archive: Archive, given: Mapping[str, Any], job: jobspec.Job) -> None:
+def write_archive(
+    archive: Archive, given: Mapping[str, Any], job: jobspec.Job, resolved: str, secrets: Mapping[str, str]
+) -> None:
     archive.write_json("config/job_spec.json", given)
     archive.write_json("config/runtime_env.json", job.runtime_env)
     archive.write_text("config/submit_cmd.txt", job.submit_command())
     archive.write_json("config/plan.json", job.plan())
+    archive.write_text("config/resolved.yaml", resolved)
     write_launcher(archive)
+    if secrets:
+        redact.store(archive.path, secrets)
 
 
-def send(archive: Archive, given: Mapping[str, Any], job: jobspec.Job, client: JobClient) -> None:
-    """Reserve the archive, fill it and submit; afterwards there is a job, or an archive that says why not.
+def send(
+    archive: Archive,
+    given: Mapping[str, Any],
+    job: jobspec.Job,
+    client: attempts.JobClient,
+    *,
+    resolved: str = "",
+    secrets: Mapping[str, str] | None = None,
+    lineage: Mapping[str, str] | None = None,
+    queue: str = "",
+) -> str:
+    """Reserve the archive, fill it and submit; the state. Afterwards there is a job, or an archive that says why not.
 
     Raises FileExistsError when somebody else has taken the id meanwhile.
+    resolved: the composed configuration, as YAML.
+    queue: why there is no room; the submission is left to the keeper, who waits until there is.
     """
     archive.reserve()
+    kept = False
     try:
-        write_archive(archive, given, job)
-        archive.set_status(SUBMITTED, workload=given["workload"], code_id=job.code_id)
-        client.submit_job(
-            entrypoint=job.entrypoint,
-            submission_id=job.submission_id,
-            runtime_env=job.runtime_env,
-            entrypoint_num_cpus=job.entrypoint_num_cpus,
-            entrypoint_resources=job.entrypoint_resources,
-        )
+        write_archive(archive, given, job, resolved, secrets or {})
+        details: dict[str, Any] = {
+            "workload": job.policy["workload"],
+            "code_id": job.code_id,
+            "submitted_at": time.time(),
+            "lineage": dict(lineage or {}),
+            "tags": job.tags,
+        }
+        if queue:
+            archive.set_status(QUEUED, **details, attempt=1, queued_at=time.time(), reason=queue)
+        else:
+            attempts.prepare(archive, 1, **details)
+        # Before the submission: if this process is interrupted, somebody sees to what has become of it.
+        archive.run_launcher("keep")
+        kept = True
+        if not queue:
+            attempts.submit(archive, 1, client)
     except BaseException as error:
-        archive.set_status(FAILED, reason=f"it could not be submitted: {error}")
+        attempts.record_end(archive, FAILED, failures.failure("unknown", f"it could not be submitted: {error}"))
+        redact.forget(archive.path)
+        if not kept:
+            keep.close(archive, FAILED)
         raise
+    return QUEUED if queue else SUBMITTED
 
 
 def same_spec(archive: Archive, given: Mapping[str, Any]) -> bool:

@@ -70,6 +70,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.job_state import unknown_job
 from ansible_collections.argus.verl.plugins.module_utils.jobspec import SUBMISSION_ID
 
 
@@ -103,10 +104,7 @@ def main() -> None:
     jobs = Path(module.params["shared_root"]) / "jobs"
     archive = jobs / module.params["submission_id"]
     if not SUBMISSION_ID.fullmatch(module.params["submission_id"]) or not archive.is_dir():
-        found = sorted((path for path in jobs.glob("*") if path.is_dir()), key=lambda path: path.stat().st_mtime)
-        last = ", ".join(path.name for path in found[:-6:-1]) or "none"
-        name = module.params["submission_id"]
-        module.fail_json(msg=f"There is no job {name!r} in {jobs}. Say -e submission_id=ID; the last are: {last}.")
+        module.fail_json(msg=unknown_job(jobs, module.params["submission_id"]))
     # Not in module.tmpdir, which is gone before the bundle is fetched; 0600 by mkstemp.
     descriptor, file = tempfile.mkstemp(prefix="argus-verl-", suffix=".tar.gz")
     os.close(descriptor)

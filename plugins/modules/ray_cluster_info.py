@@ -126,7 +126,7 @@ jobs:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.ray_api import (
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     ENDED,
     RayApiError,
     RayHead,

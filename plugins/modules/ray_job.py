@@ -12,7 +12,9 @@ author: The argus.verl contributors (@argus-verl)
 description:
   - Runs on the head, with Ray's job SDK. Checks the JobSpec, reserves the job's archive under
     C(<shared_root>/jobs/<submission_id>/), and submits the job with its driver forced onto a worker.
-  - Everything that is wrong is said at once, in one table, before anything is changed.
+  - Looks at configuration, data, model, reward function, packages and space on the workers before. Everything that is
+    wrong is said at once, in one table, before anything is changed.
+  - Leaves a process on the head that keeps the job until its end - its queue, its evidence and its further attempts.
   - The same submission id with the same JobSpec again is no second job. With another JobSpec it is an error.
   - The job's settings start from defaults under which verl 0.9 runs on a head without CPUs, with its checkpoints,
     metrics and logs in the archive. O(jobspec.trainer_overrides) has the last word on all that is not the cluster's.
@@ -46,6 +48,25 @@ options:
       - Mappings are merged key by key.
     type: dict
     default: {}
+  secret_values:
+    description:
+      - The values of O(jobspec.secrets) by their names. Those that are missing here are taken from the controller's
+        environment.
+    type: dict
+    default: {}
+  resume_from:
+    description: In place of O(jobspec.resume_from), for one submission.
+    type: str
+  resubmitted_from:
+    description: The job whose JobSpec this is, for the archive.
+    type: str
+  findings:
+    description:
+      - What is wrong with the JobSpec already, as the action plugin has found. Nothing is submitted then. Set by the
+        action plugin.
+    type: list
+    elements: dict
+    default: []
   given:
     description:
       - The JobSpec as its author wrote it, for the archive. Set by the action plugin, which merges O(defaults) into
@@ -136,6 +157,61 @@ options:
         description: Environment variables of the driver and all its workers.
         type: dict
         default: {}
+      secrets:
+        description:
+          - Names of environment variables with secret values, such as C(WANDB_API_KEY). Driver and workers get them.
+            The archive, Ray's API and dashboard do not, and logs that hold one are redacted.
+          - The values come from O(secret_values) or from the controller's environment.
+        type: list
+        elements: str
+        default: []
+      retries:
+        description:
+          - How often to try again after a node was lost, a process was killed or communication broke after a first
+            step, from the last complete checkpoint.
+          - Errors of the job itself are never tried again, and a job does not outlive its head.
+        type: int
+        default: 0
+      deadline:
+        description:
+          - How long the job may take from its submission on, as seconds or such as C(90m), C(1h30m), C(2d). Its time in
+            the queue and all its attempts count.
+        type: str
+      wait_for_resources:
+        description:
+          - How long to wait for room when other jobs take it, as seconds or such as C(2h). The job is refused at once
+            if not given. Retries wait as long, an hour if not given.
+        type: str
+      stall_timeout:
+        description: After how long without a step and without a line of log the job counts as stalled. V(0) never.
+        type: str
+        default: 30m
+      on_stall:
+        description: Whether a stalled job goes on once the evidence is collected, or is ended.
+        type: str
+        choices: [report, stop]
+        default: report
+      resume_from:
+        description: The id of a job of the same workload, from whose last complete checkpoint this one goes on.
+        type: str
+      debugger:
+        description:
+          - Ray's debugger for the job's tasks and actors. V(post_mortem) needs C(debugpy) on the workers, and is seen
+            with VS Code; V(legacy) with C(ray debug). A job that waits for a debugger counts as stalled.
+        type: str
+        choices: [post_mortem, legacy]
+      tags:
+        description: Anything to find the job by, as names and values.
+        type: dict
+        default: {}
+      accept:
+        description:
+          - Findings to take as warnings. V(requirements), the image does not have what the snapshot declares.
+            V(space), the checkpoints are not expected to fit.
+        type: list
+        elements: str
+        choices: [requirements, space]
+        default: []
 """
 
 EXAMPLES = r"""
@@ -171,9 +247,16 @@ archive:
   type: str
   returned: always
 state:
-  description: The job's state.
+  description:
+    - The job's state. Of one that was just submitted, C(SUBMITTED), or C(QUEUED) when it waits for room.
   type: str
   returned: always
+facts:
+  description:
+    - What the gate learnt on a worker, as far as it is known. Among others C(train_rows), C(val_rows), C(parameters),
+      C(versions) of what verl declares, C(steps), C(checkpoint_space) and C(free_bytes).
+  type: dict
+  returned: when a job was submitted, or in check mode
 overrides:
   description: The Hydra overrides that the trainer gets.
   type: list
@@ -188,36 +271,39 @@ job:
 import os
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.argus.verl.plugins.module_utils import jobspec
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.gate import examine
 from ansible_collections.argus.verl.plugins.module_utils.job_state import describe
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import STOPPED, Archive
-from ansible_collections.argus.verl.plugins.module_utils.ray_api import RayApiError, RayHead
-from ansible_collections.argus.verl.plugins.module_utils.submission import (
-    file_findings,
-    read_marker,
-    same_spec,
-    send,
+from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import (
+    ENDED,
+    QUEUED,
+    STOPPED,
+    SUBMITTED,
+    Archive,
 )
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
+from ansible_collections.argus.verl.plugins.module_utils.submission import same_spec, send
 
 try:
-    import ray
     from ray.job_submission import JobSubmissionClient
 except ImportError:
     RAY_ERROR: str | None = traceback.format_exc()
 else:
     RAY_ERROR = None
 
+# Whoever has just reserved an archive writes its JobSpec at once.
+RESERVED_SECONDS = 5
 # How long a stopped job may take to end; the launcher gives its trainer 10 s before it kills it.
-STOP_SECONDS = 40
+STOP_SECONDS = 60
 
 
 def refuse(module: AnsibleModule, findings: list[Finding]) -> None:
-    if findings:
+    if errors(findings):
         module.fail_json(
             msg=f"The JobSpec was refused, nothing was changed.\n{findings_table(findings)}",
             findings=[finding.as_dict() for finding in findings],
@@ -227,31 +313,51 @@ def refuse(module: AnsibleModule, findings: list[Finding]) -> None:
 def submitted(module: AnsibleModule) -> None:
     findings, spec = jobspec.check(module.params["jobspec"])
     given = module.params["given"] or module.params["jobspec"]
+    secrets = module.params["secret_values"]
+    findings += jobspec.secret_value_findings(spec.get("secrets", []), secrets)
+    before = [Finding(**finding) for finding in module.params["findings"]]
     refuse(module, findings)
     head = RayHead(spec["ray"]["address"], os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
     submission_id = spec["submission_id"] or jobspec.new_submission_id(spec["workload"])
     archive = Archive(f"{spec['shared_root']}/jobs/{submission_id}")
-    if archive.path.is_dir():
+    if archive.path.is_dir() and not before:
         answer_for_taken(module, archive, given, head)
     try:
-        cluster = jobspec.Cluster.of(head.nodes())
+        looked = examine(spec, submission_id, head)
     except RayApiError as error:
         module.fail_json(msg=f"{error}. Is the cluster up? See cluster_status.yml.")
-    refuse(module, file_findings(spec) + jobspec.size_findings(spec, cluster))
-
-    code_path = Path(jobspec.resolve_path(spec["code_path"], spec["shared_root"], "common/code/verl"))
-    code_id = read_marker(code_path) or ""
-    job = jobspec.plan(spec, cluster, code_id, submission_id)
+    wrong = {jobspec.key_of(finding) for finding in before}
+    refuse(module, before + [finding for finding in looked.findings if jobspec.key_of(finding) not in wrong])
+    job = looked.job
+    if job is None:  # without one there were findings
+        raise RuntimeError(f"no job, and nothing that speaks against it: {spec}")
+    queue = looked.no_place
     result: dict[str, Any] = {
         "submission_id": submission_id,
         "archive": job.archive,
-        "state": "SUBMITTED",
+        "state": QUEUED if queue else SUBMITTED,
         "overrides": job.overrides,
+        "findings": [finding.as_dict() for finding in looked.findings],
+        "facts": looked.facts,
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in job.overrides)},
     }
     if not module.check_mode:
+        lineage = {
+            "resumed_from": spec["resume_from"],
+            "checkpoint": looked.checkpoint,
+            "resubmitted_from": module.params["resubmitted_from"],
+        }
         try:
-            send(archive, given, job, JobSubmissionClient(job.address))
+            send(
+                archive,
+                given,
+                job,
+                JobSubmissionClient(job.address),
+                resolved=looked.resolved,
+                secrets={name: secrets[name] for name in spec["secrets"]},
+                lineage={name: value for name, value in lineage.items() if value},
+                queue=queue,
+            )
         except FileExistsError:
             answer_for_taken(module, archive, given, head)
         except Exception as error:
@@ -261,6 +367,9 @@ def submitted(module: AnsibleModule) -> None:
 
 def answer_for_taken(module: AnsibleModule, archive: Archive, given: dict[str, Any], head: RayHead) -> None:
     """The id has an archive: the state of the same job, or an error for another one."""
+    deadline = time.monotonic() + RESERVED_SECONDS
+    while archive.status().get("state") is None and time.monotonic() < deadline:
+        time.sleep(0.1)
     if not same_spec(archive, given):
         finding = Finding(
             "submission_id",
@@ -268,6 +377,9 @@ def answer_for_taken(module: AnsibleModule, archive: Archive, given: dict[str, A
             "choose another id, or leave it out; archives are never reused",
         )
         refuse(module, [finding])
+    if archive.status().get("state") not in ENDED and not archive.is_kept() and not module.check_mode:
+        # Its keeper has died with a head that was started again.
+        archive.run_launcher("keep")
     state = describe(archive, head, tail=0)["state"]
     overrides = (archive.read_json("config/plan.json") or {}).get("overrides", [])
     module.exit_json(
@@ -281,46 +393,48 @@ def answer_for_taken(module: AnsibleModule, archive: Archive, given: dict[str, A
 
 def stopped(module: AnsibleModule) -> None:
     submission_id = module.params["submission_id"]
-    spec = module.params["jobspec"] or {}
+    spec = {**module.params["defaults"], **(module.params["jobspec"] or {})}
     archive = Archive(f"{spec.get('shared_root') or '/private'}/jobs/{submission_id}")
-    address = (spec.get("ray") or {}).get("address") or "http://127.0.0.1:8265"
-    head = RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-
-    def status() -> str:
-        job = head.job(submission_id)
-        if job is None:
-            module.fail_json(msg=f"The head knows no job {submission_id!r}. `ray job list` there shows all.")
-            raise SystemExit
-        return str(job["status"])
-
-    try:
-        before = status()
-        result = {"submission_id": submission_id, "archive": str(archive.path)}
-        if before not in ("PENDING", "RUNNING"):
-            module.exit_json(changed=False, state=before, **result)
-        if not module.check_mode:
-            if before == "PENDING":
-                cancel_pending(submission_id)
-                if archive.path.is_dir():
-                    archive.set_status(STOPPED, reason="stopped while it waited for its driver to be started")
-            else:
-                JobSubmissionClient(address).stop_job(submission_id)
-            deadline = time.monotonic() + STOP_SECONDS
-            while status() in ("PENDING", "RUNNING"):
-                if time.monotonic() > deadline:
-                    module.fail_json(msg=f"{submission_id} still runs {STOP_SECONDS} s after it was told to stop.")
-                time.sleep(0.2)
-    except RayApiError as error:
-        module.fail_json(msg=f"{error}. Is the cluster up? See cluster_status.yml.")
-    module.exit_json(changed=True, state=STOPPED, diff={"before": f"{before}\n", "after": f"{STOPPED}\n"}, **result)
+    before = archive.status().get("state")
+    if before is None:
+        module.fail_json(
+            msg=f"There is no job {submission_id!r} in {archive.path.parent}. status.yml shows the last ones."
+        )
+    result = {"submission_id": submission_id, "archive": str(archive.path)}
+    if before in ENDED:
+        module.exit_json(changed=False, state=before, **result)
+    if not module.check_mode:
+        try:
+            stop(archive)
+        except Exception as error:
+            module.fail_json(
+                msg=f"{submission_id} could not be stopped: {error}. Is the cluster up? See cluster_status.yml."
+            )
+        deadline = time.monotonic() + STOP_SECONDS
+        while archive.status()["state"] not in ENDED:
+            if time.monotonic() > deadline:
+                module.fail_json(msg=f"{submission_id} still runs {STOP_SECONDS} s after it was told to stop.")
+            time.sleep(0.2)
+    # It may have ended by itself at the same moment.
+    after = STOPPED if module.check_mode else archive.status()["state"]
+    module.exit_json(changed=True, state=after, diff={"before": f"{before}\n", "after": f"{after}\n"}, **result)
 
 
-def cancel_pending(submission_id: str) -> None:
-    """End a job whose driver was not started yet: Ray's stop_job says True to that and does nothing."""
-    ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-    actor = ray.get_actor(f"_ray_internal_job_actor_{submission_id}", namespace="SUPERVISOR_ACTOR_RAY_NAMESPACE")
-    ray.kill(actor)
-    ray.shutdown()
+def stop(archive: Archive) -> None:
+    """Tell whoever holds the job to end it; where nobody does, write down its end."""
+    archive.ask_to_stop()
+    plan = archive.read_json("config/plan.json")
+    identifier = attempts.ray_id(archive.submission_id, attempts.current(archive))
+    job = RayHead(plan["address"], os.environ.get("RAY_AUTH_TOKEN_PATH", "")).job(identifier)
+    if job and job["status"] == "RUNNING":
+        JobSubmissionClient(plan["address"]).stop_job(identifier)
+    elif job and job["status"] == "PENDING":
+        attempts.cancel_pending(identifier)
+    if archive.is_kept():
+        return
+    if not job or job["status"] != "RUNNING":
+        attempts.record_end(archive, STOPPED, failures.failure("stopped", "stopped while nobody kept it"))
+    archive.run_launcher("keep")
 
 
 def main() -> None:
@@ -331,6 +445,10 @@ def main() -> None:
             "file": {"type": "str"},
             "defaults": {"type": "dict", "default": {}},
             "given": {"type": "dict"},
+            "findings": {"type": "list", "elements": "dict", "default": []},
+            "secret_values": {"type": "dict", "default": {}, "no_log": True},
+            "resubmitted_from": {"type": "str"},
+            "resume_from": {"type": "str"},
             "wait": {"type": "bool", "default": False},
             "jobspec": {"type": "dict", "options": jobspec.OPTIONS},
         },

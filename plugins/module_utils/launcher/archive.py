@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-SUBMITTED, RUNNING, SUCCEEDED, FAILED, STOPPED = "SUBMITTED", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED"
+QUEUED, SUBMITTED, RUNNING, ENDING, RETRYING = "QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"
+SUCCEEDED, FAILED, STOPPED = "SUCCEEDED", "FAILED", "STOPPED"
 ENDED = (SUCCEEDED, FAILED, STOPPED)
+# Which process of a job somebody is: what does not belong to it must not inherit them. With Ray's own, a further
+# ray.init would take the place of the job's driver in Ray's record of the job.
+JOB = "ARGUS_VERL_JOB"
+OF_THE_JOB = (JOB, "RAY_JOB_CONFIG_JSON_ENV_VAR")
+# How old a keeper's sign of life may be; a shared root may stand still for a while.
+SILENT_SECONDS = 60.0
+READ_ATTEMPTS, READ_SECONDS = 5, 0.2
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 
 
@@ -58,19 +69,36 @@ class Archive:
 
     def read_json(self, name: str) -> Any:
         """The value, or None when the file is not there or is of another kind."""
+        for _attempt in range(READ_ATTEMPTS):
+            try:
+                return json.loads((self.path / name).read_text(encoding="utf-8"))
+            except (FileNotFoundError, ValueError):
+                return None
+            except OSError:
+                # A network file system may have lost its handle of a file that was just replaced.
+                time.sleep(READ_SECONDS)
+        return None
+
+    def read_lines(self, name: str) -> list[dict[str, Any]]:
+        """The values of a file with one a line; of one that is not there, none."""
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
+            text = (self.path / name).read_text(encoding="utf-8")
+        except OSError:
+            return []
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def status(self) -> dict[str, Any]:
         return dict(self.read_json("status.json") or {})
 
     def set_status(self, state: str, **details: Any) -> None:
-        """Change the state and what is known of the job; what was known before stays."""
+        """Change the state and what is known of the job; what was known before stays.
+
+        Written by whoever holds the job: its submission, then the keeper until an attempt runs, then that attempt's
+        launcher until it ends, then the keeper again.
+        """
         status = {**self.status(), **details, "submission_id": self.submission_id, "state": state, "updated_at": now()}
         self.write_json("status.json", status)
-        self.event(state, **details)
+        self.event(state, **{name: value for name, value in details.items() if name != "attempts"})
 
     def close(self) -> None:
         """The last that is written: after it the archive is complete."""
@@ -86,15 +114,85 @@ class Archive:
         finally:
             os.close(descriptor)
 
+    def log_files(self) -> list[Path]:
+        """The parts of the driver's log that are there, the oldest first: driver.log.1, .2, …, driver.log."""
+        parts = [path for path in self.path.glob("logs/driver.log.*") if path.suffix[1:].isdigit()]
+        parts.sort(key=lambda path: int(path.suffix[1:]))
+        return [*parts, *([self.driver_log] if self.driver_log.exists() else [])]
+
+    def log_tail(self, size: int) -> str:
+        """The last `size` bytes of the driver's log, as text."""
+        text = b""
+        for path in reversed(self.log_files()):
+            with path.open("rb") as log:
+                wanted = size - len(text)
+                log.seek(max(0, log.seek(0, os.SEEK_END) - wanted))
+                # It may grow meanwhile.
+                text = log.read(wanted) + text
+            if len(text) >= size:
+                break
+        return text.decode(errors="replace")
+
+    def metrics_file(self, attempt: int) -> Path:
+        """verl's file logger empties its file at every start: one for each attempt."""
+        return self.path / "logs" / f"metrics-{attempt}.jsonl"
+
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """Every step's metrics: ``{"step": int, "data": {name: number}}``, attempts in their order."""
-        files = sorted(self.path.glob("logs/metrics-*.jsonl"), key=lambda file: int(file.stem.rpartition("-")[2]))
-        for file in files:
+        """Every step's metrics, ``{"step": int, "data": {name: number}}``, in the order of steps.
+
+        Attempts are joined by step: of a step that was done again, the last attempt's numbers count.
+        """
+        steps: dict[int, dict[str, Any]] = {}
+        for file in sorted(self.path.glob("logs/metrics-*.jsonl"), key=lambda file: int(file.stem.rpartition("-")[2])):
+            own: dict[int, dict[str, Any]] = {}
             with file.open(encoding="utf-8") as lines:
                 for line in lines:
-                    # The last line may be half written while the job runs.
+                    # The last line may be half written while the job runs, or for ever when it was killed.
                     if line.endswith("\n"):
-                        yield json.loads(line)
+                        entry = json.loads(line)
+                        merged = own.setdefault(int(entry["step"]), {"step": int(entry["step"]), "data": {}})
+                        merged["data"].update(entry["data"])
+            if own:
+                # What an attempt before had done beyond its last checkpoint is done again. The step that this one
+                # resumed from may be there as well, with a validation.
+                first = min(own)
+                own[first]["data"] = {**steps.get(first, own[first])["data"], **own[first]["data"]}
+                steps = {step: entry for step, entry in steps.items() if step < first} | own
+        for step in sorted(steps):
+            yield steps[step]
+
+    def write_sign(self, name: str, **details: Any) -> None:
+        """A small file that is written again and again; not worth waiting for the disk."""
+        temporary = self.path / f".{name}.{os.getpid()}"
+        temporary.write_text(json.dumps(details) + "\n", encoding="utf-8")
+        temporary.replace(self.path / name)
+
+    def is_kept(self) -> bool:
+        """Whether the job has a keeper that gives signs of life."""
+        sign = self.read_json("keeper.json") or {}
+        return time.time() - float(sign.get("time", 0)) < SILENT_SECONDS
+
+    def ask_to_stop(self) -> None:
+        """Whoever holds the job ends it, and does not try again."""
+        (self.path / "config" / "stop_requested").touch()
+
+    def stop_requested(self) -> bool:
+        return (self.path / "config" / "stop_requested").exists()
+
+    def run_launcher(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Run the archive's own launcher in the background, in a session of its own: it outlives whoever started it."""
+        verb, *rest = arguments
+        command = [sys.executable, str(self.path / "config" / "launcher"), verb, str(self.path), *rest]
+        nowhere = subprocess.DEVNULL
+        return subprocess.Popen(
+            command,
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            start_new_session=True,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name not in OF_THE_JOB},
+        )
 
     def checkpoints(self) -> list[int]:
         """The steps of which there is a checkpoint directory, in ascending order."""

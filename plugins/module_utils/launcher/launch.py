@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The entrypoint of a job, on a worker: prechecks, the trainer, its log, and the evidence around it."""
+"""The entrypoint of an attempt, on a worker: prechecks, the trainer, its log, and the watch over it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from . import evidence
+from . import attempts, evidence, failures, keep, redact
 from .archive import FAILED, RUNNING, STOPPED, SUCCEEDED, Archive
+from .log import Log, total_steps
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it says
 # Asked of a Python started exactly as the trainer will be: same environment, same working directory.
@@ -34,23 +34,35 @@ if marker:
     exec(open(marker.origin).read(), values)
 print(json.dumps({"verl_file": verl and verl.origin, "marker": values.get("MARKER")}))
 """
-EVIDENCE_SECONDS = 60
+EVIDENCE_SECONDS = 150
 # Ray gives a stopped job RAY_JOB_STOP_WAIT_TIME_S seconds (a constant of ours, in the job's environment).
 STOP_SECONDS = 10
 # How long the last of the trainer's output may take to be written.
 PUMP_SECONDS = 10
+WATCH_SECONDS = 2.0
+# What the watch writes into the log.
+ENDED_BY_WATCH = "The job is ended:"
+CAUSES_OF_STALLS = ("host_oom", "gpu_oom", "disk_full", "node_lost")
 
 
 class Launcher:
-    """Runs one job from its plan: ``config/plan.json``, written by the module that submitted it."""
+    """Runs one attempt of a job from its plan: ``config/plan.json``, written by the module that submitted it."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, attempt: int = 1) -> None:
         self.archive = archive
+        self.attempt = attempt
         self.plan: dict[str, Any] = archive.read_json("config/plan.json")
+        own = archive.read_json(f"config/attempt-{attempt}.json") or {}
+        self.overrides: list[str] = own.get("overrides", self.plan["overrides"])
+        self.secrets = redact.load(archive.path)
+        self.redactor = redact.Redactor(self.secrets.values())
         self.trainer: subprocess.Popen[bytes] | None = None
         self.stopped_by: int | None = None
+        # What this launcher has ended the trainer for.
+        self.verdict: failures.Failure | None = None
         self.kill_timer: threading.Timer | None = None
-        self.log = archive.driver_log.open("ab", buffering=0)
+        self.log = Log(archive.driver_log)
+        self.last_output = time.time()
 
     def say(self, line: str) -> None:
         self.write(f"{line}\n".encode())
@@ -60,8 +72,10 @@ class Launcher:
         # A full shared root must not end the pump: the trainer would stand still at its full pipe.
         with contextlib.suppress(OSError):
             self.log.write(data)
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        # Nor must this node's own.
+        with contextlib.suppress(OSError):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
 
     def precheck(self, environment: dict[str, str]) -> str:
         """Print where verl comes from; what is wrong with it, or nothing."""
@@ -87,7 +101,10 @@ class Launcher:
     def stop(self, signum: int, _frame: object) -> None:
         """SIGTERM from Ray (`ray job stop`): pass it on to everything that the trainer started here."""
         self.stopped_by = signum
-        if self.trainer:
+        self.end_trainer()
+
+    def end_trainer(self) -> None:
+        if self.trainer and not self.kill_timer:
             kill_group(self.trainer, signal.SIGTERM)
             # A trainer that is deaf to it would be left behind when Ray kills this process.
             self.kill_timer = threading.Timer(STOP_SECONDS, kill_group, (self.trainer, signal.SIGKILL))
@@ -95,82 +112,175 @@ class Launcher:
 
     def train(self, environment: dict[str, str]) -> int:
         """Run the trainer to its end; its exit code, negative for a signal."""
-        command = [sys.executable, "-m", self.plan["module"], *self.plan["overrides"]]
+        command = [sys.executable, "-m", self.plan["module"], *self.overrides]
         self.trainer = subprocess.Popen(
             command,
-            env=environment,
+            env={**environment, **self.secrets},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         if self.stopped_by:  # between the signal handler's look and the start
-            kill_group(self.trainer, signal.SIGTERM)
+            self.end_trainer()
         pump = threading.Thread(target=self.pump, args=(self.trainer.stdout,), daemon=True)
         pump.start()
+        over = threading.Event()
+        watch = threading.Thread(target=self.watch, args=(over,), daemon=True)
+        watch.start()
         code = self.trainer.wait()
+        over.set()
         if self.kill_timer:
             self.kill_timer.cancel()  # this process would wait for it
         # Data loaders and the like that outlive the trainer would keep its memory, its ports and the pipe.
         kill_group(self.trainer, signal.SIGKILL)
         # A process that has left the group may hold the pipe open for ever.
         pump.join(PUMP_SECONDS)
+        self.write(self.redactor.rest())
         return code
 
     def pump(self, output: IO[bytes]) -> None:
         while data := os.read(output.fileno(), 1 << 16):
-            self.write(data)
+            self.last_output = time.time()
+            self.write(self.redactor.feed(data))
 
-    def evidence(self, moment: str) -> subprocess.Popen[bytes]:
-        """Collect in the background; in a session of its own it outlives a launcher that is killed."""
-        command = [sys.executable, str(self.archive.path / "config" / "launcher"), "evidence", str(self.archive.path)]
-        return subprocess.Popen(
-            [*command, moment],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    def watch(self, over: threading.Event) -> None:
+        """Write signs of life, and see to it that the trainer neither stands still nor takes longer than it may."""
+        watch = Watch(self.archive, self.plan, self.attempt)
+        while not over.wait(WATCH_SECONDS):
+            # A full shared root, or one that stalls, must not end the watch.
+            with contextlib.suppress(OSError, KeyError, ValueError):
+                verdict = watch.look(time.time(), self.last_output)
+                if verdict and not self.verdict and not self.stopped_by:
+                    self.say(f"{ENDED_BY_WATCH} {verdict.reason}")
+                    self.verdict = verdict
+                    self.end_trainer()
 
     def run(self) -> int:
-        """The job; returns the exit code for Ray."""
+        """The attempt; returns the exit code for Ray."""
         signal.signal(signal.SIGTERM, self.stop)
         environment = {**os.environ, **self.plan["driver_env"]}
         driver = {"host": socket.gethostname(), "pid": os.getpid()}
-        self.archive.set_status(RUNNING, started_at=time.time(), driver=driver)
-        self.archive.write_json("config/versions.json", versions())
+        started = time.time()
+        first = self.archive.status().get("started_at") or started
+        self.archive.set_status(RUNNING, started_at=first, attempt_started_at=started, driver=driver)
+        if self.attempt == 1:
+            self.archive.write_json("config/versions.json", versions())
+        else:
+            self.say(attempts.log_line(self.attempt))
         problem = self.precheck(environment)
-        start = None
         if self.stopped_by:
             code = 128 + self.stopped_by
         elif problem:
             self.say(f"The job ends before it starts: {problem}")
             code = PRECHECK_FAILED
         else:
-            start = self.evidence("start")
             code = self.train(environment)
-        # Ray may kill a stopped job's launcher any moment: the state first, the evidence then.
-        self.end(code, problem)
-        wait(self.evidence("end"))
-        if start:
-            wait(start)
-        self.archive.close()
-        return code if code >= 0 else 128 - code
+        state = self.end(code, problem)
+        if not self.archive.is_kept():
+            # Whoever should do this is gone.
+            wait(self.archive.run_launcher("evidence", evidence.END))
+            keep.close(self.archive, state)
+        # For Ray, a trainer that did nothing has failed as well.
+        return (code if code >= 0 else 128 - code) or int(state == FAILED)
 
-    def end(self, code: int, problem: str) -> None:
-        """Write down how the job ended, first of all that still has to be done."""
-        steps = [int(entry["step"]) for entry in self.archive.metrics()]
-        details: dict[str, Any] = {"ended_at": time.time(), "exit_code": code, "steps": max(steps, default=0)}
+    def end(self, code: int, problem: str) -> str:
+        """Write down how the attempt ended; the job's state."""
+        own = attempts.steps_done(self.archive, self.attempt)
+        steps = max((int(entry["step"]) for entry in self.archive.metrics()), default=0)
+        details: dict[str, Any] = {"exit_code": code, "steps": steps, "attempt_steps": own}
         if self.stopped_by:
-            self.archive.set_status(STOPPED, **details, reason=f"signal {self.stopped_by}")
-        elif code == 0:
-            if not steps:
-                # A run resumed exactly at the end of its last epoch trains nothing, and calls that success.
-                details["reason"] = "the trainer ended well without a single step: was it resumed at its end?"
-                self.say(details["reason"])
-            self.archive.set_status(SUCCEEDED, **details)
-        else:
-            self.archive.set_status(FAILED, **details, reason=problem or f"the trainer ended with exit code {code}")
+            verdict = attempts.verdict(self.archive)
+            if verdict:
+                return attempts.record_end(self.archive, FAILED, verdict, **details)
+            stopped = failures.failure("stopped", f"signal {self.stopped_by}")
+            return attempts.record_end(self.archive, STOPPED, stopped, **details)
+        log = attempts.attempt_log(self.archive, self.attempt)
+        if self.verdict:
+            # What it waits for may be something that died long before, and said so.
+            found = failures.classify(log.partition(f"\n{ENDED_BY_WATCH}")[0], 1, own)
+            known = self.verdict.kind == "stalled" and found.kind in CAUSES_OF_STALLS
+            return attempts.record_end(self.archive, FAILED, found if known else self.verdict, **details)
+        if problem:
+            return attempts.record_end(self.archive, FAILED, failures.failure("import", problem), **details)
+        if code == 0:
+            return self.end_well(own, steps, details)
+        failure = failures.classify(log, code, own)
+        if failure.kind in keep.AMBIGUOUS and self.archive.is_kept():
+            return attempts.record_trouble(self.archive, failure, **details)
+        return attempts.record_end(self.archive, FAILED, failure, **details)
+
+    def end_well(self, own: int, steps: int, details: dict[str, Any]) -> str:
+        """verl says that all is well; a run that trained nothing is not."""
+        total = total_steps(self.archive)
+        if not own and (total is None or steps < total):
+            # sft_trainer.py: resumed exactly at an epoch's end, the data loader has nothing left.
+            reason = f"the trainer ended without an error after no step at all, at step {steps} of {total or 'unknown'}"
+            return attempts.record_end(self.archive, FAILED, failures.failure("data", reason), **details)
+        reason = "" if total is None or steps >= total else f"the data ended at step {steps} of {total}"
+        return attempts.record_end(self.archive, SUCCEEDED, None, **details, reason=reason)
+
+
+class Watch:
+    """Looks at a running trainer every few seconds."""
+
+    def __init__(self, archive: Archive, plan: dict[str, Any], attempt: int) -> None:
+        self.archive = archive
+        self.plan = plan
+        self.metrics = archive.metrics_file(attempt)
+        self.size = 0
+        self.step = 0
+        self.total: int | None = None
+        self.first: tuple[int, float] | None = None
+        self.last_metric = 0.0
+        self.stalled = False
+
+    def look(self, now: float, last_output: float) -> failures.Failure | None:
+        """One look; the reason for which the trainer has to be ended, if there is one."""
+        self.read_metrics(now)
+        self.total = self.total or total_steps(self.archive)
+        self.archive.write_sign(
+            "heartbeat.json",
+            time=now,
+            step=self.step,
+            total_steps=self.total,
+            first_step=self.first[0] if self.first else None,
+            first_step_at=self.first[1] if self.first else None,
+            last_output_at=last_output,
+        )
+        deadline = self.plan.get("deadline")
+        if deadline and now > self.archive.status()["submitted_at"] + deadline:
+            wait(self.archive.run_launcher("evidence", evidence.DEADLINE))
+            return failures.failure("deadline", f"it took longer than its deadline of {deadline:g} s")
+        return self.look_for_stall(now, max(last_output, self.last_metric))
+
+    def read_metrics(self, now: float) -> None:
+        size = self.metrics.stat().st_size if self.metrics.exists() else 0
+        if size == self.size:
+            return
+        self.size, self.last_metric = size, now
+        with self.metrics.open(encoding="utf-8") as lines:
+            steps = [int(json.loads(line)["step"]) for line in lines if line.endswith("\n")]
+        if steps:
+            self.step = max(steps)
+            self.first = self.first or (self.step, now)
+
+    def look_for_stall(self, now: float, last_sign: float) -> failures.Failure | None:
+        timeout = self.plan.get("stall_timeout")
+        if not timeout or now - last_sign < timeout:
+            if self.stalled:
+                self.archive.event("WENT_ON")
+            self.stalled = False
+            return None
+        if self.stalled:
+            return None
+        self.stalled = True
+        reason = f"no step and no line of log for {now - last_sign:.0f} s, at step {self.step}"
+        self.archive.event("STALLED", reason=reason)
+        wait(self.archive.run_launcher("evidence", evidence.STALL))
+        if self.plan.get("on_stall") == "stop":
+            return failures.failure("stalled", reason)
+        return None
 
 
 def versions() -> dict[str, str]:
@@ -189,14 +299,3 @@ def wait(process: subprocess.Popen[bytes]) -> None:
         process.wait(EVIDENCE_SECONDS)
     except subprocess.TimeoutExpired:
         kill_group(process, signal.SIGKILL)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """`run ARCHIVE`, or `evidence ARCHIVE MOMENT`."""
-    if len(arguments) == 3 and arguments[0] == "evidence":
-        evidence.collect(Archive(arguments[1]), arguments[2])
-        return 0
-    if len(arguments) == 2 and arguments[0] == "run":
-        return Launcher(Archive(arguments[1])).run()
-    sys.stderr.write("usage: launcher run ARCHIVE | launcher evidence ARCHIVE MOMENT\n")
-    return 64

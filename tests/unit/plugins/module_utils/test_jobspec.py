@@ -5,6 +5,8 @@ import math
 import random
 import re
 import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,10 @@ import yaml
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.jobspec import (
     FORWARDED_BY_VERL,
+    OPTIONS,
     Cluster,
     Job,
+    accelerator_findings,
     check,
     hydra_value,
     merge,
@@ -21,10 +25,15 @@ from ansible_collections.argus.verl.plugins.module_utils.jobspec import (
     override_key,
     override_list,
     plan,
+    seconds,
+    secret_value_findings,
     size_findings,
     under_root,
+    version_findings,
     with_defaults,
 )
+from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
+from ansible_collections.argus.verl.plugins.module_utils.profiles import Profile
 
 SIX_LINES = """
 workload: grpo
@@ -37,6 +46,9 @@ trainer_overrides: {data.train_batch_size: 256}
 MINIMAL = {"workload": "grpo", "code_path": "verl-0.9.1", "model": "tiny-qwen2", "dataset": "gsm8k_tiny"}
 CPU = Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
 CUDA = Cluster(accelerator="cuda", workers=4, gpus_per_node=8, cpus_per_node=128)
+NEWEST = Profile("0.9.1", (0, 9, 1))
+RELEASES = [(0, 5, 0), (0, 6, 0), (0, 6, 1), (0, 7, 0), (0, 7, 1), (0, 8, 0), (0, 9, 0), (0, 9, 1)]
+PROFILES = [Profile(".".join(map(str, release)), release) for release in RELEASES]
 
 
 def checked(**changes: Any) -> dict[str, Any]:
@@ -72,6 +84,16 @@ def test_defaults() -> None:
         "resources": {"nnodes": None, "gpus_per_node": None},
         "trainer_overrides": [],
         "env_vars": {},
+        "secrets": [],
+        "retries": 0,
+        "deadline": None,
+        "wait_for_resources": None,
+        "stall_timeout": "30m",
+        "on_stall": "report",
+        "resume_from": None,
+        "debugger": None,
+        "tags": {},
+        "accept": [],
     }
 
 
@@ -80,6 +102,14 @@ def test_what_was_given_is_not_changed() -> None:
     before = json.dumps(given)
     check(given)
     assert json.dumps(given) == before
+
+
+def test_the_options_are_not_changed() -> None:
+    """Ansible's own check fills in defaults where they are kept."""
+    check(MINIMAL)
+    check({"ray": {"resources": 1}, "resources": []})
+    assert OPTIONS["ray"]["default"] == OPTIONS["resources"]["default"] == {}
+    assert OPTIONS["ray"]["options"]["resources"]["default"] == {}
 
 
 def test_an_empty_value_is_as_if_not_given() -> None:
@@ -92,6 +122,16 @@ def test_an_empty_value_is_as_if_not_given() -> None:
         resources:
         trainer_overrides:
         env_vars:
+        secrets:
+        retries:
+        deadline:
+        wait_for_resources:
+        stall_timeout:
+        on_stall:
+        resume_from:
+        debugger:
+        tags:
+        accept:
         """
     )
     assert checked(**empty) == checked()
@@ -102,7 +142,7 @@ def test_an_empty_value_is_as_if_not_given() -> None:
 def test_a_slash_at_the_end_of_the_shared_root_does_not_show_in_paths() -> None:
     spec = checked(shared_root="/private/", code_path="/private/common/code/verl/x")
     assert spec["shared_root"] == "/private"
-    assert plan(spec, CPU, "x", "sft-1").archive == "/private/jobs/sft-1"
+    assert plan(spec, CPU, "x", "sft-1", NEWEST).archive == "/private/jobs/sft-1"
 
 
 @pytest.mark.parametrize("identifier", ["a", "0", "grpo-7b.try_2", "a" * 63])
@@ -125,7 +165,7 @@ BAD: list[tuple[dict[Any, Any], str, str]] = [
     ({"workload": "GRPO"}, "workload", "value of workload must be one of"),
     ({"workflow": "grpo"}, "workflow", 'did you mean "workload"?'),
     ({"Dataset": "x"}, "Dataset", 'did you mean "dataset"?'),
-    ({"zzz": 1}, "zzz", "known keys: code_path, dataset, env_vars"),
+    ({"zzz": 1}, "zzz", "known keys: accept, code_path, dataset, deadline, debugger, env_vars, model"),
     ({True: 1}, "True", "is not a key of a JobSpec"),
     ({"ray": {"adress": "http://x"}}, "ray.adress", 'did you mean "address"?'),
     ({"ray": {"resources": {"num_cpus": 1}}}, "ray.resources.num_cpus", "entrypoint_num_cpus"),
@@ -174,7 +214,7 @@ BAD: list[tuple[dict[Any, Any], str, str]] = [
     ({"env_vars": {"A-B": "x"}}, "env_vars.A-B", "use letters, digits and _"),
     ({"env_vars": {True: "x"}}, "env_vars.True", "is not the name of an environment variable"),
     ({"env_vars": {None: "x"}}, "env_vars.None", "is not the name of an environment variable"),
-    ({"env_vars": {"WANDB_API_KEY": "x"}}, "env_vars.WANDB_API_KEY", "a file that only the nodes' user can read"),
+    ({"env_vars": {"WANDB_API_KEY": "x"}}, "env_vars.WANDB_API_KEY", "say secrets: [WANDB_API_KEY], and export it"),
     ({"env_vars": {"HF_TOKEN": "x"}}, "env_vars.HF_TOKEN", "readable in the archive and in Ray's dashboard"),
     ({"env_vars": {"A": None}}, "env_vars.A", "is None: give a string or a number"),
     ({"env_vars": {"A": ["x"]}}, "env_vars.A", "is ['x']"),
@@ -201,12 +241,7 @@ BAD: list[tuple[dict[Any, Any], str, str]] = [
     (
         {"ray": {"resources": {"entrypoint_resources": {}}}},
         "ray.resources.entrypoint_resources",
-        "nothing in it keeps the driver off the head",
-    ),
-    (
-        {"ray": {"resources": {"entrypoint_resources": {"worker_node": 0}}}},
-        "ray.resources.entrypoint_resources",
-        "keep {worker_node: 1}",
+        "nothing in it keeps the driver off the head: keep {worker_node: 1}",
     ),
     ({"trainer_overrides": "trainer.save_freq=1"}, "trainer_overrides", "is a str, 'trainer.save_freq=1'"),
     ({"trainer_overrides": 7}, "trainer_overrides", "give a list of key=value, or a mapping"),
@@ -216,7 +251,7 @@ BAD: list[tuple[dict[Any, Any], str, str]] = [
     ({"trainer_overrides": ["+=1"]}, "trainer_overrides", "'+=1' is not key=value"),
     ({"trainer_overrides": [{"a": 1}]}, "trainer_overrides", "{'a': 1} is not key=value"),
     ({"trainer_overrides": [None]}, "trainer_overrides", "None is not key=value"),
-    ({"trainer_overrides": {"": 1}}, "trainer_overrides", "'=1' is not key=value"),
+    ({"trainer_overrides": {"": 2}}, "trainer_overrides", "'=2' is not key=value"),
     ({"trainer_overrides": {"trainer": {"nnodes": 2}}}, "trainer_overrides: trainer.nnodes", "resources.nnodes"),
     (
         {"trainer_overrides": ["++trainer.n_gpus_per_node=1"]},
@@ -239,11 +274,99 @@ BAD: list[tuple[dict[Any, Any], str, str]] = [
         "verl 0.9 silently ignores this one",
     ),
     (
+        {"trainer_overrides": {"ray_kwargs.ray_init.num_cpus": 8}},
+        "trainer_overrides: ray_kwargs.ray_init.num_cpus",
+        "the job joins the cluster that there is",
+    ),
+    (
         {"trainer_overrides": {"reward": {"+custom_reward_function.name": "f"}}},
         "trainer_overrides: reward.custom_reward_function.name",
         "say reward_fn_path: FILE:FUNCTION",
     ),
+    ({"env_vars": {"ARGUS_VERL_JOB": "x"}}, "env_vars.ARGUS_VERL_JOB", "it marks the job's processes"),
+    ({"env_vars": {"ARGUS_VERL_ARCHIVE": "/x"}}, "env_vars.ARGUS_VERL_ARCHIVE", "it names the job's archive"),
+    ({"secrets": ["HF_TOKEN=hf_abc"]}, "secrets: HF_TOKEN=hf_abc", "give names only, no values"),
+    ({"secrets": "A-B"}, "secrets: A-B", "is not the name of an environment variable"),
+    ({"secrets": {"HF_TOKEN": "x"}}, "secrets", "is of type dict and we were unable to convert to list"),
+    ({"secrets": ["RAY_AUTH_TOKEN"]}, "secrets: RAY_AUTH_TOKEN", "is set by the cluster or by the job itself"),
+    ({"secrets": ["HF_HOME"]}, "secrets: HF_HOME", "leave it out"),
+    ({"secrets": ["MINE"], "env_vars": {"MINE": 1}}, "secrets: MINE", "is also in env_vars: take it out of env_vars"),
+    ({"retries": -1}, "retries", "is -1: give how often to try again, 0 to 100"),
+    ({"retries": 101}, "retries", "is 101"),
+    ({"retries": True}, "retries", "is True"),
+    ({"retries": "often"}, "retries", "cannot be converted to an int"),
+    ({"deadline": "soon"}, "deadline", "'soon' is not a duration: give seconds, or such as 90m, 1h30m, 2d"),
+    ({"deadline": ""}, "deadline", "'' is not a duration"),
+    ({"deadline": "1h 30m"}, "deadline", "'1h 30m' is not a duration"),
+    ({"wait_for_resources": "5w"}, "wait_for_resources", "'5w' is not a duration"),
+    ({"wait_for_resources": "30m1h"}, "wait_for_resources", "'30m1h' is not a duration"),
+    ({"wait_for_resources": "inf"}, "wait_for_resources", "'inf' is not a duration"),
+    ({"stall_timeout": "-5"}, "stall_timeout", "'-5' is not a duration"),
+    ({"stall_timeout": "m"}, "stall_timeout", "'m' is not a duration"),
+    ({"stall_timeout": False}, "stall_timeout", "'False' is not a duration"),
+    ({"on_stall": "kill"}, "on_stall", "value of on_stall must be one of: report, stop, got: kill"),
+    ({"resume_from": "jobs/grpo-1"}, "resume_from", "'jobs/grpo-1' is not a submission id"),
+    ({"resume_from": "grpo-1~2"}, "resume_from", "from whose last checkpoint this one goes on"),
+    (
+        {"resume_from": "grpo-1", "trainer_overrides": {"trainer.resume_mode": "auto"}},
+        "trainer_overrides: trainer.resume_mode",
+        "contradicts resume_from: keep one of them",
+    ),
+    (
+        {"resume_from": "grpo-1", "trainer_overrides": ["++trainer.resume_from_path=/x"]},
+        "trainer_overrides: trainer.resume_from_path",
+        "contradicts resume_from",
+    ),
+    ({"debugger": "pdb"}, "debugger", "value of debugger must be one of: post_mortem, legacy, got: pdb"),
+    ({"debugger": True}, "debugger", "post_mortem, legacy, got: True"),
+    ({"tags": {"team": ["a"]}}, "tags.team", "is ['a']: give a text or a number"),
+    ({"tags": {"team": {"a": 1}}}, "tags.team", "is {'a': 1}"),
+    ({"tags": ["a"]}, "tags", "is of type list and we were unable to convert to dict"),
+    ({"tags": "mine"}, "tags", "is of type str and we were unable to convert to dict"),
+    ({"accept": ["everything"]}, "accept", "one or more of: requirements, space. Got no match for: everything"),
+    ({"accept": {"space": True}}, "accept", "is of type dict and we were unable to convert to list"),
+    ({"acept": ["space"]}, "acept", 'did you mean "accept"?'),
+    ({"dead_line": "1h"}, "dead_line", 'did you mean "deadline"?'),
 ]
+
+
+def keys(given: Mapping[Any, Any], options: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """The keys of a JobSpec's options that are given, those of mappings with dots."""
+    for key, value in given.items():
+        if key in options:
+            yield f"{where}{key}"
+            if isinstance(value, Mapping):
+                yield from keys(value, options[key].get("options", {}), f"{where}{key}.")
+
+
+def all_keys(options: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    for key, option in options.items():
+        yield f"{where}{key}"
+        yield from all_keys(option.get("options", {}), f"{where}{key}.")
+
+
+def test_each_malformed_jobspec_is_told_something_of_its_own() -> None:
+    said: dict[str, dict[Any, Any]] = {}
+    for changes, where, piece in BAD:
+        own = [
+            f"{finding.where}: {finding.what}: {finding.todo}"
+            for finding in findings_of(changes)
+            if finding.where == where and piece in f"{finding.what}: {finding.todo}"
+        ]
+        assert len(own) == 1, (changes, own)
+        assert own[0] not in said, (changes, said.get(own[0]))
+        said[own[0]] = changes
+    assert len(said) >= 60
+
+
+@pytest.mark.parametrize("amount", [0, -1, "1", None])
+def test_nothing_of_a_resource_keeps_no_driver_off_the_head(amount: Any) -> None:
+    (finding,) = findings_of({"ray": {"resources": {"entrypoint_resources": {"worker_node": amount}}}})
+    assert finding.what == "nothing in it keeps the driver off the head"
+
+
+def test_every_key_of_a_jobspec_can_be_wrong() -> None:
+    assert {key for changes, _where, _piece in BAD for key in keys(changes, OPTIONS)} == set(all_keys(OPTIONS))
 
 
 @pytest.mark.parametrize(("changes", "where", "piece"), BAD, ids=[str(case[0])[:60] for case in BAD])
@@ -300,6 +423,82 @@ def test_a_new_submission_id_is_a_good_one_and_never_the_same() -> None:
     for name in names:
         assert re.fullmatch(r"grpo-\d{8}-\d{6}-[0-9a-f]{4}", name)
         assert checked(submission_id=name)
+
+
+# --- Durations and secrets --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("duration", "value"),
+    [
+        (None, None),
+        ("0", None),
+        ("0m", None),
+        ("90", 90.0),
+        ("90s", 90.0),
+        ("0.5", 0.5),
+        ("30m", 1800.0),
+        ("1.5h", 5400.0),
+        ("1h30m", 5400.0),
+        ("2d", 172_800.0),
+        ("1d2h3m4s", 93_784.0),
+    ],
+)
+def test_durations(duration: str | None, value: float | None) -> None:
+    assert seconds(duration) == value
+
+
+@pytest.mark.parametrize("duration", ["", " ", "h", "1 h", "-1", "1e3", "nan", "1h1h", "1m1h", "1,5h", "1H", "90\n"])
+def test_what_is_no_duration(duration: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        seconds(duration)
+
+
+def test_a_duration_may_be_a_number() -> None:
+    spec = checked(deadline=3600, wait_for_resources=0.5, stall_timeout=0)
+    assert [seconds(spec[key]) for key in ("deadline", "wait_for_resources", "stall_timeout")] == [3600.0, 0.5, None]
+
+
+def test_good_policies() -> None:
+    asked = {
+        "secrets": ["HF_TOKEN", "_mine"],
+        "retries": 100,
+        "on_stall": "stop",
+        "resume_from": "grpo-1",
+        "debugger": "legacy",
+        "tags": {"team": "a", "try": 2, "none": None},
+        "accept": ["space", "requirements"],
+        # What is not resumed from may say itself how.
+        "trainer_overrides": {"trainer.save_freq": 5},
+    }
+    assert checked(**asked).items() >= asked.items()
+    # One may be given without a list.
+    assert checked(secrets="A,B", accept="space")["secrets"] == ["A", "B"]
+    assert checked(trainer_overrides={"trainer.resume_mode": "disable"})["resume_from"] is None
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_secret_without_a_value(value: str | None) -> None:
+    given = {} if value is None else {"HF_TOKEN": value}
+    assert secret_value_findings(["HF_TOKEN"], given) == [
+        Finding(
+            "secrets: HF_TOKEN",
+            "has no value",
+            "export HF_TOKEN on the controller, or put it into job_secrets, from a vault",
+        )
+    ]
+
+
+@pytest.mark.parametrize("value", ["abc", 12345, ["hf_secret"]])
+def test_a_value_that_could_not_be_kept_out_of_logs(value: Any) -> None:
+    (finding,) = secret_value_findings(["A"], {"A": value})
+    assert finding.what == "is not a text of at least 4 characters, and could not be kept out of logs"
+    assert str(value) not in str(finding)
+
+
+def test_secrets_with_values() -> None:
+    assert secret_value_findings(["A", "B"], {"A": "1234", "B": "größe", "OTHER": 1}) == []
+    assert secret_value_findings([], {}) == []
 
 
 # --- Hydra ------------------------------------------------------------------------------------------------------------
@@ -556,8 +755,8 @@ def test_workers_without_gpus_fit_no_job() -> None:
 # --- What it becomes --------------------------------------------------------------------------------------------------
 
 
-def planned(cluster: Cluster = CPU, **changes: Any) -> Job:
-    return plan(checked(**changes), cluster, "verl-0.9.1", "job-1")
+def planned(cluster: Cluster = CPU, profile: Profile = NEWEST, **changes: Any) -> Job:
+    return plan(checked(**changes), cluster, "verl-0.9.1", "job-1", profile)
 
 
 def settings(job: Job) -> dict[str, str]:
@@ -646,6 +845,81 @@ def test_the_reward_goes_where_verl_0_9_reads_it() -> None:
     assert not [key for key in settings(planned()) if key.startswith("reward.custom")]
 
 
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+def test_the_reward_goes_where_each_version_reads_it(profile: Profile) -> None:
+    said = settings(planned(CUDA, profile, reward_fn_path="r.py:score"))
+    key = "custom_reward_function" if profile.release < (0, 7, 1) else "reward.custom_reward_function"
+    assert said[f"{key}.path"] == "/private/user/code/r.py"
+    assert said[f"{key}.name"] == "score"
+    assert len([name for name in said if "custom_reward_function" in name]) == 2
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+def test_what_is_only_in_some_versions(profile: Profile) -> None:
+    said = settings(planned(CUDA, profile))
+    # 0.5 has no logger that writes a file.
+    assert said["trainer.logger"] == ("[console]" if profile.release < (0, 6, 0) else "[console,file]")
+    assert any(key.startswith("transfer_queue") for key in said) is (profile.release >= (0, 9, 0))
+
+
+def test_the_device_of_sfts_driver() -> None:
+    """Before 0.9, a bundle of {CPU: 10, cpu: 1} is asked for, which waits for ever."""
+    old = Profile("0.8.0", (0, 8, 0))
+    assert settings(planned(CUDA, old, workload="sft"))["trainer.device"] == "cuda"
+    spec = checked(workload="sft", trainer_overrides={"trainer.device": "cpu"})
+    (finding,) = version_findings(spec, old)
+    assert (finding.where, finding.what) == (
+        "trainer_overrides: trainer.device",
+        "is cpu, and the driver of verl 0.8.0 works with cuda only",
+    )
+    assert version_findings(spec, NEWEST) == []
+
+
+def test_sft_needs_a_trainer_that_knows_ray() -> None:
+    for profile in PROFILES:
+        findings = version_findings(checked(workload="sft"), profile)
+        assert [finding.where for finding in findings] == (["workload"] if profile.release < (0, 7, 0) else [])
+    (finding,) = version_findings(checked(workload="sft"), Profile("0.6.1", (0, 6, 1)))
+    assert finding.what == "verl 0.6.1 has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
+    assert finding.todo == "use a snapshot of verl 0.7 or newer"
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+def test_the_cpu_backend_is_for_one_version(profile: Profile) -> None:
+    findings = accelerator_findings(profile, CPU)
+    assert [finding.where for finding in findings] == (["code_path"] if profile.release < (0, 9, 0) else [])
+    assert accelerator_findings(profile, CUDA) == []
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
+def test_no_version_is_given_a_name_that_it_does_not_read(profile: Profile, workload: str) -> None:
+    if profile.module(workload):
+        job = planned(CUDA, profile, workload=workload, **({} if workload == "sft" else {"reward_fn_path": "r.py"}))
+        assert [key for key in settings(job) if profile.misnamed(workload, key)] == []
+
+
+def test_an_override_that_the_version_does_not_read() -> None:
+    asked = ["+custom_reward_function.reward_kwargs.a=1", "trainer.logger=[console,trackio,nothing]", "data.seed=1"]
+    findings = version_findings(checked(trainer_overrides=asked), NEWEST)
+    assert [(finding.where, finding.what, finding.todo) for finding in findings] == [
+        (
+            "trainer_overrides: custom_reward_function.reward_kwargs.a",
+            "is not read by verl 0.9.1",
+            "say reward.custom_reward_function.reward_kwargs.a",
+        ),
+        (
+            "trainer_overrides: trainer.logger",
+            "verl 0.9.1 has no logger nothing",
+            "use some of console, wandb, tracking, mlflow, swanlab, vemlp_wandb, tensorboard, clearml, file, trackio, "
+            "rl_insight",
+        ),
+    ]
+    assert version_findings(checked(trainer_overrides=asked), Profile("0.8.0", (0, 8, 0)))[0].todo.startswith(
+        "use some"
+    )
+
+
 def test_a_path_with_anything_in_it_reaches_the_trainer() -> None:
     odd = "/private/it's, {a} model"
     job = planned(model=odd, dataset=odd, reward_fn_path=f"{odd}/r.py", workload="ppo")
@@ -661,7 +935,7 @@ def test_a_path_with_anything_in_it_reaches_the_trainer() -> None:
 
 def test_a_submission_id_of_digits_stays_text() -> None:
     spec = checked(submission_id="17")
-    assert "trainer.experiment_name='17'" in plan(spec, CPU, "x", "17").overrides
+    assert "trainer.experiment_name='17'" in plan(spec, CPU, "x", "17", NEWEST).overrides
 
 
 def test_the_size_and_the_users_overrides_win() -> None:
@@ -690,6 +964,8 @@ def test_the_environment() -> None:
             "PYTHONDONTWRITEBYTECODE": "1",
             "HF_HOME": "/private/hf",
             "VERL_FILE_LOGGER_PATH": "/private/jobs/job-1/logs/metrics-1.jsonl",
+            "ARGUS_VERL_JOB": "job-1",
+            "ARGUS_VERL_ARCHIVE": "/private/jobs/job-1",
             "RAY_ADDRESS": "auto",
             "RAY_JOB_STOP_WAIT_TIME_S": "30",
         }
@@ -701,9 +977,72 @@ def test_the_users_environment_wins_where_it_may() -> None:
     assert (env["HF_HUB_OFFLINE"], env["PYTHONDONTWRITEBYTECODE"]) == ("0", "1")
 
 
+def test_workers_of_a_job_with_secrets_begin_with_a_hook() -> None:
+    runtime_env = planned(secrets=["HF_TOKEN"]).runtime_env
+    assert runtime_env["worker_process_setup_hook"] == "argus_launcher.redact.enter_worker"
+    snapshot, hook = "/private/common/code/verl/verl-0.9.1", "/private/jobs/job-1/config/launcher"
+    assert runtime_env["env_vars"]["PYTHONPATH"] == f"{snapshot}:{hook}"
+    both = planned(secrets=["HF_TOKEN"], env_vars={"PYTHONPATH": "/private/user/code"}).runtime_env
+    assert both["env_vars"]["PYTHONPATH"] == f"{snapshot}:/private/user/code:{hook}"
+    # The names only: what Ray carries can be read by everybody.
+    assert "HF_TOKEN" not in runtime_env["env_vars"]
+    assert "worker_process_setup_hook" not in planned().runtime_env
+
+
+@pytest.mark.parametrize(
+    ("debugger", "switch"), [("post_mortem", {"RAY_DEBUG_POST_MORTEM": "1"}), ("legacy", {"RAY_DEBUG": "legacy"})]
+)
+def test_rays_debugger(debugger: str, switch: dict[str, str]) -> None:
+    env = planned(debugger=debugger).runtime_env["env_vars"]
+    assert {name: value for name, value in env.items() if name.startswith("RAY_DEBUG")} == switch
+    assert not [name for name in planned().runtime_env["env_vars"] if name.startswith("RAY_DEBUG")]
+
+
+def test_a_job_that_goes_on_from_another_one() -> None:
+    spec = checked(resume_from="grpo-1")
+    checkpoint = Checkpoint(30, Path("/private/jobs/grpo-1/checkpoints/global_step_30"), 8, "")
+    job = plan(spec, CPU, "verl-0.9.1", "job-1", NEWEST, checkpoint)
+    said = settings(job)
+    assert said["trainer.resume_mode"] == "resume_path"
+    assert said["trainer.resume_from_path"] == "/private/jobs/grpo-1/checkpoints/global_step_30"
+    assert (job.plan()["resumed_from"], job.plan()["resumed_from_step"]) == ("grpo-1", 30)
+    assert not [key for key in settings(planned()) if key.startswith("trainer.resume")]
+
+
+def test_the_policy() -> None:
+    job = planned(
+        CUDA,
+        workload="sft",
+        resources={"nnodes": 2, "gpus_per_node": 4},
+        secrets=["HF_TOKEN"],
+        retries=3,
+        deadline="2d",
+        wait_for_resources="2h",
+        stall_timeout="0",
+        on_stall="stop",
+        tags={"team": "a"},
+    )
+    assert job.policy == {
+        "workload": "sft",
+        "nnodes": 2,
+        "gpus_per_node": 4,
+        "cpus_per_node": 40,
+        "secrets": ["HF_TOKEN"],
+        "retries": 3,
+        "on_stall": "stop",
+        "deadline": 172_800.0,
+        "wait_for_resources": 7200.0,
+        "stall_timeout": None,
+        "resumed_from": None,
+        "resumed_from_step": None,
+        "transfer_queue": False,
+    }
+    assert job.tags == {"team": "a"}
+
+
 def test_the_snapshot_comes_first_on_pythonpath() -> None:
     spec = checked(code_path="/private/common/code/verl/mine", env_vars={"PYTHONPATH": "/private/user/code"})
-    job = plan(spec, CPU, "mine", "job-1")
+    job = plan(spec, CPU, "mine", "job-1", NEWEST)
     assert job.runtime_env["env_vars"]["PYTHONPATH"] == "/private/common/code/verl/mine:/private/user/code"
     assert job.code_path == "/private/common/code/verl/mine"
 
@@ -712,21 +1051,40 @@ def test_the_snapshot_comes_first_on_pythonpath() -> None:
 def test_what_verl_forwards_is_not_in_the_runtime_env(name: str) -> None:
     """Ray refuses two values for one key: "Failed to merge the Job's runtime env"."""
     spec = checked(env_vars={name: "1"})
-    job = plan(spec, CPU, "x", "job-1")
+    job = plan(spec, CPU, "x", "job-1", NEWEST)
     assert name not in job.runtime_env["env_vars"]
     assert job.driver_env == {name: "1"}
     assert job.plan()["driver_env"] == {name: "1"}
 
 
-def test_what_the_launcher_reads() -> None:
-    job = planned()
+def test_what_launcher_and_keeper_read() -> None:
+    job = planned(ray={"address": "http://127.0.0.1:9000"})
     assert job.plan() == {
         "code_path": "/private/common/code/verl/verl-0.9.1",
         "code_id": "verl-0.9.1",
         "module": "verl.trainer.main_ppo",
         "overrides": job.overrides,
         "driver_env": {},
+        "address": "http://127.0.0.1:9000",
+        "entrypoint": job.entrypoint,
+        "entrypoint_resources": {"worker_node": 1},
+        "entrypoint_num_cpus": 1,
+        "workload": "grpo",
+        "nnodes": 2,
+        "gpus_per_node": 4,
+        "cpus_per_node": 12,
+        "secrets": [],
+        "retries": 0,
+        "on_stall": "report",
+        "deadline": None,
+        "wait_for_resources": None,
+        "stall_timeout": 1800.0,
+        "resumed_from": None,
+        "resumed_from_step": None,
+        "transfer_queue": True,
     }
+    # It is read again from a file.
+    assert json.loads(json.dumps(job.plan())) == job.plan()
 
 
 def test_the_driver_is_forced_onto_a_worker() -> None:
@@ -761,6 +1119,8 @@ def test_the_submit_command_can_be_pasted() -> None:
         "/private/jobs/job-1/config/launcher",
         "run",
         "/private/jobs/job-1",
+        # The first attempt.
+        "1",
     ]
 
 
@@ -773,4 +1133,4 @@ def test_a_shared_root_with_a_space_in_its_name() -> None:
         "run",
         "/my root/jobs/job-1",
     ]
-    assert shlex.split(job.submit_command())[-4:] == shlex.split(job.entrypoint)
+    assert shlex.split(job.submit_command())[-5:] == [*shlex.split(job.entrypoint), "1"]

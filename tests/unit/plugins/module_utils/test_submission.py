@@ -4,22 +4,27 @@ import inspect
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils import jobspec
+from ansible_collections.argus.verl.plugins.module_utils import jobspec, submission
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.launcher import archive as archive_module
-from ansible_collections.argus.verl.plugins.module_utils.launcher import evidence, launch
+from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
+from ansible_collections.argus.verl.plugins.module_utils.profiles import Profile
 from ansible_collections.argus.verl.plugins.module_utils.submission import (
+    LAUNCHER_MODULES,
     file_findings,
     read_marker,
     read_verl_version,
+    resume_findings,
     same_spec,
     send,
+    snapshot_profile,
 )
 
 CLUSTER = jobspec.Cluster("cpu", 2, 4, 48)
@@ -127,13 +132,35 @@ def test_a_snapshot_without_a_marker(root: Path, marker: str | None) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", ["0.8.0", "0.10.0", "0.90.1", "1.0"])
-def test_a_version_of_verl_that_names_its_settings_otherwise(root: Path, version: str) -> None:
+@pytest.mark.parametrize("version", ["0.4.1", "0.10.0", "0.90.1", "1.0"])
+def test_a_version_of_verl_that_nobody_has_read(root: Path, version: str) -> None:
     path = root / "common" / "code" / "verl" / "other"
     snapshot(path, version)
     (finding,) = found(root, code_path="other")
     assert (finding.where, finding.what) == ("code_path", f"{path} is verl {version}")
-    assert finding.todo.startswith("use a snapshot of verl 0.9:")
+    assert finding.todo.startswith("use a snapshot of verl 0.5 to 0.9: ")
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.7.1", "0.9.2"])
+def test_a_version_of_verl_whose_names_are_known(root: Path, version: str) -> None:
+    path = root / "common" / "code" / "verl" / "other"
+    snapshot(path, version)
+    assert found(root, code_path="other") == []
+    profile = snapshot_profile(path)
+    assert profile
+    assert profile.version == version
+
+
+def test_what_the_snapshots_verl_does_not_read(root: Path) -> None:
+    snapshot(root / "common" / "code" / "verl" / "other", "0.8.0")
+    asked = {"code_path": "other", "trainer_overrides": {"critic.model.fsdp_config.param_offload": True}}
+    assert found(root, **asked) == [
+        Finding(
+            "trainer_overrides: critic.model.fsdp_config.param_offload",
+            "is not read by verl 0.8.0",
+            "say critic.fsdp.param_offload",
+        )
+    ]
 
 
 def test_a_snapshot_of_no_version(root: Path) -> None:
@@ -167,35 +194,6 @@ def test_a_reward_that_is_not_there(root: Path) -> None:
     assert found(root, reward_fn_path="none.py") == [
         Finding("reward_fn_path", f"{root}/user/code/none.py is not there", "stage it, or correct reward_fn_path")
     ]
-
-
-def test_a_reward_without_that_function(root: Path) -> None:
-    assert found(root, reward_fn_path="r.py") == [
-        Finding("reward_fn_path", f"{root}/user/code/r.py has no function compute_score", "correct its name")
-    ]
-    assert [finding.what for finding in found(root, reward_fn_path="r.py:digit")] == [
-        f"{root}/user/code/r.py has no function digit"
-    ]
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "async def score(**all): ...",
-        "score = len",
-        "from elsewhere import score",
-        "from elsewhere import other as score",
-        "# a comment\n\n\ndef score(a,\n  b): ...",
-    ],
-)
-def test_ways_to_have_a_function(root: Path, source: str) -> None:
-    (root / "user" / "code" / "r.py").write_text(f"{source}\n")
-    assert found(root, reward_fn_path="r.py:score") == []
-
-
-def test_a_function_inside_another_one_is_none(root: Path) -> None:
-    (root / "user" / "code" / "r.py").write_text("def other():\n    def score(): ...\n")
-    assert len(found(root, reward_fn_path="r.py:score")) == 1
 
 
 @pytest.mark.parametrize(
@@ -235,25 +233,126 @@ def test_everything_is_said_at_once(root: Path) -> None:
     assert [finding.where for finding in findings] == ["code_path", "model", "dataset", "dataset", "reward_fn_path"]
 
 
+# --- Going on from another job ----------------------------------------------------------------------------------------
+
+
+def checkpoint(root: Path, step: int, size: int = 4, workload: str = "sft") -> Path:
+    """A checkpoint of the job sft-1, complete, and the last that verl has finished."""
+    archive = Archive(root / "jobs" / "sft-1")
+    if not archive.path.is_dir():
+        archive.reserve()
+        archive.write_json("config/plan.json", {"workload": workload})
+    path = archive.path / "checkpoints" / f"global_step_{step}"
+    path.mkdir()
+    for rank in range(size):
+        zipfile.ZipFile(path / f"model_world_size_{size}_rank_{rank}.pt", "w").close()
+    (path.parent / "latest_checkpointed_iteration.txt").write_text(str(step))
+    return path
+
+
+def resumed(root: Path, world_size: int = 4, **changes: Any) -> tuple[list[Finding], Checkpoint | None]:
+    asked = {"workload": "sft", "reward_fn_path": None, "resume_from": "sft-1", **changes}
+    findings, spec = jobspec.check(given(root, **asked))
+    assert findings == []
+    return resume_findings(spec, world_size)
+
+
+def test_a_job_that_goes_on_from_no_other(root: Path) -> None:
+    assert resumed(root, resume_from=None) == ([], None)
+
+
+def test_a_job_that_goes_on_from_the_last_checkpoint(root: Path) -> None:
+    checkpoint(root, 10)
+    path = checkpoint(root, 20)
+    assert resumed(root) == ([], Checkpoint(20, path, 4, ""))
+
+
+def test_a_job_that_goes_on_from_the_last_complete_checkpoint(root: Path) -> None:
+    path = checkpoint(root, 10)
+    (checkpoint(root, 20) / "model_world_size_4_rank_3.pt").unlink()
+    assert resumed(root) == ([], Checkpoint(10, path, 4, ""))
+
+
+def test_a_job_that_goes_on_from_one_that_there_is_not(root: Path) -> None:
+    assert resumed(root) == ([Finding("resume_from", "there is no job sft-1", "see status.yml")], None)
+    checkpoint(root, 10)
+    findings, found = resumed(root, resume_from="sft-2")
+    assert findings == [Finding("resume_from", "there is no job sft-2", 'did you mean "sft-1"?')]
+    assert found is None
+
+
+def test_a_job_that_goes_on_from_one_that_is_not_as_it(root: Path) -> None:
+    checkpoint(root, 10)
+    findings, found = resumed(root, workload="grpo")
+    assert findings == [
+        Finding("resume_from", "sft-1 is a job of sft, this one of grpo", "go on from a job of the same workload")
+    ]
+    assert found is None
+
+
+def test_a_job_that_goes_on_from_one_without_a_checkpoint(root: Path) -> None:
+    path = checkpoint(root, 10)
+    (path / "model_world_size_4_rank_0.pt").unlink()
+    findings, found = resumed(root)
+    what = f"sft-1 has no complete checkpoint: {path} has no model of rank 0 of 4"
+    assert findings == [Finding("resume_from", what, "choose another job")]
+    assert found is None
+    (path.parent / "latest_checkpointed_iteration.txt").unlink()
+    (finding,), found = resumed(root)
+    assert finding.what == "sft-1 has no complete checkpoint: it has none"
+
+
+def test_a_job_that_goes_on_with_another_number_of_gpus(root: Path) -> None:
+    path = checkpoint(root, 10, size=2)
+    findings, found = resumed(root, world_size=4)
+    what = f"{path} is of 2 processes, this job has 4"
+    assert findings == [Finding("resume_from", what, "ask for as many GPUs in resources")]
+    assert found is None
+    # Of another backend's, that cannot be told.
+    for file in path.iterdir():
+        file.rename(file.with_suffix(".distcp"))
+    assert resumed(root, world_size=4) == ([], Checkpoint(10, path, 0, ""))
+
+
 # --- The call ---------------------------------------------------------------------------------------------------------
 
 
 class Client:
     """In the place of Ray's, which is not installed here; keeps what it is asked for."""
 
-    def __init__(self, answer: Callable[[], str]) -> None:
+    def __init__(self, answer: Callable[[], str], status: str = "") -> None:
         self.answer = answer
+        self.status = status
         self.arguments: dict[str, Any] = {}
 
     def submit_job(self, **arguments: Any) -> str:
         self.arguments = arguments
         return self.answer()
 
+    def get_job_status(self, job_id: str) -> str:
+        if not self.status:
+            raise RuntimeError(f"Job {job_id} does not exist")
+        return self.status
+
+
+@pytest.fixture(autouse=True)
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """In the place of the launcher's processes: what it is asked for."""
+    asked: list[tuple[str, ...]] = []
+
+    def run_launcher(archive: Archive, *arguments: str) -> None:
+        # It reads what is in the archive by then.
+        assert archive.read_json("config/plan.json")
+        asked.append((archive.submission_id, archive.status()["state"], *arguments))
+
+    monkeypatch.setattr(Archive, "run_launcher", run_launcher)
+    return asked
+
 
 def planned(asked: dict[str, Any]) -> jobspec.Job:
     findings, spec = jobspec.check(asked)
     assert findings == []
-    return jobspec.plan(spec, CLUSTER, "verl-0.9.1", "grpo-1")
+    return jobspec.plan(spec, CLUSTER, "verl-0.9.1", "grpo-1", Profile("0.9.1", (0, 9, 1)))
 
 
 def no_answer() -> str:
@@ -265,40 +364,92 @@ def archive(root: Path) -> Archive:
     return Archive(root / "jobs" / "grpo-1")
 
 
-def test_a_job_that_is_sent(root: Path, archive: Archive) -> None:
+def test_a_job_that_is_sent(root: Path, archive: Archive, launched: list[tuple[str, ...]]) -> None:
     asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}})
     job = planned(asked)
     client = Client(lambda: "grpo-1")
-    send(archive, asked, job, client)
+    assert send(archive, asked, job, client) == "SUBMITTED"
     assert client.arguments == {
-        "entrypoint": f"python3 {root}/jobs/grpo-1/config/launcher run {root}/jobs/grpo-1",
+        "entrypoint": f"python3 {root}/jobs/grpo-1/config/launcher run {root}/jobs/grpo-1 1",
         "submission_id": "grpo-1",
         "runtime_env": job.runtime_env,
         "entrypoint_num_cpus": 1,
         "entrypoint_resources": {"worker_node": 1},
+        "metadata": {"submission_id": "grpo-1", "attempt": "1"},
     }
     status = archive.status()
     assert (status["state"], status["workload"], status["code_id"]) == ("SUBMITTED", "grpo", "verl-0.9.1")
+    assert (status["attempt"], status["tags"], status["lineage"]) == (1, {}, {})
+    assert status["attempt_submitted_at"] >= status["submitted_at"]
+    assert launched == [("grpo-1", "SUBMITTED", "keep")]
+
+
+def test_a_job_that_waits_is_left_to_its_keeper(root: Path, archive: Archive, launched: list[tuple[str, ...]]) -> None:
+    asked = given(root, wait_for_resources="2h")
+    client = Client(no_answer)
+    assert send(archive, asked, planned(asked), client, queue=True) == "QUEUED"
+    assert client.arguments == {}
+    status = archive.status()
+    assert (status["state"], status["attempt"]) == ("QUEUED", 1)
+    assert status["queued_at"] >= status["submitted_at"]
+    assert launched == [("grpo-1", "QUEUED", "keep")]
+
+
+def test_what_a_job_is_found_by(root: Path, archive: Archive) -> None:
+    # As Ansible takes a mapping from a command line.
+    asked = given(root, tags="team=a,try=2")
+    send(archive, asked, planned(asked), Client(lambda: "grpo-1"), lineage={"resubmitted_from": "grpo-0"})
+    status = archive.status()
+    assert (status["tags"], status["lineage"]) == ({"team": "a", "try": "2"}, {"resubmitted_from": "grpo-0"})
+
+
+def test_a_jobspec_whose_workload_is_the_clusters_default(root: Path, archive: Archive) -> None:
+    """The archive keeps it as its author wrote it."""
+    asked = given(root)
+    written = {key: value for key, value in asked.items() if key != "workload"}
+    send(archive, written, planned(asked), Client(lambda: "grpo-1"))
+    assert archive.status()["workload"] == "grpo"
+    assert archive.read_json("config/job_spec.json") == written
+
+
+def test_secrets_are_beside_the_archive_and_not_in_it(root: Path, archive: Archive) -> None:
+    asked = given(root, secrets=["HF_TOKEN"])
+    client = Client(lambda: "grpo-1")
+    send(archive, asked, planned(asked), client, secrets={"HF_TOKEN": "hf_secret"})
+    assert redact.load(archive.path) == {"HF_TOKEN": "hf_secret"}
+    assert redact.secrets_file(archive.path).stat().st_mode & 0o777 == 0o600
+    assert "hf_secret" not in str(client.arguments)
+    for path in archive.path.rglob("*"):
+        assert path.is_dir() or b"hf_secret" not in path.read_bytes()
+
+
+def test_secrets_of_a_job_that_could_not_be_sent_are_gone(root: Path, archive: Archive) -> None:
+    asked = given(root, secrets=["HF_TOKEN"])
+    with pytest.raises(ConnectionError):
+        send(archive, asked, planned(asked), Client(no_answer), secrets={"HF_TOKEN": "hf_secret"})
+    assert redact.load(archive.path) == {}
 
 
 def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}})
     job = planned(asked)
-    send(archive, asked, job, Client(lambda: "grpo-1"))
+    send(archive, asked, job, Client(lambda: "grpo-1"), resolved="trainer:\n  save_freq: 5\n")
     files = sorted(str(path.relative_to(archive.path)) for path in archive.path.rglob("*") if path.is_file())
-    assert files == [
-        "config/job_spec.json",
-        "config/launcher/__main__.py",
-        "config/launcher/argus_launcher/__init__.py",
-        "config/launcher/argus_launcher/archive.py",
-        "config/launcher/argus_launcher/evidence.py",
-        "config/launcher/argus_launcher/launch.py",
-        "config/plan.json",
-        "config/runtime_env.json",
-        "config/submit_cmd.txt",
-        "events.jsonl",
-        "status.json",
-    ]
+    modules = {module.__name__.rpartition(".")[2]: module for module in LAUNCHER_MODULES}
+    assert files == sorted(
+        [
+            "config/job_spec.json",
+            "config/launcher/__main__.py",
+            "config/launcher/argus_launcher/__init__.py",
+            *(f"config/launcher/argus_launcher/{name}.py" for name in modules),
+            "config/plan.json",
+            "config/resolved.yaml",
+            "config/runtime_env.json",
+            "config/submit_cmd.txt",
+            "events.jsonl",
+            "status.json",
+        ]
+    )
     assert {path.name for path in archive.path.iterdir() if path.is_dir()} == {
         "checkpoints",
         "config",
@@ -309,9 +460,16 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     assert archive.read_json("config/runtime_env.json") == job.runtime_env
     assert archive.read_json("config/plan.json") == job.plan()
     assert (archive.path / "config" / "submit_cmd.txt").read_text() == job.submit_command()
-    for module in (archive_module, evidence, launch):
-        copy = archive.path / "config" / "launcher" / "argus_launcher" / f"{module.__name__.rpartition('.')[2]}.py"
+    assert (archive.path / "config" / "resolved.yaml").read_text() == "trainer:\n  save_freq: 5\n"
+    for name, module in modules.items():
+        copy = archive.path / "config" / "launcher" / "argus_launcher" / f"{name}.py"
         assert copy.read_text() == inspect.getsource(module)
+
+
+def test_no_module_of_the_launcher_stays_behind() -> None:
+    package = Path(str(attempts.__file__)).parent
+    names = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    assert {module.__name__.rpartition(".")[2] for module in LAUNCHER_MODULES} == names
 
 
 def test_the_launcher_in_the_archive_needs_nothing_else(root: Path, archive: Archive) -> None:
@@ -320,10 +478,8 @@ def test_the_launcher_in_the_archive_needs_nothing_else(root: Path, archive: Arc
     launcher = str(archive.path / "config" / "launcher")
     # -I -S: neither the collection nor any package of this Python.
     done = subprocess.run([sys.executable, "-I", "-S", launcher], capture_output=True, text=True, check=False, cwd=root)
-    assert (done.returncode, done.stderr) == (
-        64,
-        "usage: launcher run ARCHIVE | launcher evidence ARCHIVE MOMENT\n",
-    )
+    assert done.returncode == 64
+    assert done.stderr.startswith("usage: launcher run ARCHIVE ATTEMPT\nusage: launcher keep ARCHIVE\n")
 
 
 def test_a_job_that_could_not_be_sent_leaves_the_reason(root: Path, archive: Archive) -> None:
@@ -336,6 +492,32 @@ def test_a_job_that_could_not_be_sent_leaves_the_reason(root: Path, archive: Arc
     assert archive.read_json("config/job_spec.json") == asked
     events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
     assert events == ["SUBMITTED", "FAILED"]
+
+
+def test_a_job_that_was_sent_although_nobody_said_so(root: Path, archive: Archive) -> None:
+    asked = given(root)
+    assert send(archive, asked, planned(asked), Client(no_answer, "PENDING")) == "SUBMITTED"
+    assert archive.status()["state"] == "SUBMITTED"
+
+
+def test_an_archive_that_could_not_be_filled_leaves_the_reason(
+    root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch, launched: list[tuple[str, ...]]
+) -> None:
+    def full(_archive: Archive) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(submission, "write_launcher", full)
+    client = Client(lambda: "grpo-1")
+    asked = given(root)
+    with pytest.raises(OSError, match="No space left"):
+        send(archive, asked, planned(asked), client)
+    status = archive.status()
+    assert (status["state"], status["reason"]) == (
+        "FAILED",
+        "it could not be submitted: [Errno 28] No space left on device",
+    )
+    assert client.arguments == {}
+    assert launched == []
 
 
 def test_an_interrupted_submission_leaves_the_reason_too(root: Path, archive: Archive) -> None:

@@ -63,7 +63,7 @@ def test_of_two_processes_exactly_one_gets_the_id(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for _ in range(3)
+        for _racer in range(3)
     ]
     for racer in racers:
         assert racer.stdout
@@ -116,7 +116,7 @@ def test_a_reader_never_sees_half_a_file(archive: Archive) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    for _ in range(10):
+    for _round in range(10):
         archive.write_text("config/big.txt", new)
         archive.write_text("config/big.txt", old)
     done.set()
@@ -157,6 +157,85 @@ def test_metrics_of_all_attempts_in_their_order(archive: Archive) -> None:
     # An attempt that was killed while it wrote.
     metrics(archive, 1, line(10) + '{"step": 11, "da')
     assert [entry["step"] for entry in archive.metrics()] == [10, 20, 21, 30]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        # Resumed from its last step.
+        ([1, 2, 3], [4, 5], {1: 1, 2: 1, 3: 1, 4: 2, 5: 2}),
+        # What came after the checkpoint is done again.
+        ([1, 2, 3, 4], [3, 4, 5], {1: 1, 2: 1, 3: 2, 4: 2, 5: 2}),
+        # It ended sooner than the first.
+        ([1, 2, 3, 4, 5], [3], {1: 1, 2: 1, 3: 2}),
+        # There was no checkpoint.
+        ([1, 2, 3], [1, 2], {1: 2, 2: 2}),
+        # It has done nothing yet.
+        ([1, 2, 3], [], {1: 1, 2: 1, 3: 1}),
+        ([], [1], {1: 2}),
+    ],
+)
+def test_attempts_are_joined_by_step(
+    archive: Archive, first: list[int], second: list[int], expected: dict[int, int]
+) -> None:
+    metrics(archive, 1, "".join(line(step, attempt=1) for step in first))
+    metrics(archive, 2, "".join(line(step, attempt=2) for step in second))
+    assert {entry["step"]: entry["data"]["attempt"] for entry in archive.metrics()} == expected
+
+
+def test_a_step_of_several_lines_is_one_entry(archive: Archive) -> None:
+    metrics(archive, 1, line(1, loss=5) + line(2, loss=4) + line(2, accuracy=0.5) + line(3, loss=3))
+    # The step that was resumed from is there again, with what was measured before the first new one.
+    metrics(archive, 2, line(2, validation=0.25) + line(3, loss=2))
+    assert list(archive.metrics()) == [
+        {"step": 1, "data": {"loss": 5}},
+        {"step": 2, "data": {"loss": 4, "accuracy": 0.5, "validation": 0.25}},
+        {"step": 3, "data": {"loss": 2}},
+    ]
+
+
+def test_the_last_that_is_written_says_that_the_archive_is_complete(archive: Archive) -> None:
+    archive.set_status("SUCCEEDED", exit_code=0)
+    archive.close()
+    status = archive.status()
+    assert (status["state"], status["exit_code"]) == ("SUCCEEDED", 0)
+    assert status["closed_at"] >= status["updated_at"]
+    events = [json.loads(text)["event"] for text in (archive.path / "events.jsonl").read_text().splitlines()]
+    assert events == ["SUCCEEDED", "CLOSED"]
+
+
+def test_a_sign_is_written_again_and_again(archive: Archive) -> None:
+    for number in (1, 2):
+        archive.write_sign("heartbeat.json", time=number, step=None)
+        assert archive.read_json("heartbeat.json") == {"time": number, "step": None}
+    assert not list(archive.path.glob(".heartbeat*"))
+
+
+def test_somebody_asks_to_stop(archive: Archive) -> None:
+    assert not archive.stop_requested()
+    archive.ask_to_stop()
+    archive.ask_to_stop()
+    assert archive.stop_requested()
+
+
+def test_the_launcher_beside_a_job_is_no_process_of_it(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not swept away with them, and not another driver of the job in Ray's eyes."""
+    launcher = archive.path / "config" / "launcher"
+    launcher.mkdir()
+    (launcher / "__main__.py").write_text(
+        "import json, os, sys\n"
+        "said = [sys.argv[1:], os.getcwd(), os.getsid(0) == os.getpid(), sorted(os.environ)]\n"
+        "open(sys.argv[2] + '/said.json', 'w').write(json.dumps(said))\n"
+        "print('to nobody')\n"
+    )
+    for name in ("ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"):
+        monkeypatch.setenv(name, "x")
+    assert archive.run_launcher("evidence", "stall").wait(30) == 0
+    arguments, directory, own_session, variables = archive.read_json("said.json")
+    assert arguments == ["evidence", str(archive.path), "stall"]
+    assert (directory, own_session) == ("/", True)
+    assert "RAY_ADDRESS" in variables
+    assert not {"ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR"} & set(variables)
 
 
 def test_checkpoints_in_the_order_of_steps(archive: Archive) -> None:

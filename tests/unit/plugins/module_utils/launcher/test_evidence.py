@@ -1,77 +1,247 @@
+"""What is kept of a job's moments; Ray and its nodes are made up."""
+
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher import evidence
+from ansible_collections.argus.verl.plugins.module_utils.launcher import evidence, node, redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+
+HEAD_FILES = [
+    "ray_status.txt",
+    "ray_job_list.json",
+    "ray_list_nodes.json",
+    "ray_list_actors.json",
+    "ray_list_tasks.json",
+    "ray_list_placement_groups.json",
+    "nodes.json",
+]
+JOBS = [
+    {"submission_id": "grpo-1", "job_id": "01", "driver_node_id": "n1", "runtime_env": {"env_vars": {"A": "1"}}},
+    {"submission_id": "grpo-1~2", "job_id": "02", "driver_node_id": "n1"},
+    # Not started yet.
+    {"submission_id": "grpo-1~3", "job_id": None, "driver_node_id": None},
+    {"submission_id": "grpo-10", "job_id": "03", "driver_node_id": "n3"},
+]
+ACTORS = [
+    {"job_id": "01", "node_id": "n2", "pid": 20},
+    {"job_id": "02", "node_id": "n2", "pid": 21},
+    {"job_id": "02", "node_id": "gone", "pid": 22},
+    # It was never placed.
+    {"job_id": "02", "node_id": None, "pid": None},
+    {"job_id": "03", "node_id": "n3", "pid": 30},
+]
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
-    made = Archive(tmp_path / "grpo-1")
+    made = Archive(tmp_path / "jobs" / "grpo-1")
     made.reserve()
     return made
 
 
-def no_ray() -> str:
-    raise ConnectionError("Ray is gone")
+class Head:
+    """In the place of the head's API."""
+
+    def __init__(self, _address: str = "", _token_path: str = "") -> None:
+        pass
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return [dict(job) for job in JOBS]
+
+    def get(self, path: str) -> Any:
+        if path == "/api/jobs/":
+            return self.jobs()
+        if path.startswith("/nodes"):
+            return {"data": {"summary": [{"hostname": "worker-0", "cpu": 3.5, "cmdline": ["x"]}]}}
+        if path.startswith("/api/v0/tasks"):
+            raise ConnectionError("the list of tasks says hf_secret and no more")
+        return {"data": {"result": {"result": ACTORS if "actors" in path else [{"asked": path}]}}}
 
 
-def test_what_cannot_be_had_does_not_keep_the_rest_away(archive: Archive) -> None:
-    sources = {"one.txt": lambda: "first\n", "two.json": no_ray, "three.txt": lambda: "third\n"}
-    names = evidence.collect(archive, "end", sources)
-    stamps = {name.partition("-")[0] for name in names}
-    assert len(stamps) == 1
-    assert re.fullmatch(r"debug/\d{8}T\d{6}\.\d{6}Z", stamps.pop())
-    assert [name.partition("-")[2] for name in names] == ["end-one.txt", "end-two.json.error", "end-three.txt"]
-    assert [(archive.path / name).read_text() for name in names] == [
-        "first\n",
-        "ConnectionError: Ray is gone\n",
-        "third\n",
+class Nodes:
+    """In the place of Ray: a head and three workers, on each of which functions are called at once."""
+
+    problem = ""
+
+    def __init__(self, *silent: str) -> None:
+        self.silent = silent
+        self.asked: list[tuple[str, str, tuple[Any, ...]]] = []
+
+    def nodes(self) -> list[dict[str, Any]]:
+        head = {"NodeID": "n0", "NodeName": "ray-head", "Resources": {"node:__internal_head__": 1.0}}
+        return [head, *({"NodeID": f"n{n}", "NodeName": f"worker-{n}", "Resources": {}} for n in (1, 2, 3))]
+
+    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> tuple[str, Callable[[], Any]]:
+        self.asked.append((node_id, function.__name__, arguments))
+        return node_id, lambda: function(*arguments)
+
+    def results(
+        self, started: Mapping[str, tuple[str, Callable[[], Any]]], seconds: float
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        problems = {name: "no answer within 45 s" for name, (at, _function) in started.items() if at in self.silent}
+        return {name: function() for name, (_at, function) in started.items() if name not in problems}, problems
+
+
+class NoRay(Nodes):
+    problem = "Ray cannot be reached: there is no Ray here"
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "RayHead", Head)
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    def collect(archive: str, directory: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+        text = json.dumps(request)
+        return [node.write(Path(archive), f"{directory}/request.json", lambda: text, redact.Redactor([]))]
+
+    monkeypatch.setattr(node, "collect", collect)
+
+
+def index(archive: Archive) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (archive.path / "debug" / "index.jsonl").read_text().splitlines()]
+
+
+def files(archive: Archive) -> list[str]:
+    """Without the times in their names."""
+    paths = (path for path in archive.path.glob("debug/**/*") if path.is_file() and path.name != "index.jsonl")
+    return sorted(str(path.relative_to(archive.path / "debug")).partition("-")[2] for path in paths)
+
+
+# --- What the head knows ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["submit", "periodic"])
+def test_what_the_head_knows(archive: Archive, moment: str) -> None:
+    redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
+    entries = evidence.collect(archive, moment)
+    assert [entry["file"].partition(f"-{moment}-")[2] for entry in entries] == [
+        name + (".error" if name == "ray_list_tasks.json" else "") for name in HEAD_FILES
+    ]
+    assert re.fullmatch(rf"debug/\d{{8}}T\d{{6}}\.\d{{6}}Z-{moment}-ray_status\.txt", entries[0]["file"])
+    said = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
+    assert said["ray_status.txt"] == "ray is not there\n"
+    assert said["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks says [secret] and no more\n"
+    # The environments of other jobs are nobody's business here.
+    assert [job["submission_id"] for job in json.loads(said["ray_job_list.json"])] == [
+        "grpo-1",
+        "grpo-1~2",
+        "grpo-1~3",
+        "grpo-10",
+    ]
+    assert "env_vars" not in said["ray_job_list.json"]
+    assert json.loads(said["ray_list_actors.json"]) == ACTORS
+    assert json.loads(said["nodes.json"])[0]["cpu"] == 3.5
+    assert "cmdline" not in said["nodes.json"]
+    assert index(archive) == [
+        {"time": line["time"], "moment": moment, **entry} for line, entry in zip(index(archive), entries, strict=True)
     ]
 
 
-def test_two_moments_are_two_sets_of_files_in_their_order(archive: Archive) -> None:
-    for moment in ("start", "end"):
-        evidence.collect(archive, moment, {"one.txt": lambda: ""})
-    files = sorted(path.name for path in (archive.path / "debug").iterdir())
-    assert [name.partition("-")[2] for name in files] == ["start-one.txt", "end-one.txt"]
+def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
+    (archive.path / "debug" / "20260101T000000.000000Z-stall-worker-0").mkdir()
+    (archive.path / "debug" / "20260101T000000.000000Z-stall-worker-0" / "stacks.txt").touch()
+    evidence.collect(archive, "submit")
+    for _round in range(evidence.PERIODIC_KEPT + 3):
+        evidence.collect(archive, "periodic")
+    kept = files(archive)
+    assert kept.count("periodic-ray_status.txt") == evidence.PERIODIC_KEPT
+    assert kept.count("submit-ray_status.txt") == kept.count("stall-worker-0/stacks.txt") == 1
+    # The index names what is there, and all of it.
+    named = [entry["file"] for entry in index(archive)]
+    assert all((archive.path / name).is_file() for name in named)
+    assert len(named) == (evidence.PERIODIC_KEPT + 1) * len(HEAD_FILES)
 
 
-def test_nothing_to_collect_is_not_everything(archive: Archive) -> None:
-    assert evidence.collect(archive, "end", {}) == []
+# --- Who belongs to a job ---------------------------------------------------------------------------------------------
 
 
-def test_the_sources_are_those_of_the_contract() -> None:
-    assert list(evidence.SOURCES) == [
-        "ray_status.txt",
-        "ray_job_list.json",
-        "ray_list_nodes.json",
-        "ray_list_actors.json",
+def test_the_records_of_a_job_are_those_of_all_its_attempts() -> None:
+    own = evidence.own_jobs("grpo-1", [*JOBS, {"submission_id": None}, {}])
+    assert [job["submission_id"] for job in own] == ["grpo-1", "grpo-1~2", "grpo-1~3"]
+
+
+def test_the_nodes_of_a_job_are_those_of_its_actors() -> None:
+    assert evidence.members(ACTORS, {"01", "02"}) == {"n2": {20, 21}, "gone": {22}}
+    assert evidence.members(ACTORS, set()) == {}
+
+
+def test_the_address_is_the_plans(archive: Archive) -> None:
+    assert evidence.address_of(archive) == "http://127.0.0.1:8265"
+    archive.write_json("config/plan.json", {"address": "http://127.0.0.1:9000"})
+    assert evidence.address_of(archive) == "http://127.0.0.1:9000"
+
+
+# --- Every node -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("moment", "packages"), [("start", True), ("demand", True), ("stall", False), ("end", False)])
+def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: bool) -> None:
+    archive.set_status("RUNNING", started_at=1000.5)
+    connection = Nodes()
+    entries = evidence.collect(archive, moment, connection)  # type: ignore[arg-type]
+    # Of the worker of another job, nothing; of one that is gone, that.
+    assert [(at, name) for at, name, _arguments in connection.asked] == [
+        ("n0", "ask_head"),
+        ("n0", "collect_head"),
+        ("n1", "collect"),
+        ("n2", "collect"),
     ]
+    assert entries[0] == {"file": "", "error": "node gone: it is not alive"}
+    own = {entry["node"]: entry["file"] for entry in entries[1:]}
+    assert list(own) == ["the head's API", "worker-1", "worker-2"]
+    assert own["worker-2"].endswith(f"Z-{moment}-worker-2/request.json")
+    assert json.loads((archive.path / own["worker-2"]).read_text()) == {
+        "job_ids": ["01", "02"],
+        "since": 1000.5,
+        "packages": packages,
+    }
+    assert [entry["moment"] for entry in index(archive)] == [moment] * len(entries)
 
 
-def test_ray_status_is_what_the_command_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = tmp_path / "ray"
-    command.write_text('#!/bin/sh\necho "asked for $*"\necho "no cluster" >&2\nexit 1\n')
-    command.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert evidence.SOURCES["ray_status.txt"]() == "asked for status -v\nno cluster\n"
+def test_a_node_that_gives_no_answer_does_not_keep_the_rest_away(archive: Archive) -> None:
+    entries = evidence.collect(archive, "end", Nodes("n1"))  # type: ignore[arg-type]
+    assert [entry["error"] for entry in entries if not entry["file"]] == [
+        "worker-1: no answer within 45 s",
+        "node gone: it is not alive",
+    ]
+    assert "end-worker-2/request.json" in files(archive)
 
 
-def test_records_of_ray_become_plain() -> None:
-    @dataclass
-    class Node:
-        node_id: str
+def test_a_head_that_gives_no_answer_leaves_nobody_to_ask(archive: Archive) -> None:
+    entries = evidence.collect(archive, "end", Nodes("n0"))  # type: ignore[arg-type]
+    assert entries == [{"file": "", "error": "the head's API: no answer within 45 s"}]
 
-    class Job:
-        def dict(self) -> dict[str, str]:
-            return {"submission_id": "grpo-1"}
 
-    assert json.dumps([Node("a"), Job(), Path("/x")], default=evidence._plain) == (
-        '[{"node_id": "a"}, {"submission_id": "grpo-1"}, "/x"]'
-    )
+def test_without_ray_it_is_this_node(archive: Archive) -> None:
+    entries = evidence.collect(archive, "end", NoRay())  # type: ignore[arg-type]
+    assert entries[0]["error"] == f"{NoRay.problem}; only this node was looked at"
+    assert files(archive) == [f"end-{socket.gethostname()}/request.json"]
+
+
+# --- What is left behind ----------------------------------------------------------------------------------------------
+
+
+def test_every_worker_is_swept_and_no_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sweep(submission_id: str, pids: list[int]) -> dict[str, Any]:
+        return {"killed": {}, "left": [], "asked": [submission_id, pids]}
+
+    monkeypatch.setattr(node, "sweep", sweep)
+    found = evidence.sweep(archive, Nodes("n3"))  # type: ignore[arg-type]
+    # Also where no actor of it was: a driver, or what a trainer has started itself.
+    assert {name: answer["asked"] for name, answer in found["nodes"].items()} == {
+        "worker-1": ["grpo-1", []],
+        "worker-2": ["grpo-1", [20, 21]],
+    }
+    assert found["problems"] == {"worker-3": "no answer within 45 s"}
+
+
+def test_without_ray_nothing_can_be_swept(archive: Archive) -> None:
+    assert evidence.sweep(archive, NoRay()) == {"nodes": {}, "problems": {"Ray": NoRay.problem}}  # type: ignore[arg-type]

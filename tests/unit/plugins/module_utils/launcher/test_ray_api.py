@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.ray_api import (
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
+    Node,
     RayApiError,
     RayHead,
+    does_not_fit,
+    free_workers,
     membership,
     wait_for_membership,
 )
@@ -313,3 +316,92 @@ def test_says_why_the_head_did_not_answer(closed_port: int) -> None:
     seen, _, problem = wait_for_membership(head, EXPECTED, timeout=0.1, interval=0.02)
     assert seen.missing == ("ray-head", "worker-0")
     assert "Connection refused" in problem
+
+
+# --- Room for a job ---------------------------------------------------------------------------------------------------
+
+
+def started(name: str, node_id: str, start_time_ms: int = 0, **resources: float) -> dict[str, Any]:
+    return {**node(name, **resources), "node_id": node_id, "start_time_ms": start_time_ms}
+
+
+def test_what_is_free_on_workers() -> None:
+    nodes = [
+        {**HEAD, "node_id": "h"},
+        started("worker-0", "a", CPU=48.0, GPU=4.0, worker_node=100.0),
+        # Nothing is in use there; Ray says nothing of it then.
+        started("worker-1", "b", CPU=24.0, worker_node=100.0),
+        {**started("worker-2", "c", CPU=1.0, worker_node=100.0), "state": "DEAD"},
+    ]
+    usage = {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}
+    assert free_workers(nodes, usage) == [
+        Node("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
+        Node("worker-1", "b", gpus=0, cpus=24.0, free_gpus=0, free_cpus=24.0),
+    ]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_worker_that_was_replaced_is_the_one_that_started_last(order: int) -> None:
+    both = [
+        started("worker-0", "old", 1000, CPU=4.0, worker_node=1.0),
+        started("worker-0", "new", 2000, CPU=4.0, worker_node=1.0),
+    ]
+    (found,) = free_workers(both[::order], {"old": {"CPU": [4.0, 4.0]}})
+    assert (found.node_id, found.free_cpus) == ("new", 4.0)
+
+
+def test_the_free_workers_of_a_head(server: FakeHead, head: RayHead) -> None:
+    server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
+    report = {"usageByNode": {"a": {"CPU": [8.0, 48.0]}}}
+    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": {"loadMetricsReport": report}}}
+    assert [(worker.name, worker.free_cpus) for worker in head.free()] == [("worker-0", 40.0)]
+
+
+def free(*workers: tuple[float, float]) -> list[Node]:
+    """By the GPUs and CPUs that are free on each."""
+    return [Node(f"worker-{n}", f"n{n}", 8, 48, gpus, cpus) for n, (gpus, cpus) in enumerate(workers)]
+
+
+DRIVER = "the driver's 1 CPUs are not free beside the job on every worker that it would take"
+
+
+@pytest.mark.parametrize(
+    ("workers", "asked", "answer"),
+    [
+        # (nnodes, GPUs and CPUs on each, CPUs of the driver)
+        ([(4, 13)], (1, 4, 12, 1), ""),
+        ([(4, 13), (4, 13)], (2, 4, 12, 1), ""),
+        ([(4, 12), (3, 48)], (1, 4, 12, 1), ""),
+        # The driver needs no GPU, only CPUs that the job does not.
+        ([(4, 12), (0, 0.5)], (1, 4, 12, 1), DRIVER),
+        ([(4, 12), (0, 1)], (1, 4, 12, 1), ""),
+        ([(4, 12), (0, 0)], (1, 4, 12, 0), ""),
+        ([(4, 12)], (1, 4, 12, 1), DRIVER),
+        ([(4, 12.5)], (1, 4, 12, 0.5), ""),
+        ([(4, 12), (4, 12)], (2, 4, 12, 1), DRIVER),
+        # Ray may put the driver on either of them.
+        ([(4, 12), (4, 13)], (2, 4, 12, 1), DRIVER),
+        # A worker that could take the job, and that it does not need.
+        ([(4, 12), (4, 12)], (1, 4, 12, 1), ""),
+        (
+            [(4, 12), (3, 48)],
+            (2, 4, 12, 1),
+            "2 workers with 4 GPUs and 12 CPUs free are asked for, there is 1 "
+            "(worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)",
+        ),
+        (
+            [(4, 11.5)],
+            (1, 4, 12, 1),
+            "1 workers with 4 GPUs and 12 CPUs free are asked for, there are 0 (worker-0: 4 GPU, 11.5 CPU)",
+        ),
+        (
+            [],
+            (1, 4, 12, 1),
+            "1 workers with 4 GPUs and 12 CPUs free are asked for, there are 0 (no worker is alive)",
+        ),
+    ],
+)
+def test_whether_a_job_has_a_place(
+    workers: list[tuple[float, float]], asked: tuple[int, float, float, float], answer: str
+) -> None:
+    assert does_not_fit(free(*workers), *asked) == answer

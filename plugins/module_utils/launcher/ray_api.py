@@ -74,6 +74,11 @@ class RayHead:
             said = answer.get("msg") if isinstance(answer, dict) else None
             raise RayApiError(f"{self.address}{path} answered without nodes: {said or answer}") from error
 
+    def free(self) -> list[Node]:
+        """The workers that are alive, and what of each is not in use."""
+        usage = self.get("/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usageByNode"]
+        return free_workers(self.nodes(), usage)
+
     def jobs(self) -> list[dict[str, Any]]:
         """The submitted jobs; Ray also lists bare drivers, which have no submission id."""
         return [job for job in self.get("/api/jobs/") if job.get("submission_id")]
@@ -86,6 +91,57 @@ class RayHead:
             if error.status == 404:
                 return None
             raise
+
+
+@dataclass(frozen=True)
+class Node:
+    """A worker: what it has, and what of that is free now."""
+
+    name: str
+    node_id: str
+    gpus: float
+    cpus: float
+    free_gpus: float
+    free_cpus: float
+
+
+def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> list[Node]:
+    """From the nodes of the state API, and the usage by node of the cluster's status: ``{id: {"CPU": [used, total]}}``.
+
+    Of a node that was replaced, Ray holds both for alive for a while: the one that started last counts.
+    """
+    found = {}
+    for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0)):
+        total = node["resources_total"]
+        if node["state"] == ALIVE and total.get("worker_node"):
+            used = usage.get(node["node_id"], {})
+            gpus, cpus = total.get("GPU", 0), total.get("CPU", 0)
+            found[node["node_name"]] = Node(
+                name=node["node_name"],
+                node_id=node["node_id"],
+                gpus=gpus,
+                cpus=cpus,
+                free_gpus=gpus - used.get("GPU", [0])[0],
+                free_cpus=cpus - used.get("CPU", [0])[0],
+            )
+    return list(found.values())
+
+
+def does_not_fit(workers: Sequence[Node], nnodes: int, gpus: float, cpus: float, driver_cpus: float) -> str:
+    """Why a job has no place now, or nothing: `gpus` and `cpus` on each of `nnodes` workers, and its driver on any."""
+    places = [worker for worker in workers if worker.free_gpus >= gpus and worker.free_cpus >= cpus]
+    if len(places) < nnodes:
+        free = ", ".join(f"{worker.name}: {worker.free_gpus:g} GPU, {worker.free_cpus:g} CPU" for worker in workers)
+        return (
+            f"{nnodes} workers with {gpus:g} GPUs and {cpus:g} CPUs free are asked for, "
+            f"there {'is' if len(places) == 1 else 'are'} {len(places)} ({free or 'no worker is alive'})"
+        )
+    # The driver goes to any worker with room for it: where the job needs them all, it must fit beside the job.
+    if len(places) == nnodes and any(worker.free_cpus - cpus < driver_cpus for worker in places):
+        others = [worker for worker in workers if worker not in places and worker.free_cpus >= driver_cpus]
+        if not others:
+            return f"the driver's {driver_cpus:g} CPUs are not free beside the job on every worker that it would take"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The driver's log: written live, in parts of a bounded size."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+from .archive import Archive
+
+PART_BYTES = 64 << 20
+# The first part tells how the job began; of the others, the newest.
+PARTS = 16
+TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d+)")
+# verl says the number of steps before the first one; the log may grow to gigabytes after that.
+HEAD_BYTES = 4 << 20
+
+
+class Log:
+    """``driver.log``; a part that is full becomes ``driver.log.<n>``, the oldest with the smallest number."""
+
+    def __init__(self, path: Path, part_bytes: int = PART_BYTES) -> None:
+        self.path = path
+        self.part_bytes = part_bytes
+        self.file = path.open("ab", buffering=0)
+
+    def write(self, data: bytes) -> None:
+        if self.file.tell() + len(data) > self.part_bytes and self.file.tell():
+            self.rotate()
+        self.file.write(data)
+
+    def rotate(self) -> None:
+        numbers = sorted(int(part.suffix[1:]) for part in self.path.parent.glob(f"{self.path.name}.*[0-9]"))
+        # A rotation that could not open its next part has renamed it already.
+        with contextlib.suppress(FileNotFoundError):
+            self.path.rename(self.path.with_name(f"{self.path.name}.{max(numbers, default=0) + 1}"))
+        full, self.file = self.file, self.path.open("ab", buffering=0)
+        full.close()
+        for number in numbers[1 : max(1, len(numbers) - PARTS + 2)]:
+            self.path.with_name(f"{self.path.name}.{number}").unlink()
+
+
+def total_steps(archive: Archive) -> int | None:
+    """How many steps the trainer wants to do, as it says itself."""
+    for part in archive.log_files()[:1]:
+        with part.open("rb") as log:
+            found = TOTAL_STEPS.search(log.read(HEAD_BYTES))
+            if found:
+                return int(found[1])
+    return None

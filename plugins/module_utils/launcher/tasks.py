@@ -1,0 +1,70 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Functions run on chosen nodes, as Ray tasks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+CONNECT_SECONDS = 20
+
+
+def last_line(error: Exception) -> str:
+    """What is wrong, in a line: of an error of the function itself, what comes after its traceback."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1] if 'Traceback' in str(error) else lines[0]}"
+
+
+class Connection:
+    """Ray, asked from wherever this runs; tasks without CPUs, so that they run beside a job that has them all."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """`environment`: of the processes in which functions are run."""
+        self.environment = dict(environment or {})
+        self.problem = ""
+        self.ray: Any = None
+        # ray.init waits for minutes for a head that is gone.
+        thread = threading.Thread(target=self._connect, daemon=True)
+        thread.start()
+        thread.join(CONNECT_SECONDS)
+        if self.ray is None:
+            self.problem = self.problem or f"Ray did not answer within {CONNECT_SECONDS} s"
+
+    def _connect(self) -> None:
+        try:
+            import ray
+
+            ray.init(address="auto", log_to_driver=False, logging_level="ERROR", namespace="argus-verl")
+        except Exception as error:
+            self.problem = f"Ray cannot be reached: {error}"
+        else:
+            self.ray = ray
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.ray.nodes() if entry["Alive"]]
+
+    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Start a function on a node; a reference to what it will return."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        where = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        environment = {"runtime_env": {"env_vars": self.environment}} if self.environment else {}
+        task = self.ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=where, **environment)
+        return task.remote(*arguments)
+
+    def results(self, started: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
+        """What came back within that time by the names it was started under, and why the others did not."""
+        ready, _waiting = self.ray.wait(list(started.values()), num_returns=len(started), timeout=seconds)
+        values, problems = {}, {}
+        for name, reference in started.items():
+            if reference not in ready:
+                problems[name] = f"no answer within {seconds} s"
+                continue
+            try:
+                values[name] = self.ray.get(reference)
+            except Exception as error:
+                problems[name] = last_line(error)
+        return values, problems

@@ -1,0 +1,64 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# The work is done by the action plugin of the same name.
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: job_log
+short_description: Show the log of a training job, and follow it
+version_added: 0.1.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Prints the last lines of the driver's log on the controller, and with O(follow) new ones as they come, until the job
+    has ended.
+  - Ends without an error however the job ends.
+  - Reads the archive with M(argus.verl.ray_job_info), so it works wherever the shared root is, with the cluster up or
+    down.
+extends_documentation_fragment:
+  - argus.verl.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+options:
+  submission_id:
+    description: The job's id.
+    type: str
+    required: true
+  lines:
+    description: How many of the last lines to show.
+    type: int
+    default: 100
+  follow:
+    description: Whether to go on until the job has ended.
+    type: bool
+    default: false
+  shared_root:
+    description: The shared root as this host sees it.
+    type: path
+    default: /private
+  address:
+    description: The head's Jobs API. An empty string asks nobody.
+    type: str
+    default: http://127.0.0.1:8265
+  token_path:
+    description: A file that holds the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
+    type: path
+"""
+
+EXAMPLES = r"""
+- name: Show the end of a job's log
+  argus.verl.job_log:
+    submission_id: grpo-20260101-120000-1a2b
+    lines: 20
+"""
+
+RETURN = r"""
+job:
+  description: As returned by M(argus.verl.ray_job_info).
+  type: dict
+  returned: success
+"""

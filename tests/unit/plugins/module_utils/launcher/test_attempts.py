@@ -1,0 +1,404 @@
+"""Attempts: what each of them is started with, and what comes after one."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
+
+OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
+PLAN: dict[str, Any] = {
+    "workload": "sft",
+    "overrides": ["data.seed=1"],
+    "retries": 1,
+    "entrypoint": "python3 /archive/config/launcher run /archive",
+    "entrypoint_num_cpus": 1,
+    "entrypoint_resources": {"worker_node": 1},
+}
+LOST = failures.failure("node_lost", "node worker-1 was lost")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "sft-1")
+    made.reserve()
+    made.write_json("config/plan.json", PLAN)
+    made.write_json("config/runtime_env.json", {"env_vars": {"A": "1", "VERL_FILE_LOGGER_PATH": "before"}})
+    return made
+
+
+def checkpoint(archive: Archive, step: int) -> Path:
+    """A checkpoint that counts as complete: as of a backend whose files nobody here can judge."""
+    path = archive.path / "checkpoints" / f"global_step_{step}"
+    path.mkdir()
+    (path / "weights.distcp").touch()
+    (path.parent / "latest_checkpointed_iteration.txt").write_text(str(step))
+    return path
+
+
+def events(archive: Archive) -> list[str]:
+    return [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
+
+
+# --- What an attempt is -----------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_has_an_id_that_no_other_job_can_have() -> None:
+    assert attempts.ray_id("sft-1", 1) == "sft-1"
+    assert attempts.ray_id("sft-1", 2) == "sft-1~2"
+    assert attempts.ray_id("sft-1", 12) == "sft-1~12"
+
+
+def test_a_job_begins_with_its_first_attempt(archive: Archive) -> None:
+    assert attempts.current(archive) == 1
+    archive.set_status("RUNNING", attempt=3)
+    assert attempts.current(archive) == 3
+
+
+def test_the_steps_of_an_attempt_are_its_own(archive: Archive) -> None:
+    assert attempts.steps_done(archive, 1) == 0
+    lines = "".join(json.dumps({"step": step, "data": {}}) + "\n" for step in (4, 5, 5, 6))
+    archive.metrics_file(2).write_text(lines + '{"step": 7')
+    assert attempts.steps_done(archive, 1) == 0
+    assert attempts.steps_done(archive, 2) == 3
+
+
+@pytest.mark.parametrize(
+    ("attempt", "step", "resumed_from", "expected"),
+    [
+        (1, None, None, OWN),
+        (1, 10, None, OWN),
+        # It began with a checkpoint, and has none of its own yet.
+        (2, None, None, OWN),
+        (2, None, "sft-0", OWN),
+        (
+            2,
+            10,
+            None,
+            [
+                "data.seed=1",
+                "trainer.save_freq=5",
+                "trainer.resume_mode=resume_path",
+                "trainer.resume_from_path=/checkpoints/global_step_10",
+            ],
+        ),
+        (
+            3,
+            10,
+            "sft-0",
+            [
+                "data.seed=1",
+                "trainer.save_freq=5",
+                "trainer.resume_mode=resume_path",
+                "trainer.resume_from_path=/checkpoints/global_step_10",
+            ],
+        ),
+    ],
+)
+def test_the_overrides_of_an_attempt(
+    attempt: int, step: int | None, resumed_from: str | None, expected: list[str]
+) -> None:
+    found = Checkpoint(step, Path(f"/checkpoints/global_step_{step}"), 4, "") if step else None
+    plan = {"overrides": list(OWN), "resumed_from": resumed_from}
+    assert attempts.overrides(plan, attempt, found) == expected
+    assert plan["overrides"] == OWN
+
+
+@pytest.mark.parametrize(
+    ("retries", "attempt", "kind", "steps", "answer"),
+    [
+        (1, 1, "node_lost", 0, True),
+        (1, 1, "killed", 0, True),
+        (1, 2, "node_lost", 0, False),
+        (2, 2, "node_lost", 0, True),
+        (0, 1, "node_lost", 0, False),
+        # Before the first step, it is how nodes were told to speak.
+        (1, 1, "communication", 0, False),
+        (1, 1, "communication", 1, True),
+        (9, 1, "config", 5, False),
+        (9, 1, "stopped", 5, False),
+        (9, 1, "unknown", 5, False),
+    ],
+)
+def test_what_is_tried_again(retries: int, attempt: int, kind: str, steps: int, answer: bool) -> None:
+    assert attempts.may_retry({"retries": retries}, attempt, kind, steps) is answer
+
+
+def test_a_plan_that_says_nothing_of_retries_has_none() -> None:
+    assert not attempts.may_retry({}, 1, "node_lost", 5)
+
+
+# --- What an attempt is ended for -------------------------------------------------------------------------------------
+
+
+def test_a_verdict_is_of_one_attempt(archive: Archive) -> None:
+    assert attempts.verdict(archive) is None
+    archive.set_status("RUNNING", attempt=1)
+    attempts.set_verdict(archive, LOST)
+    assert attempts.verdict(archive) == LOST
+    archive.set_status("SUBMITTED", attempt=2)
+    assert attempts.verdict(archive) is None
+
+
+def test_a_failure_as_it_was_written_down() -> None:
+    failure = failures.Failure("unknown", "exit code 1", ("one", "two"), "Read the log.")
+    assert attempts.failure_of(json.loads(json.dumps(failure.as_dict()))) == failure
+    assert attempts.failure_of(None) is None
+
+
+def test_what_may_be_a_lost_node_is_left_to_the_keeper(archive: Archive) -> None:
+    archive.set_status("RUNNING", attempt=1)
+    failure = failures.failure("communication", "Connection reset by peer")
+    before = time.time()
+    assert attempts.record_trouble(archive, failure, exit_code=1, attempt_steps=3) == "ENDING"
+    status = archive.status()
+    assert (status["state"], status["exit_code"], status["attempt_steps"]) == ("ENDING", 1, 3)
+    assert before <= status["ended_at"] <= time.time()
+    assert attempts.failure_of(status["failure"]) == failure
+    assert "attempts" not in status
+
+
+# --- How an attempt ended ---------------------------------------------------------------------------------------------
+
+
+def running(archive: Archive, **details: Any) -> None:
+    archive.set_status("RUNNING", **{"attempt": 1, "attempt_started_at": 5.0, "resumed_from_step": None, **details})
+
+
+def test_an_attempt_that_succeeded(archive: Archive) -> None:
+    running(archive)
+    before = time.time()
+    assert attempts.record_end(archive, "SUCCEEDED", None, exit_code=0, steps=4, reason="the data ended") == "SUCCEEDED"
+    status = archive.status()
+    assert (status["state"], status["reason"], status["failure"]) == ("SUCCEEDED", "the data ended", None)
+    assert (status["exit_code"], status["steps"]) == (0, 4)
+    (ended,) = status["attempts"]
+    assert before <= ended.pop("ended_at") == status["ended_at"]
+    assert ended == {
+        "attempt": 1,
+        "started_at": 5.0,
+        "state": "SUCCEEDED",
+        "kind": "",
+        "reason": "the data ended",
+        "resumed_from": None,
+    }
+
+
+def test_an_attempt_that_failed_for_good(archive: Archive) -> None:
+    running(archive)
+    failure = failures.failure("config", "the configuration has no key trainer.x")
+    assert attempts.record_end(archive, "FAILED", failure, exit_code=1, attempt_steps=0) == "FAILED"
+    status = archive.status()
+    assert (status["state"], status["reason"]) == ("FAILED", failure.reason)
+    assert attempts.failure_of(status["failure"]) == failure
+    assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("FAILED", "config")]
+
+
+def test_an_attempt_after_which_there_is_another(archive: Archive) -> None:
+    running(archive)
+    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
+    assert archive.status()["state"] == "RETRYING"
+    archive.set_status("SUBMITTED", attempt=2, resumed_from_step=10)
+    running(archive, attempt=2, attempt_started_at=50.0, resumed_from_step=10)
+    # retries: 1
+    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=0) == "FAILED"
+    shown = [
+        (ended["attempt"], ended["started_at"], ended["state"], ended["kind"], ended["resumed_from"])
+        for ended in archive.status()["attempts"]
+    ]
+    assert shown == [(1, 5.0, "FAILED", "node_lost", None), (2, 50.0, "FAILED", "node_lost", 10)]
+    # Every end is an event, without the list that grows.
+    assert events(archive) == ["RUNNING", "RETRYING", "SUBMITTED", "RUNNING", "FAILED"]
+    assert "attempts" not in (archive.path / "events.jsonl").read_text()
+
+
+def test_steps_decide_whether_a_broken_connection_is_tried_again(archive: Archive) -> None:
+    running(archive)
+    broken = failures.failure("communication", "Connection reset by peer")
+    assert attempts.record_end(archive, "FAILED", broken, attempt_steps=1) == "RETRYING"
+
+
+def test_a_job_that_somebody_stops_is_not_tried_again(archive: Archive) -> None:
+    running(archive)
+    archive.ask_to_stop()
+    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "FAILED"
+
+
+def test_a_stopped_attempt(archive: Archive) -> None:
+    running(archive)
+    assert attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15")) == "STOPPED"
+    status = archive.status()
+    assert (status["state"], status["reason"]) == ("STOPPED", "signal 15")
+    assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("STOPPED", "stopped")]
+
+
+def test_a_job_that_never_had_an_attempt_ends_without_one(archive: Archive) -> None:
+    archive.set_status("QUEUED", attempt=1, queued_at=1.0)
+    # Nothing was tried, and so nothing is tried again.
+    assert attempts.record_end(archive, "FAILED", LOST) == "FAILED"
+    status = archive.status()
+    assert (status["state"], status["attempts"]) == ("FAILED", [])
+
+
+def test_a_job_that_waited_for_its_next_attempt_keeps_those_it_had(archive: Archive) -> None:
+    running(archive)
+    attempts.record_end(archive, "FAILED", LOST)
+    waited = failures.failure("no_resources", "waited 60 s: there is 1")
+    assert attempts.record_end(archive, "FAILED", waited) == "FAILED"
+    status = archive.status()
+    assert status["failure"]["kind"] == "no_resources"
+    assert [ended["kind"] for ended in status["attempts"]] == ["node_lost"]
+
+
+def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
+    running(archive)
+    attempts.record_trouble(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
+    archive.set_status("ENDING", ended_at=77.0)
+    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
+    status = archive.status()
+    assert status["ended_at"] == 77.0
+    assert [(ended["ended_at"], ended["kind"]) for ended in status["attempts"]] == [(77.0, "node_lost")]
+    # What the launcher had said of it stays.
+    assert status["exit_code"] == 1
+
+
+def test_a_submission_that_failed_before_it_had_a_plan(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "sft-1")
+    archive.reserve()
+    assert attempts.record_end(archive, "FAILED", failures.failure("unknown", "the disk is full")) == "FAILED"
+    assert archive.status()["reason"] == "the disk is full"
+
+
+# --- Beside other jobs ------------------------------------------------------------------------------------------------
+
+
+def other(archive: Archive, submission_id: str, **plan: Any) -> None:
+    made = Archive(archive.path.with_name(submission_id))
+    made.reserve()
+    made.write_json("config/plan.json", plan)
+
+
+def test_one_job_at_a_time_has_a_transfer_queue(archive: Archive) -> None:
+    other(archive, "grpo-1", transfer_queue=True)
+    other(archive, "sft-2", transfer_queue=False)
+    said = "grpo-1 runs, and verl's TransferQueue serves one job of ppo or grpo in a cluster"
+    for status, identifier, answer in (
+        ("RUNNING", "grpo-1", said),
+        ("PENDING", "grpo-1", said),
+        # A further attempt of it.
+        ("RUNNING", "grpo-1~3", said),
+        ("FAILED", "grpo-1", ""),
+        ("RUNNING", "sft-2", ""),
+        # Its own record, of an attempt that Ray has not given up yet.
+        ("RUNNING", "sft-1", ""),
+        # Of somebody who has not come this way.
+        ("RUNNING", "raysubmit_x", ""),
+    ):
+        assert attempts.other_queue(archive, [{"submission_id": identifier, "status": status}]) == answer
+    assert attempts.other_queue(archive, []) == ""
+
+
+# --- Submitting -------------------------------------------------------------------------------------------------------
+
+
+class Client:
+    """In the place of Ray's."""
+
+    def __init__(self, problem: Exception | None = None, known: Any = None) -> None:
+        self.problem = problem
+        self.known = known
+        self.submitted: list[dict[str, Any]] = []
+
+    def submit_job(self, **arguments: Any) -> str:
+        self.submitted.append(arguments)
+        if self.problem:
+            raise self.problem
+        return str(arguments["submission_id"])
+
+    def get_job_status(self, job_id: str) -> Any:
+        assert job_id == self.submitted[-1]["submission_id"]
+        if isinstance(self.known, Exception):
+            raise self.known
+        return self.known
+
+
+def test_the_first_attempt_is_as_the_plan_says(archive: Archive) -> None:
+    attempts.prepare(archive, 1, workload="sft")
+    status = archive.status()
+    assert (status["state"], status["attempt"], status["workload"]) == ("SUBMITTED", 1, "sft")
+    assert status["resumed_from_step"] is None
+    assert abs(status["attempt_submitted_at"] - time.time()) < 60
+    assert not (archive.path / "config" / "attempt-1.json").exists()
+
+
+def test_an_attempt_without_any_checkpoint_begins_anew() -> None:
+    plan = {"overrides": ["data.seed=1", "trainer.resume_mode=auto"]}
+    assert attempts.overrides(plan, 2, None) == ["data.seed=1", "trainer.resume_mode=disable"]
+
+
+def test_the_first_attempt_may_go_on_from_another_job(archive: Archive) -> None:
+    archive.write_json("config/plan.json", {**PLAN, "resumed_from": "sft-0", "resumed_from_step": 30})
+    attempts.prepare(archive, 1)
+    assert archive.status()["resumed_from_step"] == 30
+    # Without a checkpoint of its own, the next one goes on from there as well.
+    attempts.prepare(archive, 2)
+    assert archive.status()["resumed_from_step"] == 30
+    assert archive.read_json("config/attempt-2.json") == {"overrides": ["data.seed=1"]}
+
+
+def test_the_next_attempt_goes_on_from_the_last_checkpoint(archive: Archive) -> None:
+    path = checkpoint(archive, 10)
+    attempts.prepare(archive, 2)
+    assert archive.read_json("config/attempt-2.json")["overrides"] == [
+        "data.seed=1",
+        "trainer.resume_mode=resume_path",
+        f"trainer.resume_from_path={path}",
+    ]
+    status = archive.status()
+    assert (status["attempt"], status["resumed_from_step"]) == (2, 10)
+
+
+def test_the_next_attempt_without_a_checkpoint_begins_anew(archive: Archive) -> None:
+    attempts.prepare(archive, 2)
+    assert archive.read_json("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
+    assert archive.status()["resumed_from_step"] is None
+
+
+@pytest.mark.parametrize(("attempt", "identifier"), [(1, "sft-1"), (2, "sft-1~2")])
+def test_what_ray_is_asked_for(archive: Archive, attempt: int, identifier: str) -> None:
+    client = Client()
+    attempts.submit(archive, attempt, client)
+    assert client.submitted == [
+        {
+            "entrypoint": f"python3 /archive/config/launcher run /archive {attempt}",
+            "submission_id": identifier,
+            "runtime_env": {
+                "env_vars": {
+                    "A": "1",
+                    "VERL_FILE_LOGGER_PATH": str(archive.path / "logs" / f"metrics-{attempt}.jsonl"),
+                }
+            },
+            "entrypoint_num_cpus": 1,
+            "entrypoint_resources": {"worker_node": 1},
+            "metadata": {"submission_id": "sft-1", "attempt": str(attempt)},
+        }
+    ]
+
+
+@pytest.mark.parametrize("known", ["PENDING", "RUNNING"])
+def test_an_answer_that_was_lost_is_no_refusal(archive: Archive, known: str) -> None:
+    client = Client(ConnectionError("timed out"), known)
+    attempts.submit(archive, 1, client)
+    assert len(client.submitted) == 1
+
+
+@pytest.mark.parametrize("known", ["FAILED", RuntimeError("404"), ConnectionError("timed out")])
+def test_a_refusal_is_one(archive: Archive, known: Any) -> None:
+    with pytest.raises(ConnectionError, match="the head does not answer"):
+        attempts.submit(archive, 1, Client(ConnectionError("the head does not answer"), known))

@@ -1,0 +1,212 @@
+"""Secrets: where they lie, and that they stand nowhere else."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher import redact
+from ansible_collections.argus.verl.plugins.module_utils.launcher.redact import RedactedStream, Redactor
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs" / "sft-1"
+    path.mkdir(parents=True)
+    return path
+
+
+# --- Where they lie ---------------------------------------------------------------------------------------------------
+
+
+def test_only_the_nodes_user_can_read_them(archive: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        redact.store(archive, {"HF_TOKEN": "hf_größe"})
+    finally:
+        os.umask(before)
+    file = tmp_path / "jobs" / ".secrets" / "sft-1.json"
+    assert redact.secrets_file(archive) == file
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert redact.load(archive) == {"HF_TOKEN": "hf_größe"}
+
+
+def test_they_are_gone_when_the_job_has_ended(archive: Path, tmp_path: Path) -> None:
+    redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    redact.store(archive.with_name("sft-2"), {"HF_TOKEN": "hf_other"})
+    redact.forget(archive)
+    assert redact.load(archive) == {}
+    assert [path.name for path in (tmp_path / "jobs" / ".secrets").iterdir()] == ["sft-2.json"]
+    # Once more, or of a job that has none.
+    redact.forget(archive)
+
+
+# --- Out of what is written -------------------------------------------------------------------------------------------
+
+
+def test_a_text_without_its_secrets() -> None:
+    redactor = Redactor(["hf_secret", "größe"])
+    assert redactor.text("token=hf_secret größer hf_secre") == "token=[secret] [secret]r hf_secre"
+    assert redactor.text("") == ""
+
+
+def test_the_longest_counts() -> None:
+    assert Redactor(["pass", "password", "password123"]).text("password123 password12 pass") == (
+        "[secret] [secret]12 [secret]"
+    )
+
+
+def test_what_stands_in_an_expression_is_text() -> None:
+    assert Redactor(["a.*b", "(x|y)"]).text("a.*b aXXb (x|y) x") == "[secret] aXXb [secret] x"
+
+
+def test_short_values_are_too_common_to_be_secret() -> None:
+    redactor = Redactor(["abc", "", "1"])
+    assert redactor.text("abc 1") == "abc 1"
+    assert redactor.feed(b"abc 1") == b"abc 1"
+    assert redactor.rest() == b""
+
+
+def test_a_secret_of_several_lines_is_found_in_each() -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQ\nab\n-----END KEY-----"
+    redactor = Redactor([key])
+    assert redactor.text(f"key: {key}.") == "key: [secret]."
+    # As a log shows it, with something before each line.
+    assert redactor.text("1| MIIEvQ\n2| ab") == "1| [secret]\n2| ab"
+
+
+@pytest.mark.parametrize("secret", ['pass"word', "back\\slash", "größe!", "tab\there", "two\nlines"])
+def test_a_secret_as_json_writes_it(secret: str) -> None:
+    shown = Redactor([secret]).text(json.dumps({"command": f"login {secret}"}))
+    assert json.loads(shown) == {"command": "login [secret]"}
+
+
+def test_text_that_cannot_be_encoded_is_left_to_the_stream() -> None:
+    assert Redactor(["hf_secret"]).text("\udcff hf_secret") == "\udcff [secret]"
+
+
+def fed(secrets: list[str], pieces: list[bytes]) -> tuple[bytes, bytes]:
+    """What a stream shows by its last piece, and the rest."""
+    redactor = Redactor(secrets)
+    return b"".join(redactor.feed(piece) for piece in pieces), redactor.rest()
+
+
+@pytest.mark.parametrize(
+    ("secrets", "text"),
+    [
+        (["abcd"], "abcabcdabcdab"),
+        (["abcd", "cdef"], "abcdef cdef abcd"),
+        (["abcd", "abcdefgh"], "abcdefgh abcdef abcd"),
+        (["aaaa"], "aaaaaaaaa aaa"),
+        (["abab", "ababab", "baba"], "abababababa bab"),
+        (["größe", "ößeö"], "größeößeö"),
+        (["MIIE\nvQIB"], "MIIE\nvQIB MIIE vQIB\n"),
+    ],
+)
+def test_a_stream_in_pieces_of_every_size(secrets: list[str], text: str) -> None:
+    whole = Redactor(secrets).text(text).encode()
+    data = text.encode()
+    for size in range(1, len(data) + 1):
+        shown, rest = fed(secrets, [data[start : start + size] for start in range(0, len(data), size)])
+        assert shown + rest == whole
+
+
+def test_any_stream_in_any_pieces() -> None:
+    chance = random.Random(17)  # noqa: S311
+    for _round in range(3000):
+        secrets = ["".join(chance.choices("ab", k=chance.randint(4, 7))) for _number in range(chance.randint(1, 4))]
+        data = "".join(chance.choices("abc", weights=(5, 5, 1), k=chance.randint(0, 30))).encode()
+        cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 8)))
+        pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+        shown, rest = fed(secrets, pieces)
+        assert shown + rest == Redactor(secrets).text(data.decode()).encode(), (secrets, pieces)
+        for secret in secrets:
+            assert secret.encode() not in shown + rest
+
+
+def test_no_more_is_held_back_than_may_be_a_secret() -> None:
+    redactor = Redactor(["hf_secret"])
+    assert redactor.feed(b"step 1\n") == b"step 1\n"
+    assert redactor.feed(b"token hf_s") == b"token "
+    assert redactor.feed(b"ummer\n") == b"hf_summer\n"
+    assert redactor.feed(b"hf_secret") == b"[secret]"
+    assert redactor.feed(b"hf_") == b""
+    assert redactor.rest() == b"hf_"
+    assert redactor.rest() == b""
+
+
+def test_a_stream_of_text() -> None:
+    kept = io.StringIO()
+    stream = RedactedStream(kept, Redactor(["hf_secret"]))
+    assert stream.write("hf_secret\n") == 10
+    stream.writelines(["one\n", "hf_secret two\n"])
+    print("three", "hf_secret", file=stream)  # type: ignore[call-overload]
+    stream.flush()
+    assert kept.getvalue() == "[secret]\none\n[secret] two\nthree [secret]\n"
+    # In all else it is the stream itself.
+    assert stream.getvalue() == kept.getvalue()
+    assert stream.isatty() is False
+
+
+def test_an_environment_fit_to_be_kept() -> None:
+    variables = {
+        "PATH": "/bin",
+        "HF_TOKEN": "hf_abc",
+        "WANDB_API_KEY": "0123",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "DB_PASSWD": "x",
+        "RAY_AUTH_TOKEN": "x",
+        "RAY_AUTH_TOKEN_PATH": "/run/token",
+        "RAY_AUTH_MODE": "token",
+        "GOOGLE_APPLICATION_CREDENTIALS_FILE": "/run/google",
+        "TOKENIZERS_PARALLELISM": "true",
+        "NOTE": "it is hf_secret",
+    }
+    kept = redact.environment(variables, Redactor(["hf_secret"]))
+    assert list(kept) == sorted(variables)
+    assert {name for name, value in kept.items() if value == redact.MASK} == {
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWD",
+        "RAY_AUTH_TOKEN",
+    }
+    assert kept["NOTE"] == "it is [secret]"
+    assert kept["TOKENIZERS_PARALLELISM"] == "true"
+
+
+# --- In a worker ------------------------------------------------------------------------------------------------------
+
+WORKER = """
+import os, sys
+from ansible_collections.argus.verl.plugins.module_utils.launcher.redact import enter_worker
+enter_worker()
+print("token", os.environ.get("HF_TOKEN"), flush=True)
+print("error", os.environ.get("HF_TOKEN"), file=sys.stderr)
+print("is", len(os.environ.get("HF_TOKEN", "")))
+raise ValueError("hf_secret")
+"""
+
+
+def test_a_worker_has_the_secrets_and_does_not_say_them(archive: Path) -> None:
+    redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER],
+        env={**os.environ, redact.ARCHIVE: str(archive)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "token [secret]\nis 9\n"
+    assert done.stderr.startswith("error [secret]\n")
+    assert re.search(r"^ValueError: \[secret\]$", done.stderr, re.MULTILINE)
+    assert "hf_secret" not in done.stdout + done.stderr
