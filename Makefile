@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine image demo down test lint unit image-test sanity refusals molecule training tarball clean
+.PHONY: help setup setup-dev engine image demo down test lint unit image-test snapshots sanity refusals molecule training schema tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,7 +46,7 @@ demo: setup  ## From nothing to a trained job: cluster, staging, GRPO, fetch
 down: $(VENV)/requirements  ## Containers, network and token of the development cluster gone; data stays
 	ansible-playbook -i $(INVENTORY) playbooks/cluster_down.yml $(if $(FORCE),-e allow_disruption=true)
 
-test: lint unit image-test sanity refusals molecule training  ## Every test
+test: lint unit image-test snapshots sanity refusals molecule training  ## Every test
 	@echo "all tests passed"
 
 lint: $(VENV)/requirements-dev  ## Style, types, playbooks, changelog
@@ -66,6 +66,9 @@ image-test: setup-dev  ## Unit tests of the CPU backend, in its image
 	docker run --rm --volume "$(CURDIR)/images/cpu/verl_cpu/tests:/tests:ro" --workdir /tmp $(IMAGE) \
 	  python -m pytest -q -p no:cacheprovider /tests
 
+snapshots: setup-dev  ## Jobs composed against every release of verl that is supported
+	pytest tests/snapshots
+
 sanity: $(VENV)/requirements-dev  ## ansible-test sanity, on a built and installed collection
 	tools/sanity.sh
 
@@ -77,6 +80,9 @@ molecule: setup-dev  ## Scenarios against real containers and real Ray
 
 training: setup-dev  ## Real training jobs
 	pytest tests/training
+
+schema: $(VENV)/requirements  ## docs/jobspec.schema.json, after a change of the JobSpec's keys
+	$(VENV)/bin/python tools/jobspec_schema.py
 
 tarball: $(VENV)/requirements
 	ansible-galaxy collection build --force --output-path .cache

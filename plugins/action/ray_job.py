@@ -5,23 +5,32 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils import jobspec
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table, nearest
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table, nearest
+from ansible_collections.argus.verl.plugins.module_utils.job_report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.module_utils.job_state import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, SUCCEEDED
+from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
+from ansible_collections.argus.verl.plugins.plugin_utils.following import (
+    NO_JOB,
+    UNANSWERED_SECONDS,
+    announcement,
+    given_up,
+    gives_no_sign,
+)
 
 display = Display()
 # Each look costs the head half a second of CPU; people want to see a sign of life within 10.
-LOOK_SECONDS = 8.0
-# A head may need a minute to come back; a job that nobody can ask about is not followed for ever.
-UNANSWERED_LOOKS = 15
+LOOK_SECONDS = 6.0
 
 
 def jobspec_directories(inventories: list[str]) -> list[Path]:
@@ -52,17 +61,51 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         variables = task_vars or {}
         arguments = dict(self._task.args)
-        if arguments.get("state", "submitted") == "submitted":
+        if arguments.get("state", "submitted") == "stopped":
+            if not arguments.get("submission_id"):
+                return {"failed": True, "changed": False, "msg": NO_JOB}
+        else:
+            if "resubmitted_from" in arguments:
+                problem = self.take_archived(arguments, variables)
+                if problem:
+                    return problem
             findings = self.prepare(arguments, variables)
-            if findings:
+            if findings and "findings" not in arguments:
                 return refusal([finding.as_dict() for finding in findings])
         wait = arguments.pop("wait", False) and not self._task.check_mode
         result = self.on_head("argus.verl.ray_job", arguments, variables)
-        if result.get("findings"):
-            return refusal(result["findings"])
+        warnings = result.pop("findings", [])
+        if result.get("failed") and (warnings or arguments.get("findings")):
+            # What a head that does not answer would have found as well stays open.
+            return refusal(warnings or arguments["findings"])
+        if warnings:
+            display.display(f"\n{findings_table(Finding(**finding) for finding in warnings)}")
         if wait and not result.get("failed"):
-            result |= self.follow(result["submission_id"], arguments["jobspec"], variables)
+            followed = self.follow(result["submission_id"], arguments["jobspec"], variables)
+            if followed.get("failed"):
+                # Ansible prints all of a failure's result, and the overrides alone fill a screen.
+                result = {key: result[key] for key in ("changed", "submission_id", "archive", "state")}
+            result |= followed
+        result.pop("head_is_gone", None)
         return result
+
+    def take_archived(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
+        """Put the JobSpec of an earlier job into the arguments, without its id; the failure if there is none."""
+        earlier = {
+            "submission_id": arguments["resubmitted_from"],
+            "shared_root": arguments.get("defaults", {}).get("shared_root", "/private"),
+            "address": "",
+        }
+        if not earlier["submission_id"]:
+            return {"failed": True, "changed": False, "msg": NO_JOB}
+        looked = self.on_head("argus.verl.ray_job_info", earlier, variables)
+        if looked.get("failed"):
+            return looked
+        job = looked["job"]
+        if not job["jobspec"]:
+            return {"failed": True, "changed": False, "msg": f"{job['archive']}/config/job_spec.json cannot be read"}
+        arguments["jobspec"] = {key: value for key, value in job["jobspec"].items() if key != "submission_id"}
+        return None
 
     def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> list[Finding]:
         """Put the JobSpec with the cluster's defaults into the arguments; what is wrong with it."""
@@ -71,18 +114,34 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             arguments["jobspec"], findings = load_jobspec(arguments.pop("file") or "", sources)
             if findings:
                 return findings
+        origin = arguments.pop("resume_from", "")
+        if origin and isinstance(arguments.get("jobspec"), dict):
+            arguments["jobspec"] = {**arguments["jobspec"], "resume_from": origin}
         arguments["given"] = arguments.get("jobspec")
         arguments["jobspec"] = jobspec.with_defaults(arguments["given"], arguments.pop("defaults", {}))
-        findings, _dummy = jobspec.check(arguments["jobspec"])
+        findings, spec = jobspec.check(arguments["jobspec"])
+        names = spec.get("secrets", [])
+        values = {name: os.environ[name] for name in names if name in os.environ} | arguments.pop("secret_values", {})
+        # Those of other jobs stay here.
+        arguments["secret_values"] = {name: values[name] for name in names if name in values}
+        findings += jobspec.secret_value_findings(names, arguments["secret_values"])
+        if findings:
+            rest = jobspec.examinable(findings, spec)
+            if rest:
+                # The head looks at the rest, so that all is said at once.
+                arguments["jobspec"], arguments["findings"] = rest, [finding.as_dict() for finding in findings]
         return findings
 
     def on_head(self, name: str, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Run a module; of a head that is not there, say that instead of what its connection says."""
         result: dict[str, Any] = self._execute_module(name, arguments, task_vars=variables)
-        said = result.get("module_stderr")
-        if said and not result.get("module_stdout") and "Traceback" not in said:
-            why = f"The head {variables.get('inventory_hostname')} cannot be reached ({' '.join(said.split())})"
-            return {"failed": True, "changed": False, "msg": f"{why}. cluster_up.yml brings the cluster up"}
+        said = result.get("module_stderr", "")
+        # A module that was killed with its container says nothing at all.
+        if result.get("module_stdout") == "" and "Traceback" not in said:
+            told = " ".join(said.split()) or f"exit code {result.get('rc')}"
+            why = f"The head {variables.get('inventory_hostname')} cannot be reached ({told})"
+            message = f"{why}. cluster_up.yml brings the cluster up"
+            return {"failed": True, "changed": False, "head_is_gone": True, "msg": message}
         return result
 
     def follow(self, submission_id: str, spec: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
@@ -95,33 +154,45 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "wait_timeout": LOOK_SECONDS,
             "tail": 15,
         }
-        unanswered = 0
+        display.display(f"\n{announcement(submission_id)}\n")
+        answered, problem = time.monotonic(), ""
         while True:
-            looked = self.on_head("argus.verl.ray_job_info", arguments, variables)
-            if looked.get("failed"):
+            try:
+                looked = self.on_head("argus.verl.ray_job_info", arguments, variables)
+            except AnsibleConnectionFailure as error:
+                looked = {"failed": True, "head_is_gone": True, "msg": str(error)}
+            if looked.get("head_is_gone"):
+                # Its container may be started again, or cluster_up.yml repairs it.
+                problem = looked["msg"]
+                display.display(f"{submission_id}  the head does not answer")
+                time.sleep(LOOK_SECONDS)
+            elif looked.get("failed"):
                 return looked
-            job = looked["job"]
-            # Between its end and its last evidence there is nothing to see.
-            if job["ended"] or job["state"] not in ENDED:
-                display.display(progress_line(job, time.time()))
-            if job["ended"]:
-                break
-            unanswered = unanswered + 1 if job["problem"] else 0
-            if unanswered >= UNANSWERED_LOOKS:
-                message = f"{submission_id} is followed no longer, it may still run: {job['problem']}"
-                return {"job": job, "state": job["state"], "failed": True, "msg": message}
-        result = {"job": job, "state": job["state"]}
-        if job["state"] == "SUCCEEDED":
-            return result
-        log = "\n".join(f"  {line}" for line in job["log"])
-        display.display(f"\nThe last lines of its log:\n{log}\nAll of it is in {job['archive']}.")
-        fetch = f"fetch.yml -e submission_id={submission_id} brings its archive here"
-        return {**result, "failed": True, "msg": f"{submission_id} {job['state']}: {job['reason']}; {fetch}."}
+            else:
+                job = looked["job"]
+                problem = job["problem"] if gives_no_sign(job) else ""
+                closing = "  its last evidence is being collected" if job["state"] in ENDED and not job["ended"] else ""
+                display.display(f"{progress_line(job, looked['time'])}{closing}")
+                if job["ended"]:
+                    break
+            if not problem:
+                answered = time.monotonic()
+            elif time.monotonic() - answered > UNANSWERED_SECONDS:
+                return {"failed": True, "msg": given_up(submission_id, problem)}
+        if job["state"] == SUCCEEDED:
+            return {"job": job, "state": job["state"]}
+        where = f"Its log:  {job['archive']}/logs"
+        display.display("\n".join([*log_lines(job), *failure_lines(job["failure"]), where]))
+        fetch = playbook_command("fetch", {"submission_id": submission_id})
+        message = f"{submission_id} {job['state']}: {job['reason']}. Its archive: {fetch}"
+        kind = (job["failure"] or {}).get("kind")
+        return {"failed": True, "state": job["state"], "kind": kind, "msg": message}
 
 
 def refusal(findings: list[dict[str, str]]) -> dict[str, Any]:
     """Show what is wrong. Ansible prints a failure's message twice and all of its result: both are short."""
     display.display(f"\n{findings_table(Finding(**finding) for finding in findings)}")
-    count = f"{len(findings)} error{'s'[: len(findings) > 1]}, see the table above"
+    wrong = len(errors(Finding(**finding) for finding in findings))
+    count = f"{wrong} error{'s'[: wrong > 1]}, see the table above"
     message = f"The JobSpec was refused, nothing was changed: {count}"
     return {"failed": True, "changed": False, "msg": message}

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.action import job_log, ray_job
+from ansible_collections.argus.verl.plugins.plugin_utils import following
+
+CLOCK = 1000.0
+
+
+def job(state: str = "RUNNING", *log: str, **changes: Any) -> dict[str, Any]:
+    progress = {"step": 4, "total_steps": 12, "metric": "train/loss", "first": 6.0, "last": 4.25}
+    return {
+        "submission_id": "sft-1",
+        "state": state,
+        "ended": state in ("SUCCEEDED", "FAILED"),
+        "reason": "",
+        "failure": None,
+        "attempt": 1,
+        "started_at": CLOCK - 65,
+        "ended_at": None,
+        "silent_for": 4.0,
+        "time_left": None,
+        "progress": progress,
+        "archive": "/private/jobs/sft-1",
+        "log": list(log),
+        "log_position": f"1:{len(log)}",
+        "problem": "",
+    } | changes
+
+
+def answer(one: dict[str, Any]) -> dict[str, Any]:
+    return {"job": one, "time": CLOCK}
+
+
+class Task:
+    check_mode = False
+    async_val = 0
+
+    def __init__(self, **arguments: Any) -> None:
+        self.args = arguments
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is printed, on a controller whose time is ours."""
+    lines: list[str] = []
+    clock = Clock()
+    for module in (job_log, ray_job):
+        monkeypatch.setattr(module.display, "display", lambda text: lines.extend(text.split("\n")))
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(following, "playbook_command", lambda name, variables: f"run {name}")
+    monkeypatch.setattr(ray_job, "playbook_command", lambda name, variables: f"run {name}")
+    return lines
+
+
+def log_action(*answers: dict[str, Any], **arguments: Any) -> tuple[Any, list[dict[str, Any]]]:
+    """The action plugin on a machine that gives these answers; and what it is asked."""
+    action = job_log.ActionModule.__new__(job_log.ActionModule)
+    action._task = Task(submission_id="sft-1", **arguments)
+    asked: list[dict[str, Any]] = []
+    remaining = list(answers)
+
+    def execute(name: str, given: dict[str, Any], **_more: Any) -> dict[str, Any]:
+        assert name == "argus.verl.ray_job_info"
+        asked.append(given)
+        return remaining.pop(0) if len(remaining) > 1 else remaining[0]
+
+    action._execute_module = execute
+    return action, asked
+
+
+def run(action: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(job_log.ActionBase, "run", lambda *_arguments: {})
+    answered = action.run(None, {})
+    assert isinstance(answered, dict)
+    return answered
+
+
+def test_the_end_of_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    action, asked = log_action(answer(job("RUNNING", "a", "\x1b[A\x1b[36mb\x1b[0m")), lines=2)
+    assert run(action, monkeypatch)["changed"] is False
+    assert asked[0]["tail"] == 2
+    assert shown == ["", "Job sft-1: RUNNING; the last 2 lines of /private/jobs/sft-1/logs/driver.log", "a", "b"]
+
+
+def test_a_job_without_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    action, _asked = log_action(answer(job("QUEUED", reason="1 worker is free")))
+    run(action, monkeypatch)
+    assert shown == ["", "Job sft-1: QUEUED, without a log yet: 1 worker is free"]
+
+
+def test_no_job_was_named(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    action, _asked = log_action({})
+    action._task.args["submission_id"] = ""
+    assert "Say -e submission_id=ID" in run(action, monkeypatch)["msg"]
+
+
+def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    action, asked = log_action(
+        answer(job("RUNNING", "a")),
+        answer(job("RUNNING", "b", log_position="1:9")),
+        answer(job("RETRYING", log_position="1:9", reason="a node was lost")),
+        answer(job("SUCCEEDED", "c", log_position="2:5", ended=False)),
+        answer(job("SUCCEEDED", ended=False)),
+        follow=True,
+    )
+    run(action, monkeypatch)
+    assert [given.get("log_position") for given in asked] == [None, "1:1", "1:9", "1:9", "2:5"]
+    begin = shown.index("Following sft-1. Ctrl-C ends the following, not the job; to follow it again:")
+    assert shown[begin + 1 :] == [
+        "  run logs",
+        "",
+        "b",
+        "sft-1  RETRYING  step 4/12  train/loss 4.250  1:05  a node was lost",
+        "c",
+        "",
+        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05",
+    ]
+
+
+def test_a_job_that_has_ended_is_not_followed(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    action, asked = log_action(answer(job("FAILED", "a")), follow=True)
+    assert "failed" not in run(action, monkeypatch)
+    assert len(asked) == 1
+
+
+def test_nobody_is_followed_for_ever(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = answer(job("RUNNING", problem="refused", silent_for=900.0))
+    action, asked = log_action(silent, follow=True)
+    message = run(action, monkeypatch)["msg"]
+    assert message == "sft-1 is followed no longer, it may still run: refused. Later: run status"
+    assert 50 < len(asked) < 70
+
+
+# --- Following a job --------------------------------------------------------------------------------------------------
+
+SPEC = {"workload": "sft", "code_path": "verl-0.9.1", "model": "m", "dataset": "d"}
+GONE = {"module_stdout": "", "module_stderr": "No such container: mvp-ray-head", "rc": 1, "failed": True}
+KILLED = {"module_stdout": "", "module_stderr": "", "rc": 137, "failed": True}
+
+
+def followed(*answers: dict[str, Any]) -> dict[str, Any]:
+    action = ray_job.ActionModule.__new__(ray_job.ActionModule)
+    remaining = list(answers)
+    action._execute_module = lambda *_a, **_k: remaining.pop(0) if len(remaining) > 1 else remaining[0]
+    result = action.follow("sft-1", SPEC, {"inventory_hostname": "mvp-ray-head"})
+    assert isinstance(result, dict)
+    return result
+
+
+def test_a_job_is_followed_to_its_end(shown: list[str]) -> None:
+    collecting = answer(job("SUCCEEDED", ended=False))
+    result = followed(answer(job(time_left=95.0)), collecting, answer(job("SUCCEEDED")))
+    assert result["state"] == "SUCCEEDED"
+    assert shown == [
+        "",
+        "Following sft-1. Ctrl-C ends the following, not the job; to follow it again:",
+        "  run logs",
+        "",
+        "sft-1  RUNNING  step 4/12  train/loss 4.250  1:05  1:35 left",
+        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05  its last evidence is being collected",
+        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05",
+    ]
+
+
+def test_a_head_that_comes_back(shown: list[str]) -> None:
+    result = followed(answer(job()), GONE, KILLED, answer(job("SUCCEEDED")))
+    assert result["state"] == "SUCCEEDED"
+    assert shown.count("sft-1  the head does not answer") == 2
+
+
+def test_a_head_that_stays_away(shown: list[str]) -> None:
+    result = followed(answer(job()), GONE)
+    assert result["failed"]
+    assert "The head mvp-ray-head cannot be reached (No such container: mvp-ray-head)" in result["msg"]
+    assert 15 < shown.count("sft-1  the head does not answer") < 25
+
+
+def test_a_job_that_fails_says_why(shown: list[str]) -> None:
+    failure = {"kind": "data", "reason": "no column", "lines": ["KeyError: 'messages'"], "todo": "Correct it."}
+    result = followed(answer(job("FAILED", "the end", failure=failure, reason="no column")))
+    assert (result["failed"], result["kind"]) == (True, "data")
+    assert result["msg"] == "sft-1 FAILED: no column. Its archive: run fetch"
+    assert shown[-5:] == [
+        "",
+        "Failed: data: no column",
+        "  KeyError: 'messages'",
+        "To do:  Correct it.",
+        "Its log:  /private/jobs/sft-1/logs",
+    ]
+
+
+def test_the_archived_jobspec_is_taken_without_its_id() -> None:
+    action = ray_job.ActionModule.__new__(ray_job.ActionModule)
+    spec = {**SPEC, "submission_id": "sft-0"}
+    asked: list[dict[str, Any]] = []
+
+    def execute(_name: str, given: dict[str, Any], **_more: Any) -> dict[str, Any]:
+        asked.append(given)
+        return answer(job("FAILED", jobspec=spec))
+
+    action._execute_module = execute
+    arguments: dict[str, Any] = {"resubmitted_from": "sft-0", "defaults": {"shared_root": "/mnt"}}
+    assert action.take_archived(arguments, {}) is None
+    assert arguments["jobspec"] == SPEC
+    assert asked == [{"submission_id": "sft-0", "shared_root": "/mnt", "address": ""}]
+    assert action.take_archived({"resubmitted_from": ""}, {})["msg"].startswith("No job was named")

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible import context
+from ansible.module_utils.common.collections import ImmutableDict
+from ansible_collections.argus.verl.plugins.filter.job import job_commands, job_status
+from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
+    inventory_arguments,
+    playbook_command,
+    sibling,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, gives_no_sign
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ansible.constants.DEFAULT_HOST_LIST", [str(tmp_path / "inventories" / "dev")])
+    return tmp_path
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, *playbooks: str, inventories: list[str]) -> None:
+    arguments: dict[str, Any] = {"args": tuple(playbooks), "inventory": tuple(inventories)}
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(arguments))
+
+
+def test_the_default_inventory_is_not_said(here: Path) -> None:
+    assert inventory_arguments([str(here / "dev")], [str(here / "dev")]) == []
+
+
+def test_inventories_as_they_were_given(here: Path) -> None:
+    given = [str(here / "inventories" / "prod"), "/etc/ansible/hosts", "box,"]
+    expected = ["-i", "inventories/prod", "-i", "/etc/ansible/hosts", "-i", "box,"]
+    assert inventory_arguments(given, [str(here / "inventories" / "dev")]) == expected
+
+
+@pytest.mark.parametrize(
+    ("playbooks", "expected"),
+    [
+        (["playbooks/submit.yml"], "playbooks/logs.yml"),
+        (["/opt/argus.verl/playbooks/submit.yml", "playbooks/fetch.yml"], "/opt/argus.verl/playbooks/logs.yml"),
+        (["argus.verl.submit"], "argus.verl.logs"),
+        # Somebody's own playbook, and none at all.
+        (["nightly.yml"], "playbooks/logs.yml"),
+        ([], "playbooks/logs.yml"),
+    ],
+)
+def test_a_playbook_is_said_as_the_one_that_runs(playbooks: list[str], expected: str) -> None:
+    assert sibling("logs", playbooks) == expected
+
+
+def test_a_command_can_be_pasted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(monkeypatch, "playbooks/submit.yml", inventories=[str(here / "my lab")])
+    assert playbook_command("logs", {"submission_id": "sft-1", "job_follow": True}) == (
+        "ansible-playbook -i 'my lab' playbooks/logs.yml -e submission_id=sft-1 -e job_follow=true"
+    )
+
+
+def test_a_command_outside_of_any_playbook(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict())
+    assert playbook_command("fetch", {}) == "ansible-playbook playbooks/fetch.yml"
+    # `ansible HOST -m MODULE` has a pattern in place of playbooks.
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict({"args": "head", "inventory": ("box,",)}))
+    assert playbook_command("fetch", {}) == "ansible-playbook -i box, playbooks/fetch.yml"
+
+
+def test_following_is_announced(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(monkeypatch, "argus.verl.submit", inventories=[str(here / "prod")])
+    assert announcement("sft-1") == (
+        "Following sft-1. Ctrl-C ends the following, not the job; to follow it again:\n"
+        "  ansible-playbook -i prod argus.verl.logs -e submission_id=sft-1 -e job_follow=true"
+    )
+    assert given_up("sft-1", "it is silent").startswith("sft-1 is followed no longer, it may still run: it is silent. ")
+
+
+@pytest.mark.parametrize(
+    ("problem", "silent", "expected"),
+    [("", None, False), ("", 900.0, False), ("refused", 4.0, False), ("refused", 900.0, True), ("refused", None, True)],
+)
+def test_who_gives_no_sign_of_life(problem: str, silent: float | None, expected: bool) -> None:
+    assert gives_no_sign({"problem": problem, "silent_for": silent}) is expected
+
+
+def test_what_can_be_done_with_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(monkeypatch, "playbooks/submit.yml", inventories=[str(here / "inventories" / "dev")])
+    assert job_commands("sft-1", "RUNNING") == [
+        "Status:   ansible-playbook playbooks/status.yml -e submission_id=sft-1",
+        "Follow:   ansible-playbook playbooks/logs.yml -e submission_id=sft-1 -e job_follow=true",
+        "Stop:     ansible-playbook playbooks/stop.yml -e submission_id=sft-1",
+        "Evidence: ansible-playbook playbooks/debug_bundle.yml -e submission_id=sft-1",
+        "Fetch:    ansible-playbook playbooks/fetch.yml -e submission_id=sft-1",
+    ]
+    assert [line.partition(":")[0] for line in job_commands("sft-1", "FAILED")] == ["Status", "Resubmit", "Fetch"]
+
+
+def test_no_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran(monkeypatch, "playbooks/status.yml", inventories=[str(here / "inventories" / "dev")])
+    looked = {"jobs": [], "total": 0, "directory": "/private/jobs", "problem": "", "time": 0.0}
+    report = job_status(looked, "mvp")
+    assert report["title"] == "Cluster mvp: 0 jobs in /private/jobs"
+    assert report["text"] == ["Submit:   ansible-playbook playbooks/submit.yml -e jobspec=FILE"]

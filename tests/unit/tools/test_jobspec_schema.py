@@ -1,0 +1,150 @@
+"""The schema for editors, the module's documentation and the argument spec of a JobSpec say the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from ansible_collections.argus.verl.plugins.module_utils import jobspec
+from ansible_collections.argus.verl.plugins.modules import ray_job
+
+REPO = Path(__file__).resolve().parents[3]
+SCHEMA = REPO / "docs" / "jobspec.schema.json"
+JOBSPECS = sorted(REPO.glob("inventories/*/jobspecs/*.yaml"))
+MINIMAL = {"workload": "grpo", "code_path": "verl-0.9.1", "model": "m", "dataset": "d"}
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("jobspec_schema", REPO / "tools" / "jobspec_schema.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def documented() -> dict[str, Any]:
+    options = yaml.safe_load(ray_job.DOCUMENTATION)["options"]["jobspec"]["suboptions"]
+    assert isinstance(options, dict)
+    return options
+
+
+def leaves(options: Mapping[str, Any], inner: str, where: str = "") -> dict[str, tuple[Any, ...]]:
+    """What matters of each option, by its dotted name."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for name, option in options.items():
+        about = ("type", "default", "choices", "required", "elements")
+        found[f"{where}{name}"] = tuple(option.get(key) for key in about)
+        found |= leaves(option.get(inner) or {}, inner, f"{where}{name}.")
+    return found
+
+
+def problems(given: Any) -> list[str]:
+    schema = json.loads(SCHEMA.read_text())
+    return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(given)]
+
+
+def test_the_documentation_is_that_of_the_argument_spec() -> None:
+    assert leaves(documented(), "suboptions") == leaves(jobspec.OPTIONS, "options")
+
+
+def test_the_schema_is_not_stale() -> None:
+    assert SCHEMA.read_text() == generator().text(), "run `make schema`"
+
+
+def test_it_is_a_schema() -> None:
+    jsonschema.Draft7Validator.check_schema(json.loads(SCHEMA.read_text()))
+
+
+def test_every_key_is_described_without_markup() -> None:
+    text = SCHEMA.read_text()
+    assert text.count('"description"') > len(jobspec.OPTIONS)
+    for markup in ("C(", "O(", "V(", "RV("):
+        assert markup not in text
+
+
+@pytest.mark.parametrize("file", JOBSPECS, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
+def test_our_jobspecs_fit_and_name_it(file: Path) -> None:
+    text = file.read_text()
+    assert problems(yaml.safe_load(text)) == []
+    prefix, _dummy, path = text.splitlines()[0].partition("$schema=")
+    assert prefix == "# yaml-language-server: "
+    assert (file.parent / path).resolve() == SCHEMA
+
+
+def test_what_the_module_takes_the_schema_takes() -> None:
+    nested = {"resources": {"nnodes": 2, "gpus_per_node": None}, "ray": {"resources": {"entrypoint_num_cpus": 0.5}}}
+    assert problems({**MINIMAL, **nested, "submission_id": None}) == []
+    for overrides in (["a=1"], {"a.b": {"c": 1}}):
+        assert problems({**MINIMAL, "trainer_overrides": overrides}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"code_pth": "x"}, "'code_pth' was unexpected"),
+        ({"resources": {"nodes": 1}}, "'nodes' was unexpected"),
+        ({"resources": {"nnodes": "two"}}, "'two' is not of type 'integer', 'null'"),
+        ({"workload": "dpo"}, "'dpo' is not one of ['ppo', 'grpo', 'sft']"),
+        ({"workload": None}, "None is not one of ['ppo', 'grpo', 'sft']"),
+        ({"model": None}, "None is not of type 'string', 'number'"),
+        ({"model": ["m"]}, "['m'] is not of type 'string', 'number'"),
+        ({"env_vars": ["A=1"]}, "['A=1'] is not of type 'object', 'null'"),
+    ],
+)
+def test_what_the_module_refuses_the_schema_refuses(change: dict[str, Any], message: str) -> None:
+    assert any(message in problem for problem in problems({**MINIMAL, **change}))
+
+
+def test_a_missing_key_is_named() -> None:
+    assert problems({"workload": "sft"}) == [
+        "'code_path' is a required property",
+        "'model' is a required property",
+        "'dataset' is a required property",
+    ]
+
+
+def test_options_of_every_kind() -> None:
+    schema = generator().object_schema(
+        {
+            "names": {"type": "list", "elements": "str", "required": True},
+            "some": {"type": "list", "elements": "str", "choices": ["x", "y"], "default": []},
+            "kind": {"type": "str", "choices": ["a", "b"], "default": "a"},
+            "anything": {"type": "raw", "default": []},
+            "inner": {"type": "dict", "options": {"on": {"type": "bool", "default": False}}},
+        },
+        {
+            "names": {"description": "Names."},
+            "some": {"description": "Some."},
+            "kind": {"description": ["One of V(a) and V(b).", "See O(jobspec.names), C([a(b)]{2})."]},
+            "anything": {"description": "Anything."},
+            "inner": {"description": "A mapping.", "suboptions": {"on": {"description": "A switch."}}},
+        },
+    )
+    assert schema == {
+        "properties": {
+            "names": {"description": "Names.", "type": ["array"], "items": {"type": ["string", "number"]}},
+            "some": {"description": "Some.", "type": ["array", "null"], "default": [], "items": {"enum": ["x", "y"]}},
+            "kind": {
+                "description": "One of `a` and `b`. See `names`, `[a(b)]{2}`.",
+                "enum": ["a", "b", None],
+                "default": "a",
+            },
+            "anything": {"description": "Anything.", "default": []},
+            "inner": {
+                "description": "A mapping.",
+                "type": ["object", "null"],
+                "properties": {"on": {"description": "A switch.", "type": ["boolean", "null"], "default": False}},
+                "additionalProperties": False,
+            },
+        },
+        "additionalProperties": False,
+        "required": ["names"],
+    }

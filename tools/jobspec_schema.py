@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Write docs/jobspec.schema.json, with which editors check and complete JobSpecs.
+
+Its keys and types are those of the module's argument spec, its texts those of the module's documentation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.argus.verl.plugins.module_utils.jobspec import OPTIONS
+from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
+
+TARGET = Path(__file__).resolve().parents[1] / "docs" / "jobspec.schema.json"
+# What a JobSpec may hold for each of Ansible's types; a number is a text as well. `raw` is not restricted.
+TYPES = {
+    "str": ["string", "number"],
+    "path": ["string"],
+    "int": ["integer"],
+    "float": ["number"],
+    "bool": ["boolean"],
+    "list": ["array"],
+    "dict": ["object"],
+}
+# Ansible's markup: C(code), V(value), O(option), RV(returned), E(variable), M(module), I(italic), B(bold), U(link).
+MARKUP = re.compile(r"\b(C|V|O|RV|E|M|I|B|U)\(((?:[^()]|\([^()]*\))*)\)")
+
+
+def plain(description: str | list[str]) -> str:
+    """Ansible's markup as Markdown."""
+    text = " ".join([description] if isinstance(description, str) else description)
+    return MARKUP.sub(lambda found: f"`{found[2].removeprefix('jobspec.')}`", text)
+
+
+def value_schema(option: Mapping[str, Any], documented: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of one key, whatever its depth."""
+    kind = option.get("type", "str")
+    # A key without a value counts as not given.
+    empty = [] if option.get("required") else [None]
+    schema: dict[str, Any] = {"description": plain(documented["description"])}
+    if "choices" in option and kind != "list":
+        schema["enum"] = [*option["choices"], *empty]
+    elif kind in TYPES:
+        schema["type"] = [*TYPES[kind], *("null" for _nothing in empty)]
+    if "default" in option:
+        schema["default"] = option["default"]
+    if "options" in option:
+        schema |= object_schema(option["options"], documented["suboptions"])
+    if kind == "list" and "elements" in option:
+        items = {"enum": option["choices"]} if "choices" in option else {"type": TYPES[option["elements"]]}
+        schema["items"] = items
+    return schema
+
+
+def object_schema(options: Mapping[str, Any], documented: Mapping[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = {
+        "properties": {name: value_schema(option, documented[name]) for name, option in options.items()},
+        "additionalProperties": False,
+    }
+    required = [name for name, option in options.items() if option.get("required")]
+    return schema | ({"required": required} if required else {})
+
+
+def jobspec_schema(options: Mapping[str, Any], documentation: str) -> dict[str, Any]:
+    documented = yaml.safe_load(documentation)["options"]["jobspec"]["suboptions"]
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "JobSpec of argus.verl",
+        "description": "One training job with verl. Defaults may be set by the inventory as well.",
+        "type": "object",
+        **object_schema(options, documented),
+    }
+
+
+def text() -> str:
+    return json.dumps(jobspec_schema(OPTIONS, DOCUMENTATION), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(text(), encoding="utf-8")
+    sys.stdout.write(f"{TARGET}\n")
