@@ -34,8 +34,14 @@ def playbook_command(*names: str, inventories: Sequence[Path] = (INVENTORY,), **
 
 def playbook(*names: str, check: bool = True, **arguments: Any) -> subprocess.CompletedProcess[str]:
     environment = {**ENVIRONMENT, **arguments.pop("environment", {})}
+    further = arguments.pop("arguments", ())
     done = subprocess.run(
-        playbook_command(*names, **arguments), cwd=REPO, env=environment, text=True, capture_output=True, check=False
+        [*playbook_command(*names, **arguments), *further],
+        cwd=REPO,
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=False,
     )
     if check and done.returncode:
         pytest.fail(f"{' '.join(names)} failed:\n{done.stdout}\n{done.stderr}")
@@ -60,7 +66,10 @@ def module(name: str, **arguments: Any) -> dict[str, Any]:
 
 def on_node(node: str, *command: str) -> str:
     """What a command prints inside a node."""
-    return subprocess.run(["docker", "exec", node, *command], text=True, capture_output=True, check=True).stdout
+    done = subprocess.run(["docker", "exec", node, *command], text=True, capture_output=True, check=False)
+    if done.returncode:
+        pytest.fail(f"{command} on {node}:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
 
 
 @dataclass
@@ -68,6 +77,8 @@ class Job:
     """A job that was submitted, and its archive as this machine sees it."""
 
     submission_id: str
+    # What Ansible said when it was submitted.
+    submitted: str = ""
 
     @property
     def archive(self) -> Archive:

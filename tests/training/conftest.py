@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,15 +16,17 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
     """Submits a JobSpec of inventories/dev, some keys of it changed, to a cluster that is up for all tests."""
     jobspecs = tmp_path_factory.mktemp("jobspecs")
 
-    def submit(name: str, **changes: Any) -> Job:
+    def submit(
+        name: str, check: bool = True, environment: Any = None, arguments: Sequence[str] = (), **changes: Any
+    ) -> Job:
         spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / f"{name}.yaml").read_text())
         overrides = changes.pop("trainer_overrides", {})
         spec.update(changes, trainer_overrides={**spec["trainer_overrides"], **overrides})
         spec["submission_id"] = f"test-{name}-{time.time_ns()}"
         file = jobspecs / f"{spec['submission_id']}.yaml"
         file.write_text(yaml.safe_dump(spec))
-        playbook("submit", jobspec=str(file))
-        return Job(spec["submission_id"])
+        done = playbook("submit", check=check, environment=environment or {}, arguments=arguments, jobspec=str(file))
+        return Job(spec["submission_id"], done.stdout)
 
     SHARED_ROOT.mkdir(parents=True, exist_ok=True)
     # Whatever a run that was cut off has left.

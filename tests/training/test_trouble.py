@@ -1,0 +1,301 @@
+"""What goes wrong in three weeks: lost nodes, hangs, full clusters, heads that die; each job says what became of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.argus.verl.plugins.module_utils.launcher import checkpoints
+from system import (
+    ENVIRONMENT,
+    HEAD,
+    NODES,
+    REPO,
+    SHARED_ROOT,
+    Job,
+    Submit,
+    on_node,
+    playbook,
+    playbook_command,
+)
+
+ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
+# Without an end of its own; checkpoints not at the end of an epoch of 8 steps.
+ENDLESS = {"trainer.total_epochs": 1000, "trainer.save_freq": 5, "trainer.test_freq": -1}
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {seconds} s")
+        time.sleep(0.5)
+
+
+def events(job: Job) -> list[str]:
+    return [event["event"] for event in job.archive.read_lines("events.jsonl")]
+
+
+def engine(*arguments: str) -> None:
+    subprocess.run(["docker", *arguments], check=True, capture_output=True)
+
+
+@contextmanager
+def killed(node: str) -> Iterator[None]:
+    """A node that is dead within, and back afterwards."""
+    engine("kill", node)
+    try:
+        yield
+    finally:
+        engine("start", node)
+
+
+def in_ray(code: str) -> str:
+    """What a piece of Python with Ray's client `c` says on the head."""
+    client = "from ray.job_submission import JobSubmissionClient as C; c = C('http://127.0.0.1:8265');"
+    return on_node(HEAD, "python3", "-c", f"{client} {code}")
+
+
+def ray_jobs(submission_id: str) -> dict[str, str]:
+    listed = in_ray("import json; print(json.dumps({j.submission_id: j.status for j in c.list_jobs()}))")
+    return {key: state for key, state in json.loads(listed).items() if key.partition("~")[0] == submission_id}
+
+
+@contextmanager
+def held(**resources: Any) -> Iterator[None]:
+    """Somebody else's job that takes resources."""
+    in_ray(f"c.submit_job(entrypoint='sleep 900', submission_id='holder', **{resources!r})")
+    try:
+        until(lambda: ray_jobs("holder").get("holder") == "RUNNING", "the holder runs", 60)
+        yield
+    finally:
+        in_ray("c.stop_job('holder')")
+        until(lambda: ray_jobs("holder").get("holder") == "STOPPED", "the holder is gone", 60)
+        in_ray("c.delete_job('holder')")
+
+
+def assert_retried(job: Job, *kinds: str) -> None:
+    """It failed of these, went on from a checkpoint each time, and ended well."""
+    status = job.wait()
+    attempts = status["attempts"]
+    assert [(attempt["state"], attempt["kind"]) for attempt in attempts] == [
+        *(("FAILED", kind) for kind in kinds),
+        ("SUCCEEDED", ""),
+    ]
+    for attempt in attempts[1:]:
+        assert attempt["resumed_from"] > 0
+        # Each attempt has its own metrics; verl empties the file at its start.
+        own = [line["step"] for line in job.archive.read_lines(f"logs/metrics-{attempt['attempt']}.jsonl")]
+        assert min(own) in (attempt["resumed_from"], attempt["resumed_from"] + 1)
+    # Joined, no step is missing or there twice.
+    steps = [entry["step"] for entry in job.archive.metrics()]
+    assert steps == list(range(1, steps[-1] + 1))
+    assert events(job).count("RETRYING") == len(kinds) and events(job)[-1] == "CLOSED"
+
+
+def test_grpo_goes_on_after_a_worker_was_lost(submit: Submit) -> None:
+    steps = {"trainer.total_training_steps": 6, "trainer.save_freq": 2}
+    job = submit("grpo", resources={"nnodes": 2, "gpus_per_node": 1}, retries=1, trainer_overrides=steps)
+    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
+    until(lambda: tracker.exists() and len(list(job.archive.metrics())) >= 3, "a checkpoint, and a step after it")
+    driver = job.archive.status()["driver"]["host"]
+    with killed(next(node for node in NODES[1:] if node != driver)):
+        # verl itself would wait for it for ever.
+        until(lambda: job.archive.status()["state"] == "RETRYING", "the loss is noticed")
+    assert_retried(job, "node_lost")
+
+
+def test_sft_goes_on_after_a_process_was_killed_and_its_drivers_node_was_lost(submit: Submit) -> None:
+    job = submit("sft", **ONE_NODE, retries=2, trainer_overrides={**ENDLESS, "trainer.total_epochs": 3})
+    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
+    until(tracker.exists, "a checkpoint")
+    for node in NODES[1:]:
+        subprocess.run(
+            ["docker", "exec", node, "pkill", "-KILL", "-f", "^ray::(TrainingWorker|WorkerDict)"], check=False
+        )
+    until(lambda: "RETRYING" in events(job), "the killed process is noticed")
+    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it goes on")
+    with killed(job.archive.status()["driver"]["host"]):
+        until(lambda: events(job).count("RETRYING") == 2, "the loss is noticed")
+    assert_retried(job, "killed", "node_lost")
+
+
+CANARY = "canary-7d1e-4b0a"
+HANGING = """
+import os
+import threading
+
+calls = 0
+
+
+def wait_for_a_judge_that_never_answers():
+    threading.Event().wait()
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    global calls
+    calls += 1
+    print("the key is", os.environ["CANARY_API_KEY"], "of length", len(os.environ["CANARY_API_KEY"]), flush=True)
+    if calls > 40:
+        wait_for_a_judge_that_never_answers()
+    return float(len(solution_str))
+"""
+
+
+def test_a_hanging_reward_is_found_and_a_secret_stays_secret(submit: Submit, tmp_path: Path) -> None:
+    (SHARED_ROOT / "user" / "code" / "hanging.py").write_text(HANGING)
+    job = submit(
+        "grpo",
+        environment={"CANARY_API_KEY": CANARY},
+        arguments=["-vvv"],
+        reward_fn_path="hanging.py",
+        stall_timeout="40s",
+        on_stall="stop",
+        secrets=["CANARY_API_KEY"],
+        # main_ppo sets this one itself, and Ray refuses two values for one key.
+        env_vars={"PYTHONHASHSEED": "0"},
+        trainer_overrides={"trainer.total_training_steps": 6},
+    )
+    until(lambda: "RUNNING" in events(job), "it runs")
+    for node in NODES:
+        assert CANARY not in on_node(node, "ps", "-eo", "args")
+    status = job.wait("FAILED")
+    assert status["failure"]["kind"] == "stalled"
+    assert "STALLED" in events(job)
+    stacks = [path.read_text() for path in job.archive.path.glob("debug/*-stall-*/stacks.txt")]
+    assert any("wait_for_a_judge_that_never_answers" in text for text in stacks)
+
+    # The trainer's workers had it, and printed it.
+    assert re.search(rf"the key is \[secret\] of length {len(CANARY)}", job.log())
+    playbook("debug_bundle", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
+    for root in (SHARED_ROOT, tmp_path):
+        holders = [path for path in root.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+        assert holders == []
+    assert CANARY not in in_ray("print(c.list_jobs())")
+    assert CANARY not in job.submitted  # Ansible's output, at -vvv
+    for node in NODES:
+        assert subprocess.run(["docker", "exec", node, "grep", "-rqs", CANARY, "/tmp/ray"], check=False).returncode == 1
+        inspected = subprocess.run(["docker", "inspect", node], check=True, capture_output=True, text=True)
+        assert CANARY not in inspected.stdout
+
+
+def test_two_submitters_make_one_job(submit: Submit, tmp_path: Path) -> None:
+    spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
+    spec |= {**ONE_NODE, "submission_id": f"test-twice-{time.time_ns()}"}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    outputs: list[str] = []
+
+    def run() -> None:
+        outputs.append(playbook("submit", jobspec=str(tmp_path / "spec.yaml")).stdout)
+
+    threads = [threading.Thread(target=run) for _index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted("changed=1" in output for output in outputs) == [False, True], outputs
+    job = Job(spec["submission_id"])
+    job.wait()
+    assert list(ray_jobs(job.submission_id)) == [job.submission_id]
+    assert events(job).count("SUBMITTED") == 1
+
+    # Its last checkpoint is at an epoch's end: verl trains nothing more from there, and calls that success.
+    again = submit("sft", **ONE_NODE, resume_from=job.submission_id, trainer_overrides={"trainer.total_epochs": 2})
+    status = again.wait("FAILED")
+    checkpoint = f"/private/jobs/{job.submission_id}/checkpoints/global_step_8"
+    assert status["lineage"] == {"resumed_from": job.submission_id, "checkpoint": checkpoint}
+    assert "without an error after no step at all, at step 0 of 16" in status["reason"]
+
+
+def test_a_job_without_room_is_refused_or_waits(submit: Submit) -> None:
+    two_steps = {"trainer.total_training_steps": 2}
+    with held(entrypoint_num_gpus=4, entrypoint_resources={"worker_node": 1}):
+        refused = submit("sft", check=False, trainer_overrides=two_steps)
+        assert "2 workers with 1 GPUs and 10 CPUs free are asked for, there is 1" in " ".join(refused.submitted.split())
+        assert not refused.archive.path.exists()
+        job = submit("sft", wait_for_resources="5m", trainer_overrides=two_steps)
+        assert job.archive.status()["state"] == "QUEUED"
+        assert ray_jobs(job.submission_id) == {}
+    job.wait()
+    assert events(job)[0] == "QUEUED" and events(job).count("SUBMITTED") == 1
+
+
+def test_a_driver_that_cannot_be_started_is_really_cancelled(submit: Submit) -> None:
+    """Ray's own stop says True to that, and does nothing."""
+    unmet = {"resources": {"entrypoint_resources": {"worker_node": 100}}}
+    with held(entrypoint_num_cpus=1, entrypoint_resources={"worker_node": 60}):
+        asked = "submission_id='holder-2', entrypoint_resources={'worker_node': 60}"
+        in_ray(f"c.submit_job(entrypoint='sleep 900', {asked})")
+        jobs = {
+            "STOPPED": submit("sft", **ONE_NODE, ray=unmet),
+            "FAILED": submit("sft", **ONE_NODE, ray=unmet, deadline="20s"),
+        }
+        for job in jobs.values():
+            assert ray_jobs(job.submission_id) == {job.submission_id: "PENDING"}
+        playbook("stop", submission_id=jobs["STOPPED"].submission_id)
+        for state, job in jobs.items():
+            job.wait(state)
+            assert ray_jobs(job.submission_id) == {job.submission_id: "FAILED"}
+        assert jobs["FAILED"].archive.status()["failure"]["kind"] == "deadline"
+        in_ray("c.stop_job('holder-2')")
+
+
+def test_ctrl_c_ends_the_following_and_the_deadline_the_job_with_evidence(tmp_path: Path) -> None:
+    spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
+    spec |= {**ONE_NODE, "submission_id": f"test-deadline-{time.time_ns()}", "deadline": "40s"}
+    spec["trainer_overrides"] |= ENDLESS
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    following = subprocess.Popen(
+        playbook_command("submit", jobspec=str(tmp_path / "spec.yaml"), job_wait=True),
+        cwd=REPO,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    job = Job(spec["submission_id"])
+    until(lambda: "RUNNING" in events(job), "it runs")
+    time.sleep(8)  # for a line of progress
+    os.killpg(following.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
+    said, _dummy = following.communicate(timeout=60)
+    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in said
+    assert f"{job.submission_id}  RUNNING" in said
+    assert job.archive.status()["state"] == "RUNNING"
+
+    status = job.wait("FAILED")
+    assert status["failure"]["kind"] == "deadline"
+    assert list(job.archive.path.glob("debug/*-deadline-*/stacks.txt"))
+    for node in NODES[1:]:
+        assert job.submission_id not in on_node(node, "ps", "-eo", "args")
+
+
+def test_archive_and_job_outlive_their_head(submit: Submit, tmp_path: Path) -> None:
+    """The last one: the cluster is a new one afterwards."""
+    job = submit("sft", **ONE_NODE, retries=1, trainer_overrides={**ENDLESS, "trainer.total_epochs": 3})
+    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
+    until(tracker.exists, "a checkpoint")
+    engine("kill", HEAD)
+    try:
+        playbook("debug_bundle", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
+        fetched = tmp_path / job.submission_id
+        assert list(fetched.glob("debug/*-demand-*/processes.json"))
+        problems = [entry["error"] for entry in job.archive.read_lines("debug/index.jsonl") if entry.get("error")]
+        assert any("only this node was looked at" in problem for problem in problems)
+        shown = playbook("status", submission_id=job.submission_id).stdout
+        assert job.submission_id in shown
+        assert "train/loss" in playbook("logs", submission_id=job.submission_id).stdout
+    finally:
+        taken_up = playbook("cluster_up", allow_disruption=True).stdout
+    assert job.submission_id in taken_up
+    assert_retried(job, "node_lost")
