@@ -3,6 +3,7 @@
 
 cluster_up      against three `docker run … ray start --block` at the same moment, until 3 nodes are ALIVE
 cluster_up      again, on the healthy cluster
+submit --check  the gate alone, with Ansible's own start
 submit          against the SDK's own call in a fresh Python on the head
 
 Run it after `make setup-dev`, on a machine that does nothing else: `.venv/bin/python benchmarks/speed.py`.
@@ -113,9 +114,11 @@ def main() -> None:
         down()
 
     playbook("cluster_up", "stage")
-    sdk, submit = [], []
+    sdk, gate, submit = [], [], []
     for _ in range(ROUNDS):
         sdk.append(timed(lambda: docker("exec", HEAD, "python3", "-c", SUBMIT)))
+    for name in ("sft", "grpo", "ppo"):
+        gate.append(timed(lambda: playbook("submit", arguments=["--check"], jobspec=f"{name}.yaml")))  # noqa: B023
     for _ in range(ROUNDS):
         start = time.monotonic()
         output = playbook("submit", jobspec="sft.yaml").stdout
@@ -135,6 +138,7 @@ def main() -> None:
     line("cluster_up from nothing", ours, f"{ratio:.2f} times the raw way")
     line("cluster_up on the healthy cluster", again, f"{tasks} host-tasks")
     line("the SDK's own submit_job", sdk)
+    line("submit --check of SFT, GRPO, PPO", gate)
     line("submit", submit, f"{statistics.median(submit) - statistics.median(sdk):.1f} s over it")
 
 

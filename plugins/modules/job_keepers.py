@@ -12,8 +12,8 @@ author: The argus.verl contributors (@argus-verl)
 description:
   - Runs on the head. Every job has a keeper there, a process that sees to it until it has ended. With the head's
     container it is gone, and Ray has forgotten the job.
-  - Starts a keeper for each job of this head that has not ended and has none. It finds out what has become of the job,
-    and tries again if the job has retries left.
+  - Starts a keeper for each job of this head that has none and whose archive is not closed. It finds out what has
+    become of the job, and tries again if the job has retries left.
   - Jobs of other clusters on the same shared root are left alone.
 extends_documentation_fragment:
   - argus.verl.attributes
@@ -47,16 +47,16 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 
 
 def left(jobs: Path, host: str) -> list[Archive]:
-    """The jobs whose keeper was on this host and is gone, although they have not ended."""
+    """The jobs whose keeper was on this host and is gone, although their archives are not closed."""
     found = []
     for sign in sorted(jobs.glob("*/keeper.json")):
         archive = Archive(sign.parent)
         keeper = archive.read_json("keeper.json") or {}
-        if keeper.get("host") == host and archive.status().get("state") not in ENDED:
+        if keeper.get("host") == host and "closed_at" not in archive.status():
             with keep.taken(archive) as free:
                 found += [archive] * free
     return found

@@ -180,7 +180,7 @@ options:
       wait_for_resources:
         description:
           - How long to wait for room when other jobs take it, as seconds or such as C(2h). The job is refused at once
-            if not given. Retries wait as long, an hour if not given.
+            if not given. Retries wait as long, a day if not given.
         type: str
       stall_timeout:
         description: After how long without a step and without a line of log the job counts as stalled. V(0) never.

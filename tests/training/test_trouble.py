@@ -75,14 +75,14 @@ def ray_jobs(submission_id: str) -> dict[str, str]:
 @contextmanager
 def held(**resources: Any) -> Iterator[None]:
     """Somebody else's job that takes resources."""
-    in_ray(f"c.submit_job(entrypoint='sleep 900', submission_id='holder', **{resources!r})")
+    holder = f"holder-{time.time_ns()}"
+    in_ray(f"c.submit_job(entrypoint='sleep 900', submission_id={holder!r}, **{resources!r})")
     try:
-        until(lambda: ray_jobs("holder").get("holder") == "RUNNING", "the holder runs", 60)
+        until(lambda: ray_jobs(holder) == {holder: "RUNNING"}, "the holder runs", 60)
         yield
     finally:
-        in_ray("c.stop_job('holder')")
-        until(lambda: ray_jobs("holder").get("holder") == "STOPPED", "the holder is gone", 60)
-        in_ray("c.delete_job('holder')")
+        in_ray(f"c.stop_job({holder!r})")
+        until(lambda: ray_jobs(holder) == {holder: "STOPPED"}, "the holder is gone", 60)
 
 
 def assert_retried(job: Job, *kinds: str) -> None:
@@ -234,9 +234,8 @@ def test_a_job_without_room_is_refused_or_waits(submit: Submit) -> None:
 def test_a_driver_that_cannot_be_started_is_really_cancelled(submit: Submit) -> None:
     """Ray's own stop says True to that, and does nothing."""
     unmet = {"resources": {"entrypoint_resources": {"worker_node": 100}}}
-    with held(entrypoint_num_cpus=1, entrypoint_resources={"worker_node": 60}):
-        asked = "submission_id='holder-2', entrypoint_resources={'worker_node': 60}"
-        in_ray(f"c.submit_job(entrypoint='sleep 900', {asked})")
+    sixty = {"entrypoint_num_cpus": 1, "entrypoint_resources": {"worker_node": 60}}
+    with held(**sixty), held(**sixty):
         jobs = {
             "STOPPED": submit("sft", **ONE_NODE, ray=unmet),
             "FAILED": submit("sft", **ONE_NODE, ray=unmet, deadline="20s"),
@@ -248,7 +247,6 @@ def test_a_driver_that_cannot_be_started_is_really_cancelled(submit: Submit) -> 
             job.wait(state)
             assert ray_jobs(job.submission_id) == {job.submission_id: "FAILED"}
         assert jobs["FAILED"].archive.status()["failure"]["kind"] == "deadline"
-        in_ray("c.stop_job('holder-2')")
 
 
 def test_ctrl_c_ends_the_following_and_the_deadline_the_job_with_evidence(tmp_path: Path) -> None:
@@ -282,7 +280,7 @@ def test_ctrl_c_ends_the_following_and_the_deadline_the_job_with_evidence(tmp_pa
 
 def test_archive_and_job_outlive_their_head(submit: Submit, tmp_path: Path) -> None:
     """The last one: the cluster is a new one afterwards."""
-    job = submit("sft", **ONE_NODE, retries=1, trainer_overrides={**ENDLESS, "trainer.total_epochs": 3})
+    job = submit("sft", **ONE_NODE, retries=1, trainer_overrides=ENDLESS)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
     engine("kill", HEAD)
@@ -298,4 +296,9 @@ def test_archive_and_job_outlive_their_head(submit: Submit, tmp_path: Path) -> N
     finally:
         taken_up = playbook("cluster_up", allow_disruption=True).stdout
     assert job.submission_id in taken_up
-    assert_retried(job, "node_lost")
+    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it goes on")
+    status = job.archive.status()
+    assert [(attempt["state"], attempt["kind"]) for attempt in status["attempts"]] == [("FAILED", "node_lost")]
+    assert status["resumed_from_step"] > 0
+    playbook("stop", submission_id=job.submission_id)
+    job.wait("STOPPED")
