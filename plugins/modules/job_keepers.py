@@ -53,10 +53,9 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import
 def left(jobs: Path, host: str) -> list[Archive]:
     """The jobs whose keeper was on this host and is gone, although their archives are not closed."""
     found = []
-    for sign in sorted(jobs.glob("*/keeper.json")):
-        archive = Archive(sign.parent)
-        keeper = archive.read_json("keeper.json") or {}
-        if keeper.get("host") == host and "closed_at" not in archive.status():
+    for submission_id, sign in keep.unclosed(jobs).items():
+        archive = Archive(jobs / submission_id)
+        if sign.get("host") == host:
             with keep.taken(archive) as free:
                 found += [archive] * free
     return found

@@ -64,6 +64,9 @@ options:
     description: How many seconds to wait for O(expected). With V(0) it looks once.
     type: float
     default: 0
+  shared_root:
+    description: The shared root as this host sees it, for RV(unkept). Without it, nobody looks.
+    type: path
 """
 
 EXAMPLES = r"""
@@ -111,6 +114,13 @@ nodes:
   type: list
   elements: dict
   returned: always
+unkept:
+  description:
+    - Jobs on O(shared_root) that are not closed, and whose keeper has given no sign of life for a minute, or none since
+      the head was started. M(argus.verl.job_keepers) takes them up.
+  type: list
+  elements: str
+  returned: always
 jobs:
   description: The jobs that have not ended.
   type: list
@@ -125,13 +135,27 @@ jobs:
       type: str
 """
 
+import time
+from pathlib import Path
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     ENDED,
     RayApiError,
     RayHead,
     wait_for_membership,
 )
+
+
+def unkept(shared_root: str | None, expected: list[dict[str, Any]]) -> list[str]:
+    """Jobs that are not closed, and whose keeper gives no sign of life or gave its last before the head was started."""
+    started = max((node["since"] or 0 for node in expected if node["head"]), default=0)
+    oldest = max(started, time.time() - SILENT_SECONDS)
+    signs = keep.unclosed(Path(shared_root) / "jobs") if shared_root else {}
+    return [submission_id for submission_id, sign in signs.items() if float(sign.get("time", 0)) < oldest]
 
 
 def main() -> None:
@@ -153,6 +177,7 @@ def main() -> None:
                 },
             },
             "wait_timeout": {"type": "float", "default": 0},
+            "shared_root": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -165,6 +190,7 @@ def main() -> None:
         problem = str(error)
     module.exit_json(
         changed=False,
+        unkept=unkept(module.params["shared_root"], module.params["expected"]),
         complete=seen.complete and not problem,
         missing=seen.missing,
         rows=seen.rows,

@@ -22,6 +22,7 @@ ENDED = (SUCCEEDED, FAILED, STOPPED)
 # ray.init would take the place of the job's driver in Ray's record of the job.
 JOB = "ARGUS_VERL_JOB"
 OF_THE_JOB = (JOB, "RAY_JOB_CONFIG_JSON_ENV_VAR")
+SIGN = "keeper.json"
 # How old a keeper's sign of life may be; a shared root may stand still for a while.
 SILENT_SECONDS = 60.0
 READ_ATTEMPTS, READ_SECONDS = 5, 0.2
@@ -169,7 +170,7 @@ class Archive:
 
     def is_kept(self) -> bool:
         """Whether the job has a keeper that gives signs of life."""
-        sign = self.read_json("keeper.json") or {}
+        sign = self.read_json(SIGN) or {}
         return time.time() - float(sign.get("time", 0)) < SILENT_SECONDS
 
     def ask_to_stop(self) -> None:

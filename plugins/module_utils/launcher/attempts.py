@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from . import checkpoints, failures
-from .archive import ENDING, FAILED, QUEUED, RETRYING, SUBMITTED, Archive
+from .archive import ENDING, FAILED, QUEUED, RETRYING, SIGN, SUBMITTED, Archive
 
 # A character that no submission id of ours has: attempts cannot collide with other jobs.
 SEPARATOR = "~"
@@ -164,7 +164,7 @@ def other_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:
         str(job["submission_id"]).partition(SEPARATOR)[0] for job in jobs if job["status"] in ("PENDING", "RUNNING")
     }
     # One that waits for its lost node to be back must find its place free.
-    kept = (Archive(sign.parent) for sign in archive.path.parent.glob("*/keeper.json"))
+    kept = (Archive(sign.parent) for sign in archive.path.parent.glob(f"*/{SIGN}"))
     others |= {one.submission_id for one in kept if one.is_kept() and one.status().get("state") in (ENDING, RETRYING)}
     for identifier in sorted(others - {archive.submission_id}):
         plan = Archive(archive.path.parent / identifier).read_json("config/plan.json") or {}

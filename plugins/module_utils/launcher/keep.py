@@ -22,10 +22,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from . import attempts, evidence, failures, redact
-from .archive import ENDED, ENDING, FAILED, QUEUED, RETRYING, RUNNING, STOPPED, SUBMITTED, Archive, now
+from .archive import ENDED, ENDING, FAILED, QUEUED, RETRYING, RUNNING, SIGN, STOPPED, SUBMITTED, Archive, now
 from .ray_api import RayApiError, RayHead, does_not_fit
 
 # How often the head is asked; the archive is looked at more often.
@@ -219,6 +220,18 @@ def close(archive: Archive, state: str) -> None:
     if state in ENDED:
         redact.forget(archive.path)
         archive.close()
+        # Where it is, somebody has to keep the job.
+        (archive.path / SIGN).unlink(missing_ok=True)
+
+
+def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
+    """The last signs of life of the keepers of jobs that are not closed, by submission id."""
+    found = {}
+    for file in sorted(jobs.glob(f"*/{SIGN}")):
+        archive = Archive(file.parent)
+        if "closed_at" not in archive.status():
+            found[archive.submission_id] = archive.read_json(SIGN) or {}
+    return found
 
 
 def wait(process: subprocess.Popen[bytes]) -> None:
@@ -283,7 +296,7 @@ class Keeper:
 
     def step(self) -> bool:
         """Look once, and do what is to be done; True at the job's end."""
-        self.archive.write_sign("keeper.json", time=time.time(), host=socket.gethostname(), pid=os.getpid())
+        self.archive.write_sign(SIGN, time=time.time(), host=socket.gethostname(), pid=os.getpid())
         view = self.look()
         if view.status.get("state") == RETRYING and self.finished < attempts.current(self.archive):
             # Before the next attempt, all is known of this one and nothing of it is left.
