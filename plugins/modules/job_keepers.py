@@ -47,13 +47,13 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, unclosed
 
 
 def left(jobs: Path, host: str) -> list[Archive]:
     """The jobs whose keeper was on this host and is gone, although their archives are not closed."""
     found = []
-    for submission_id, sign in keep.unclosed(jobs).items():
+    for submission_id, sign in unclosed(jobs).items():
         archive = Archive(jobs / submission_id)
         if sign.get("host") == host:
             with keep.taken(archive) as free:

@@ -140,8 +140,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS, unclosed
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     ENDED,
     RayApiError,
@@ -154,7 +153,7 @@ def unkept(shared_root: str | None, expected: list[dict[str, Any]]) -> list[str]
     """Jobs that are not closed, and whose keeper gives no sign of life or gave its last before the head was started."""
     started = max((node["since"] or 0 for node in expected if node["head"]), default=0)
     oldest = max(started, time.time() - SILENT_SECONDS)
-    signs = keep.unclosed(Path(shared_root) / "jobs") if shared_root else {}
+    signs = unclosed(Path(shared_root) / "jobs") if shared_root else {}
     return [submission_id for submission_id, sign in signs.items() if float(sign.get("time", 0)) < oldest]
 
 

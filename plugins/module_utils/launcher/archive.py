@@ -199,3 +199,13 @@ class Archive:
         """The steps of which there is a checkpoint directory, in ascending order."""
         steps = (path.name.rpartition("_")[2] for path in self.path.glob("checkpoints/global_step_*"))
         return sorted(int(step) for step in steps if step.isdigit())
+
+
+def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
+    """The last signs of life of the keepers of jobs that are not closed, by submission id."""
+    found = {}
+    for file in sorted(jobs.glob(f"*/{SIGN}")):
+        archive = Archive(file.parent)
+        if "closed_at" not in archive.status():
+            found[archive.submission_id] = archive.read_json(SIGN) or {}
+    return found

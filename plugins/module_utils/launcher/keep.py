@@ -22,7 +22,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import attempts, evidence, failures, redact
@@ -222,16 +221,6 @@ def close(archive: Archive, state: str) -> None:
         archive.close()
         # Where it is, somebody has to keep the job.
         (archive.path / SIGN).unlink(missing_ok=True)
-
-
-def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
-    """The last signs of life of the keepers of jobs that are not closed, by submission id."""
-    found = {}
-    for file in sorted(jobs.glob(f"*/{SIGN}")):
-        archive = Archive(file.parent)
-        if "closed_at" not in archive.status():
-            found[archive.submission_id] = archive.read_json(SIGN) or {}
-    return found
 
 
 def wait(process: subprocess.Popen[bytes]) -> None:
