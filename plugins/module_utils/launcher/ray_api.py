@@ -9,6 +9,7 @@ second while a cluster comes up, has to work on a machine that has neither.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import time
@@ -22,6 +23,7 @@ from typing import Any
 ALIVE = "ALIVE"
 # States of a Ray job after which nothing changes any more.
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+USAGE_ATTEMPTS, USAGE_SECONDS = 20, 0.5
 # Without the proxy that the environment may name: it would get the token, and cannot reach our loopback.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -76,8 +78,14 @@ class RayHead:
 
     def free(self) -> list[Node]:
         """The workers that are alive, and what of each is not in use."""
-        usage = self.get("/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usageByNode"]
-        return free_workers(self.nodes(), usage)
+        for _attempt in range(USAGE_ATTEMPTS):
+            answer = self.get("/api/cluster_status")
+            with contextlib.suppress(KeyError, TypeError):
+                usage = answer["data"]["clusterStatus"]["loadMetricsReport"]["usageByNode"]
+                return free_workers(self.nodes(), usage)
+            # A head that was just started has not counted yet.
+            time.sleep(USAGE_SECONDS)
+        raise RayApiError(f"{self.address}/api/cluster_status does not tell what is in use: {answer}")
 
     def jobs(self) -> list[dict[str, Any]]:
         """The submitted jobs; Ray also lists bare drivers, which have no submission id."""

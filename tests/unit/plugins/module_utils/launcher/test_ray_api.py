@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher import ray_api
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     Node,
     RayApiError,
@@ -355,6 +356,14 @@ def test_the_free_workers_of_a_head(server: FakeHead, head: RayHead) -> None:
     report = {"usageByNode": {"a": {"CPU": [8.0, 48.0]}}}
     server.answers["/api/cluster_status"] = {"data": {"clusterStatus": {"loadMetricsReport": report}}}
     assert [(worker.name, worker.free_cpus) for worker in head.free()] == [("worker-0", 40.0)]
+
+
+def test_a_head_that_has_not_counted_yet(server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_api, "USAGE_SECONDS", 0.0)
+    server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
+    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": None}}
+    with pytest.raises(RayApiError, match="does not tell what is in use"):
+        head.free()
 
 
 def free(*workers: tuple[float, float]) -> list[Node]:
