@@ -48,6 +48,27 @@ def playbook(*names: str, check: bool = True, **arguments: Any) -> subprocess.Co
     return done
 
 
+def said(output: str) -> str:
+    """What Ansible printed, without its indentation, and with the cells of our tables in one piece."""
+    rows: list[list[str]] = []
+    columns: list[int] = []
+    for line in output.splitlines():
+        if line.startswith("SEVERITY  "):
+            columns = [line.index(name) for name in ("SEVERITY", "WHERE", "WHAT", "WHAT TO DO")]
+        if not line.strip() or any(line[start - 2 : start].strip() for start in columns[1:]):
+            columns = []
+        if not columns:
+            rows.append([line])
+            continue
+        cells = [line[start:end] for start, end in zip(columns, [*columns[1:], None], strict=True)]
+        if cells[0].strip():
+            rows.append(cells)
+        else:
+            # A cell that is too long goes on below itself.
+            rows[-1] = [f"{above} {below}" for above, below in zip(rows[-1], cells, strict=True)]
+    return " ".join(" ".join(cell for row in rows for cell in row).split())
+
+
 def module(name: str, **arguments: Any) -> dict[str, Any]:
     """Run a module of ours on the head, and return what it returns."""
     done = subprocess.run(
