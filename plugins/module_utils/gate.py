@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from ansible_collections.argus.verl.plugins.module_utils import (
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead, does_not_fit
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead, does_not_fit, free_workers
 from ansible_collections.argus.verl.plugins.module_utils.launcher.tasks import Connection
 
 ANSWER_SECONDS = 60.0
@@ -50,6 +51,7 @@ class Looked:
 
 def examine(spec: Mapping[str, Any], submission_id: str, head: RayHead) -> Looked:
     """All findings on a checked JobSpec; RayApiError when the head does not answer."""
+    began = time.time()
     nodes = head.nodes()
     cluster = jobspec.Cluster.of(nodes)
     looked = Looked(submission.file_findings(spec) + jobspec.size_findings(spec, cluster))
@@ -64,17 +66,8 @@ def examine(spec: Mapping[str, Any], submission_id: str, head: RayHead) -> Looke
     looked.checkpoint = str(checkpoint.path) if checkpoint else ""
     code_id = submission.read_marker(code_path) or ""
     looked.job = jobspec.plan(spec, cluster, code_id, submission_id, profile, checkpoint)
-    workers = head.free()
-    if not errors(looked.findings):
-        policy = looked.job.policy
-        archive = Archive(looked.job.archive)
-        looked.no_place = (
-            attempts.other_queue(archive, head.jobs()) if policy["transfer_queue"] else ""
-        ) or does_not_fit(workers, nnodes, gpus, policy["cpus_per_node"], looked.job.entrypoint_num_cpus)
-        if looked.no_place and not policy["wait_for_resources"]:
-            todo = "wait until other jobs have ended, or say wait_for_resources: 2h"
-            looked.findings.append(Finding("resources", looked.no_place, todo))
-    seen = look(spec, looked.job, profile.version, {worker.node_id: worker.name for worker in workers})
+    fits = not errors(looked.findings)
+    seen = look(spec, looked.job, profile.version, workers_of(nodes))
     # Of an override, or of a file, the head has said it already.
     said = {finding.where for finding in looked.findings if finding.where.startswith(jobspec.OVERRIDE)}
     same = {(finding.where, finding.what) for finding in looked.findings}
@@ -82,7 +75,25 @@ def examine(spec: Mapping[str, Any], submission_id: str, head: RayHead) -> Looke
         finding for finding in seen.findings if finding.where not in said and (finding.where, finding.what) not in same
     ]
     looked.resolved, looked.facts = seen.resolved, seen.facts
+    # A job that is too large for the cluster needs no word of what is free in it.
+    if fits:
+        looked.no_place = no_place(looked.job, nnodes, gpus, head, began)
+        if looked.no_place and not looked.job.policy["wait_for_resources"]:
+            todo = "wait until other jobs have ended, or say wait_for_resources: 2h"
+            looked.findings.append(Finding("resources", looked.no_place, todo))
     return looked
+
+
+def workers_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The names of the workers that are alive, by Ray's node ids."""
+    return {worker.node_id: worker.name for worker in free_workers(nodes, {})}
+
+
+def no_place(job: jobspec.Job, nnodes: int, gpus: int, head: RayHead, since: float) -> str:
+    """Why a job cannot begin now, or nothing; nobody had taken its place at a moment since then."""
+    policy = job.policy
+    other = attempts.other_queue(Archive(job.archive), head.jobs()) if policy["transfer_queue"] else ""
+    return other or does_not_fit(head.free(since), nnodes, gpus, policy["cpus_per_node"], job.entrypoint_num_cpus)
 
 
 @dataclass

@@ -194,6 +194,8 @@ def ray_environment(plan: NodePlan) -> dict[str, str]:
         # The user may have no entry in the image's passwd: getpass and caches need a name and a writable home.
         "USER": "ray",
         "HOME": "/tmp",  # noqa: S108
+        # How often the head counts what is in use, in seconds; at Ray's own 5 the gate waits that long for a count.
+        **({"AUTOSCALER_UPDATE_INTERVAL_S": "1"} if plan.role == HEAD else {}),
         **plan.settings.env,
     }
 

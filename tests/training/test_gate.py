@@ -62,7 +62,7 @@ REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
     ("grpo", {"trainer_overrides": {"data.train_batch_size": 4096}}, None, "there would be no step"),
     ("sft", {"trainer_overrides": {"trainer.test_freq": 0}}, None, "trainer.test_freq"),
     ("sft", {"resume_from": "no-such-job"}, None, "there is no job no-such-job"),
-    ("sft", {"debugger": "post_mortem"}, None, "debugpy is not on the workers"),
+    ("sft", {"debugger": "post_mortem"}, None, "debugpy 1.8 is not on the workers"),
 ]
 
 

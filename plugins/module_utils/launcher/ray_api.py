@@ -23,7 +23,7 @@ from typing import Any
 ALIVE = "ALIVE"
 # States of a Ray job after which nothing changes any more.
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
-USAGE_ATTEMPTS, USAGE_SECONDS = 20, 0.5
+USAGE_ATTEMPTS, USAGE_SECONDS = 80, 0.2
 # Without the proxy that the environment may name: it would get the token, and cannot reach our loopback.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -76,14 +76,17 @@ class RayHead:
             said = answer.get("msg") if isinstance(answer, dict) else None
             raise RayApiError(f"{self.address}{path} answered without nodes: {said or answer}") from error
 
-    def free(self) -> list[Node]:
-        """The workers that are alive, and what of each is not in use."""
+    def free(self, since: float | None = None) -> list[Node]:
+        """The workers that are alive, and what of each was not in use at a moment since then; by default, now."""
+        since = since or time.time()
         for _attempt in range(USAGE_ATTEMPTS):
             answer = self.get("/api/cluster_status")
+            # The monitor counts every few seconds: what it found before may have been taken since. A head that was
+            # just started has not counted at all.
             with contextlib.suppress(KeyError, TypeError):
-                usage = answer["data"]["clusterStatus"]["loadMetricsReport"]["usageByNode"]
-                return free_workers(self.nodes(), usage)
-            # A head that was just started has not counted yet.
+                status = answer["data"]["clusterStatus"]
+                if status["time"] >= since:
+                    return free_workers(self.nodes(), status["loadMetricsReport"]["usageByNode"])
             time.sleep(USAGE_SECONDS)
         raise RayApiError(f"{self.address}/api/cluster_status does not tell what is in use: {answer}")
 

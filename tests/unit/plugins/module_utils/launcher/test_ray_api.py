@@ -354,16 +354,19 @@ def test_a_worker_that_was_replaced_is_the_one_that_started_last(order: int) -> 
 def test_the_free_workers_of_a_head(server: FakeHead, head: RayHead) -> None:
     server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
     report = {"usageByNode": {"a": {"CPU": [8.0, 48.0]}}}
-    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": {"loadMetricsReport": report}}}
-    assert [(worker.name, worker.free_cpus) for worker in head.free()] == [("worker-0", 40.0)]
+    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": {"time": 100.0, "loadMetricsReport": report}}}
+    assert [(worker.name, worker.free_cpus) for worker in head.free(since=99.0)] == [("worker-0", 40.0)]
 
 
-def test_a_head_that_has_not_counted_yet(server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("status", [None, {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}])
+def test_a_head_that_has_not_counted_since(
+    status: dict[str, Any] | None, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ray_api, "USAGE_SECONDS", 0.0)
     server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
-    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": None}}
+    server.answers["/api/cluster_status"] = {"data": {"clusterStatus": status}}
     with pytest.raises(RayApiError, match="does not tell what is in use"):
-        head.free()
+        head.free(since=101.0)
 
 
 def free(*workers: tuple[float, float]) -> list[Node]:
