@@ -93,12 +93,16 @@ def actors(head: RayHead, detail: bool = False) -> list[dict[str, Any]]:
     return list(head.get(f"/api/v0/actors?detail={int(detail)}&limit=10000")["data"]["result"]["result"])
 
 
-def died_with(actors: Iterable[Mapping[str, Any]], job_id: str) -> set[str]:
-    """The nodes together with which a job has lost actors; those that had ended before are no loss."""
+def died_with(actors: Iterable[Mapping[str, Any]], job_id: str, *, ended: bool) -> set[str]:
+    """The nodes together with which a job may have lost actors; those that had ended before are no loss.
+
+    ended: its driver has ended, and has taken all actors along that were there, before Ray knew of a lost node.
+    """
+    reasons = {"NODE_DIED", "OWNER_DIED"} if ended else {"NODE_DIED"}
     found = set()
     for actor in actors:
         context = (actor.get("death_cause") or {}).get("actor_died_error_context") or {}
-        if actor["job_id"] == job_id and context.get("reason") == "NODE_DIED":
+        if actor["job_id"] == job_id and context.get("reason") in reasons:
             found.add(str(actor["node_id"]))
     return found
 

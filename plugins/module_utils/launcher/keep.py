@@ -318,7 +318,7 @@ class Keeper:
                 head_node_id = next((node["node_id"] for node in nodes if node["is_head_node"]), "")
                 alive = {node["node_id"] for node in nodes if node["state"] == "ALIVE"}
                 driver_alive = not job or not job.get("driver_node_id") or job["driver_node_id"] in alive
-                lost_node = self.lost_node(job, nodes, status.get("attempt_started_at") or now)
+                lost_node = self.lost_node(job, nodes, status)
             answered = True
         if answered:
             self.unknown_since = (self.unknown_since or now) if job is None and self.known else None
@@ -342,12 +342,16 @@ class Keeper:
             no_place=no_place,
         )
 
-    def lost_node(self, job: Mapping[str, Any] | None, nodes: Sequence[Mapping[str, Any]], since: float) -> str:
-        """The name of a node of the current attempt that has died since then, or nothing."""
+    def lost_node(
+        self, job: Mapping[str, Any] | None, nodes: Sequence[Mapping[str, Any]], status: Mapping[str, Any]
+    ) -> str:
+        """The name of a node of the current attempt that has died since its start, or nothing."""
+        since = status.get("attempt_started_at") or time.time()
         dead = {node["node_id"]: node["node_name"] for node in nodes if node.get("end_time_ms", 0) > since * 1000}
         if not dead or not job or not job.get("job_id"):
             return ""
-        own = {*evidence.died_with(evidence.actors(self.head, detail=True), job["job_id"]), job.get("driver_node_id")}
+        actors = evidence.actors(self.head, detail=True)
+        own = evidence.died_with(actors, job["job_id"], ended=status["state"] == ENDING) | {job.get("driver_node_id")}
         lost = ", ".join(name for node_id, name in dead.items() if node_id in own)
         step = (self.archive.read_json("heartbeat.json") or {}).get("step")
         if lost and (self.lost_since is None or step != self.lost_at_step):

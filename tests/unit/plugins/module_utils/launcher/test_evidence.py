@@ -245,3 +245,20 @@ def test_every_worker_is_swept_and_no_head(archive: Archive, monkeypatch: pytest
 
 def test_without_ray_nothing_can_be_swept(archive: Archive) -> None:
     assert evidence.sweep(archive, NoRay()) == {"nodes": {}, "problems": {"Ray": NoRay.problem}}  # type: ignore[arg-type]
+
+
+def dead_actor(job_id: str, node_id: str, reason: str) -> dict[str, Any]:
+    return {"job_id": job_id, "node_id": node_id, "death_cause": {"actor_died_error_context": {"reason": reason}}}
+
+
+@pytest.mark.parametrize(("ended", "nodes"), [(False, {"a"}), (True, {"a", "b"})])
+def test_nodes_that_a_job_may_have_lost(ended: bool, nodes: set[str]) -> None:
+    actors = [
+        dead_actor("01", "a", "NODE_DIED"),
+        # A trainer that fails first takes its actors along, also those of a node of which Ray knows nothing yet.
+        dead_actor("01", "b", "OWNER_DIED"),
+        dead_actor("01", "c", "OUT_OF_SCOPE"),
+        dead_actor("02", "d", "NODE_DIED"),
+        {"job_id": "01", "node_id": "e", "death_cause": None},
+    ]
+    assert evidence.died_with(actors, "01", ended=ended) == nodes
