@@ -70,6 +70,22 @@ def findings_table(findings: Iterable[Finding]) -> str:
     )
 
 
+def duration(seconds: float) -> str:
+    """``1:05``, and ``2:01:05`` from an hour on."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def size_text(size: float) -> str:
+    """``12 MiB``, and ``1.5 GiB`` from a gibibyte on."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name: ``did you mean "x"?``, or nothing when no known one is near."""
     # Case is the commonest difference, and difflib counts it as one.

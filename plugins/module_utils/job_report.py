@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.findings import table
-from ansible_collections.argus.verl.plugins.module_utils.job_state import duration
+from ansible_collections.argus.verl.plugins.module_utils.findings import duration, table
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, SUCCEEDED
 
 # After this long without its launcher's sign of life, which comes every 2 s, a job is said to be silent.

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.findings import duration
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, log
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import (
     ENDED,
@@ -408,13 +409,6 @@ def wait_for_end(
 
 
 # --- For people ------------------------------------------------------------------------------------------------------
-
-
-def duration(seconds: float) -> str:
-    """``1:05``, and ``2:01:05`` from an hour on."""
-    minutes, rest = divmod(max(0, int(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def progress_line(info: Mapping[str, Any], now: float) -> str:

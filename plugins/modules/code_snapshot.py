@@ -15,43 +15,73 @@ description:
   - Puts one version of verl at C(common/code/verl/<code_id>/) under the shared root, where a training job selects it
     by its E(PYTHONPATH). Any number of them live side by side.
   - A snapshot is made once and never changes. It is read-only on disk, it appears whole or not at all, and when it
-    exists already nothing is fetched or copied.
+    exists already its files are compared with its manifest.
   - Besides C(verl/) a snapshot has C(mvp_marker.py), by which a job proves which snapshot it imported, and
-    C(manifest.json) with the source, the version, the requirements, and size and SHA-256 of every file.
-  - Runs on a machine that sees the shared root and, for a release, a package index. Nodes need neither.
+    C(manifest.json) with source, commit, version, requirements, and size and SHA-256 of every file.
+  - Files that one of the newest snapshots has already are hard links to them. A further snapshot that is nearly equal
+    takes hardly any space.
+  - Runs on a machine that sees the shared root and the source. Nodes need neither pip nor git.
 requirements:
   - python >= 3.11
   - pip (for a source that is a release)
+  - git (for a source that is a repository)
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.staging
 attributes:
   check_mode:
     support: full
-    details: Nothing is fetched, so that a release which the index does not have is not noticed.
+    details: Nothing is fetched. A branch or a tag is resolved, which asks its repository.
   diff_mode:
     support: full
 options:
-  shared_root:
-    description: The shared root, as this machine sees it. Nodes may see it at another path.
-    type: path
-    default: /private
   source:
     description:
-      - Either one release, pinned exactly (V(verl==0.9.1)), or a directory on this machine in which C(verl/) lies.
-      - Of a directory the packages C(verl/), C(recipe/) and C(examples/) are taken, without C(.git), caches and
-        C(*.egg-info). Links to files are followed.
-      - A release is fetched as a wheel, by the C(pip) of the Python that runs this module, as it is configured.
+      - One of the following.
+      - A release, pinned exactly (V(verl==0.9.1)). It is fetched as a wheel, by the C(pip) of the Python that runs this
+        module, as it is configured. Wheels of verl have no C(examples/).
+      - A repository with a branch, a tag or a commit of 40 digits, as pip names it
+        (V(git+https://github.com/verl-project/verl@v0.9.1), V(git+ssh://git@host/team/verl@main)). A branch that has
+        moved since is another snapshot; without O(code_id) it gets another name, with it that is an error.
+      - The absolute path of a directory on this machine in which C(verl/) lies. Of a git checkout the commit is kept,
+        and what is not committed, as C(uncommitted.patch).
+      - The code id of a snapshot that is there, to put O(overlays) over it.
+      - Of each, the packages C(verl/), C(recipe/) and C(examples/) are taken, without C(.git), caches and
+        C(*.egg-info). Links to files are followed. Submodules of a repository are not fetched.
+      - Required for O(state=present).
     type: str
-    required: true
   code_id:
     description:
       - The name of the snapshot, which a JobSpec gives as its C(code_path).
       - Matches C([A-Za-z0-9][A-Za-z0-9._-]{0,62}).
-      - By default C(verl-<version>) for a release, and C(verl-<version>-<start of the SHA-256 of its content>) for a
-        directory, so that a changed directory becomes another snapshot.
+      - By default C(verl-<version>) for a release, C(<repository>-<start of the commit>) for a repository,
+        C(verl-<version>-<start of the SHA-256 of its content>) for a directory. With overlays, the start of a SHA-256
+        of all comes after it. A changed directory so becomes another snapshot.
+      - Required for O(state=absent).
     type: str
+  overlays:
+    description: Directories of your own that are put into the snapshot, each over what is there.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The directory on this machine.
+        type: path
+        required: true
+      to:
+        description: Where its files go, relative to the snapshot, such as V(recipe/mine) or V(my_package).
+        type: str
+        required: true
+  git_token:
+    description:
+      - For a private repository over HTTPS. It is in the environment of C(git) only.
+    type: str
+  ssh_key:
+    description: The private key on this machine for a repository over SSH. Without it, what C(ssh) finds by itself.
+    type: path
 seealso:
-  - module: argus.verl.tiny_assets
+  - module: argus.verl.staged_info
 """
 
 EXAMPLES = r"""
@@ -66,6 +96,18 @@ EXAMPLES = r"""
     shared_root: /srv/verl
     source: /home/ann/src/verl
     code_id: ann-longer-rollouts
+
+- name: Put a recipe of one's own beside a release
+  argus.verl.code_snapshot:
+    shared_root: /srv/verl
+    source: verl-0.9.1
+    overlays: [{path: /home/ann/recipes/dapo2, to: recipe/dapo2}]
+
+- name: Keep a commit of a private repository
+  argus.verl.code_snapshot:
+    shared_root: /srv/verl
+    source: git+https://git.example.com/team/verl@0123456789abcdef0123456789abcdef01234567
+    git_token: "{{ vault_git_token }}"
 """
 
 RETURN = r"""
@@ -80,45 +122,96 @@ path:
   returned: success
   sample: /srv/verl/common/code/verl/verl-0.9.1
 status:
-  description: V(staged) when it was made now, or would be in check mode; V(exists) when it was there already.
+  description:
+    - V(staged) when it was made now, V(exists) when it was there already and fits its manifest, V(repaired) when files
+      of it were put back, V(removed) and V(absent) for O(state=absent). In check mode, what it would be.
   type: str
   returned: success
   sample: staged
-verl_version:
-  description: The version of verl that the source names.
-  type: str
+finding:
+  description: What is wrong, where, and what to do.
+  type: dict
+  returned: failure
+notes:
+  description: What was repaired, a line for each file.
+  type: list
+  elements: str
   returned: success
+  sample: []
+verl_version:
+  description: The version of verl in it.
+  type: str
+  returned: when the snapshot is there
   sample: 0.9.1
 """
 
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.snapshots import snapshot, source_of
-from ansible_collections.argus.verl.plugins.module_utils.staging import STAGED, StagingError, difference
+from ansible_collections.argus.verl.plugins.module_utils import snapshots
+from ansible_collections.argus.verl.plugins.module_utils.staging import (
+    NAME_WITH_CAPITALS,
+    OPTIONS,
+    StagingError,
+    check_name,
+    check_shared_root,
+    difference,
+    manifest_of,
+    refusal,
+    remove,
+    stage,
+)
+from ansible_collections.argus.verl.plugins.module_utils.staging_users import users
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "shared_root": {"type": "path", "default": "/private"},
-            "source": {"type": "str", "required": True},
+            **OPTIONS,
+            "source": {"type": "str"},
             "code_id": {"type": "str"},
+            "overlays": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {"path": {"type": "path", "required": True}, "to": {"type": "str", "required": True}},
+            },
+            "git_token": {"type": "str", "no_log": True},
+            "ssh_key": {"type": "path", "no_log": False},
         },
+        required_if=[("state", "present", ["source"]), ("state", "absent", ["code_id"])],
         supports_check_mode=True,
     )
+    given = module.params
+    root = Path(given["shared_root"])
     try:
-        source = source_of(module.params["source"])
-        staged = snapshot(Path(module.params["shared_root"]), source, module.params["code_id"], check=module.check_mode)
+        directory = check_shared_root(root) / snapshots.SNAPSHOTS
+        if given["state"] == "absent":
+            name = check_name("code_id", given["code_id"], NAME_WITH_CAPITALS)
+            target = directory / name
+            staged = remove(snapshots.KIND, name, target, lambda: users(root, target), check=module.check_mode)
+        else:
+            git = snapshots.Git(given["git_token"] or "", given["ssh_key"] or "")
+            source = snapshots.source_of(given["source"], directory, git)
+            overlays = [snapshots.Overlay.of(overlay["path"], overlay["to"]) for overlay in given["overlays"]]
+            staged = stage(
+                snapshots.request(root, source, given["code_id"], overlays),
+                check=module.check_mode,
+                repair=given["repair"],
+                full=given["verify"] == "full",
+                defer=given["defer"],
+            )
+        manifest = manifest_of(directory / staged.name) or {}
     except (StagingError, OSError) as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(**refusal(error))
     module.exit_json(
-        changed=staged.status == STAGED,
+        changed=staged.changed,
         code_id=staged.name,
         path=staged.path,
         status=staged.status,
-        verl_version=source.verl_version,
+        notes=list(staged.notes),
         diff=difference([staged]),
+        **({"verl_version": manifest["verl_version"]} if manifest else {}),
     )
 
 

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""What a snapshot of a verl checkout costs beside `cp -r` and `rsync -a`, all in one run on one machine.
+
+The checkout is the package of the release that is given as a wheel or a directory, or fetched by pip. The second
+snapshot is of the same checkout with one file changed. Figures are medians of some rounds; `--directory` puts the
+copies on another file system, such as a network mount.
+
+Run it after `make setup-dev`, on a machine that does nothing else: `.venv/bin/python benchmarks/snapshots.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ansible_collections.argus.verl.plugins.module_utils.snapshots import PACKAGES, PyPISource, snapshot, source_of
+from ansible_collections.argus.verl.plugins.module_utils.staging import remove_tree
+
+ROUNDS = 11
+
+
+def timed(what: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    what()
+    return time.perf_counter() - start
+
+
+def space(directory: Path) -> int:
+    """What a directory takes on disk, links to files counted once."""
+    done = subprocess.run(["du", "--summarize", "--block-size=1", str(directory)], capture_output=True, check=True)
+    return int(done.stdout.split()[0])
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", default="0.9.1", help="which release of verl")
+    parser.add_argument("--directory", help="where the copies are made; a temporary directory by default")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory(dir=given.directory) as there:
+        checkout, root, copy = Path(here) / "verl", Path(there) / "shared", Path(there) / "copy"
+        with zipfile.ZipFile(PyPISource(given.version).wheel(Path(here))) as wheel:
+            wheel.extractall(checkout, [name for name in wheel.namelist() if name.partition("/")[0] in PACKAGES])
+        files = [path for path in checkout.rglob("*") if path.is_file()]
+        changed = checkout / "verl" / "trainer" / "main_ppo.py"
+        size = sum(path.stat().st_size for path in files) / 2**20
+        print(f"verl {given.version}: {len(files)} files, {size:.1f} MiB; medians of {ROUNDS} rounds, in {there}\n")
+
+        def stage() -> None:
+            snapshot(root, source_of(str(checkout), root))
+
+        def change() -> None:
+            changed.write_text(f"{changed.read_text()}\n# {time.time_ns()}\n")
+
+        def nothing() -> None:
+            shutil.rmtree(copy, ignore_errors=True)
+            remove_tree(root)
+            root.mkdir()
+
+        ways: dict[str, Callable[[], object]] = {
+            "cp -r": lambda: run("cp", "-r", str(checkout), str(copy)),
+            "cp -r, to disk": lambda: run("sh", "-c", f"cp -r '{checkout}' '{copy}' && sync -f '{copy}'"),
+            "first snapshot": stage,
+            "second, one file changed": stage,
+        }
+        if shutil.which("rsync"):
+            ways["rsync -a"] = lambda: run("rsync", "-a", f"{checkout}/", f"{copy}/")
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        # One after the other in each round: a disk has better and worse minutes.
+        for _round in range(ROUNDS):
+            for name, way in ways.items():
+                if name.startswith("second"):
+                    change()
+                else:
+                    nothing()
+                seconds[name].append(timed(way))
+        raw = statistics.median(seconds["cp -r"])
+        for name in ways:
+            median = statistics.median(seconds[name])
+            print(f"{name:26} {1000 * median:7.1f} ms  {median / raw:5.2f} x cp -r")
+        nothing()
+        stage()
+        one = space(root)
+        change()
+        stage()
+        print(f"\nspace: first {one / 2**20:.1f} MiB, second {(space(root) - one) / 2**20:.2f} MiB more")
+        print(f"       ({100 * (space(root) - one) / one:.1f} %)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is staged under a shared root, who uses it, and what of it nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.staging import StagingError, manifest_of, notes, problems
+from ansible_collections.argus.verl.plugins.module_utils.staging_users import used_by
+
+PARENTS = ("common/models", "datasets", "common/code/verl")
+NO, QUICK, FULL = "no", "quick", "full"
+# Of a manifest, what is the same for all kinds, and what some have.
+DETAILS = ("source", "commit", "revision", "verl_version", "rows")
+
+
+def everything(shared_root: Path, verify: str = NO) -> Iterator[dict[str, Any]]:
+    """All that is staged, by kind and name; what has no manifest is named as a problem.
+
+    verify: how the files are compared with their manifests.
+    """
+    used = used_by(shared_root)
+    for parent in PARENTS:
+        directory = shared_root / parent
+        # A hidden name is a lock, or a build.
+        names = sorted(path for path in directory.iterdir() if path.name[0] != ".") if directory.is_dir() else []
+        for path in names:
+            own = PurePosixPath(parent, path.name)
+            jobs = {job for place, jobs in used.items() if place.is_relative_to(own) for job in jobs}
+            yield describe(path, verify, sorted(jobs))
+
+
+def describe(path: Path, verify: str, jobs: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": path.name, "path": str(path), "used_by": list(jobs), "problems": []}
+    try:
+        manifest = manifest_of(path) or {}
+        if verify != NO:
+            found["problems"] = notes(problems(path, manifest, full=verify == FULL))
+    except (StagingError, OSError) as error:
+        return {**found, "kind": "unknown", "problems": [str(error)], "bytes": None, "files": None, "staged_at": None}
+    files = manifest.get("files", {})
+    return {
+        **found,
+        "kind": str(manifest.get("kind")),
+        "bytes": sum(entry["size"] for entry in files.values()),
+        "files": len(files),
+        "staged_at": manifest.get("staged_at"),
+        **{name: manifest[name] for name in DETAILS if name in manifest},
+    }
+
+
+def superfluous(
+    staged: Iterable[Mapping[str, Any]], now: datetime, keep: int, days: float
+) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
+    """The snapshots that can go, and why each of the others stays.
+
+    keep: so many of the newest stay. days: what is younger stays. With both, what either keeps; 0 says nothing, and
+    with both at 0 all stay. A snapshot that a job uses stays anyway, and one without a date is not ours to judge.
+    """
+    snapshots = [each for each in staged if each["kind"] == "snapshot"]
+    snapshots.sort(key=lambda each: str(each["staged_at"] or ""), reverse=True)
+    go, stay = [], {}
+    for place, each in enumerate(snapshots):
+        age = (now - datetime.fromisoformat(each["staged_at"])).total_seconds() / 86_400 if each["staged_at"] else None
+        if each["used_by"]:
+            stay[each["name"]] = f"used by {', '.join(each['used_by'])}"
+        elif not keep and not days:
+            stay[each["name"]] = "nothing was said of how many stay"
+        elif age is None:
+            stay[each["name"]] = "its manifest has no date"
+        elif place < keep:
+            stay[each["name"]] = f"among the newest {keep}"
+        elif age < days:
+            stay[each["name"]] = f"{age:.1f} days old"
+        else:
+            go.append(each)
+    return go, stay
