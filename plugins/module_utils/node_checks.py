@@ -321,7 +321,8 @@ def parquet_findings(
         if is_lfs_pointer(path):
             return [pointer_finding("dataset", path)], None
         # Not whole column chunks: they may hold a gigabyte of images each.
-        file = parquet.ParquetFile(path, buffer_size=1 << 20)
+        # pre_buffer would hold whole row groups all the same.
+        file = parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
     except FileNotFoundError:
         return [finding("dataset", f"{path} is not there", "stage it, or correct dataset")], None
     except (OSError, ArrowException) as error:

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils import node_checks
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.node_checks import check_node, check_worker
-from ansible_collections.argus.verl.plugins.modules.tiny_assets import rl_rows, sft_rows
+from ansible_collections.argus.verl.plugins.module_utils.tiny import rl_rows, sft_rows
 from pyarrow import parquet
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"

@@ -1,0 +1,172 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A tiny random model and tiny datasets, made on the spot, with which real jobs run in a minute.
+
+Their content depends on nothing but the versions of the libraries: two runs with the same ones make the same files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import random
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# What making a model, and a dataset, takes.
+MODEL_LIBRARIES, DATASET_LIBRARIES = ("torch", "transformers", "tokenizers"), ("pyarrow",)
+# verl chooses its built-in reward function by this name.
+DATA_SOURCE = "openai/gsm8k"
+RL_ROWS = {"train": 128, "val": 16}
+SFT_ROWS = {"train": 128, "val": 32}
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A word problem as GSM8K writes it: the last line of the answer is ``#### <number>``."""
+
+    question: str
+    answer: str
+    result: str
+
+
+def problems(count: int) -> list[Problem]:
+    """The first problems of an endless list that is the same at every call."""
+    chance = random.Random(0)  # noqa: S311 - repeatable is what it has to be
+    made = []
+    for _dummy in range(count):
+        has, gets = chance.randint(1, 20), chance.randint(1, 20)
+        who, what = chance.choice(("Ann", "Bob", "Carl", "Dina")), chance.choice(("apples", "coins", "books"))
+        made.append(
+            Problem(
+                f"{who} has {has} {what} and gets {gets} more. How many {what} does {who} have now?",
+                f"{has} + {gets} = {has + gets}. The answer is\n#### {has + gets}",
+                str(has + gets),
+            )
+        )
+    return made
+
+
+def rl_rows() -> dict[str, list[dict[str, Any]]]:
+    """The rows of each split, in the columns that verl's RL trainers read."""
+    return {
+        split: [
+            {
+                "data_source": DATA_SOURCE,
+                "prompt": [{"role": "user", "content": problem.question}],
+                "ability": "math",
+                "reward_model": {"style": "rule", "ground_truth": problem.result},
+                "extra_info": {
+                    "split": split,
+                    "index": index,
+                    "question": problem.question,
+                    "answer": problem.answer,
+                },
+            }
+            for index, problem in enumerate(part)
+        ]
+        for split, part in _split(RL_ROWS).items()
+    }
+
+
+def sft_rows() -> dict[str, list[dict[str, Any]]]:
+    """The rows of each split, in the column that verl's SFT trainer reads."""
+    return {
+        split: [
+            {
+                "messages": [
+                    {"role": "user", "content": problem.question},
+                    {"role": "assistant", "content": problem.answer},
+                ]
+            }
+            for problem in part
+        ]
+        for split, part in _split(SFT_ROWS).items()
+    }
+
+
+def _split(rows: Mapping[str, int]) -> dict[str, list[Problem]]:
+    """Different problems for each split."""
+    rest = iter(problems(sum(rows.values())))
+    return {split: list(itertools.islice(rest, count)) for split, count in rows.items()}
+
+
+def build_dataset(directory: Path, rows: Mapping[str, list[dict[str, Any]]]) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    for split, part in rows.items():
+        parquet.write_table(pyarrow.Table.from_pylist(part), directory / f"{split}.parquet")
+
+
+def build_model(directory: Path) -> None:
+    """Two layers, 64 wide; a tokenizer of at most 512 tokens, learned from the problems."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    endoftext, start, end = SPECIAL_TOKENS
+    pairs = Tokenizer(models.BPE())
+    pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pairs.decoder = decoders.ByteLevel()
+    text = [part for problem in problems(sum(SFT_ROWS.values())) for part in (problem.question, problem.answer)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=512,
+        special_tokens=list(SPECIAL_TOKENS),
+        # Every byte is a token, so that no text is unknown.
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    pairs.train_from_iterator([*text, "system user assistant"], trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=pairs, eos_token=end, pad_token=endoftext)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(directory)
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=False,
+        bos_token_id=tokenizer.convert_tokens_to_ids(start),
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(directory)
+
+
+def let_torch_see_a_function() -> None:
+    """torch cannot be imported where ``sys.intern`` is an object; ansible-core 2.19 puts one there in every module."""
+    replaced = sys.intern
+
+    # torch compares the signature too.
+    def intern(string: str, /) -> str:
+        return replaced(string)
+
+    sys.intern = intern
+
+
+def missing_library(libraries: Iterable[str]) -> tuple[str, str] | None:
+    """The first library that cannot be imported, and the traceback of its import."""
+    for library in dict.fromkeys(libraries):
+        try:
+            importlib.import_module(library)
+        except ImportError:
+            return library, traceback.format_exc()
+    return None

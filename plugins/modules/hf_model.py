@@ -1,0 +1,220 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ansible module: a model under the shared root."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: hf_model
+short_description: Keep a model under the shared root
+version_added: 0.1.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Puts a model at C(common/models/<name>/) under the shared root, where a JobSpec asks for it by its name. It comes
+    from a repository of the HuggingFace hub or a mirror, or from a directory.
+  - It is fetched once for the whole cluster, pinned to a commit. Every file is compared with the size and the hash that
+    the hub promises, so that a download that was cut off or damaged never counts as a model.
+  - It appears whole or not at all. Configuration, tokenizer, every shard of the index and the headers of the weights
+    are checked before it gets its name.
+  - Of the hub, the model is a directory of relative links into the hub's own cache at C(hf/hub/), which jobs have as
+    theirs. On disk it is there once, whatever its names.
+  - Run again after it was broken off, it fetches what is missing. What of a file came by plain HTTP counts too, in
+    steps of 10 MiB; by Xet, whole files do.
+  - When the model exists nothing is asked of the hub. Its files are compared with its C(manifest.json), which has size
+    and SHA-256 of each.
+  - Runs inside a node, whose image has the libraries.
+requirements:
+  - python >= 3.11
+  - huggingface_hub (for a source on the hub)
+  - torch, transformers and tokenizers (for V(tiny))
+extends_documentation_fragment:
+  - argus.verl.attributes
+  - argus.verl.staging
+attributes:
+  check_mode:
+    support: full
+    details: Nothing is fetched. Of a model that is not there, the hub is asked whether it has it and how large it is.
+  diff_mode:
+    support: full
+options:
+  name:
+    description:
+      - The name of the model, which a JobSpec gives as its C(model).
+      - Matches C([A-Za-z0-9][A-Za-z0-9._-]{0,62}).
+    type: str
+    required: true
+  source:
+    description:
+      - One of the following.
+      - A repository of the hub (V(Qwen/Qwen2.5-7B-Instruct)).
+      - The absolute path of a directory that this node sees, with a model in the form of transformers. It is copied,
+        where the file system can without moving a byte. Links to files are followed; C(.git), C(.cache) and
+        C(__pycache__) are left out. While it is there, files of other names or sizes are an error.
+      - V(tiny) makes a random Qwen2 model of two layers on the spot. It shows that a job runs, not that a recipe works.
+      - Required for O(state=present).
+    type: str
+  revision:
+    description:
+      - A branch, a tag, or a commit with all its 40 digits, of a repository.
+      - A branch or a tag is pinned to its commit when the model is first staged, and stays there when it moves.
+    type: str
+    default: main
+  exclude:
+    description:
+      - Patterns of files to leave out, as in V(*.gguf) or V(onnx/*). A V(*) stands for slashes too.
+      - By default, if there are weights as C(model.safetensors) or shards of it, those in other forms. They are
+        C(*.bin), C(*.pth), C(*.pt), C(*.h5), C(*.msgpack), C(*.ot), C(*.gguf), C(consolidated*.safetensors),
+        C(onnx/*), C(original/*), C(openvino/*) and C(coreml/*). An empty list leaves nothing out.
+      - A C(manifest.json) beside the configuration is always left out, because that name is taken.
+    type: list
+    elements: str
+  endpoint:
+    description:
+      - The address of the hub, or of a mirror that tells hashes as it does.
+      - By default what E(HF_ENDPOINT) says on the node, or V(https://huggingface.co).
+    type: str
+  token:
+    description:
+      - For a private or gated repository. It goes to the library only, and is in no message and no file.
+      - Without it none is used, also none that lies on the node.
+    type: str
+seealso:
+  - module: argus.verl.code_snapshot
+  - module: argus.verl.rl_dataset
+  - module: argus.verl.staged_info
+"""
+
+EXAMPLES = r"""
+- name: Stage a model once for the whole cluster
+  argus.verl.hf_model:
+    name: Qwen2.5-7B-Instruct
+    source: Qwen/Qwen2.5-7B-Instruct
+
+- name: Stage a gated model at one commit
+  argus.verl.hf_model:
+    name: Llama-3.1-8B-Instruct
+    source: meta-llama/Llama-3.1-8B-Instruct
+    revision: 0e9e39f249a16976918f6564b8830bc894c89659
+    token: "{{ vault_hf_token }}"
+
+- name: Take over a checkpoint that somebody trained
+  argus.verl.hf_model:
+    name: qwen-math-step-400
+    source: /private/user/ann/checkpoints/global_step_400/actor/huggingface
+
+- name: Put damaged files back, with all content compared
+  argus.verl.hf_model:
+    name: Qwen2.5-7B-Instruct
+    source: Qwen/Qwen2.5-7B-Instruct
+    verify: full
+    repair: true
+
+- name: Remove a model, and its files from the hub's cache
+  argus.verl.hf_model:
+    name: Qwen2.5-7B-Instruct
+    state: absent
+"""
+
+RETURN = r"""
+name:
+  description: The name of the model.
+  type: str
+  returned: success
+  sample: Qwen2.5-7B-Instruct
+path:
+  description: The directory of the model, as this node sees it.
+  type: str
+  returned: success
+  sample: /private/common/models/Qwen2.5-7B-Instruct
+status:
+  description:
+    - V(staged) when it was made now, V(exists) when it was there already and fits its manifest, V(repaired) when files
+      of it were put back, V(removed) and V(absent) for O(state=absent). In check mode, what it would be.
+  type: str
+  returned: success
+  sample: staged
+finding:
+  description: What is wrong, where, and what to do.
+  type: dict
+  returned: failure
+notes:
+  description: What was repaired, a line for each file.
+  type: list
+  elements: str
+  returned: success
+  sample: []
+commit:
+  description: The commit of the repository.
+  type: str
+  returned: when the model is there and comes from the hub
+  sample: a09a35458c702b33eeacc393d103063234e8bc28
+bytes:
+  description: The size of its files.
+  type: int
+  returned: when the model is there
+  sample: 15242807296
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils import models
+from ansible_collections.argus.verl.plugins.module_utils.staging import (
+    OPTIONS,
+    StagingError,
+    difference,
+    manifest_of,
+    refusal,
+    stage,
+)
+from ansible_collections.argus.verl.plugins.module_utils.staging_users import users
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **OPTIONS,
+            "name": {"type": "str", "required": True},
+            "source": {"type": "str"},
+            "revision": {"type": "str", "default": "main"},
+            "exclude": {"type": "list", "elements": "str"},
+            "endpoint": {"type": "str"},
+            "token": {"type": "str", "no_log": True},
+        },
+        required_if=[("state", "present", ["source"])],
+        supports_check_mode=True,
+    )
+    given = module.params
+    root = Path(given["shared_root"])
+    try:
+        if given["state"] == "absent":
+            staged = models.remove_model(
+                root, given["name"], lambda target: users(root, target), check=module.check_mode
+            )
+        else:
+            options = {name: given[name] for name in ("revision", "endpoint", "token", "exclude")}
+            staged = stage(
+                models.request(root, given["name"], models.source_of(given["source"], root, **options)),
+                check=module.check_mode,
+                repair=given["repair"],
+                full=given["verify"] == "full",
+                defer=given["defer"],
+            )
+        manifest = manifest_of(Path(staged.path)) or {}
+    except (StagingError, OSError) as error:
+        module.fail_json(**refusal(error))
+    module.exit_json(
+        changed=staged.changed,
+        name=staged.name,
+        path=staged.path,
+        status=staged.status,
+        notes=list(staged.notes),
+        diff=difference([staged]),
+        **{key: manifest[key] for key in ("commit", "bytes") if key in manifest},
+    )
+
+
+if __name__ == "__main__":
+    main()

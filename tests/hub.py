@@ -1,0 +1,479 @@
+"""A server on this machine that speaks as the hub of HuggingFace does, as far as the real client asks.
+
+In tests:  with Hub() as hub: commit = hub.add("org/name", {"config.json": b"{}"}); … endpoint=hub.url
+By hand:   python tests/hub.py --port 8080 --root DIR, with DIR/models/<org>/<name>/… and DIR/datasets/<org>/<name>/…
+
+What it answers was read in huggingface_hub 1.33.0 (hf_api.py, file_download.py, utils/_http.py) and looked at on the
+real hub: small files by a redirect on the same host, large ones (LFS) by a redirect to another one, which must not see
+the token. Needs nothing but Python's own library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+KINDS = ("models", "datasets")
+# What the hub keeps in LFS, by the .gitattributes that it gives every repository.
+LFS = (".safetensors", ".bin", ".parquet", ".pt", ".pth", ".h5", ".gguf", ".onnx", ".msgpack", ".zip")
+CHUNK = 64 * 1024
+# What people ask for when they say main.
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a commit, in memory or on the disk."""
+
+    content: bytes | Path
+    size: int
+    sha256: str
+    blob_id: str
+    is_lfs: bool
+
+    @classmethod
+    def of(cls, name: str, content: bytes | Path) -> File:
+        sha256, size = hashlib.sha256(), 0
+        git = git_hash(content.stat().st_size if isinstance(content, Path) else len(content))
+        for part in parts_of(content):
+            sha256.update(part)
+            git.update(part)
+            size += len(part)
+        is_lfs = name.endswith(LFS)
+        if is_lfs:
+            pointer = pointer_to(sha256.hexdigest(), size)
+            git = git_hash(len(pointer))
+            git.update(pointer)
+        return cls(content, size, sha256.hexdigest(), git.hexdigest(), is_lfs)
+
+    @property
+    def etag(self) -> str:
+        return self.sha256 if self.is_lfs else self.blob_id
+
+    def lfs(self, name_of_hash: str) -> dict[str, Any]:
+        if not self.is_lfs:
+            return {}
+        pointer = pointer_to(self.sha256, self.size)
+        return {"lfs": {name_of_hash: self.sha256, "size": self.size, "pointerSize": len(pointer)}}
+
+
+def git_hash(size: int) -> Any:
+    """The beginning of git's own hash of a file."""
+    return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+
+def pointer_to(sha256: str, size: int) -> bytes:
+    """What git itself has of a file in LFS."""
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+
+
+def parts_of(content: bytes | Path, start: int = 0) -> Iterator[bytes]:
+    if isinstance(content, bytes):
+        for at in range(start, len(content), CHUNK):
+            yield content[at : at + CHUNK]
+        return
+    with content.open("rb") as file:
+        file.seek(start)
+        while part := file.read(CHUNK):
+            yield part
+
+
+@dataclass
+class Repository:
+    """Branches and tags, the files of each commit, and who may see it."""
+
+    revisions: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, dict[str, File]] = field(default_factory=dict)
+    # Only who has the token sees that it is there.
+    private: bool = False
+    # Everybody sees what it has; only who has the token gets it.
+    gated: bool = False
+
+
+@dataclass
+class Fault:
+    """What goes wrong with requests for paths that have this text in them, so many times."""
+
+    path: str
+    times: int
+    # Ends the connection after so many bytes of the answer.
+    drop_after: int | None = None
+    # Waits after so many bytes until the hub is told to go on.
+    stall_after: int | None = None
+    status: int | None = None
+
+
+@dataclass
+class Asked:
+    """A request, as a test wants to know of it; it is there before who asked has the answer."""
+
+    method: str
+    path: str
+    range: str | None
+    token: str | None
+    status: int = 0
+    sent: int = 0
+
+    @property
+    def name(self) -> str:
+        """What is asked for, without directories."""
+        return urlsplit(self.path).path.rpartition("/")[2]
+
+
+class Hub:
+    """The server, what it has, what goes wrong with it, and what it was asked."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, log: Path | None = None) -> None:
+        self.repositories: dict[tuple[str, str], Repository] = {}
+        self.token = "hf_right"
+        # Bytes in a second; of each connection.
+        self.rate: float | None = None
+        self.faults: list[Fault] = []
+        self.go_on = threading.Event()
+        self.asked: list[Asked] = []
+        # Sent in place of a file's own content, though the hub promises that.
+        self.wrong: dict[str, bytes] = {}
+        # Whether blobs=true is understood; some mirrors do not.
+        self.tells_hashes = True
+        # Text that every error has in it.
+        self.echo = ""
+        self.log = log
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.hub = self  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Hub:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.go_on.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def serve_forever(self) -> None:
+        self._server.serve_forever()
+
+    def add(
+        self,
+        name: str,
+        files: Mapping[str, bytes | Path],
+        revision: str = MAIN,
+        *,
+        kind: str = "models",
+        private: bool = False,
+        gated: bool = False,
+    ) -> str:
+        """Put a commit into a repository, let a branch or tag point at it, and return its hash."""
+        repository = self.repositories.setdefault((kind, name), Repository())
+        repository.private, repository.gated = private, gated
+        listed = {path: File.of(path, content) for path, content in files.items()}
+        text = "".join(f"{file.blob_id} {path}\n" for path, file in sorted(listed.items()))
+        commit = hashlib.sha1(f"{kind} {name}\n{text}".encode(), usedforsecurity=False).hexdigest()
+        repository.commits[commit] = listed
+        repository.revisions[revision] = commit
+        return commit
+
+    def add_directory(self, root: Path) -> None:
+        """All repositories below a directory."""
+        for kind in KINDS:
+            for directory in sorted(path for path in root.glob(f"{kind}/*/*") if path.is_dir()):
+                paths = [path for path in directory.rglob("*") if path.is_file()]
+                files: dict[str, bytes | Path] = {path.relative_to(directory).as_posix(): path for path in paths}
+                self.add(directory.relative_to(root / kind).as_posix(), files, kind=kind)
+
+    def fail(self, path: str, times: int = 1, **how: int) -> None:
+        """Let something go wrong, see Fault."""
+        self.faults.append(Fault(path, times, **how))
+
+    def fault(self, path: str, kind: str) -> Fault | None:
+        """What is to go wrong with this request; it counts as done."""
+        with self._lock:
+            for fault in self.faults:
+                if fault.times > 0 and fault.path in path and getattr(fault, kind) is not None:
+                    fault.times -= 1
+                    return fault
+        return None
+
+    def note(self, asked: Asked) -> None:
+        with self._lock, self.log.open("a", encoding="utf-8") if self.log else contextlib.nullcontext() as file:
+            if file is not None:
+                file.write(json.dumps(asdict(asked)) + "\n")
+
+    def gets(self, name: str = "") -> list[Asked]:
+        """The requests for the content of a file, or of any, that were answered with content."""
+        return [
+            each
+            for each in self.asked
+            if each.method == "GET" and each.status in (200, 206)
+            if each.path.startswith(("/cdn/", "/api/resolve-cache/")) and name in ("", each.name)
+        ]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    @property
+    def hub(self) -> Hub:
+        return self.server.hub  # type: ignore[attr-defined,no-any-return]
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        self.asked = Asked(self.command, self.path, self.headers.get("Range"), self._token())
+        self.hub.asked.append(self.asked)
+        # Who asked has gone away.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._route(unquote(urlsplit(self.path).path))
+        self.hub.note(self.asked)
+
+    def _token(self) -> str | None:
+        authorization = self.headers.get("Authorization")
+        return authorization.removeprefix("Bearer ") if authorization else None
+
+    def _route(self, path: str) -> None:
+        fault = self.hub.fault(path, "status")
+        if fault is not None and fault.status is not None:
+            return self._error(fault.status, "", "it is out of order")
+        for pattern, method in (
+            (r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", self._info),
+            (r"/api/(models|datasets)/([^/]+/[^/]+)/tree/(.+)", self._tree),
+            (r"/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", self._resolve),
+            (r"/api/resolve-cache/(models|datasets)/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", self._small),
+            (r"/cdn/(models|datasets)/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", self._large),
+        ):
+            # A revision may have slashes, and then comes quoted; the last part of a tree's path does not occur here.
+            match = re.fullmatch(pattern, path)
+            if match and not (method == self._info and "/tree/" in path):
+                kind, name, revision, *file = match.groups()
+                return method(kind or "models", name, revision or MAIN, *file)
+        return self._error(404, "", "no such path")
+
+    # --- What the client asks for ------------------------------------------------------------------------------------
+
+    def _info(self, kind: str, name: str, revision: str) -> None:
+        found = self._commit(kind, name, revision)
+        if found is None:
+            return
+        commit, files = found
+        siblings = [
+            {"rfilename": path}
+            | ({"size": file.size, "blobId": file.blob_id, **file.lfs("sha256")} if self.hub.tells_hashes else {})
+            for path, file in sorted(files.items())
+        ]
+        said = {"_id": "0", "id": name, "sha": commit, "private": False, "tags": [], "downloads": 0, "likes": 0}
+        self._json({**said, "siblings": siblings})
+
+    def _tree(self, kind: str, name: str, revision: str) -> None:
+        found = self._commit(kind, name, revision)
+        if found is None:
+            return
+        self._json(
+            [
+                {"type": "file", "path": path, "size": file.size, "oid": file.blob_id, **file.lfs("oid")}
+                for path, file in sorted(found[1].items())
+            ]
+        )
+
+    def _resolve(self, kind: str, name: str, revision: str, path: str) -> None:
+        found = self._commit(kind, name, revision, content=True)
+        if found is None:
+            return None
+        commit, files = found
+        file = files.get(path)
+        if file is None:
+            return self._error(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": commit})
+        rest = f"{kind}/{name}/{commit}/{quote(path)}"
+        headers = {"X-Repo-Commit": commit, "X-Linked-Size": str(file.size), "X-Linked-ETag": f'"{file.etag}"'}
+        if file.is_lfs:
+            # Another host, as far as a client can see.
+            return self._redirect(302, f"http://localhost:{self.hub.port}/cdn/{rest}?Signature=0", headers)
+        return self._redirect(307, f"/api/resolve-cache/{rest}", {"X-Repo-Commit": commit})
+
+    def _small(self, kind: str, name: str, commit: str, path: str) -> None:
+        file = self.hub.repositories[kind, name].commits[commit][path]
+        self._content(f"{name}/{path}", file, {"X-Repo-Commit": commit, "ETag": f'"{file.etag}"'})
+
+    def _large(self, kind: str, name: str, commit: str, path: str) -> None:
+        if self._token() is not None:
+            # As S3 does, which takes one kind of authorization only.
+            return self._error(400, "", "the signature and a token are one too many")
+        file = self.hub.repositories[kind, name].commits[commit][path]
+        return self._content(f"{name}/{path}", file, {"ETag": f'"{file.sha256}"', "Accept-Ranges": "bytes"})
+
+    def _commit(
+        self, kind: str, name: str, revision: str, *, content: bool = False
+    ) -> tuple[str, dict[str, File]] | None:
+        """The commit that is asked for with its files; or the answer that there is none for who asks."""
+        token, repository = self._token(), self.hub.repositories.get((kind, name))
+        if token is not None and token != self.hub.token:
+            self._error(401, "", "Invalid credentials in Authorization header")
+        elif repository is None or (repository.private and token is None):
+            # Who may not see it does not learn whether it is there.
+            self._error(401 if token is None else 404, "RepoNotFound", "Repository not found")
+        elif content and repository.gated and token is None:
+            self._error(401, "GatedRepo", f"Access to model {name} is restricted.")
+        elif (commit := repository.revisions.get(revision, revision)) not in repository.commits:
+            self._error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        else:
+            return commit, repository.commits[commit]
+        return None
+
+    # --- Answers -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, status: int, length: int, headers: Mapping[str, str]) -> None:
+        self.asked.status = status
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(length)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _json(self, said: object) -> None:
+        body = json.dumps(said).encode()
+        self._begin(200, len(body), {"Content-Type": "application/json"})
+        if self.command == "GET":
+            self._write(body)
+
+    def _redirect(self, status: int, to: str, headers: Mapping[str, str]) -> None:
+        self._begin(status, 0, {**headers, "Location": to})
+
+    def _error(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        message = f"{message} {self.hub.echo}".strip()
+        body = json.dumps({"error": message}).encode()
+        codes = {"X-Error-Code": code} if code else {}
+        self._begin(status, len(body), {**(headers or {}), **codes, "X-Error-Message": message})
+        if self.command == "GET":
+            self._write(body)
+
+    def _content(self, path: str, file: File, headers: Mapping[str, str]) -> None:
+        content, size = self.hub.wrong.get(path, file.content), file.size
+        if isinstance(content, bytes):
+            size = len(content)
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        start = int(asked[1]) if asked else 0
+        if start and start >= size:
+            return self._error(416, "", "Range Not Satisfiable", {"Content-Range": f"bytes */{size}"})
+        partial = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if asked else {}
+        self._begin(206 if asked else 200, size - start, {**headers, **partial})
+        if self.command == "HEAD":
+            return None
+        drop, stall = self.hub.fault(path, "drop_after"), self.hub.fault(path, "stall_after")
+        limit = drop.drop_after if drop is not None else None
+        for part in parts_of(content, start):
+            if stall is not None and stall.stall_after is not None and self.asked.sent + len(part) > stall.stall_after:
+                before = part[: max(0, stall.stall_after - self.asked.sent)]
+                self._write(before)
+                self.hub.go_on.wait()
+                part, stall = part[len(before) :], None
+            if limit is not None and self.asked.sent + len(part) >= limit:
+                self._write(part[: limit - self.asked.sent])
+                return self._hang_up()
+            self._write(part)
+            if self.hub.rate:
+                time.sleep(len(part) / self.hub.rate)
+        return None
+
+    def _write(self, part: bytes) -> None:
+        self.asked.sent += len(part)
+        self.wfile.write(part)
+
+    def _hang_up(self) -> None:
+        """As a line that breaks."""
+        self.wfile.flush()
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+# --- Something to serve ----------------------------------------------------------------------------------------------
+
+
+def safetensors(count: int, seed: int = 0) -> bytes:
+    """A file with one tensor of so many numbers, in the format of safetensors."""
+    pattern = bytes((seed + place) % 251 for place in range(251))
+    data = (pattern * (4 * count // 251 + 1))[: 4 * count]
+    header = {f"layer.{seed}": {"dtype": "F32", "shape": [count], "data_offsets": [0, len(data)]}}
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def model(shards: int = 2, count: int = 64 * 1024) -> dict[str, bytes]:
+    """The files of a model that has all that a job asks for but sense."""
+    names = [f"model-{place:05d}-of-{shards:05d}.safetensors" for place in range(1, shards + 1)]
+    weights = {f"layer.{place}": name for place, name in enumerate(names)}
+    config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "torch_dtype": "float32"}
+    said: dict[str, Any] = {
+        "config.json": config,
+        "generation_config.json": {},
+        "tokenizer.json": {"version": "1.0", "model": {"type": "BPE"}},
+        "tokenizer_config.json": {"chat_template": "{{ messages }}"},
+        "model.safetensors.index.json": {"metadata": {"total_size": 4 * count * shards}, "weight_map": weights},
+    }
+    return {
+        ".gitattributes": b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n",
+        "README.md": b"# A model\n",
+        **{name: json.dumps(content).encode() for name, content in said.items()},
+        **{name: safetensors(count, place) for place, name in enumerate(names)},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, required=True, help="the directory that has models/ and datasets/")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--token", help="all repositories are private, and this is who may see them")
+    parser.add_argument("--rate", type=float, help="bytes in a second, for each connection")
+    parser.add_argument("--log", type=Path, help="a file that gets every request, as a line of JSON")
+    parser.add_argument("--drop-after", type=int, help="break connections after so many bytes of a file")
+    parser.add_argument("--drops", type=int, default=1, help="how often")
+    given = parser.parse_args()
+    hub = Hub(given.host, given.port, given.log)
+    hub.add_directory(given.root)
+    hub.rate = given.rate
+    if given.token:
+        hub.token = given.token
+        for repository in hub.repositories.values():
+            repository.private = True
+    if given.drop_after is not None:
+        hub.fail("", given.drops, drop_after=given.drop_after)
+    for (kind, name), repository in hub.repositories.items():
+        print(f"{kind} {name} {repository.revisions[MAIN]}", flush=True)
+    print(f"serving on {given.host}:{hub.port}", flush=True)
+    hub.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
