@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""What checking every row of a dataset costs beside reading it with pyarrow, on a million rows like GSM8K's.
+
+read     all columns of train.parquet and val.parquet, batch after batch, as pyarrow does it by default
+check    the same with every check, what is there twice and what is in both included
+stage    rl_dataset from the same files: read, check, write, manifest, on disk
+columns  the same from JSON lines with questions and answers, brought into verl's form
+
+Each runs in processes of its own, of which peak memory is shown; pyarrow uses as many threads as the machine has CPUs.
+
+Run it after `make setup-dev`, on a machine that does nothing else: `.venv/bin/python benchmarks/dataset_check.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from ansible_collections.argus.verl.plugins.module_utils.dataset_checks import RL, SPLITS, Checker, schema_problem
+from ansible_collections.argus.verl.plugins.module_utils.dataset_files import BATCH_ROWS, Rows, Writer
+from ansible_collections.argus.verl.plugins.module_utils.dataset_form import Form, form_of
+from ansible_collections.argus.verl.plugins.module_utils.dataset_sources import Files
+from ansible_collections.argus.verl.plugins.module_utils.datasets import request
+from ansible_collections.argus.verl.plugins.module_utils.staging import Progress, stage
+from pyarrow import parquet
+
+VAL_ROWS = 10_000
+INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
+# As long as GSM8K's: its questions have 45 words on average, its answers 50.
+QUESTION_WORDS, ANSWER_WORDS = 45, 50
+ROUNDS = 3
+COLUMNS = {"prompt": "question", "ground_truth": "answer", "extra": ["answer"]}
+MAPPED = {"columns": COLUMNS, "data_source": "openai/gsm8k", "instruction": INSTRUCTION}
+PATTERN = {"ground_truth_pattern": r"#### (\S+)"}
+
+
+def vocabulary() -> list[str]:
+    chance = random.Random(0)  # noqa: S311 - repeatable is what it has to be
+    return ["".join(chance.choices("etaoinshrdlucmfwypvbgk", k=chance.randint(2, 9))) for _ in range(5000)]
+
+
+def problems(start: int, count: int, words: list[str]) -> list[dict[str, str]]:
+    chance = random.Random(start)  # noqa: S311 - repeatable is what it has to be
+    made = []
+    for number in range(start, start + count):
+        question = f"{' '.join(chance.choices(words, k=QUESTION_WORDS))} of {number}?"
+        answer = f"{' '.join(chance.choices(words, k=ANSWER_WORDS))}\n#### {number % 977}"
+        made.append({"question": question, "answer": answer})
+    return made
+
+
+def make(directory: Path, rows: int) -> None:
+    """The files: in verl's form as parquet, with columns of their own as JSON lines."""
+    form, checker, words = form_of({**MAPPED, **PATTERN}, RL), Checker(RL), vocabulary()
+    for split, first, count in (("train", 0, rows), ("val", rows, VAL_ROWS)):
+        with Writer(directory / f"{split}.parquet") as writer, (directory / f"{split}.jsonl").open("w") as file:
+            for start in range(first, first + count, BATCH_ROWS):
+                some = problems(start, min(BATCH_ROWS, first + count - start), words)
+                file.writelines(json.dumps(each) + "\n" for each in some)
+                batch = form.apply(
+                    pyarrow.RecordBatch.from_pylist(some), split, pyarrow.array(range(len(some))), checker
+                )
+                writer.write(form.finish(batch, split, writer.rows))
+
+
+def read(directory: Path) -> None:
+    for split in SPLITS:
+        with parquet.ParquetFile(directory / f"{split}.parquet") as file:
+            for _batch in file.iter_batches(BATCH_ROWS):
+                pass
+
+
+def check(directory: Path) -> None:
+    if schema_problem(parquet.read_schema(directory / "train.parquet"), RL):
+        raise SystemExit("the benchmark's own rows are not in verl's form")
+    checker = Checker(RL)
+    for split in SPLITS:
+        for batch in Rows([directory / f"{split}.parquet"], Progress()).batches():
+            checker.look(split, batch)
+    checker.compare()
+    if checker.errors() or checker.warnings():
+        raise SystemExit("\n".join([*checker.errors(), *checker.warnings()]))
+
+
+def staged(directory: Path, ending: str, form: Form) -> None:
+    source = Files.of({split: [str(directory / f"{split}.{ending}")] for split in SPLITS})
+    with tempfile.TemporaryDirectory(dir=directory) as root:
+        stage(request(Path(root), "sums", source, form))
+
+
+WAYS = {
+    "read": read,
+    "check": check,
+    "stage": lambda directory: staged(directory, "parquet", Form()),
+    "columns": lambda directory: staged(directory, "jsonl", form_of({**MAPPED, **PATTERN}, RL)),
+}
+
+
+def measured(way: str, directory: Path) -> dict[str, Any]:
+    """Seconds and peak memory of one way, the best of some rounds; its imports are not counted as time."""
+    command = [sys.executable, __file__, "--directory", str(directory), "--way", way]
+    said: list[dict[str, Any]] = []
+    for _round in range(ROUNDS):
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        said.append(json.loads(done.stdout))
+    return min(said, key=lambda each: each["seconds"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="how many rows train.parquet has")
+    parser.add_argument("--directory", type=Path, help="where the files are made; a temporary directory by default")
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.way:
+        start = time.perf_counter()
+        WAYS[given.way](given.directory)
+        seconds = time.perf_counter() - start
+        print(json.dumps({"seconds": seconds, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+        return
+    with tempfile.TemporaryDirectory(dir=given.directory) as temporary:
+        directory = Path(temporary)
+        make(directory, given.rows)
+        sizes = {
+            ending: sum((directory / f"{split}.{ending}").stat().st_size for split in SPLITS) / 2**20
+            for ending in ("parquet", "jsonl")
+        }
+        rows = given.rows + VAL_ROWS
+        print(f"{rows} rows: {sizes['parquet']:.0f} MiB as parquet, {sizes['jsonl']:.0f} MiB as JSON lines;")
+        print(f"best of {ROUNDS}\n")
+        raw = 0.0
+        for way in WAYS:
+            said = measured(way, directory)
+            raw = raw or said["seconds"]
+            print(
+                f"{way:8} {said['seconds']:7.2f} s {rows / said['seconds']:12,.0f} rows/s "
+                f"{said['peak'] / 2**20:7.0f} MiB peak {said['seconds'] / raw:6.2f} x read"
+            )
+
+
+if __name__ == "__main__":
+    main()

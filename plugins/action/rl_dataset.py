@@ -1,0 +1,12 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`argus.verl.rl_dataset` on the controller."""
+
+from __future__ import annotations
+
+from ansible_collections.argus.verl.plugins.plugin_utils.staging import FollowedStaging
+
+
+class ActionModule(FollowedStaging):
+    pass
