@@ -40,7 +40,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if arguments["rows"]:
             parts.append(table(arguments["header"], arguments["rows"]))
         if findings:
-            parts.append(findings_table(findings))
+            parts += [*([""] if parts else []), findings_table(findings)]
         parts += arguments["text"]
         if parts:
             title = [arguments["title"]] if arguments["title"] else []

@@ -6,30 +6,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, size_text
 from ansible_collections.argus.verl.plugins.module_utils.snapshots import KIND, SNAPSHOTS
-from ansible_collections.argus.verl.plugins.module_utils.staging import EXISTS, STAGED, Staged
+from ansible_collections.argus.verl.plugins.module_utils.staged import superfluous
+from ansible_collections.argus.verl.plugins.module_utils.staging import EXISTS, REFUSED, STAGED
 
 
 def staging_results(
-    shared_root: str, assets: Mapping[str, Any], snapshots: Mapping[str, Any], user_code: Mapping[str, Any]
-) -> list[dict[str, str]]:
-    """What was staged: kind, name, path as nodes see it, and status.
+    shared_root: str,
+    models: Mapping[str, Any],
+    datasets: Mapping[str, Any],
+    snapshots: Mapping[str, Any],
+    user_code: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """What became of all that was declared: kind, name, status, path as nodes see it, and findings.
 
-    assets: the result of tiny_assets, or of a task that was skipped.
-    snapshots: the results of code_snapshot in a loop. Their paths are those of the machine, which jobs cannot use.
-    user_code: the results of copy in a loop; in check mode they have hardly more than "item" and "changed".
+    models, datasets, snapshots: the results of their modules in a loop. A snapshot's path is that of the machine, which
+    jobs cannot use. user_code: of copy in a loop; in check mode they have hardly more than "item" and "changed".
     """
-    found = list(assets.get("results", []))
-    for result in snapshots["results"]:
-        path = PurePosixPath(shared_root, SNAPSHOTS, result["code_id"])
-        found.append(Staged(KIND, result["code_id"], str(path), result["status"]).as_dict())
+    found = []
+    for kind, results in (("model", models), ("dataset", datasets), (KIND, snapshots)):
+        for result in results["results"]:
+            item = result["item"]
+            names = (said.get(key) for said in (result, item) for key in ("name", "code_id", "source"))
+            name = next(str(name) for name in names if name)
+            path = str(result.get("path", "-"))
+            if kind == KIND and "status" in result:
+                path = str(PurePosixPath(shared_root, SNAPSHOTS, name))
+            found.append(
+                {
+                    "kind": kind,
+                    "name": name,
+                    "status": result.get("status", REFUSED),
+                    "path": path,
+                    "findings": of_result(f"{kind} {name}", result),
+                }
+            )
     for result in user_code["results"]:
-        path = PurePosixPath(shared_root, "user", "code", PurePosixPath(result["item"]).name)
-        found.append(Staged("user_code", path.name, str(path), STAGED if result["changed"] else EXISTS).as_dict())
+        path = str(PurePosixPath(shared_root, "user", "code", PurePosixPath(result["item"]).name))
+        status = STAGED if result["changed"] else EXISTS
+        entry = {"kind": "user_code", "name": PurePosixPath(path).name, "status": status, "path": path}
+        found.append({**entry, "findings": []})
     return found
+
+
+def of_result(where: str, result: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What a module has to say of what it staged, or why it did not."""
+    if "status" not in result:
+        # What is no error of ours, such as a module that ended without a word, has a message only.
+        known = result.get("finding") or {"what": str(result.get("msg")), "todo": "see -vvv"}
+        at = known.get("where", "")
+        return [Finding(where, f"{at}: {known['what']}" if at else known["what"], known["todo"]).as_dict()]
+    return [Finding(where, note, "", WARNING).as_dict() for note in result.get("notes", [])]
 
 
 def rows(entries: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[list[Any]]:
@@ -37,6 +69,49 @@ def rows(entries: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[l
     return [[entry[column] for column in columns] for entry in entries]
 
 
+def staged_rows(staged: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
+    """What there is, for a table: kind, name, size, when, source, jobs that use it."""
+    return [
+        [
+            each["kind"],
+            each["name"],
+            None if each["bytes"] is None else size_text(each["bytes"]),
+            each["staged_at"],
+            " ".join(str(each[part]) for part in ("source", "commit") if each.get(part)) or None,
+            ", ".join(each["used_by"]) or None,
+        ]
+        for each in staged
+    ]
+
+
+def staged_findings(staged: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """What is wrong with what there is."""
+    todo = "stage.yml says what to do for what is declared; what is not, is yours to move away"
+    return [Finding(each["path"], problem, todo).as_dict() for each in staged for problem in each["problems"]]
+
+
+def superfluous_snapshots(
+    staged: Iterable[Mapping[str, Any]], keep: int | str, days: float | str
+) -> dict[str, list[Any]]:
+    """Snapshots that can go, as `go`, and the rows of a table of all, as `rows`. Numbers may be text: -e gives that."""
+    staged = list(staged)
+    go, stay = superfluous(staged, datetime.now(UTC), int(keep), float(days))
+    names = [each["name"] for each in go]
+    verdicts = {**dict.fromkeys(names, "goes"), **stay}
+    table = [
+        [each["name"], each["staged_at"], size_text(each["bytes"]), verdicts[each["name"]]]
+        for each in staged
+        if each["name"] in verdicts
+    ]
+    return {"go": names, "rows": table}
+
+
 class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"rows": rows, "staging_results": staging_results}
+        return {
+            "rows": rows,
+            "staged_findings": staged_findings,
+            "staged_rows": staged_rows,
+            "staging_results": staging_results,
+            "superfluous_snapshots": superfluous_snapshots,
+        }

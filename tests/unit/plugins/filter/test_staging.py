@@ -1,23 +1,115 @@
 from __future__ import annotations
 
-from ansible_collections.argus.verl.plugins.filter.staging import rows, staging_results
+from typing import Any
 
-SKIPPED = {"changed": False, "skipped": True}
-NO_ITEMS = {"changed": False, "skipped": True, "results": []}
+import pytest
+from ansible_collections.argus.verl.plugins.filter.staging import (
+    rows,
+    staged_findings,
+    staged_rows,
+    staging_results,
+    superfluous_snapshots,
+)
+
+NOTHING: dict[str, Any] = {"changed": False, "skipped": True, "results": []}
+
+
+def results(*found: dict[str, Any]) -> dict[str, Any]:
+    return {"results": list(found)}
 
 
 def test_results_of_all_tasks_have_one_form() -> None:
-    model = {"kind": "model", "name": "tiny", "path": "/private/common/models/tiny", "status": "staged"}
-    snapshots = [{"code_id": "verl-0.9.1", "path": "/srv/verl/common/code/verl/verl-0.9.1", "status": "exists"}]
+    model = {"item": {"name": "tiny"}, "name": "tiny", "path": "/private/common/models/tiny", "status": "staged"}
+    dataset = {"item": {"name": "sums"}, "name": "sums", "path": "/private/datasets/sums", "status": "exists"}
+    snapshot = {"item": {"source": "verl==0.9.1"}, "code_id": "verl-0.9.1", "path": "/srv/x", "status": "exists"}
     user_code = [{"item": "files/reward.py", "changed": True}, {"item": "/home/ann/tools.py", "changed": False}]
-    results = staging_results("/private", {"results": [model]}, {"results": snapshots}, {"results": user_code})
-    assert rows(results, ["kind", "status", "path"]) == [
-        ["model", "staged", "/private/common/models/tiny"],
-        ["snapshot", "exists", "/private/common/code/verl/verl-0.9.1"],
-        ["user_code", "staged", "/private/user/code/reward.py"],
-        ["user_code", "exists", "/private/user/code/tools.py"],
+    found = staging_results("/private", results(model), results(dataset), results(snapshot), results(*user_code))
+    assert rows(found, ["kind", "name", "status", "path"]) == [
+        ["model", "tiny", "staged", "/private/common/models/tiny"],
+        ["dataset", "sums", "exists", "/private/datasets/sums"],
+        # As nodes see it, not as the machine does.
+        ["snapshot", "verl-0.9.1", "exists", "/private/common/code/verl/verl-0.9.1"],
+        ["user_code", "reward.py", "staged", "/private/user/code/reward.py"],
+        ["user_code", "tools.py", "exists", "/private/user/code/tools.py"],
+    ]
+    assert [entry["findings"] for entry in found] == [[]] * 5
+
+
+def test_what_was_refused_says_why_and_what_was_repaired_says_what() -> None:
+    finding = {"where": "/private/common/models/big", "what": "has 1 MiB free.", "todo": "Make room.", "severity": "e"}
+    refused = {"item": {"name": "big"}, "msg": "long", "finding": finding}
+    broken = {"item": {"name": "odd"}, "msg": "MODULE FAILURE"}
+    item = {"source": "x", "code_id": "mine"}
+    repaired = {"item": item, "code_id": "mine", "status": "repaired", "notes": ["a is missing"]}
+    found = staging_results("/private", results(refused, broken), NOTHING, results(repaired), NOTHING)
+    assert rows(found, ["name", "status", "path"]) == [
+        ["big", "refused", "-"],
+        ["odd", "refused", "-"],
+        ["mine", "repaired", "/private/common/code/verl/mine"],
+    ]
+    said = [(each["where"], each["what"], each["severity"]) for entry in found for each in entry["findings"]]
+    assert said == [
+        ("model big", "/private/common/models/big: has 1 MiB free.", "error"),
+        ("model odd", "MODULE FAILURE", "error"),
+        ("snapshot mine", "a is missing", "warning"),
     ]
 
 
 def test_nothing_to_stage_is_no_result() -> None:
-    assert staging_results("/private", SKIPPED, NO_ITEMS, NO_ITEMS) == []
+    assert staging_results("/private", NOTHING, NOTHING, NOTHING, NOTHING) == []
+
+
+def staged(name: str, at: str | None, *jobs: str, kind: str = "snapshot") -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "name": name,
+        "path": f"/private/{name}",
+        "bytes": 2048,
+        "files": 1,
+        "staged_at": at,
+        "used_by": list(jobs),
+        "problems": [],
+        "source": "verl==0.9.1",
+    }
+
+
+def test_what_there_is_as_a_table() -> None:
+    unknown = {**staged("odd", None, kind="unknown"), "bytes": None, "problems": ["has no manifest.json"]}
+    del unknown["source"]
+    there = [{**staged("a", "2026-01-01T00:00:00Z", "j1", "j2"), "commit": "abc"}, unknown]
+    assert staged_rows(there) == [
+        ["snapshot", "a", "2 KiB", "2026-01-01T00:00:00Z", "verl==0.9.1 abc", "j1, j2"],
+        ["unknown", "odd", None, None, None, None],
+    ]
+    (finding,) = staged_findings(there)
+    assert (finding["where"], finding["what"]) == ("/private/odd", "has no manifest.json")
+
+
+THERE = [
+    staged("oldest-but-used", "2020-01-01T00:00:00Z", "j1"),
+    staged("older", "2020-01-02T00:00:00Z"),
+    staged("old", "2020-01-03T00:00:00Z"),
+    staged("newest", "2999-01-01T00:00:00Z"),
+    staged("undated", None),
+    staged("model", "2020-01-01T00:00:00Z", kind="model"),
+]
+
+
+@pytest.mark.parametrize(
+    ("keep", "days", "go"),
+    [
+        (0, 0, []),
+        (1, 0, ["old", "older"]),
+        ("2", "0", ["older"]),
+        (0, 30, ["old", "older"]),
+        ("2", "30", ["older"]),
+        (9, 1, []),
+    ],
+)
+def test_which_snapshots_can_go(keep: int | str, days: float | str, go: list[str]) -> None:
+    found = superfluous_snapshots(THERE, keep, days)
+    assert found["go"] == go
+    verdicts = {row[0]: row[3] for row in found["rows"]}
+    assert set(verdicts) == {each["name"] for each in THERE} - {"model"}
+    assert [name for name, verdict in verdicts.items() if verdict == "goes"] == sorted(go, reverse=True)
+    assert verdicts["oldest-but-used"] == "used by j1"

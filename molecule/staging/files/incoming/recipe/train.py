@@ -1,0 +1,1 @@
+print("a recipe of my own")
