@@ -26,6 +26,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     announcement,
     given_up,
     gives_no_sign,
+    node_is_gone,
 )
 
 display = Display()
@@ -135,12 +136,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def on_head(self, name: str, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Run a module; of a head that is not there, say that instead of what its connection says."""
         result: dict[str, Any] = self._execute_module(name, arguments, task_vars=variables)
-        said = result.get("module_stderr", "")
-        # A module that was killed with its container says nothing at all.
-        if result.get("module_stdout") == "" and "Traceback" not in said:
-            told = " ".join(said.split()) or f"exit code {result.get('rc')}"
-            why = f"The head {variables.get('inventory_hostname')} cannot be reached ({told})"
-            message = f"{why}. cluster_up.yml brings the cluster up"
+        gone = node_is_gone(result, f"The head {variables.get('inventory_hostname')}")
+        if gone:
+            message = f"{gone}. cluster_up.yml brings the cluster up"
             return {"failed": True, "changed": False, "head_is_gone": True, "msg": message}
         return result
 

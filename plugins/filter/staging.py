@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, size_text
 from ansible_collections.argus.verl.plugins.module_utils.snapshots import KIND, SNAPSHOTS
-from ansible_collections.argus.verl.plugins.module_utils.staged import superfluous
+from ansible_collections.argus.verl.plugins.module_utils.staged import UNKNOWN, superfluous
 from ansible_collections.argus.verl.plugins.module_utils.staging import EXISTS, REFUSED, STAGED
 
 
@@ -48,9 +48,13 @@ def staging_results(
             )
     for result in user_code["results"]:
         path = str(PurePosixPath(shared_root, "user", "code", PurePosixPath(result["item"]).name))
-        status = STAGED if result["changed"] else EXISTS
+        # copy says something only of what it could not do.
+        problem = result.get("msg")
+        status = REFUSED if problem else STAGED if result["changed"] else EXISTS
         entry = {"kind": "user_code", "name": PurePosixPath(path).name, "status": status, "path": path}
-        found.append({**entry, "findings": []})
+        todo = "give the path of a file on this controller, and see that the head's node runs"
+        wrong = [Finding(result["item"], " ".join(str(problem).split()), todo).as_dict()] if problem else []
+        found.append({**entry, "findings": wrong})
     return found
 
 
@@ -85,17 +89,31 @@ def staged_rows(staged: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
 
 
 def staged_findings(staged: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """What is wrong with what there is."""
-    todo = "stage.yml says what to do for what is declared; what is not, is yours to move away"
-    return [Finding(each["path"], problem, todo).as_dict() for each in staged for problem in each["problems"]]
+    """What is wrong with what there is. What somebody has put there by hand is only worth knowing."""
+    found = []
+    for each in staged:
+        for problem in each["problems"]:
+            if each["kind"] == UNKNOWN:
+                todo = "nothing, if you have put it there; nobody can say whether it is whole"
+                found.append(Finding(each["name"], problem, todo, WARNING).as_dict())
+            else:
+                todo = "stage.yml -e staging_repair=true puts it back; move away what was added"
+                found.append(Finding(each["path"], problem, todo).as_dict())
+    return found
 
 
 def superfluous_snapshots(
-    staged: Iterable[Mapping[str, Any]], keep: int | str, days: float | str
+    staged: Iterable[Mapping[str, Any]],
+    keep: int | str,
+    days: float | str,
+    declared: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, list[Any]]:
-    """Snapshots that can go, as `go`, and the rows of a table of all, as `rows`. Numbers may be text: -e gives that."""
+    """Snapshots that can go, as `go`, and the rows of a table of all, as `rows`. Numbers may be text: -e gives that.
+
+    declared: what the inventory has; it would only be made again.
+    """
     staged = list(staged)
-    go, stay = superfluous(staged, datetime.now(UTC), int(keep), float(days))
+    go, stay = superfluous(staged, datetime.now(UTC), int(keep), float(days), declared)
     names = [each["name"] for each in go]
     verdicts = {**dict.fromkeys(names, "goes"), **stay}
     table = [

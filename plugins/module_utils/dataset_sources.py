@@ -174,7 +174,7 @@ class Hub:
         token: str | None = None,
     ) -> Hub:
         if not hub.NAME.fullmatch(name):
-            raise StagingError("hub", f'"{name}" is no repository.', "Say it with its organisation: openai/gsm8k.")
+            raise StagingError("hub", f'"{name}" is no repository.', "Say it with its organization: openai/gsm8k.")
         address = (endpoint or os.environ.get("HF_ENDPOINT") or hub.ENDPOINT).rstrip("/")
         if not re.match(r"https?://[^/]", address):
             raise StagingError("endpoint", f'"{address}" is no address.', f"Give one such as {hub.ENDPOINT}.")
@@ -320,6 +320,8 @@ class Script:
             # The snapshot's verl, and nothing of what Ansible has put there for this module.
             "PYTHONPATH": str(self.code_path),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # What it says stands in the order in which it said it.
+            "PYTHONUNBUFFERED": "1",
             # What it fetches is there the next time, and what somebody has put there is found without a network.
             "HF_HOME": str(self.home),
         }

@@ -132,6 +132,11 @@ class Repository:
         if wrong:
             self._discard(wrong)
             raise self._broken_promise(some(file.name for file in wrong))
+        # By this the library finds the repository offline by its name, as verl does with a reward model's.
+        main = self.storage / "refs" / "main"
+        if not main.exists():
+            main.parent.mkdir(parents=True, exist_ok=True)
+            main.write_text(self.commit, encoding="utf-8")
         return hashes
 
     # --- The hub -----------------------------------------------------------------------------------------------------
@@ -199,7 +204,7 @@ class Repository:
         path = self.name if self.kind == "model" else f"{self.kind}s/{self.name}"
         # A gated repository is one that is not found, to the library.
         if is_a(errors.GatedRepoError):
-            todo = f"Accept its licence on {self.host}/{path}, and give {token} of that account."
+            todo = f"Accept its license on {self.host}/{path}, and give {token} of that account."
             return StagingError(self.where, "is gated, and there is no access to it.", todo)
         if is_a(errors.RepositoryNotFoundError):
             todo = f"Correct its name; if it is private, give {token} of somebody who may read it."

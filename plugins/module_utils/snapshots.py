@@ -376,7 +376,7 @@ class Git:
         except FileNotFoundError:
             raise StagingError("git", "is not installed on this machine.", "Install it.") from None
         if done.returncode:
-            said = " ".join(done.stderr.decode(errors="replace").split())
+            said = " ".join(done.stderr.decode(errors="replace").split()).rstrip(".")
             raise StagingError(
                 f"git {arguments[0]}",
                 f"failed: {said}.",

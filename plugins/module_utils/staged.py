@@ -14,6 +14,8 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import StagingE
 from ansible_collections.argus.verl.plugins.module_utils.staging_users import used_by
 
 PARENTS = ("common/models", "datasets", "common/code/verl")
+# What was not staged.
+UNKNOWN = "unknown"
 NO, QUICK, FULL = "no", "quick", "full"
 # Of a manifest, what is the same for all kinds, and what some have.
 DETAILS = ("source", "commit", "revision", "verl_version", "rows")
@@ -42,7 +44,7 @@ def describe(path: Path, verify: str, jobs: Sequence[str]) -> dict[str, Any]:
         if verify != NO:
             found["problems"] = notes(problems(path, manifest, full=verify == FULL))
     except (StagingError, OSError) as error:
-        return {**found, "kind": "unknown", "problems": [str(error)], "bytes": None, "files": None, "staged_at": None}
+        return {**found, "kind": UNKNOWN, "problems": [str(error)], "bytes": None, "files": None, "staged_at": None}
     files = manifest.get("files", {})
     return {
         **found,
@@ -55,20 +57,28 @@ def describe(path: Path, verify: str, jobs: Sequence[str]) -> dict[str, Any]:
 
 
 def superfluous(
-    staged: Iterable[Mapping[str, Any]], now: datetime, keep: int, days: float
+    staged: Iterable[Mapping[str, Any]],
+    now: datetime,
+    keep: int,
+    days: float,
+    declared: Iterable[Mapping[str, Any]] = (),
 ) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
     """The snapshots that can go, and why each of the others stays.
 
     keep: so many of the newest stay. days: what is younger stays. With both, what either keeps; 0 says nothing, and
-    with both at 0 all stay. A snapshot that a job uses stays anyway, and one without a date is not ours to judge.
+    with both at 0 all stay. A snapshot that a job uses or that is declared stays anyway, and one without a date is not
+    ours to judge.
     """
     snapshots = [each for each in staged if each["kind"] == "snapshot"]
     snapshots.sort(key=lambda each: str(each["staged_at"] or ""), reverse=True)
+    wanted = declared_names(snapshots, declared)
     go, stay = [], {}
     for place, each in enumerate(snapshots):
         age = (now - datetime.fromisoformat(each["staged_at"])).total_seconds() / 86_400 if each["staged_at"] else None
         if each["used_by"]:
             stay[each["name"]] = f"used by {', '.join(each['used_by'])}"
+        elif each["name"] in wanted:
+            stay[each["name"]] = "declared in the inventory"
         elif not keep and not days:
             stay[each["name"]] = "nothing was said of how many stay"
         elif age is None:
@@ -80,3 +90,13 @@ def superfluous(
         else:
             go.append(each)
     return go, stay
+
+
+def declared_names(newest_first: Sequence[Mapping[str, Any]], declared: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The snapshots that an inventory declares: by their code id, or the newest of that source."""
+    names = set()
+    for each in declared:
+        if each.get("state", "present") == "present":
+            of_source = (found["name"] for found in newest_first if found.get("source") == each.get("source"))
+            names.add(str(each.get("code_id") or next(of_source, "")))
+    return names

@@ -77,7 +77,8 @@ options:
     type: str
   token:
     description:
-      - For a private or gated repository. It goes to the library only, and is in no message and no file.
+      - For a private or gated repository. It goes to the library only, and is in no message.
+      - While the module runs, the file by which Ansible has brought it to the node has it, for its owner alone.
       - Without it none is used, also none that lies on the node.
     type: str
 seealso:

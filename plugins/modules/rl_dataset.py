@@ -90,7 +90,9 @@ options:
         V(https://huggingface.co) otherwise.
     type: str
   token:
-    description: For a private or gated repository. It is not written anywhere.
+    description:
+      - For a private or gated repository. It is in no message.
+      - While the module runs, the file by which Ansible has brought it to the node has it, for its owner alone.
     type: str
   script:
     description:
@@ -322,7 +324,9 @@ def main() -> None:
     try:
         target = check_shared_root(root) / datasets.DATASETS / check_name("name", given["name"])
         if given["state"] == "absent":
-            kind = datasets.KINDS[given["workload"]]
+            # Of whichever workload it is.
+            kind = str((manifest_of(target) or {}).get("kind"))
+            kind = kind if kind in datasets.KINDS.values() else datasets.KINDS[given["workload"]]
             staged = remove(kind, given["name"], target, lambda: users(root, target), check=module.check_mode)
         else:
             staged = stage(

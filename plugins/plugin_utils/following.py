@@ -32,3 +32,13 @@ def given_up(submission_id: str, problem: str) -> str:
     """The message with which following ends before the job does."""
     status = playbook_command("status", {"submission_id": submission_id})
     return f"{submission_id} is followed no longer, it may still run: {problem}. Later: {status}"
+
+
+def node_is_gone(result: Mapping[str, Any], node: str) -> str:
+    """What to say when a module's result is that its node is not there, instead of what the connection says."""
+    said = result.get("module_stderr", "")
+    # A module that was killed with its container says nothing at all.
+    if result.get("module_stdout") != "" or "Traceback" in said:
+        return ""
+    told = " ".join(said.split()) or f"exit code {result.get('rc')}"
+    return f"{node} cannot be reached ({told})"

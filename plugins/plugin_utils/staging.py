@@ -12,7 +12,9 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.staging import DEFERRED, progress_line
+from ansible_collections.argus.verl.plugins.plugin_utils.following import node_is_gone
 
 display = Display()
 # A model of a terabyte over a slow line.
@@ -49,6 +51,10 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
         answer: dict[str, Any] = self._execute_module(
             module or self._task.resolved_action, arguments, task_vars=task_vars, wrap_async=detached
         )
+        gone = node_is_gone(answer, str((task_vars or {}).get("inventory_hostname")))
+        if gone:
+            finding = Finding("", f"{gone}.", "cluster_up.yml brings the cluster up")
+            return {"failed": True, "msg": f"{gone}. {finding.todo}", "finding": finding.as_dict()}
         return answer
 
     def start(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:

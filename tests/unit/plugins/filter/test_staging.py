@@ -82,7 +82,10 @@ def test_what_there_is_as_a_table() -> None:
         ["unknown", "odd", None, None, None, None],
     ]
     (finding,) = staged_findings(there)
-    assert (finding["where"], finding["what"]) == ("/private/odd", "has no manifest.json")
+    # Somebody may have put it there by hand.
+    assert (finding["where"], finding["what"], finding["severity"]) == ("odd", "has no manifest.json", "warning")
+    (finding,) = staged_findings([{**there[0], "problems": ["x.py is missing"]}])
+    assert (finding["where"], finding["what"], finding["severity"]) == ("/private/a", "x.py is missing", "error")
 
 
 THERE = [
@@ -113,3 +116,18 @@ def test_which_snapshots_can_go(keep: int | str, days: float | str, go: list[str
     assert set(verdicts) == {each["name"] for each in THERE} - {"model"}
     assert [name for name, verdict in verdicts.items() if verdict == "goes"] == sorted(go, reverse=True)
     assert verdicts["oldest-but-used"] == "used by j1"
+
+
+def test_what_the_inventory_declares_stays() -> None:
+    there = [{**each, "source": f"/src/{each['name'][:3]}"} for each in THERE]
+    # By its code id; or the newest of its source.
+    declared = [{"source": "x", "code_id": "older"}, {"source": "/src/old"}, {"source": "/src/new", "state": "absent"}]
+    assert superfluous_snapshots(there, 0, 1, declared)["go"] == []
+    assert superfluous_snapshots(there, 0, 1, declared[:1])["go"] == ["old"]
+
+
+def test_users_python_that_cannot_be_copied() -> None:
+    code = {"item": "nowhere.py", "changed": False, "msg": "Could not find or access\n'nowhere.py'"}
+    (found,) = staging_results("/private", NOTHING, NOTHING, NOTHING, results(code))
+    assert found["status"] == "refused"
+    assert found["findings"][0]["what"] == "Could not find or access 'nowhere.py'"

@@ -219,6 +219,13 @@ def test_the_shared_root_may_be_seen_at_another_path(place: Place) -> None:
     assert staging.problems(moved / "common/models/name", manifest(moved / "common/models/name"), full=True) == {}
 
 
+def test_the_library_finds_it_offline_by_its_name(place: Place) -> None:
+    """As verl asks for a reward model of which a job gives the name on the hub."""
+    place.stage()
+    found = huggingface_hub.try_to_load_from_cache(NAME, "config.json", cache_dir=place.cache.parent)
+    assert found == str(place.cache / "snapshots" / place.commit / "config.json")
+
+
 def test_a_branch_stays_where_it_was_when_it_was_first_staged(place: Place) -> None:
     place.stage()
     moved = place.hub.add(NAME, {**model(), "README.md": b"# A better one\n"})
@@ -354,7 +361,7 @@ def test_a_hub_that_stays_out_of_order_says_so(place: Place) -> None:
         ({"private": True}, None, "is not there, or is private. Correct its name; if it is private, give a token"),
         ({"private": True}, "hf_wrong", "does not accept the token (401). Give the token (staging_hf_token)"),
         ({}, "hf_wrong", "does not accept the token (401)"),
-        ({"gated": True}, None, "is gated, and there is no access to it. Accept its licence on {url}/" + NAME),
+        ({"gated": True}, None, "is gated, and there is no access to it. Accept its license on {url}/" + NAME),
         ({"gated": True}, "hf_wrong", "does not accept the token"),
     ],
 )
