@@ -52,8 +52,11 @@ def staging_results(
         problem = result.get("msg")
         status = REFUSED if problem else STAGED if result["changed"] else EXISTS
         entry = {"kind": "user_code", "name": PurePosixPath(path).name, "status": status, "path": path}
-        todo = "give the path of a file on this controller, and see that the head's node runs"
-        wrong = [Finding(result["item"], " ".join(str(problem).split()), todo).as_dict()] if problem else []
+        what, todo = " ".join(str(problem).split()), "give the path of a file on this controller"
+        if result.get("unreachable"):
+            # Ansible's own words are many, and do not say that.
+            what, todo = "the head's node cannot be reached", "cluster_up.yml brings the cluster up"
+        wrong = [Finding(result["item"], what, todo).as_dict()] if problem else []
         found.append({**entry, "findings": wrong})
     return found
 

@@ -131,3 +131,5 @@ def test_users_python_that_cannot_be_copied() -> None:
     (found,) = staging_results("/private", NOTHING, NOTHING, NOTHING, results(code))
     assert found["status"] == "refused"
     assert found["findings"][0]["what"] == "Could not find or access 'nowhere.py'"
+    (found,) = staging_results("/private", NOTHING, NOTHING, NOTHING, results({**code, "unreachable": True}))
+    assert found["findings"][0]["what"] == "the head's node cannot be reached"
