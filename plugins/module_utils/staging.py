@@ -99,6 +99,23 @@ def refusal(error: Exception) -> dict[str, Any]:
     return {"msg": str(error), "finding": finding.as_dict()}
 
 
+def how(given: Mapping[str, Any], *, check: bool) -> dict[str, bool]:
+    """The options that all modules have, as stage takes them."""
+    return {"check": check, "repair": given["repair"], "full": given["verify"] == "full", "defer": given["defer"]}
+
+
+def outcome(staged: Staged, manifest: Mapping[str, Any] | None, details: Sequence[str]) -> dict[str, Any]:
+    """What all modules return, but for the name; and those details of the manifest that it has."""
+    return {
+        "changed": staged.changed,
+        "path": staged.path,
+        "status": staged.status,
+        "notes": list(staged.notes),
+        "diff": difference([staged]),
+        **{name: manifest[name] for name in details if manifest and name in manifest},
+    }
+
+
 def difference(results: Iterable[Staged]) -> dict[str, str]:
     """Ansible's diff: what was there before, and what is there now."""
     results = list(results)

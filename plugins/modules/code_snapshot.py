@@ -155,8 +155,9 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
     StagingError,
     check_name,
     check_shared_root,
-    difference,
+    how,
     manifest_of,
+    outcome,
     refusal,
     remove,
     stage,
@@ -196,23 +197,12 @@ def main() -> None:
             overlays = [snapshots.Overlay.of(overlay["path"], overlay["to"]) for overlay in given["overlays"]]
             staged = stage(
                 snapshots.request(root, source, given["code_id"], overlays),
-                check=module.check_mode,
-                repair=given["repair"],
-                full=given["verify"] == "full",
-                defer=given["defer"],
+                **how(given, check=module.check_mode),
             )
-        manifest = manifest_of(directory / staged.name) or {}
+        manifest = manifest_of(Path(staged.path))
     except (StagingError, OSError) as error:
         module.fail_json(**refusal(error))
-    module.exit_json(
-        changed=staged.changed,
-        code_id=staged.name,
-        path=staged.path,
-        status=staged.status,
-        notes=list(staged.notes),
-        diff=difference([staged]),
-        **({"verl_version": manifest["verl_version"]} if manifest else {}),
-    )
+    module.exit_json(code_id=staged.name, **outcome(staged, manifest, ["verl_version"]))
 
 
 if __name__ == "__main__":

@@ -165,8 +165,9 @@ from ansible_collections.argus.verl.plugins.module_utils import models
 from ansible_collections.argus.verl.plugins.module_utils.staging import (
     OPTIONS,
     StagingError,
-    difference,
+    how,
     manifest_of,
+    outcome,
     refusal,
     stage,
 )
@@ -198,23 +199,12 @@ def main() -> None:
             options = {name: given[name] for name in ("revision", "endpoint", "token", "exclude")}
             staged = stage(
                 models.request(root, given["name"], models.source_of(given["source"], root, **options)),
-                check=module.check_mode,
-                repair=given["repair"],
-                full=given["verify"] == "full",
-                defer=given["defer"],
+                **how(given, check=module.check_mode),
             )
-        manifest = manifest_of(Path(staged.path)) or {}
+        manifest = manifest_of(Path(staged.path))
     except (StagingError, OSError) as error:
         module.fail_json(**refusal(error))
-    module.exit_json(
-        changed=staged.changed,
-        name=staged.name,
-        path=staged.path,
-        status=staged.status,
-        notes=list(staged.notes),
-        diff=difference([staged]),
-        **{key: manifest[key] for key in ("commit", "bytes") if key in manifest},
-    )
+    module.exit_json(name=staged.name, **outcome(staged, manifest, ["commit", "bytes"]))
 
 
 if __name__ == "__main__":

@@ -277,8 +277,9 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
     StagingError,
     check_name,
     check_shared_root,
-    difference,
+    how,
     manifest_of,
+    outcome,
     refusal,
     remove,
     stage,
@@ -331,26 +332,18 @@ def main() -> None:
         else:
             staged = stage(
                 datasets.request_of(root, given),
-                check=module.check_mode,
-                repair=given["repair"],
-                full=given["verify"] == "full",
-                defer=given["defer"],
+                **how(given, check=module.check_mode),
             )
-        manifest = manifest_of(target) or {}
+        manifest = manifest_of(target)
     except ImportError as error:
         module.fail_json(msg=missing_required_lib(error.name or "", reason="to make datasets: run this inside a node"))
     except (StagingError, OSError) as error:
         module.fail_json(**refusal(error))
-    report = manifest.get("report", [])
-    module.exit_json(
-        changed=staged.changed,
-        name=staged.name,
-        path=staged.path,
-        status=staged.status,
-        notes=[*staged.notes, *(report if staged.status == STAGED else [])],
-        diff=difference([staged]),
-        **({"rows": manifest["rows"], "report": report} if "rows" in manifest else {}),
-    )
+    returned = outcome(staged, manifest, ["rows", "report"])
+    if staged.status == STAGED:
+        # Whoever made it wants to know.
+        returned["notes"] += returned.get("report", [])
+    module.exit_json(name=staged.name, **returned)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-TODO = {
+WHAT_TO_DO = {
     "config": "Correct the key or the value in the JobSpec.",
     "import": "Correct the import, or put the module into the image or on PYTHONPATH (env_vars of the JobSpec).",
     "data": "Correct the dataset's parquet files, or the settings under data that name their columns.",
@@ -34,7 +34,7 @@ TODO = {
     "no_resources": "Ask for less, or submit when other jobs have ended.",
     "unknown": "Read the end of logs/driver.log in the archive.",
 }
-KINDS = tuple(TODO)
+KINDS = tuple(WHAT_TO_DO)
 MAX_LINES = 8
 MAX_LENGTH = 400
 
@@ -235,7 +235,7 @@ NO_TRAJECTORIES = "no materializable trajectories"
 
 def failure(kind: str, reason: str) -> Failure:
     """A failure that no log tells: stalled, stopped, deadline, no_resources."""
-    return Failure(kind, reason, (), TODO[kind])
+    return Failure(kind, reason, (), WHAT_TO_DO[kind])
 
 
 def retryable(failure_kind: str, steps: int) -> bool:
@@ -255,7 +255,7 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
         if found := apply(rule, everybody if rule.anywhere else words, settings):
             return found
     if exit_code is None:
-        return Failure("node_lost", "the driver's node was lost", ending(log), TODO["node_lost"])
+        return Failure("node_lost", "the driver's node was lost", ending(log), WHAT_TO_DO["node_lost"])
     for rule in CONSEQUENCES:
         if found := apply(rule, everybody if rule.anywhere else words, settings):
             # Whether it is worth another try depends on it.
@@ -263,10 +263,12 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
             return dataclasses.replace(found, reason=found.reason + when) if found.kind == "communication" else found
     signal_number = -exit_code if exit_code < 0 else exit_code - 128
     if signal_number > 0:
-        return Failure("killed", f"the trainer was killed by {signal_name(signal_number)}", ending(log), TODO["killed"])
+        return Failure(
+            "killed", f"the trainer was killed by {signal_name(signal_number)}", ending(log), WHAT_TO_DO["killed"]
+        )
     errors = ERROR.findall(last)
     reason = f"the trainer ended with exit code {exit_code}" + (f": {errors[-1]}" if errors else "")
-    return Failure("unknown", one_line(reason), ending(last.strip() or log), TODO["unknown"])
+    return Failure("unknown", one_line(reason), ending(last.strip() or log), WHAT_TO_DO["unknown"])
 
 
 def by_process(log: str) -> dict[str, str]:
@@ -291,7 +293,7 @@ def apply(rule: Rule, said: list[tuple[str, str]], settings: dict[str, str]) -> 
             where = f" ({process})" if process and rule.anywhere else ""
             prefix = f"({process}) " if process else ""
             shown = shorten([prefix + line for line in lines if not MARKS.match(line)])
-            return Failure(rule.kind, one_line(reason + where), shown, rule.todo or TODO[rule.kind])
+            return Failure(rule.kind, one_line(reason + where), shown, rule.todo or WHAT_TO_DO[rule.kind])
     return None
 
 
