@@ -12,6 +12,7 @@ import fcntl
 import glob
 import hashlib
 import json
+import operator
 import os
 import re
 import secrets
@@ -41,8 +42,9 @@ LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}")
 LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
 # A holder that is alive tells more often; on a shared root that stands still nobody does.
 SILENT_SECONDS = 600.0
-# Calls on a network file system wait more than they work.
+# Calls on a network file system wait more than they work; on a local disk one takes 0.02 to 0.05 ms.
 THREADS = 4
+ALONE_SECONDS, SLOW_SECONDS = 0.02, 0.0002
 NAMED_FILES = 20
 ADDED = "is not in the manifest"
 
@@ -190,16 +192,34 @@ def manifest_text(manifest: Mapping[str, Any]) -> str:
 
 
 def each(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
-    """The results for all items, in their order; at the same time, in few threads with many items each."""
-    results: list[Any] = [None] * len(items)
+    """The results for all items, in their order.
 
-    def some(first: int) -> None:
-        for place in range(first, len(items), THREADS):
+    Threads help where calls wait, on a network file system or for a large file; on a local disk they would only get in
+    each other's way. So one begins, and the others join when it is slow.
+    """
+    results: list[Any] = [None] * len(items)
+    # Taking the next one is atomic.
+    places = iter(range(len(items)))
+    over = threading.Event()
+
+    def work() -> None:
+        for place in places:
             results[place] = function(items[place])
 
+    def join() -> None:
+        if not over.wait(ALONE_SECONDS):
+            done = len(items) - operator.length_hint(places)
+            if done * SLOW_SECONDS < ALONE_SECONDS:
+                work()
+
     with ThreadPoolExecutor(THREADS) as pool:
-        # Not only waits for all: an error of any is raised here.
-        list(pool.map(some, range(THREADS)))
+        others = [pool.submit(join) for _dummy in range(THREADS - 1)]
+        try:
+            work()
+        finally:
+            over.set()
+        for other in others:
+            other.result()
     return results
 
 

@@ -13,8 +13,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO
@@ -30,6 +32,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
     REMOVED,
     REPAIRED,
     STAGED,
+    THREADS,
     Build,
     Progress,
     Request,
@@ -769,6 +772,26 @@ def test_others_read_how_far_a_build_is(tmp_path: Path) -> None:
     assert manifest_of(target) is not None
 
 
+def test_threads_help_where_calls_are_slow_and_any_error_is_raised() -> None:
+    def slow(number: int) -> tuple[int, int]:
+        time.sleep(0.01)
+        return number, threading.get_ident()
+
+    numbers, threads = zip(*each(slow, range(40)), strict=True)
+    assert numbers == tuple(range(40))
+    assert len(set(threads)) == THREADS
+    for broken in (0, 39):
+
+        def fails(number: int, broken: int = broken) -> None:
+            slow(number)
+            if number == broken:
+                raise OSError(number)
+
+        with pytest.raises(OSError):
+            each(fails, range(40))
+    assert each(slow, []) == []
+
+
 def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "PROGRESS_SECONDS", 0.01)
     file = tmp_path / "progress"
@@ -776,7 +799,8 @@ def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeyp
     progress = Progress(file)
     with progress.written():
         progress.begin("copying", 10**6)
-        each(lambda _number: progress.add(1), range(1000))
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(progress.add, [1] * 1000))
         until(lambda: json.loads(file.read_text() or "{}").get("done") == 1000)
         before = json.loads(file.read_text())["time"]
         # Also while there is nothing to count.
