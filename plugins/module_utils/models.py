@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Models under the shared root: from a repository of the hub, from a directory, or tiny and random.
 
-Of the hub, a model is a directory of links into the hub's own cache, where jobs have their HF_HOME: on disk once, and
-the library keeps care of it. What is ours, the manifest, so never lies in the cache, which two names may share.
+Of the hub, a model is a link to a commit in the hub's own cache, where jobs have their HF_HOME: on disk once, and the
+library takes care of it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
     manifest_of,
     named,
     remove,
-    sync_all,
 )
 
 KIND = "model"
 # Below the shared root.
 MODELS = "common/models"
 TINY = "tiny"
-# Ours has this name.
+# Of a copy, ours has this name.
 NEVER = (MANIFEST,)
 # Weights in other forms than the one that jobs read, of which repositories often have several.
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -58,7 +57,7 @@ CANNOT_COPY = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.
 
 def left_out(names: Sequence[str]) -> list[str]:
     """The patterns of what a model does without, when nobody said."""
-    return [*NEVER, *(OTHER_FORMS if any(name in SAFETENSORS for name in names) else ())]
+    return list(OTHER_FORMS) if any(name in SAFETENSORS for name in names) else []
 
 
 class Source(Protocol):
@@ -93,7 +92,7 @@ class HubSource:
     def of(cls, repository: hub.Repository, exclude: Sequence[str] | None = None) -> HubSource:
         if exclude is None:
             return cls(replace(repository, exclude=left_out))
-        return cls(replace(repository, exclude=[*NEVER, *exclude]), [*NEVER, *map(hub.normal, exclude)])
+        return cls(replace(repository, exclude=list(exclude)), [*map(hub.normal, exclude)])
 
     quick = False
 
@@ -117,13 +116,9 @@ class HubSource:
             # A branch may have moved since, and what was left out by default may be something else today.
             repository = replace(repository, revision=manifest["commit"], exclude=manifest["excluded"])
         hashes = repository.fetch(progress)
-        for name in hashes:
-            link = directory / name
-            link.parent.mkdir(parents=True, exist_ok=True)
-            # Relative: the nodes may see the shared root at another path.
-            link.symlink_to(os.path.relpath(repository.snapshot.resolve() / name, link.parent.resolve()))
-        if repository.snapshot.stat().st_dev != directory.stat().st_dev:
-            sync_all(repository.snapshot)
+        directory.rmdir()
+        # Relative: the nodes may see the shared root at another path.
+        directory.symlink_to(os.path.relpath(repository.snapshot.resolve(), directory.parent.resolve()))
         return {
             "source": repository.name,
             "revision": self.repository.revision,
@@ -175,7 +170,7 @@ class DirectorySource:
             todo = "Give a directory that this node sees, or a repository of the hub (org/name)."
             raise StagingError(self.path, "is no directory here.", todo)
         names = sorted(model_files(self.path))
-        patterns = left_out(names) if self.exclude is None else [*NEVER, *self.exclude]
+        patterns = [*NEVER, *(left_out(names) if self.exclude is None else self.exclude)]
         return {name: (self.path / name).stat().st_size for name in names if not hub.is_left_out(name, patterns)}
 
 

@@ -37,7 +37,7 @@ STAGED, EXISTS, REPAIRED, REMOVED, ABSENT = "staged", "exists", "repaired", "rem
 DEFERRED, REFUSED = "deferred", "refused"
 
 # What a build that was killed leaves behind. It is hidden, and its name tells whose it is.
-LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}")
+LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
 # How often who waits looks whether the lock is free, and how often its holder tells how far it is.
 LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
 # A holder that is alive tells more often; on a shared root that stands still nobody does.
@@ -159,16 +159,26 @@ def check_space(directory: Path, size: int) -> None:
 # --- Manifests -------------------------------------------------------------------------------------------------------
 
 
+def manifest_file(target: Path) -> Path:
+    """In the directory; of a link beside it, because what it points at is not ours."""
+    return manifest_beside(target) if target.is_symlink() else target / MANIFEST
+
+
+def manifest_beside(target: Path) -> Path:
+    return target.with_name(f".{target.name.removeprefix('.')}.{MANIFEST}")
+
+
 def manifest_of(target: Path) -> dict[str, Any] | None:
     """What the manifest of a staged directory says; None when there is nothing of that name."""
     # A dangling link occupies the name too.
     if not os.path.lexists(target):
         return None
+    file = manifest_file(target)
     try:
-        manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise StagingError(
-            target, f"exists, but was not staged: it has no {MANIFEST}.", "Choose another name, or move it away."
+            target, f"exists, but was not staged: it has no {file.name}.", "Choose another name, or move it away."
         ) from None
     except OSError as error:
         raise StagingError(
@@ -176,10 +186,10 @@ def manifest_of(target: Path) -> dict[str, Any] | None:
         ) from error
     except ValueError as error:
         raise StagingError(
-            target / MANIFEST, f"is not readable as JSON ({error}).", f"Remove {target} and stage it again."
+            file, f"is not readable as JSON ({error}).", f"Remove {target} and stage it again."
         ) from error
     if not isinstance(manifest, dict):
-        raise StagingError(target / MANIFEST, "is not a mapping.", f"Remove {target} and stage it again.")
+        raise StagingError(file, "is not a mapping.", f"Remove {target} and stage it again.")
     return manifest
 
 
@@ -228,7 +238,8 @@ def list_files(
 ) -> dict[str, dict[str, Any]]:
     """Size, time of change and SHA-256 of every file below a directory, by its relative path, in order.
 
-    known: hashes that need not be computed again. read_only: take the permissions to write away as well.
+    known: hashes that need not be computed again; if the directory is a link, also all the files that count.
+    read_only: take the permissions to write away as well.
     """
     known = known or {}
 
@@ -241,7 +252,7 @@ def list_files(
         sha256 = known.get(name) or file_sha256(path)
         return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": sha256}
 
-    names = sorted(files_below(directory))
+    names = sorted(known if directory.is_symlink() else files_below(directory))
     return dict(zip(names, each(entry, names), strict=True))
 
 
@@ -291,9 +302,10 @@ def problems(target: Path, manifest: Mapping[str, Any], *, full: bool = False) -
 
     names = sorted(expected)
     found = dict(zip(names, each(problem, names), strict=True))
-    # What an import leaves changes nothing for who uses it.
-    extra = {name for name, _entry in entries_below(target, is_litter)} - {*names, MANIFEST}
-    found |= dict.fromkeys(sorted(extra), ADDED)
+    # Of what a link points at others may have more. What an import leaves changes nothing for who uses it.
+    if not target.is_symlink():
+        extra = {name for name, _entry in entries_below(target, is_litter)} - {*names, MANIFEST}
+        found |= dict.fromkeys(sorted(extra), ADDED)
     return {name: what for name, what in found.items() if what}
 
 
@@ -460,7 +472,8 @@ def tidy(target: Path) -> None:
 # --- Staging ---------------------------------------------------------------------------------------------------------
 
 # Fills the empty directory that it is given, or puts a link to another one in its place, and returns what the manifest
-# shall say besides the files; what it knows of their SHA-256 already, by relative path, as "hashes".
+# shall say besides the files; what it knows of their SHA-256 already, by relative path, as "hashes". With a link, these
+# are the files that count.
 Build = Callable[[Path, Progress], Mapping[str, Any]]
 
 
@@ -553,7 +566,10 @@ def make(request: Request, progress: Progress) -> Staged:
     """Build beside the target, and rename."""
     with built(request, progress) as building:
         try:
-            building.rename(request.target)
+            if building.is_symlink():
+                publish_link(building, request.target)
+            else:
+                building.rename(request.target)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
                 raise
@@ -562,6 +578,14 @@ def make(request: Request, progress: Progress) -> Staged:
             return request.result(EXISTS)
     sync(request.target.parent)
     return request.result(STAGED)
+
+
+def publish_link(building: Path, target: Path) -> None:
+    """A link counts when it is there: its manifest goes before it, and nothing that has the name is replaced."""
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    manifest_beside(building).rename(manifest_beside(target))
+    target.symlink_to(building.readlink())
 
 
 def mend(request: Request, progress: Progress, wrong: Mapping[str, str]) -> Staged:
@@ -577,6 +601,12 @@ def mend(request: Request, progress: Progress, wrong: Mapping[str, str]) -> Stag
                 f"cannot be repaired: its source gives other content now ({', '.join(other[:NAMED_FILES])}).",
                 "Remove it (state: absent) and stage it again, or choose another name.",
             )
+        if target.is_symlink():
+            # What it points at was put right by the build; perhaps it pointed elsewhere.
+            for name in wrong:
+                keep_time(building / name, files[name])
+            building.replace(target)
+            return request.result(REPAIRED, notes(wrong))
         for name in wrong:
             for parent in reversed(Path(name).parents):
                 if not (target / parent).exists():
@@ -584,11 +614,16 @@ def mend(request: Request, progress: Progress, wrong: Mapping[str, str]) -> Stag
                         (target / parent).mkdir()
                     shutil.copymode(building / parent, target / parent)
             with writable((target / name).parent), writable((building / name).parent):
-                time_ns = files[name].get("mtime_ns", time.time_ns())
-                os.utime(building / name, ns=(time_ns, time_ns))
+                keep_time(building / name, files[name])
                 (building / name).replace(target / name)
                 sync(target / name)
     return request.result(REPAIRED, notes(wrong))
+
+
+def keep_time(path: Path, entry: Mapping[str, Any]) -> None:
+    """A file that looks as its manifest says need not be read again."""
+    time_ns = entry.get("mtime_ns", time.time_ns())
+    os.utime(path, ns=(time_ns, time_ns))
 
 
 @contextlib.contextmanager
@@ -616,17 +651,22 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
             # The last one: manifest_text relies on it.
             "files": files,
         }
-        (building / MANIFEST).write_text(manifest_text(manifest), encoding="utf-8")
+        manifest_file(building).write_text(manifest_text(manifest), encoding="utf-8")
         if request.read_only:
             protect(building)
         sync_all(building)
+        if building.is_symlink():
+            # What it points at may be on another file system.
+            sync_all(building.parent)
         yield building
     finally:
-        remove_tree(building)
+        remove_leftovers(target)
 
 
 def remove_leftovers(target: Path) -> None:
-    """What killed builds have left; under the lock nobody is at work on it."""
+    """What a build leaves, and what killed ones have left; under the lock nobody else is at work on it."""
+    if not os.path.lexists(target):
+        manifest_beside(target).unlink(missing_ok=True)
     for leftover in target.parent.glob(f".{glob.escape(target.name)}.staging-*"):
         match = LEFTOVER.fullmatch(leftover.name)
         if match and match["name"] == target.name:
@@ -671,9 +711,8 @@ def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]
                 raise StagingError(target, f"is used by {', '.join(using)}.", todo)
             if not check:
                 # It goes at once, whatever happens to what is left of it.
-                doomed = target.with_name(f".{target.name}.staging-{secrets.token_hex(4)}")
-                target.rename(doomed)
-                remove_tree(doomed)
+                target.rename(target.with_name(f".{target.name}.staging-{secrets.token_hex(4)}"))
+                remove_leftovers(target)
         return Staged(kind, name, str(target), REMOVED)
 
 
@@ -713,7 +752,7 @@ def sync(path: Path) -> None:
 def remove_tree(directory: Path) -> None:
     """Remove one of our own directories, which may be read-only already; one of another user stays, and what a link
     points at."""
-    if directory.is_symlink():
+    if not directory.is_dir() or directory.is_symlink():
         directory.unlink()
         return
     for parent, _dummy, _dummy in os.walk(directory):

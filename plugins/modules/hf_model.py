@@ -18,12 +18,12 @@ description:
     the hub promises, so that a download that was cut off or damaged never counts as a model.
   - It appears whole or not at all. Configuration, tokenizer, every shard of the index and the headers of the weights
     are checked before it gets its name.
-  - Of the hub, the model is a directory of relative links into the hub's own cache at C(hf/hub/), which jobs have as
+  - Of the hub, the model is a relative link to a commit in the hub's own cache at C(hf/hub/), which jobs have as
     theirs. On disk it is there once, whatever its names.
   - Run again after it was broken off, it fetches what is missing. What of a file came by plain HTTP counts too, in
     steps of 10 MiB; by Xet, whole files do.
   - When the model exists nothing is asked of the hub. Its files are compared with its C(manifest.json), which has size
-    and SHA-256 of each.
+    and SHA-256 of each; that of a link is beside it, as C(.<name>.manifest.json).
   - Runs inside a node, whose image has the libraries.
 requirements:
   - python >= 3.11
@@ -67,7 +67,7 @@ options:
       - By default, if there are weights as C(model.safetensors) or shards of it, those in other forms. They are
         C(*.bin), C(*.pth), C(*.pt), C(*.h5), C(*.msgpack), C(*.ot), C(*.gguf), C(consolidated*.safetensors),
         C(onnx/*), C(original/*), C(openvino/*) and C(coreml/*). An empty list leaves nothing out.
-      - A C(manifest.json) beside the configuration is always left out, because that name is taken.
+      - Of a directory, a C(manifest.json) beside the configuration is always left out, because that name is taken.
     type: list
     elements: str
   endpoint:

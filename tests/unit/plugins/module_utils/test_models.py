@@ -132,6 +132,10 @@ def files(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
 
 
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
 def damage(path: Path) -> None:
     """As a disk does that forgets: the time of change is another one too."""
     content = bytearray(path.read_bytes())
@@ -153,15 +157,13 @@ def child(place: Place, name: str = "name") -> subprocess.Popen[str]:
 # --- From the hub ----------------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_links_into_the_hubs_cache_with_a_manifest(place: Place) -> None:
+def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: Place) -> None:
     staged = place.stage()
     assert staged == Staged("model", "name", str(place.target), STAGED)
-    assert files(place.target) == sorted([*model(), MANIFEST])
+    assert str(place.target.readlink()) == f"../../hf/hub/models--org--Name-1.5B/snapshots/{place.commit}"
+    assert files(place.target) == sorted(model())
     for name, content in model().items():
         assert (place.target / name).read_bytes() == content
-        assert str((place.target / name).readlink()) == (
-            f"../../../hf/hub/models--org--Name-1.5B/snapshots/{place.commit}/{name}"
-        )
     said = manifest(place.target)
     assert {key: said[key] for key in ("kind", "name", "source", "revision", "commit", "endpoint")} == {
         "kind": "model",
@@ -174,10 +176,8 @@ def test_a_model_is_links_into_the_hubs_cache_with_a_manifest(place: Place) -> N
     assert {name: each["sha256"] for name, each in said["files"].items()} == {
         name: hashlib.sha256(content).hexdigest() for name, content in model().items()
     }
-    # What is ours is not in theirs, and nothing of the way is left.
-    assert files(place.cache / "snapshots" / place.commit) == sorted(model())
-    assert files(place.root / "common") == files(place.target.parent.parent)
-    assert [path.name for path in place.target.parent.iterdir()] == ["name"]
+    # Nothing of the way is left.
+    assert names(place.target.parent) == [".name.manifest.json", "name"]
 
 
 def test_large_files_are_redirected_to_a_host_that_does_not_see_the_token(place: Place) -> None:
@@ -262,8 +262,11 @@ def test_two_names_have_their_own_manifests_and_one_copy(place: Place) -> None:
     assert place.stage("other", revision="v1", exclude=["README.md"]).status == STAGED
     assert not place.hub.gets()
     assert place.stage().status == EXISTS
-    assert [manifest(path)["revision"] for path in sorted(place.target.parent.iterdir())] == ["main", "v1"]
-    assert (place.target / FIRST).samefile(place.root / "common/models/other" / FIRST)
+    other = place.target.with_name("other")
+    assert [manifest(path)["revision"] for path in (place.target, other)] == ["main", "v1"]
+    assert "README.md" in manifest(place.target)["files"]
+    assert "README.md" not in manifest(other)["files"]
+    assert (place.target / FIRST).samefile(other / FIRST)
 
 
 def test_what_others_put_into_the_cache_is_not_part_of_the_model(place: Place) -> None:
@@ -282,13 +285,13 @@ def test_what_others_put_into_the_cache_is_not_part_of_the_model(place: Place) -
 
 def test_weights_in_other_forms_are_left_out_where_there_are_safetensors() -> None:
     others = ["pytorch_model.bin", "original/consolidated.00.pth", "onnx/model.onnx", "model.gguf", "tf_model.h5"]
-    both = [*others, "config.json", "onnx/config.json", MANIFEST, "sub/manifest.json", "model.safetensors"]
+    both = [*others, "config.json", "onnx/config.json", "model.safetensors"]
 
     def taken(names: list[str]) -> list[str]:
         return [name for name in names if not client.is_left_out(name, left_out(names))]
 
-    assert taken(both) == ["config.json", "sub/manifest.json", "model.safetensors"]
-    assert taken([*others, MANIFEST]) == others
+    assert taken(both) == ["config.json", "model.safetensors"]
+    assert taken(others) == others
     # These cannot be read without the others.
     assert "pytorch_model.bin" in taken(["pytorch_model.bin", "adapter.safetensors"])
 
@@ -299,7 +302,7 @@ def test_files_are_left_out_as_the_user_says(place: Place) -> None:
     place.stage()
     place.stage("without", exclude=["README.md", "training/"])
     place.stage("all", exclude=[])
-    everything = {name: set(files(place.root / "common/models" / name)) for name in ("name", "without", "all")}
+    everything = {name: set(manifest(place.target.with_name(name))["files"]) for name in ("name", "without", "all")}
     assert everything["name"] == {*model(), MANIFEST, "training/args.json"}
     assert everything["without"] == {*model(), *more} - {"README.md", "training/args.json"}
     assert everything["all"] == {*model(), *more}
@@ -505,7 +508,7 @@ def test_a_download_that_was_killed_is_gone_on_with(place: Place) -> None:
         assert again.communicate()[0] == f"{STAGED}\n"
     (only,) = place.hub.gets()
     assert (only.name == FIRST, only.range) == (True, f"bytes={2 * STEP}-")
-    assert [path.name for path in place.target.parent.iterdir()] == ["name"]
+    assert names(place.target.parent) == [".name.manifest.json", "name"]
     assert len(files(place.cache / "blobs")) == len(model())
     assert place.stage(how={"full": True}).status == EXISTS
 
@@ -599,7 +602,7 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place, moved: bool) 
     repaired = place.stage(how={"repair": True})
     assert repaired.status == REPAIRED
     assert len(repaired.notes) == 3
-    assert [each.name for each in place.hub.gets()] == [FIRST]
+    assert sorted(each.name for each in place.hub.gets()) == [FIRST, "tokenizer.json"]
     assert manifest(place.target) == before
     place.forget()
     assert place.stage().status == EXISTS
@@ -608,6 +611,29 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place, moved: bool) 
     assert place.blob(FIRST).stat().st_mtime_ns == before["files"][FIRST]["mtime_ns"]
     assert (place.target / "tokenizer.json").is_symlink()
     assert place.hub.asked == []
+
+
+def test_a_link_that_somebody_turned_elsewhere_is_put_back(place: Place) -> None:
+    place.stage()
+    right = place.target.readlink()
+    newer = place.hub.add(NAME, {**model(), "README.md": b"# Newer\n"})
+    place.stage("newer", revision=newer)
+    place.target.unlink()
+    place.target.symlink_to(place.target.with_name("newer").readlink())
+    assert "README.md has" in place.refused()
+    assert place.stage(how={"repair": True}).status == REPAIRED
+    assert place.target.readlink() == right
+    assert place.stage("newer", revision=newer, how={"full": True}).status == EXISTS
+    assert names(place.target.parent) == [".name.manifest.json", ".newer.manifest.json", "name", "newer"]
+
+
+def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
+    place.stage()
+    # As a kill between the two leaves it.
+    place.target.unlink()
+    assert remove_model(place.root, "name", lambda target: []).status == ABSENT
+    assert place.stage().status == STAGED
+    assert place.stage(how={"full": True}).status == EXISTS
 
 
 def test_a_cache_that_somebody_emptied_is_filled_again(place: Place) -> None:
