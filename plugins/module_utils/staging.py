@@ -508,7 +508,7 @@ def stage(
     full: verify content, even of files that look unchanged.
     defer: leave what may take longer than a moment undone, and say so.
     """
-    with reported(request.target):
+    with reported(request.target, "staged"):
         wrong = examine(request, full, repair)
         if wrong is None:
             check_space(request.target, request.size())
@@ -693,7 +693,7 @@ def writable(directory: Path) -> Iterator[None]:
 
 def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]], *, check: bool = False) -> Staged:
     """Remove something staged, unless jobs use it; `users` are their submission ids."""
-    with reported(target):
+    with reported(target, "removed"):
         manifest = manifest_of(target)
         if manifest is None:
             if not check:
@@ -717,13 +717,13 @@ def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]
 
 
 @contextlib.contextmanager
-def reported(target: Path) -> Iterator[None]:
+def reported(target: Path, what: str) -> Iterator[None]:
     """Errors of the file system say where and what to do."""
     try:
         yield
     except OSError as error:
         todo = f"See that user id {os.geteuid()} may write there, and that its file system has room and locks."
-        raise StagingError(target, f"cannot be staged: {error}.", todo) from error
+        raise StagingError(target, f"cannot be {what}: {error}.", todo) from error
 
 
 def sync_all(directory: Path) -> None:

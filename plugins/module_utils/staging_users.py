@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,27 +14,31 @@ from typing import Any
 from ansible_collections.argus.verl.plugins.module_utils import jobspec
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, Archive
 
-# The key of a JobSpec that names it, and where a name lies below the shared root.
-USES = {
-    "snapshot": ("code_path", "common/code/verl"),
-    "model": ("model", "common/models"),
-    "rl_dataset": ("dataset", "datasets"),
-    "sft_dataset": ("dataset", "datasets"),
-}
+# The key of a JobSpec that names something staged, and where a name lies below the shared root.
+USES = {"code_path": "common/code/verl", "model": "common/models", "dataset": "datasets"}
 
 
 def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
     """The submission ids of jobs that have not ended, by what they use, relative to the shared root."""
     found: dict[PurePosixPath, list[str]] = {}
     for submission_id, spec in unended(shared_root / "jobs"):
-        for key, home in dict.fromkeys(USES.values()):
-            value, root = spec.get(key), spec.get("shared_root", jobspec.OPTIONS["shared_root"]["default"])
-            if value:
-                path = PurePosixPath(jobspec.resolve_path(value, root, home))
-                # Nodes may see the shared root elsewhere than this machine does.
-                if path.is_relative_to(root):
-                    found.setdefault(path.relative_to(root), []).append(submission_id)
+        for path in sorted(set(uses(spec))):
+            found.setdefault(path, []).append(submission_id)
     return found
+
+
+def uses(spec: Mapping[str, Any]) -> Iterator[PurePosixPath]:
+    """What a JobSpec names, relative to the shared root, of which nodes may see it elsewhere than this machine does."""
+    root = PurePosixPath(spec.get("shared_root", jobspec.OPTIONS["shared_root"]["default"]))
+    for key, home in USES.items():
+        if spec.get(key):
+            path = PurePosixPath(jobspec.resolve_path(spec[key], str(root), home))
+            if path.is_relative_to(root):
+                yield path.relative_to(root)
+    # A reward model, or data of more than one dataset, is somewhere in trainer_overrides or env_vars.
+    somewhere = json.dumps(spec, ensure_ascii=False)
+    for home, name in re.findall(rf"{re.escape(str(root))}/({'|'.join(USES.values())})/([\w.-]+)", somewhere):
+        yield PurePosixPath(home, name)
 
 
 def users(shared_root: Path, target: Path) -> list[str]:

@@ -61,6 +61,24 @@ def test_who_uses_a_part_of_something_uses_it(tmp_path: Path) -> None:
     assert users(tmp_path, tmp_path / "common" / "models" / "Qwen") == ["a"]
 
 
+def test_paths_in_overrides_and_variables_are_used_too(tmp_path: Path) -> None:
+    """A reward model, and a job that trains on two datasets."""
+    overrides = [
+        "reward_model.model.path=/srv/verl/common/models/judge",
+        "data.train_files=['/srv/verl/datasets/gsm8k/train.parquet','/srv/verl/datasets/math/train.parquet']",
+    ]
+    env_vars = {"RUBRIC": "/srv/verl/common/models/rubric.v2/rules.json"}
+    job(tmp_path, "a", shared_root="/srv/verl", dataset="gsm8k", trainer_overrides=overrides, env_vars=env_vars)
+    job(tmp_path, "b", trainer_overrides={"model.path": "/elsewhere/common/models/judge"})
+    assert {str(path): jobs for path, jobs in used_by(tmp_path).items()} == {
+        "common/models/judge": ["a"],
+        "common/models/rubric.v2": ["a"],
+        "datasets/gsm8k": ["a"],
+        "datasets/math": ["a"],
+    }
+    assert users(tmp_path, tmp_path / "common" / "models" / "rubric.v2") == ["a"]
+
+
 @pytest.mark.parametrize("state", [QUEUED, SUBMITTED, RUNNING, ENDING, RETRYING])
 def test_who_has_not_ended_uses_what_is_his(tmp_path: Path, state: str) -> None:
     job(tmp_path, "a", state, code_path="mine")
