@@ -115,6 +115,8 @@ class Fault:
     # Waits after so many bytes until the hub is told to go on.
     stall_after: int | None = None
     status: int | None = None
+    # Nothing is answered until the hub is told to go on.
+    silent: bool | None = None
 
 
 @dataclass
@@ -267,6 +269,8 @@ class Handler(BaseHTTPRequestHandler):
         fault = self.hub.fault(path, "status")
         if fault is not None and fault.status is not None:
             return self._error(fault.status, "", "it is out of order")
+        if self.hub.fault(path, "silent"):
+            self.hub.go_on.wait()
         for pattern, method in (
             (r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", self._info),
             (r"/api/(models|datasets)/([^/]+/[^/]+)/tree/(.+)", self._tree),

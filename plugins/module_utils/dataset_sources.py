@@ -12,9 +12,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from ansible_collections.argus.verl.plugins.module_utils import hub
@@ -175,24 +175,13 @@ class Hub:
     ) -> Hub:
         if not hub.NAME.fullmatch(name):
             raise StagingError("hub", f'"{name}" is no repository.', "Say it with its organization: openai/gsm8k.")
-        address = (endpoint or os.environ.get("HF_ENDPOINT") or hub.ENDPOINT).rstrip("/")
-        if not re.match(r"https?://[^/]", address):
-            raise StagingError("endpoint", f'"{address}" is no address.', f"Give one such as {hub.ENDPOINT}.")
+        address = checked_address(endpoint or os.environ.get("HF_ENDPOINT") or hub.ENDPOINT)
 
-        def others(names: Sequence[str]) -> list[str]:
-            """What of a repository is not wanted."""
-            wanted: set[str] = set()
-            for split, several in patterns.items():
-                for pattern in several:
-                    matching = [each for each in names if hub.is_left_out(each, [pattern])]
-                    if not matching:
-                        what = f"has no file {pattern} (files.{split}); it has: {hub.some(names)}."
-                        raise StagingError(name, what, "Correct the pattern, or the revision.")
-                    wanted.update(matching)
-            return all_but(wanted, names)
+        def select(names: Sequence[str]) -> set[str]:
+            return {each for several in chosen(name, patterns, names).values() for each in several}
 
         repository = hub.Repository(
-            name, revision or "main", shared_root / hub.CACHE, address, token or None, exclude=others, kind="dataset"
+            name, revision or "main", shared_root / hub.CACHE, address, token or None, select=select, kind="dataset"
         )
         return cls(repository, patterns)
 
@@ -224,31 +213,30 @@ class Hub:
         if "commit" in manifest:
             # A branch may have moved since.
             repository = dataclasses.replace(repository, revision=manifest["commit"])
-        names = sorted(repository.fetch(progress))
-        files = {
-            split: [
-                repository.snapshot / name
-                for name in dict.fromkeys(
-                    name for pattern in several for name in names if hub.is_left_out(name, [pattern])
-                )
-            ]
-            for split, several in self.patterns.items()
-        }
+        names = chosen(repository.name, self.patterns, sorted(repository.fetch(progress)))
+        files = {split: [repository.snapshot / name for name in several] for split, several in names.items()}
         revision = manifest.get("revision", self.repository.revision)
         return files, {"revision": revision, "commit": repository.commit, "endpoint": repository.host}
 
 
-def all_but(wanted: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Patterns for all names but those that are wanted; one for a directory in which none is."""
-    needed = {parent for name in wanted for parent in (PurePosixPath(name), *PurePosixPath(name).parents)}
-    patterns: dict[str, None] = {}
-    for name in names:
-        # The outermost part of it in which nothing is wanted.
-        for part in (*reversed(PurePosixPath(name).parents), PurePosixPath(name)):
-            if part not in needed:
-                patterns[glob.escape(str(part)) + ("" if str(part) == name else "/*")] = None
-                break
-    return list(patterns)
+def checked_address(endpoint: str) -> str:
+    address = endpoint.rstrip("/")
+    if not re.match(r"https?://[^/]", address):
+        raise StagingError("endpoint", f'"{address}" is no address.', f"Give one such as {hub.ENDPOINT}.")
+    return address
+
+
+def chosen(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
+    """Of the files of a repository those of each split, each once, in the order of its patterns."""
+    found: dict[str, dict[str, None]] = {split: {} for split in patterns}
+    for split, several in patterns.items():
+        for pattern in several:
+            some = [name for name in names if hub.is_left_out(name, [pattern])]
+            if not some:
+                what = f"has no file {pattern} (files.{split}); it has: {hub.some(names)}."
+                raise StagingError(repository, what, "Correct the pattern, or the revision.")
+            found[split].update(dict.fromkeys(some))
+    return {split: list(several) for split, several in found.items()}
 
 
 @dataclass(frozen=True)
@@ -260,15 +248,28 @@ class Script:
     arguments: Sequence[str]
     # HF_HOME of the script.
     home: Path
+    # Where it finds the hub, and what it says there; what is not given it has of the node.
+    endpoint: str | None = None
+    token: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, name: str, code_path: str, arguments: Sequence[str], shared_root: Path) -> Script:
+    def of(
+        cls,
+        name: str,
+        code_path: str,
+        arguments: Sequence[str],
+        shared_root: Path,
+        *,
+        endpoint: str | None = None,
+        token: str | None = None,
+    ) -> Script:
         if not SCRIPT.fullmatch(name):
             raise StagingError("script", f'"{name}" is no name of a Python file.', "Say gsm8k.py, without directories.")
         own = [flag for argument in arguments for flag in OUTPUT_FLAGS if argument.split("=")[0] == flag]
         if own:
             raise StagingError("arguments", f"has {own[0]}, which is set already.", "Leave it out.")
-        return cls(name, shared_root / SNAPSHOTS / code_path, arguments, shared_root / hub.HF_HOME)
+        code, home = shared_root / SNAPSHOTS / code_path, shared_root / hub.HF_HOME
+        return cls(name, code, arguments, home, checked_address(endpoint) if endpoint else None, token)
 
     @property
     def label(self) -> str:
@@ -324,6 +325,7 @@ class Script:
             "PYTHONUNBUFFERED": "1",
             # What it fetches is there the next time, and what somebody has put there is found without a network.
             "HF_HOME": str(self.home),
+            **{name: value for name, value in {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": self.token}.items() if value},
         }
         progress.begin(f"running {self.name}")
         with tempfile.TemporaryFile() as log, hub.followed(progress, lambda: 0):
@@ -331,7 +333,8 @@ class Script:
                 command, env=environment, cwd=scratch, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
             )
             log.seek(0)
-            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+            said = hub.without_secrets(log.read().decode(errors="replace"), self.token, self.endpoint)
+        lines = [line for line in said.splitlines() if line.strip()]
         last = "\n".join(["", *lines[-SHOWN_LINES:], ""])
         if done.returncode:
             todo = "The lines above are the last of its output."
@@ -397,21 +400,15 @@ def source_of(options: Mapping[str, Any], workload: str, shared_root: Path) -> S
         raise StagingError(useless[0], f"does nothing with {given[0]}.", "Leave it out.")
     if "tiny" in given:
         return Tiny(workload)
+    of_hub = {name: options.get(name) for name in ("endpoint", "token")}
     if "script" in given:
         if not options.get("code_path"):
             raise StagingError("code_path", "is not given.", "Name the snapshot in which the script is.")
-        return Script.of(options["script"], options["code_path"], options.get("arguments") or (), shared_root)
+        return Script.of(options["script"], options["code_path"], options.get("arguments") or (), shared_root, **of_hub)
     patterns = {split: several for split, several in (options.get("files") or {}).items() if several}
     if "train" not in patterns:
         raise StagingError("files.train", "is not given.", "Name the files with the rows to train on.")
     check_val("val" in patterns, options.get("val_rows"))
     if "hub" not in given:
         return Files.of(patterns)
-    return Hub.of(
-        options["hub"],
-        options.get("revision"),
-        patterns,
-        shared_root,
-        endpoint=options.get("endpoint"),
-        token=options.get("token"),
-    )
+    return Hub.of(options["hub"], options.get("revision"), patterns, shared_root, **of_hub)

@@ -9,12 +9,14 @@ Rows are read, brought into verl's form, checked and written in one go, a batch 
 from __future__ import annotations
 
 import contextlib
-import functools
+import dataclasses
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils import hub
 from ansible_collections.argus.verl.plugins.module_utils.dataset_checks import (
     RL,
     SFT,
@@ -33,12 +35,25 @@ from ansible_collections.argus.verl.plugins.module_utils.dataset_sources import 
     source_of,
 )
 from ansible_collections.argus.verl.plugins.module_utils.staging import (
+    DEFERRED,
+    REMOVED,
     Progress,
     Request,
+    Staged,
     StagingError,
     check_name,
+    check_shared_root,
+    locked,
+    manifest_beside,
+    manifest_file,
     manifest_of,
+    manifest_text,
+    remove,
+    remove_leftovers,
     remove_tree,
+    reported,
+    stage,
+    sync,
 )
 from ansible_collections.argus.verl.plugins.module_utils.tiny import let_torch_see_a_function
 
@@ -58,12 +73,12 @@ def request(
     form: Form,
     *,
     val_rows: int | None = None,
-    limit: Callable[[], Limit] | None = None,
+    measure: Mapping[str, Any] | None = None,
 ) -> Request:
     """A dataset under the shared root.
 
-    val_rows: how many rows of train become val, where the source has none. limit: how long prompts may be; what loads
-    the tokenizer.
+    val_rows: how many rows of train become val, where the source has none. measure: the model and the max_prompt_length
+    by which prompts are measured, if they are.
     """
     target = shared_root / DATASETS / check_name("name", name)
     own = {**form.identity, **({} if val_rows is None else {"val_rows": val_rows})}
@@ -75,7 +90,7 @@ def request(
         scratch.mkdir()
         try:
             files, told = source.fetch(scratch, progress, before)
-            checker = Checker(form.workload, limit() if limit else None)
+            checker = Checker(form.workload, token_limit(shared_root, **measure) if measure else None)
             rows = Making(target, form, checker, directory, progress).run(files, val_rows)
         finally:
             remove_tree(scratch)
@@ -86,6 +101,7 @@ def request(
             **told,
             "rows": rows,
             "report": checker.warnings(),
+            **({"measured": measure} if measure else {}),
             "identity": identity,
         }
 
@@ -100,20 +116,118 @@ def request(
         names = {*own, *(option for option in identity if option in OWN_OPTIONS)}
         return difference_of(manifest, {option: own.get(option) for option in sorted(names)})
 
-    quick = source.quick and limit is None
+    quick = source.quick and not measure
     return Request(KINDS[form.workload], name, target, build, differs, size=source.size, quick=quick)
 
 
 def request_of(shared_root: Path, options: Mapping[str, Any]) -> Request:
     """What a user asks for; `options` as the module rl_dataset has them."""
-    workload = options["workload"]
+    check_shared_root(shared_root)
+    workload, val_rows, measure = options["workload"], options.get("val_rows"), measure_of(options)
     source, form = source_of(options, workload, shared_root), form_of(options, workload)
-    model, tokens = options.get("model"), options.get("max_prompt_length")
-    limit = functools.partial(token_limit, shared_root, model, tokens) if model and tokens else None
-    return request(shared_root, options["name"], source, form, val_rows=options.get("val_rows"), limit=limit)
+    return request(shared_root, options["name"], source, form, val_rows=val_rows, measure=measure)
+
+
+def measure_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    measure = {name: options.get(name) for name in ("model", "max_prompt_length")}
+    return measure if all(measure.values()) else None
 
 
 OWN_OPTIONS = {*Form.__dataclass_fields__, "val_rows"}
+
+
+def stage_dataset(
+    shared_root: Path, options: Mapping[str, Any], *, check: bool = False, defer: bool = False, **how: bool
+) -> Staged:
+    """Make it once, see staging.stage. One that is there is checked again when it was not yet measured as is asked."""
+    asked, measure = request_of(shared_root, options), measure_of(options)
+
+    def unmeasured() -> dict[str, Any] | None:
+        manifest = manifest_of(asked.target)
+        return manifest if manifest and measure and manifest.get("measured") != measure else None
+
+    staged = stage(asked, check=check, defer=defer, **how)
+    if check or staged.status == DEFERRED or not unmeasured():
+        return staged
+    if defer:
+        return asked.result(DEFERRED)
+    with reported(asked.target, "checked"), locked(asked.target) as progress:
+        # Whoever held the lock before may have done it.
+        manifest = unmeasured()
+        if manifest:
+            checker = Checker(options["workload"], token_limit(shared_root, **measure or {}))
+            report = check_again(asked.target, manifest, checker, progress)
+            write_manifest(asked.target, {**manifest, "report": report, "measured": measure})
+            staged = dataclasses.replace(staged, notes=(*staged.notes, *report))
+    return staged
+
+
+def check_again(target: Path, manifest: Mapping[str, Any], checker: Checker, progress: Progress) -> list[str]:
+    """What there is to say of the rows of a dataset that is there, as it is said when it is made."""
+    files = {split: target / f"{split}.parquet" for split in SPLITS}
+    named = original_numbers(manifest["rows"], manifest["identity"].get("val_rows"))
+    progress.begin("checking", sum(map(work, files.values())))
+    for split, path in files.items():
+        start = 0
+        for batch in Rows([path], progress).batches():
+            checker.look(split, batch, named[split].slice(start, batch.num_rows))
+            start += batch.num_rows
+    checker.compare()
+    return verdict(target, checker)
+
+
+def verdict(target: Path, checker: Checker) -> list[str]:
+    """What is worth knowing of rows; an error says all that is wrong with them."""
+    errors = checker.errors()
+    if errors:
+        what = "is not fit to be trained on:"
+        raise StagingError(target, "\n- ".join([what, *errors]) + "\n", "Correct it, and stage it again.")
+    return checker.warnings()
+
+
+def write_manifest(target: Path, manifest: Mapping[str, Any]) -> None:
+    """Put a manifest in the place of another at once; who holds the lock may."""
+    own = {key: value for key, value in manifest.items() if key != "files"}
+    written = manifest_beside(target.with_name(f".{target.name}.staging-{secrets.token_hex(4)}"))
+    try:
+        written.write_text(manifest_text({**own, "files": manifest["files"]}), encoding="utf-8")
+        sync(written)
+        written.replace(manifest_file(target))
+    finally:
+        remove_leftovers(target)
+    sync(target)
+
+
+def remove_dataset(
+    shared_root: Path, name: str, workload: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
+) -> Staged:
+    """Remove a dataset of whichever workload, and from the hub's cache what no other one is of."""
+    datasets = check_shared_root(shared_root) / DATASETS
+    target = datasets / check_name("name", name)
+    cache, manifest = shared_root / hub.CACHE, manifest_of(target) or {}
+    kind = manifest["kind"] if manifest.get("kind") in KINDS.values() else KINDS[workload]
+    is_of_the_hub = "commit" in manifest and not check
+    if is_of_the_hub:
+        # Where it is missing, before anything is removed.
+        hub.library(cache)
+    removed = remove(kind, name, target, lambda: users(target), check=check)
+    if is_of_the_hub and removed.status == REMOVED and revision_of(manifest) not in revisions(datasets):
+        hub.forget(cache, manifest["source"], manifest["commit"], "dataset")
+    return removed
+
+
+def revision_of(manifest: Mapping[str, Any]) -> tuple[Any, Any]:
+    return manifest.get("source"), manifest.get("commit")
+
+
+def revisions(datasets: Path) -> set[tuple[Any, Any]]:
+    """The repositories and commits that datasets are of."""
+    found = set()
+    for path in datasets.iterdir():
+        # What was not staged is of none.
+        with contextlib.suppress(StagingError):
+            found.add(revision_of(manifest_of(path) or {}))
+    return found
 
 
 @dataclass
@@ -137,10 +251,7 @@ class Making:
                     with described(files[split]):
                         self._split(split, files[split], writers, val_rows)
         self.checker.compare()
-        errors = self.checker.errors()
-        if errors:
-            what = "is not fit to be trained on:"
-            raise StagingError(self.target, "\n- ".join([what, *errors]) + "\n", "Correct it, and stage it again.")
+        verdict(self.target, self.checker)
         return {split: writer.rows for split, writer in writers.items()}
 
     def _split(self, split: str, paths: Sequence[Path], writers: Mapping[str, Writer], val_rows: int | None) -> None:
@@ -185,6 +296,17 @@ def spread(count: int, wanted: int) -> Array:
     return pyarrow.array((index * count // wanted for index in range(wanted)), pyarrow.int64())
 
 
+def original_numbers(counts: Mapping[str, int], val_rows: int | None) -> dict[str, Array]:
+    """By what the rows of each split were named when they were read: before some of train became val."""
+    from pyarrow import compute
+
+    if val_rows is None:
+        return {split: numbers(0, count) for split, count in counts.items()}
+    every = numbers(0, sum(counts.values()))
+    taken = spread(len(every), val_rows)
+    return {"train": every.filter(compute.invert(compute.is_in(every, value_set=taken))), "val": taken}
+
+
 def divided(split: str, batch: Batch, rows: Array, taken: Array | None) -> Iterator[tuple[str, Batch, Array]]:
     """A batch in parts, each with the split that it goes to and the numbers of its rows."""
     from pyarrow import compute
@@ -199,8 +321,8 @@ def divided(split: str, batch: Batch, rows: Array, taken: Array | None) -> Itera
             yield to, some, rows.filter(which)
 
 
-def token_limit(shared_root: Path, model: str, tokens: int) -> Limit:
-    """max_prompt_length, in tokens of a model that is staged or has an absolute path."""
+def token_limit(shared_root: Path, model: str, max_prompt_length: int) -> Limit:
+    """In tokens of a model that is staged or has an absolute path."""
     path = shared_root / MODELS / model
     if not (path / "tokenizer_config.json").is_file():
         todo = "Name a model that is staged, or the absolute path of one."
@@ -208,4 +330,4 @@ def token_limit(shared_root: Path, model: str, tokens: int) -> Limit:
     let_torch_see_a_function()
     from transformers import AutoTokenizer
 
-    return Limit(tokens, AutoTokenizer.from_pretrained(path))
+    return Limit(max_prompt_length, AutoTokenizer.from_pretrained(path))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -55,8 +56,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]], width: int | Non
 
 
 def wrapped(row: Sequence[str], width: int) -> list[list[str]]:
-    """The lines of a row whose cells are wrapped at spaces; paths and commands stay whole."""
-    cells = [textwrap.wrap(cell, width, break_long_words=False, break_on_hyphens=False) or [""] for cell in row]
+    """The lines of a row whose cells are wrapped at spaces; paths and commands stay whole, and so do lines."""
+    wrap = functools.partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
+    cells = [[part for line in cell.splitlines() for part in wrap(line)] or [""] for cell in row]
     return [list(line) for line in itertools.zip_longest(*cells, fillvalue="")]
 
 

@@ -4,8 +4,9 @@
 """Repositories of HuggingFace's hub, in the hub's own cache: fetched by its library, checked against its promises.
 
 The library knows the protocol: redirects, retries, Xet, resuming after a broken connection. What it does not do is done
-here: it believes a file that is there, it begins anew what a killed process left unfinished, and its errors do not say
-what to do. Read in huggingface_hub 1.33.0: _snapshot_download.py, file_download.py, utils/_cache_manager.py.
+here: it believes a file that is there, it begins anew what a killed process left unfinished, it waits for some answers
+without end, and its errors do not say what to do. Read in huggingface_hub 1.33.0: file_download.py, utils/_http.py,
+utils/_xet.py, utils/_cache_manager.py.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 ETAG = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 GIT_DIGITS = 40
 CHUNK = 4 << 20
-# For the first answer. Whoever made a mistake in the address wants to know soon.
+# For an answer. Whoever made a mistake in the address wants to know soon.
 ANSWER_SECONDS = 30.0
 FIRST_WAITS = (1.0, 3.0)
 # What broke while files come may be over in a minute; as long as each try gets further there are more.
@@ -70,6 +71,7 @@ class Repository:
 
     cache: the directory that the library calls cache_dir.
     exclude: patterns of files to leave out; a function gives them for a repository with these files.
+    select: which of these files are wanted, of those that are not left out.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Repository:
     token: str | None = field(default=None, repr=False)
     exclude: Sequence[str] | Callable[[Sequence[str]], Sequence[str]] = ()
     kind: str = "model"
+    select: Callable[[Sequence[str]], Collection[str]] = set
 
     @property
     def where(self) -> str:
@@ -94,17 +97,20 @@ class Repository:
     def commit(self) -> str:
         return self._info[0]
 
-    @property
+    @functools.cached_property
     def files(self) -> list[RemoteFile]:
         """Those that are wanted."""
-        return [file for file in self._info[1] if not is_left_out(file.name, self.excluded)]
+        wanted = self.select(self._names)
+        return [file for file in self._info[1] if file.name in wanted and not is_left_out(file.name, self.excluded)]
 
     @functools.cached_property
     def excluded(self) -> list[str]:
         """The patterns of what is not wanted."""
-        if callable(self.exclude):
-            return [normal(pattern) for pattern in self.exclude([file.name for file in self._info[1]])]
-        return [normal(pattern) for pattern in self.exclude]
+        return [normal(each) for each in (self.exclude(self._names) if callable(self.exclude) else self.exclude)]
+
+    @property
+    def _names(self) -> list[str]:
+        return [file.name for file in self._info[1]]
 
     @property
     def storage(self) -> Path:
@@ -236,9 +242,7 @@ class Repository:
         return StagingError(self.where, f"sent other content than it promised: {what}.", todo)
 
     def _without_secrets(self, text: str) -> str:
-        for secret in (self.token, urlsplit(self.endpoint).netloc.rpartition("@")[0]):
-            text = text.replace(secret, "…") if secret else text
-        return text
+        return without_secrets(text, self.token, self.endpoint)
 
     # --- Into the cache ----------------------------------------------------------------------------------------------
 
@@ -262,25 +266,29 @@ class Repository:
         return {file.name: found[file.name][0] for file in files if file.etag in found.get(file.name, ())}
 
     def _download(self) -> None:
+        """File by file: the library's snapshot_download waits without end for a list of them, and keeps it, so that the
+        library refuses the snapshot offline if something was left out."""
+        begun = {path.name.partition(".")[0] for path in (self.storage / "blobs").glob("*.incomplete")}
         with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(self._go_on, self.files))
-        self._library.snapshot_download(
+            list(pool.map(self._go_on, [file for file in self.files if file.etag in begun]))
+            list(pool.map(self._download_file, self.files))
+
+    def _download_file(self, file: RemoteFile) -> None:
+        self._library.hf_hub_download(
             self.name,
+            file.name,
             repo_type=self.kind,
             # A commit, even where a branch has moved since.
             revision=self.commit,
             cache_dir=self.cache,
             endpoint=self.endpoint,
             token=self.token or False,
-            ignore_patterns=self.excluded,
-            max_workers=THREADS,
+            etag_timeout=ANSWER_SECONDS,
         )
 
     def _go_on(self, file: RemoteFile) -> None:
         """Go on with a file that a killed process left unfinished. The library's own function does it, but it calls it
         only where the process is the same; otherwise it begins anew, and what was left stays there for ever."""
-        if not self._leftovers(file):
-            return
         from filelock import Timeout
         from huggingface_hub.file_download import http_get
         from huggingface_hub.utils import WeakFileLock, build_hf_headers
@@ -363,6 +371,12 @@ def library(cache: Path) -> Any:
             "huggingface_hub", f"cannot be imported ({error}).", "Run this inside a node, whose image has it."
         ) from error
     huggingface_hub.logging.set_verbosity_error()
+    if hasattr(huggingface_hub, "set_client_factory"):
+        # Since 1.0. Its own client waits without end where nothing else is said, such as for Xet's token.
+        import httpx
+
+        own = {"event_hooks": huggingface_hub.get_session().event_hooks, "follow_redirects": True}
+        huggingface_hub.set_client_factory(lambda: httpx.Client(**own, timeout=ANSWER_SECONDS))
     return huggingface_hub
 
 
@@ -510,6 +524,14 @@ def is_of_the_file_system(error: BaseException) -> bool:
     return (
         isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError | TimeoutError)
     )
+
+
+def without_secrets(text: str, token: str | None, endpoint: str | None) -> str:
+    """A text of others without the token, and without who is who to the endpoint."""
+    for secret in (token or "", urlsplit(endpoint or "").netloc.rpartition("@")[0]):
+        # Of a file, it may end with a new line that is not said.
+        text = text.replace(secret.strip(), "…") if secret.strip() else text
+    return text
 
 
 def one_line(error: BaseException) -> str:

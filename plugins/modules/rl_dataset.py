@@ -16,6 +16,8 @@ description:
     them by the name of the dataset.
   - A dataset is made once and never changes. It appears whole or not at all, and when it exists already its files are
     compared with its manifest, and its options with those it was made with.
+  - With O(state=absent), what came from O(hub) also goes from the hub's cache, unless another dataset is of the same
+    commit.
   - Rows come from files in the node, from a dataset repository of HuggingFace, from one of verl's own preprocess
     scripts, or they are made up (O(tiny)). Where they are not in verl's form, O(columns) says which of them are what.
   - Every row is checked. Errors name split, rows and values, all at once, and nothing is staged. They are messages
@@ -88,10 +90,12 @@ options:
     description:
       - The address of a mirror, or of a server of one's own. By default what E(HF_ENDPOINT) says on the node, and
         V(https://huggingface.co) otherwise.
+      - O(script) has it as its E(HF_ENDPOINT).
     type: str
   token:
     description:
       - For a private or gated repository. It is in no message.
+      - O(script) has it as its E(HF_TOKEN), and without it what the node has of that name.
       - While the module runs, the file by which Ansible has brought it to the node has it, for its owner alone.
     type: str
   script:
@@ -177,7 +181,10 @@ options:
         first among them, and are the same every time.
     type: int
   model:
-    description: Whose tokenizer and chat template measure prompts, a staged model or an absolute path.
+    description:
+      - Whose tokenizer and chat template measure prompts, a staged model or an absolute path.
+      - When the dataset is there and was not measured with this and O(max_prompt_length), its rows are checked again,
+        once. The dataset does not change by it; its manifest keeps what is found.
     type: str
   max_prompt_length:
     description:
@@ -247,7 +254,7 @@ status:
   returned: success
   sample: staged
 notes:
-  description: What was repaired, a line for each file. When it was made now, the RV(report) as well.
+  description: What was repaired, a line for each file. When it was made or measured now, the RV(report) as well.
   type: list
   elements: str
   returned: success
@@ -258,7 +265,7 @@ rows:
   returned: when the dataset is there
   sample: {train: 7473, val: 1319}
 report:
-  description: What was found when it was made and is no error, a line each with split, rows and values.
+  description: What was found when its rows were checked and is no error, a line each with split, rows and values.
   type: list
   elements: str
   returned: when the dataset is there
@@ -275,14 +282,10 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
     OPTIONS,
     STAGED,
     StagingError,
-    check_name,
-    check_shared_root,
     how,
     manifest_of,
     outcome,
     refusal,
-    remove,
-    stage,
 )
 from ansible_collections.argus.verl.plugins.module_utils.staging_users import users
 
@@ -323,18 +326,13 @@ def main() -> None:
     given = module.params
     root = Path(given["shared_root"])
     try:
-        target = check_shared_root(root) / datasets.DATASETS / check_name("name", given["name"])
         if given["state"] == "absent":
-            # Of whichever workload it is.
-            kind = str((manifest_of(target) or {}).get("kind"))
-            kind = kind if kind in datasets.KINDS.values() else datasets.KINDS[given["workload"]]
-            staged = remove(kind, given["name"], target, lambda: users(root, target), check=module.check_mode)
-        else:
-            staged = stage(
-                datasets.request_of(root, given),
-                **how(given, check=module.check_mode),
+            staged = datasets.remove_dataset(
+                root, given["name"], given["workload"], lambda target: users(root, target), check=module.check_mode
             )
-        manifest = manifest_of(target)
+        else:
+            staged = datasets.stage_dataset(root, given, **how(given, check=module.check_mode))
+        manifest = manifest_of(Path(staged.path))
     except ImportError as error:
         module.fail_json(msg=missing_required_lib(error.name or "", reason="to make datasets: run this inside a node"))
     except (StagingError, OSError) as error:

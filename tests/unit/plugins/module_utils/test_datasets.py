@@ -8,27 +8,27 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils import dataset_files, dataset_sources, datasets
 from ansible_collections.argus.verl.plugins.module_utils import hub as hub_module
 from ansible_collections.argus.verl.plugins.module_utils.dataset_checks import RL, SFT
-from ansible_collections.argus.verl.plugins.module_utils.hub import is_left_out
 from ansible_collections.argus.verl.plugins.module_utils.staging import (
+    ABSENT,
     DEFERRED,
     EXISTS,
+    REMOVED,
     REPAIRED,
     STAGED,
     Progress,
     Staged,
     StagingError,
     manifest_of,
-    stage,
 )
 from hub import Hub
 from pyarrow import parquet
@@ -71,7 +71,7 @@ def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
 
 def asked(root: Path, name: str = "data", **options: Any) -> Staged:
     how = {key: options.pop(key) for key in ("check", "repair", "full", "defer") if key in options}
-    return stage(datasets.request_of(root, {"name": name, "workload": RL, **options}), **how)
+    return datasets.stage_dataset(root, {"name": name, "workload": RL, **options}, **how)
 
 
 def refused(root: Path, **options: Any) -> str:
@@ -702,6 +702,54 @@ def test_a_script_sees_the_snapshot_and_the_shared_cache(raw: Path, root: Path) 
     assert f"\nPYTHONPATH {code}\nHF_HOME {root}/hf\nPYTHONDONTWRITEBYTECODE 1\n" in said
 
 
+# As a script does it that loads its data from the hub.
+FROM_HUB = """
+import huggingface_hub
+for part in ("train-0", "train-1", "test"):
+    file = huggingface_hub.hf_hub_download("team/sums", "main/" + part + ".jsonl", repo_type="dataset")
+    print(part, "is", "below" if os.environ["HF_HOME"] in file else "elsewhere")
+assert not any(os.environ["HF_TOKEN"] in argument for argument in sys.argv)
+"""
+
+
+def from_hub(raw: Path, root: Path, hub: Hub, more: str = "") -> dict[str, Any]:
+    snapshot(root, extra=textwrap.indent(FROM_HUB + more, "    ").strip())
+    return scripted(raw, root, endpoint=hub.url, token=hub.token)
+
+
+def test_a_script_has_the_mirror_and_the_token(
+    raw: Path, root: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_node")
+    put(hub)
+    options = from_hub(raw, root, hub)
+    assert asked(root, **options).status == STAGED
+    assert {each.token for each in hub.asked if "team/sums" in each.path} == {hub.token}
+    assert hub.token not in (root / "datasets/data/manifest.json").read_text()
+    # Where it came from and who fetched it is not what it is.
+    assert asked(root, **{**options, "endpoint": None, "token": None}).status == EXISTS
+
+
+def test_without_them_a_script_has_what_the_node_has(
+    raw: Path, root: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    put(hub)
+    assert asked(root, **{**from_hub(raw, root, hub), "endpoint": None, "token": None}).status == STAGED
+
+
+def test_what_a_script_says_of_its_token_is_not_shown(raw: Path, root: Path) -> None:
+    snapshot(root, extra="sys.exit(os.environ['HF_TOKEN'] + ' at ' + os.environ['HF_ENDPOINT'])")
+    options = scripted(raw, root, endpoint="https://ann:geheim@mirror.example.com/", token="hf_right\n")
+    said = refused(root, **options)
+    assert "\n…\n at https://…@mirror.example.com\n" in said
+    assert "hf_right" not in said and "geheim" not in said
+    assert "hf_right" not in repr(dataset_sources.source_of(options, RL, root))
+    assert 'endpoint: "mirror" is no address' in refused(root, **{**options, "endpoint": "mirror"})
+
+
 def test_of_a_script_that_fails_the_last_lines_are_shown(raw: Path, root: Path) -> None:
     snapshot(root, extra="print(*range(100), sep='\\n'); raise SystemExit('no such dataset')")
     said = refused(root, **scripted(raw, root))
@@ -850,6 +898,47 @@ def test_it_is_repaired_from_its_commit(root: Path, hub: Hub) -> None:
     assert (manifest_of(root / "datasets/data") or {})["revision"] == "main"
 
 
+def test_what_is_removed_goes_from_the_cache_too(root: Path, hub: Hub) -> None:
+    commit = put(hub)
+    asked(root, **hubs(hub))
+    assert removed(root, check=True).status == REMOVED
+    assert asked(root, **hubs(hub)).status == EXISTS
+    with pytest.raises(StagingError, match="is used by grpo-1"):
+        removed(root, users=["grpo-1"])
+    assert (root / "hf/hub/datasets--team--sums/snapshots" / commit).is_dir()
+    assert removed(root).status == REMOVED
+    assert not (root / "hf/hub/datasets--team--sums").exists()
+    assert list((root / "datasets").iterdir()) == []
+    assert removed(root).status == ABSENT
+
+
+def test_what_another_dataset_is_of_stays_in_the_cache(raw: Path, root: Path, hub: Hub) -> None:
+    old = put(hub)
+    asked(root, **hubs(hub))
+    asked(root, name="other", **hubs(hub), val_rows=None)
+    new = put(hub, main__test=QUESTIONS[16:])
+    asked(root, name="newer", **hubs(hub))
+    # A name that somebody has put there by hand, and files of the node.
+    (root / "datasets/by-hand").mkdir()
+    mapped(raw, root, name="of-files")
+    cached = root / "hf/hub/datasets--team--sums/snapshots"
+    for name, left in (("data", {old, new}), ("of-files", {old, new}), ("newer", {old})):
+        assert removed(root, name).status == REMOVED
+        assert {path.name for path in cached.iterdir()} == left
+    assert (cached / old / "main/test.jsonl").read_bytes() == jsonl(QUESTIONS[15:])
+    removed(root, "other")
+    assert not cached.exists()
+
+
+def test_what_is_removed_is_of_whichever_workload(root: Path) -> None:
+    asked(root, workload=SFT, tiny=True)
+    assert removed(root) == Staged("sft_dataset", "data", str(root / "datasets/data"), REMOVED)
+
+
+def removed(root: Path, name: str = "data", users: Sequence[str] = (), **how: bool) -> Staged:
+    return datasets.remove_dataset(root, name, RL, lambda target: users, **how)
+
+
 @pytest.mark.parametrize("check", [True, False])
 def test_what_the_hub_does_not_have_is_said_before_anything_is_fetched(root: Path, hub: Hub, check: bool) -> None:
     put(hub)
@@ -875,49 +964,148 @@ def test_the_token_is_not_shown(root: Path, hub: Hub) -> None:
     assert hub.token not in repr(dataset_sources.source_of(hubs(hub), RL, root))
 
 
-def test_of_a_repository_only_what_is_wanted_is_named_file_by_file() -> None:
-    names = ["README.md", "a/1", "a/2", "a/[x]", "b/1", "b/c/2", "d/e/1", "d/e/2", "d/f/g/1", "d/f/g/2"]
-    patterns = dataset_sources.all_but(["a/1", "d/e/2"], names)
-    assert patterns == ["README.md", "a/2", "a/[[]x]", "b/*", "d/e/1", "d/f/*"]
-    assert [name for name in names if not is_left_out(name, patterns)] == ["a/1", "d/e/2"]
+def test_files_are_taken_once_in_the_order_of_their_patterns() -> None:
+    names = ["README.md", "a/1", "a/2", "a/[x]", "b/1"]
+    assert dataset_sources.chosen("x", {"train": ["b/*", "a/*"], "val": ["a/[[]x]", "a/[12]", "a/1"]}, names) == {
+        "train": ["b/1", "a/1", "a/2", "a/[x]"],
+        "val": ["a/[x]", "a/1", "a/2"],
+    }
+
+
+def test_of_thousands_of_files_those_that_are_wanted_are_known_at_once(root: Path, hub: Hub) -> None:
+    """With a pattern for each that is not, and every pattern compared with every file, this took minutes."""
+    content = jsonl(QUESTIONS[:2])
+    names = [f"part-{number:04}" for number in range(2000)]
+    hub.add("team/sums", {f"{name}.{end}": content for name in names for end in ("jsonl", "md")}, kind="datasets")
+    options = hubs(hub, files={"train": ["*.jsonl"], "val": ["part-1*.jsonl"]})
+    source = dataset_sources.source_of(options, RL, root)
+    assert isinstance(source, dataset_sources.Hub)
+    assert [file.name for file in source.repository.files] == [f"{name}.jsonl" for name in names]
+    assert source.repository.missing() == 2000 * len(content)
 
 
 # --- Length ----------------------------------------------------------------------------------------------------------
 
 
-def test_prompts_are_measured_with_the_tokenizer_of_a_model(
-    raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Letters:
-        @classmethod
-        def from_pretrained(cls, path: Path) -> Letters:
-            assert path == root / "common/models/Tiny"
-            return cls()
+class Letters:
+    """Every letter is a token."""
 
-        def apply_chat_template(self, conversation: list[Any], **how: Any) -> list[str]:
-            return ["".join(message["content"] for message in messages) for messages in conversation]
+    loaded: ClassVar[list[Path]] = []
 
-        def __call__(self, text: list[str], **how: Any) -> dict[str, list[str]]:
-            return {"input_ids": text}
+    @classmethod
+    def from_pretrained(cls, path: Path) -> Letters:
+        cls.loaded.append(path)
+        return cls()
 
+    def apply_chat_template(self, conversation: list[Any], **how: Any) -> list[str]:
+        return ["".join(message["content"] for message in messages) for messages in conversation]
+
+    def __call__(self, text: list[str], **how: Any) -> dict[str, list[str]]:
+        return {"input_ids": text}
+
+
+@pytest.fixture
+def model(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a model that is not there yet."""
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(AutoTokenizer=Letters))
     # Not our business here, and it stays for all of the process.
     monkeypatch.setattr(datasets, "let_torch_see_a_function", lambda: None)
-    assert "Tiny has no tokenizer" in (said := refused_length(raw, root))
-    assert said.startswith("model: ")
-    (root / "common/models/Tiny").mkdir(parents=True)
-    (root / "common/models/Tiny/tokenizer_config.json").write_text("{}")
-    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == STAGED
-    assert (manifest_of(root / "datasets/data") or {})["report"] == [
-        "train: is longer than 14 tokens, at which verl leaves rows out or stops: 5 rows, counted from 0: "
-        + ", ".join(f"{number} (15 tokens)" for number in range(10, 15)),
-        "val: is longer than 14 tokens, at which verl leaves rows out or stops: 5 rows, counted from 0: "
-        + ", ".join(f"{number} (15 tokens)" for number in range(5)),
-    ]
-    # What is measured changes no row.
-    assert mapped(raw, root, model="Tiny", max_prompt_length=20).status == EXISTS
+    monkeypatch.setattr(Letters, "loaded", [])
+    return root / "common/models/Tiny"
 
 
-def refused_length(raw: Path, root: Path) -> str:
+def put_model(model: Path) -> None:
+    model.mkdir(parents=True)
+    (model / "tokenizer_config.json").write_text("{}")
+
+
+TOO_LONG = "is longer than 14 tokens, at which verl leaves rows out or stops: 5 rows, counted from 0"
+LENGTHS = [
+    f"train: {TOO_LONG}: " + ", ".join(f"{number} (15 tokens)" for number in range(10, 15)),
+    f"val: {TOO_LONG}: " + ", ".join(f"{number} (15 tokens)" for number in range(5)),
+]
+
+
+def manifest(root: Path) -> dict[str, Any]:
+    return manifest_of(root / "datasets/data") or {}
+
+
+def test_prompts_are_measured_with_the_tokenizer_of_a_model(raw: Path, root: Path, model: Path) -> None:
     file = lines(raw / "all.jsonl", QUESTIONS)
-    return refused(root, files={"train": [file]}, val_rows=1, model="Tiny", max_prompt_length=14, **MAPPED)
+    said = refused(root, files={"train": [file]}, val_rows=1, model="Tiny", max_prompt_length=14, **MAPPED)
+    assert said.startswith("model: ") and "Tiny has no tokenizer" in said
+    put_model(model)
+    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == STAGED
+    assert manifest(root)["report"] == LENGTHS
+    assert Letters.loaded == [model]
+    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == EXISTS
+    assert mapped(raw, root).status == EXISTS
+    assert Letters.loaded == [model]
+
+
+def test_prompts_of_a_dataset_that_is_there_are_measured_when_somebody_asks(raw: Path, root: Path, model: Path) -> None:
+    mapped(raw, root)
+    before, made = {path.name: path.stat() for path in (root / "datasets/data").iterdir()}, manifest(root)
+    measure = {"model": "Tiny", "max_prompt_length": 14}
+    with pytest.raises(StagingError, match="Tiny has no tokenizer"):
+        mapped(raw, root, **measure)
+    put_model(model)
+    assert mapped(raw, root, **measure, check=True).notes == ()
+    assert mapped(raw, root, **measure, defer=True).status == DEFERRED
+    assert Letters.loaded == [] and manifest(root) == made
+    measured = mapped(raw, root, **measure)
+    assert (measured.status, measured.changed, list(measured.notes)) == (EXISTS, False, LENGTHS)
+    assert manifest(root) == {**made, "report": LENGTHS, "measured": measure}
+    assert list(manifest(root))[-1] == "files"
+    after = {path.name: path.stat() for path in (root / "datasets/data").iterdir()}
+    assert {name for name in before if after.pop(name) != before[name]} == {"manifest.json"} and not after
+    assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
+    # Not again until somebody asks for something else.
+    for how in ({}, {"defer": True}, {"full": True}):
+        assert mapped(raw, root, **measure, **how) == Staged("rl_dataset", "data", str(root / "datasets/data"), EXISTS)
+    assert mapped(raw, root).notes == ()
+    assert Letters.loaded == [model]
+    assert mapped(raw, root, model="Tiny", max_prompt_length=20).notes == ()
+    assert (manifest(root)["report"], manifest(root)["measured"]["max_prompt_length"]) == ([], 20)
+    assert Letters.loaded == [model] * 2
+
+
+def test_rows_are_named_as_they_were_when_they_were_read(
+    raw: Path, root: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_model(model)
+    monkeypatch.setattr(dataset_files, "BATCH_ROWS", 4)
+    options = {"files": {"train": [lines(raw / "a.jsonl", [*QUESTIONS, QUESTIONS[5]])]}, "val_rows": 4, **MAPPED}
+    measure = {"model": "Tiny", "max_prompt_length": 14}
+    asked(root, name="at-once", **options, **measure)
+    asked(root, **options)
+    warnings = manifest(root)["report"]
+    asked(root, **options, **measure)
+    at_once = (manifest_of(root / "datasets/at-once") or {})["report"]
+    assert len(warnings) == 1 and len(at_once) == 3
+    assert sorted(manifest(root)["report"]) == sorted(at_once)
+
+
+def test_what_is_wrong_with_rows_that_are_there_is_said_as_of_new_ones(
+    raw: Path, root: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when they were staged before somebody knew that it is wrong."""
+    put_model(model)
+    files = {"train": [lines(raw / "a.jsonl", [rl_row(1), rl_row(2, data_source="")])]}
+    with monkeypatch.context() as patched:
+        patched.setattr(datasets.Checker, "errors", lambda checker: [])
+        asked(root, files=files, val_rows=1)
+    made = manifest(root)
+    said = refused(root, files=files, val_rows=1, model="Tiny", max_prompt_length=99)
+    assert said == refused(root, name="new", files=files, val_rows=1).replace("datasets/new", "datasets/data")
+    assert "train: has an empty data_source" in said
+    assert manifest(root) == made
+
+
+def test_what_was_repaired_is_measured_as_well(raw: Path, root: Path, model: Path) -> None:
+    put_model(model)
+    mapped(raw, root)
+    (root / "datasets/data/val.parquet").unlink()
+    mended = mapped(raw, root, model="Tiny", max_prompt_length=14, repair=True)
+    assert (mended.status, list(mended.notes)) == (REPAIRED, ["val.parquet is missing", *LENGTHS])
+    assert manifest(root)["report"] == LENGTHS

@@ -7,6 +7,7 @@ from ansible_collections.argus.verl.plugins.module_utils.findings import (
     findings_table,
     nearest,
     table,
+    wrapped,
 )
 
 
@@ -19,6 +20,16 @@ def test_findings_table_has_errors_first() -> None:
     lines = findings_table(findings).splitlines()
     assert [line.split()[0] for line in lines] == ["SEVERITY", "error", "warning"]
     assert errors(findings) == [findings[1]]
+
+
+def test_lines_of_a_cell_stay_lines_and_long_ones_go_on_below() -> None:
+    what = "is not fit to be trained on:\n- train: has no messages: 1 row\n\n- val: is too long for this table\n"
+    assert wrapped(["dataset sums", what], 32) == [
+        ["dataset sums", "is not fit to be trained on:"],
+        ["", "- train: has no messages: 1 row"],
+        ["", "- val: is too long for this"],
+        ["", "table"],
+    ]
 
 
 def test_nearest_names_the_known_one_and_is_silent_when_there_is_none() -> None:

@@ -456,7 +456,7 @@ def test_no_room_is_not_the_hubs_fault(place: Place, monkeypatch: pytest.MonkeyP
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", full)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
     assert "name: cannot be staged: [Errno 28] No space left" in place.refused()
 
 
