@@ -149,6 +149,9 @@ def build_model(directory: Path) -> None:
         pad_token_id=tokenizer.pad_token_id,
     )
     Qwen2ForCausalLM(config).save_pretrained(directory)
+    # safetensors shuts others out.
+    for file in directory.iterdir():
+        file.chmod(0o644)
 
 
 def let_torch_see_a_function() -> None:

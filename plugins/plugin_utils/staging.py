@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -78,6 +79,8 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
                 answered = time.monotonic()
                 if looked.get("finished"):
                     self.execute({**place, "mode": "cleanup"}, task_vars, "ansible.legacy.async_status")
+                    if looked.get("failed") and "finding" not in looked:
+                        return ended_without_result(name, looked)
                     return {key: value for key, value in looked.items() if key not in ("finished", "started")}
                 if time.monotonic() - shown >= LOOK_SECONDS:
                     shown = time.monotonic()
@@ -88,3 +91,14 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
                 if time.monotonic() - answered > UNANSWERED_SECONDS:
                     why = f"its machine has not answered for {UNANSWERED_SECONDS:.0f} s: {error}"
                     return {"failed": True, "msg": f"{name}: {why}. Run it again: it goes on, or waits for this one"}
+
+
+def ended_without_result(name: str, looked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a detached module that was killed or crashed fails with, instead of what Ansible's wrapper says."""
+    said = str(looked.get("stderr") or "").strip().splitlines()
+    finding = Finding(
+        "",
+        f"its process ended without a result, {f'and last said: {said[-1]}' if said else 'as if it was killed'}.",
+        "Run it again: it goes on with what has come. The kernel's log tells whether memory ran out",
+    )
+    return {"failed": True, "msg": f"{name}: {finding.what} {finding.todo}", "finding": finding.as_dict()}

@@ -1,0 +1,119 @@
+"""stage.yml with a slow hub in the head's container: two at once, and killed on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from system import ENVIRONMENT, HEAD, REPO, SHARED_ROOT, Submit, on_node, playbook, playbook_command, said
+
+PORT = 8091
+LOG = "/tmp/hub/log.jsonl"
+MODELS = SHARED_ROOT / "common" / "models"
+LOCK = MODELS / ".slow.lock"
+NOTHING_ELSE: dict[str, Any] = {"staging_datasets": [], "staging_snapshots": [], "staging_user_code": []}
+STAGE = {
+    **NOTHING_ELSE,
+    "staging_models": [{"name": "slow", "source": "acme/tiny"}],
+    "staging_hf_endpoint": f"http://127.0.0.1:{PORT}",
+}
+
+
+def until(condition: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def hub(submit: Submit) -> Iterator[None]:
+    """The tiny model of the shared root as acme/tiny, of which the weights take five seconds."""
+    remove()
+    on_node(HEAD, "mkdir", "-p", "/tmp/hub/models/acme")
+    on_node(HEAD, "cp", "-r", "/private/common/models/tiny-qwen2", "/tmp/hub/models/acme/tiny")
+    subprocess.run(["docker", "cp", "--quiet", str(REPO / "tests" / "hub.py"), f"{HEAD}:/tmp/hub.py"], check=True)
+    server = ["python3", "/tmp/hub.py", "--root", "/tmp/hub", "--port", str(PORT), "--rate", "100000", "--log", LOG]
+    subprocess.run(["docker", "exec", "--detach", HEAD, *server], check=True)
+    until(lambda: "ok" in on_node(HEAD, "sh", "-c", f"bash -c ': < /dev/tcp/127.0.0.1/{PORT}' && echo ok || true"))
+    yield
+    remove()
+    on_node(HEAD, "sh", "-c", "pkill -f [/]tmp/hub.py; rm -rf /tmp/hub")
+
+
+def remove() -> None:
+    playbook("stage", **NOTHING_ELSE, staging_models=[{"name": "slow", "state": "absent"}])
+    assert names() == []
+
+
+@contextlib.contextmanager
+def staging() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        playbook_command("stage", **STAGE),
+        cwd=REPO,
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def progress() -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(LOCK.read_text()))
+    return {}
+
+
+def fetched() -> int:
+    """How often somebody began to fetch the weights."""
+    asked = [json.loads(line) for line in on_node(HEAD, "cat", LOG).splitlines()]
+    return len([each for each in asked if each["method"] == "GET" and each["path"].startswith("/cdn/")])
+
+
+def names() -> list[str]:
+    """What there is of the model, hidden or not."""
+    return sorted(path.name for path in MODELS.iterdir() if "slow" in path.name)
+
+
+def test_two_at_once_fetch_once_also_when_the_first_controller_is_killed(hub: None) -> None:
+    with staging() as first:
+        until(lambda: progress().get("done"))
+        with staging() as second:
+            os.killpg(first.pid, signal.SIGKILL)
+            output = second.communicate(timeout=120)[0]
+            assert second.returncode == 0, output
+    assert "model slow exists /private/common/models/slow" in said(output)
+    assert fetched() == 1
+    assert names() == [".slow.manifest.json", "slow"]
+
+
+def test_who_is_killed_at_work_says_so_and_the_next_one_ends_right(hub: None) -> None:
+    with staging() as first:
+        until(lambda: progress().get("done"))
+        with staging() as second:
+            time.sleep(2)
+            on_node(HEAD, "kill", "-KILL", str(progress()["pid"]))
+            output = first.communicate(timeout=60)[0]
+            assert first.returncode != 0
+            assert "model slow its process ended without a result, as if it was killed. Run it again" in said(output)
+            # Who waited takes over.
+            output = second.communicate(timeout=120)[0]
+            assert second.returncode == 0, output
+    assert "model slow staged /private/common/models/slow" in said(output)
+    assert fetched() == 2
+    assert names() == [".slow.manifest.json", "slow"]
+    assert playbook("stage", **STAGE, staging_verify="full").stdout.count("changed=0") == 1
