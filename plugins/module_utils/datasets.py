@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,16 +43,12 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import (
     check_name,
     check_shared_root,
     locked,
-    manifest_beside,
-    manifest_file,
     manifest_of,
-    manifest_text,
     remove,
-    remove_leftovers,
     remove_tree,
+    replace_manifest,
     reported,
     stage,
-    sync,
 )
 from ansible_collections.argus.verl.plugins.module_utils.tiny import let_torch_see_a_function
 
@@ -157,7 +152,7 @@ def stage_dataset(
         if manifest:
             checker = Checker(options["workload"], token_limit(shared_root, **measure or {}))
             report = check_again(asked.target, manifest, checker, progress)
-            write_manifest(asked.target, {**manifest, "report": report, "measured": measure})
+            replace_manifest(asked.target, {**manifest, "report": report, "measured": measure})
             staged = dataclasses.replace(staged, notes=(*staged.notes, *report))
     return staged
 
@@ -183,19 +178,6 @@ def verdict(target: Path, checker: Checker) -> list[str]:
         what = "is not fit to be trained on:"
         raise StagingError(target, "\n- ".join([what, *errors]) + "\n", "Correct it, and stage it again.")
     return checker.warnings()
-
-
-def write_manifest(target: Path, manifest: Mapping[str, Any]) -> None:
-    """Put a manifest in the place of another at once; who holds the lock may."""
-    own = {key: value for key, value in manifest.items() if key != "files"}
-    written = manifest_beside(target.with_name(f".{target.name}.staging-{secrets.token_hex(4)}"))
-    try:
-        written.write_text(manifest_text({**own, "files": manifest["files"]}), encoding="utf-8")
-        sync(written)
-        written.replace(manifest_file(target))
-    finally:
-        remove_leftovers(target)
-    sync(target)
 
 
 def remove_dataset(

@@ -193,9 +193,23 @@ def manifest_of(target: Path) -> dict[str, Any] | None:
     return manifest
 
 
+def replace_manifest(target: Path, manifest: Mapping[str, Any]) -> None:
+    """Say something else of the files that are there; for who holds the lock."""
+    written = manifest_beside(beside(target))
+    try:
+        written.write_text(manifest_text(manifest), encoding="utf-8")
+        sync(written)
+        written.replace(manifest_file(target))
+    finally:
+        remove_leftovers(target)
+    sync(target)
+
+
 def manifest_text(manifest: Mapping[str, Any]) -> str:
     """JSON for people, with a line for each file."""
-    own = json.dumps({**manifest, "files": {}}, indent=1, ensure_ascii=False)
+    # The last key, whose empty value can be cut off.
+    last = {key: value for key, value in manifest.items() if key != "files"} | {"files": {}}
+    own = json.dumps(last, indent=1, ensure_ascii=False)
     files = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in manifest["files"].items()]
     listed = "{\n" + ",\n".join(files) + "\n }" if files else "{}"
     return own.removesuffix("{}\n}") + listed + "\n}\n"
@@ -631,9 +645,8 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
     """The finished directory with its manifest, on disk, beside its place; if it is still there at the end, it goes."""
     target = request.target
     remove_leftovers(target)
-    # A sibling is on the same file system, where a rename is atomic. Not tempfile.mkdtemp: its mode 0700 would shut out
-    # the nodes' users.
-    building = target.with_name(f".{target.name}.staging-{secrets.token_hex(4)}")
+    building = beside(target)
+    # Not tempfile.mkdtemp: its mode 0700 would shut out the nodes' users.
     building.mkdir()
     try:
         progress.begin("building")
@@ -648,7 +661,6 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
             "staged_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             "staged_on": socket.gethostname(),
             "bytes": sum(entry["size"] for entry in files.values()),
-            # The last one: manifest_text relies on it.
             "files": files,
         }
         manifest_file(building).write_text(manifest_text(manifest), encoding="utf-8")
@@ -661,6 +673,11 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
         yield building
     finally:
         remove_leftovers(target)
+
+
+def beside(target: Path) -> Path:
+    """A name that is free; a sibling is on the same file system, where a rename is atomic."""
+    return target.with_name(f".{target.name}.staging-{secrets.token_hex(4)}")
 
 
 def remove_leftovers(target: Path) -> None:
@@ -711,7 +728,7 @@ def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]
                 raise StagingError(target, f"is used by {', '.join(using)}.", todo)
             if not check:
                 # It goes at once, whatever happens to what is left of it.
-                target.rename(target.with_name(f".{target.name}.staging-{secrets.token_hex(4)}"))
+                target.rename(beside(target))
                 remove_leftovers(target)
         return Staged(kind, name, str(target), REMOVED)
 
