@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, size_text
 from ansible_collections.argus.verl.plugins.module_utils.snapshots import KIND, SNAPSHOTS
-from ansible_collections.argus.verl.plugins.module_utils.staged import UNKNOWN, superfluous
+from ansible_collections.argus.verl.plugins.module_utils.staged import UNFINISHED, UNKNOWN, superfluous
 from ansible_collections.argus.verl.plugins.module_utils.staging import EXISTS, REFUSED, STAGED
 
 
@@ -99,6 +99,9 @@ def staged_findings(staged: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]
             if each["kind"] == UNKNOWN:
                 todo = "nothing, if you have put it there; nobody can say whether it is whole"
                 found.append(Finding(each["name"], problem, todo, WARNING).as_dict())
+            elif each["kind"] == UNFINISHED:
+                todo = "stage it again, which goes on or removes that; or remove it"
+                found.append(Finding(each["path"], problem, todo, WARNING).as_dict())
             else:
                 todo = "stage.yml -e staging_repair=true puts it back; move away what was added"
                 found.append(Finding(each["path"], problem, todo).as_dict())

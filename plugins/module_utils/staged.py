@@ -5,17 +5,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.staging import StagingError, manifest_of, notes, problems
+from ansible_collections.argus.verl.plugins.module_utils.staging import (
+    LEFTOVER,
+    LOCK,
+    StagingError,
+    files_below,
+    is_held,
+    manifest_of,
+    notes,
+    problems,
+    progress_line,
+    read_progress,
+)
 from ansible_collections.argus.verl.plugins.module_utils.staging_users import used_by
 
 PARENTS = ("common/models", "datasets", "common/code/verl")
-# What was not staged.
-UNKNOWN = "unknown"
+# What was not staged; what is being staged or removed, or was when somebody was killed.
+UNKNOWN, UNFINISHED = "unknown", "unfinished"
 NO, QUICK, FULL = "no", "quick", "full"
 # Of a manifest, what is the same for all kinds, and what some have.
 DETAILS = ("source", "commit", "revision", "verl_version", "rows")
@@ -35,6 +47,7 @@ def everything(shared_root: Path, verify: str = NO) -> Iterator[dict[str, Any]]:
             own = PurePosixPath(parent, path.name)
             jobs = {job for place, jobs in used.items() if place.is_relative_to(own) for job in jobs}
             yield describe(path, verify, sorted(jobs))
+        yield from unfinished(directory)
 
 
 def describe(path: Path, verify: str, jobs: Sequence[str]) -> dict[str, Any]:
@@ -54,6 +67,39 @@ def describe(path: Path, verify: str, jobs: Sequence[str]) -> dict[str, Any]:
         "staged_at": manifest.get("staged_at"),
         **{name: manifest[name] for name in DETAILS if name in manifest},
     }
+
+
+def unfinished(directory: Path) -> Iterator[dict[str, Any]]:
+    """What is being staged or removed in a directory, and what killed ones have left there."""
+    left: dict[str, list[Path]] = {}
+    for path in sorted(directory.glob(".*")):
+        match = LEFTOVER.fullmatch(path.name) or LOCK.fullmatch(path.name)
+        if match:
+            left.setdefault(match["name"], []).append(path)
+    for name, paths in left.items():
+        target = directory / name
+        is_busy, said = is_held(target), read_progress(target)
+        whose = f" by {said['host']}, process {said['pid']}" if said else ""
+        yield {
+            "name": name,
+            "kind": UNFINISHED,
+            "path": str(target),
+            "used_by": [],
+            "problems": [] if is_busy else [f"was left unfinished{whose}: {', '.join(path.name for path in paths)}"],
+            "bytes": sum(size_below(path) for path in paths),
+            "files": None,
+            "staged_at": None,
+            **({"source": progress_line(said)} if is_busy and said else {}),
+        }
+
+
+def size_below(path: Path) -> int:
+    """Of a directory that somebody may be filling or removing."""
+    size = 0
+    with contextlib.suppress(OSError):
+        for name in files_below(path) if path.is_dir() and not path.is_symlink() else ("",):
+            size += (path / name).lstat().st_size
+    return size
 
 
 def superfluous(

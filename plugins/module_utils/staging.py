@@ -37,6 +37,7 @@ STAGED, EXISTS, REPAIRED, REMOVED, ABSENT = "staged", "exists", "repaired", "rem
 DEFERRED, REFUSED = "deferred", "refused"
 
 # What a build that was killed leaves behind. It is hidden, and its name tells whose it is.
+LOCK = re.compile(r"\.(?P<name>.+)\.lock")
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
 # How often who waits looks whether the lock is free, and how often its holder tells how far it is.
 LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
@@ -409,7 +410,7 @@ def read_progress(target: Path) -> dict[str, Any] | None:
     return said if isinstance(said, dict) else None
 
 
-def progress_line(name: str, said: Mapping[str, Any]) -> str:
+def progress_line(said: Mapping[str, Any]) -> str:
     """One line of how far somebody is, from what Progress wrote."""
     parts = [f"{said['what'] or 'beginning'} on {said['host']}"]
     done, total, seconds = said["done"], said["total"], said["time"] - said["started_at"]
@@ -422,7 +423,19 @@ def progress_line(name: str, said: Mapping[str, Any]) -> str:
         parts.append(f"{size_text(rate)}/s")
         if total > done:
             parts.append(f"{duration((total - done) / rate)} left")
-    return f"{name}: {', '.join(parts)}"
+    return ", ".join(parts)
+
+
+def is_held(target: Path) -> bool:
+    """Whether somebody makes a target now; who begins in this moment waits for the next one."""
+    with contextlib.suppress(FileNotFoundError), lock_file(target).open(encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            return True
+    return False
 
 
 @contextlib.contextmanager

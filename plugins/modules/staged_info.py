@@ -13,7 +13,8 @@ version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Lists models, datasets and snapshots under the shared root, from their manifests, with the jobs that use each.
-  - What lies there and was not staged is listed as of kind V(unknown).
+  - What lies there and was not staged is listed as of kind V(unknown). What is being staged or removed, and what killed
+    ones have left, is of kind V(unfinished).
 requirements:
   - python >= 3.11
 extends_documentation_fragment:
@@ -60,7 +61,7 @@ staged:
   returned: unless O(progress_of) is given
   contains:
     kind:
-      description: V(model), V(rl_dataset), V(sft_dataset), V(snapshot) or V(unknown).
+      description: V(model), V(rl_dataset), V(sft_dataset), V(snapshot), V(unknown) or V(unfinished).
       type: str
     name:
       description: Its name, by which a JobSpec asks for it.
@@ -69,7 +70,7 @@ staged:
       description: Its directory.
       type: str
     source:
-      description: Where it comes from.
+      description: Where it comes from; of what is being staged, how far it is.
       type: str
     bytes:
       description: The size of its files. Files that snapshots have in common take their space once.

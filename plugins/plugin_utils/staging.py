@@ -86,7 +86,7 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
                     shown = time.monotonic()
                     said = self.execute({"progress_of": path}, task_vars, "argus.verl.staged_info")["progress"]
                     if said:
-                        display.display(progress_line(name, said))
+                        display.display(f"{name}: {progress_line(said)}")
             except (AnsibleConnectionFailure, KeyError) as error:
                 if time.monotonic() - answered > UNANSWERED_SECONDS:
                     why = f"its machine has not answered for {UNANSWERED_SECONDS:.0f} s: {error}"

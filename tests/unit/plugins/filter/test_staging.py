@@ -84,6 +84,8 @@ def test_what_there_is_as_a_table() -> None:
     (finding,) = staged_findings(there)
     # Somebody may have put it there by hand.
     assert (finding["where"], finding["what"], finding["severity"]) == ("odd", "has no manifest.json", "warning")
+    (finding,) = staged_findings([{**there[0], "kind": "unfinished", "problems": ["was left unfinished"]}])
+    assert (finding["where"], finding["what"], finding["severity"]) == ("/private/a", "was left unfinished", "warning")
     (finding,) = staged_findings([{**there[0], "problems": ["x.py is missing"]}])
     assert (finding["where"], finding["what"], finding["severity"]) == ("/private/a", "x.py is missing", "error")
 

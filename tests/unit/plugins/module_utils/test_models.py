@@ -484,7 +484,7 @@ def test_who_waits_sees_how_far_it_is(place: Place, monkeypatch: pytest.MonkeyPa
     total, rest = sum(map(len, model().values())), len(model()[FIRST]) - 2 * STEP
     until(lambda: (read_progress(place.target) or {}).get("done") == total - rest)
     said = read_progress(place.target) or {}
-    assert progress_line("name", said).startswith(f"name: downloading {NAME} on {socket.gethostname()}, 384 KiB of ")
+    assert progress_line(said).startswith(f"downloading {NAME} on {socket.gethostname()}, 384 KiB of ")
     place.hub.go_on.set()
     thread.join()
     assert place.stage().status == EXISTS

@@ -814,11 +814,11 @@ def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeyp
 
 def test_progress_in_one_line() -> None:
     said = {"host": "head", "what": "", "done": 0, "total": 0, "started_at": 100.0, "time": 100.0}
-    assert progress_line("tiny", said) == "tiny: beginning on head"
+    assert progress_line(said) == "beginning on head"
     said |= {"what": "copying", "done": 10 * MIB, "time": 110.0}
-    assert progress_line("tiny", said) == "tiny: copying on head, 10 MiB, 1 MiB/s"
+    assert progress_line(said) == "copying on head, 10 MiB, 1 MiB/s"
     said |= {"total": 40 * MIB}
-    assert progress_line("tiny", said) == "tiny: copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
+    assert progress_line(said) == "copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
 
 
 def test_a_holder_of_which_nothing_is_heard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
