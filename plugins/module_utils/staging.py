@@ -43,9 +43,11 @@ LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
 LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
 # A holder that is alive tells more often; on a shared root that stands still nobody does.
 SILENT_SECONDS = 600.0
-# Calls on a network file system wait more than they work; on a local disk one takes 0.02 to 0.05 ms.
+# For what reads or writes much.
 THREADS = 4
-ALONE_SECONDS, SLOW_SECONDS = 0.02, 0.0002
+# For calls on a network file system, which wait more than they work; on a local disk one takes 0.02 to 0.05 ms.
+CALLS = 8
+ALONE_SECONDS, SLOW_SECONDS = 0.005, 0.0002
 NAMED_FILES = 20
 ADDED = "is not in the manifest"
 
@@ -232,31 +234,32 @@ def each(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
             results[place] = function(items[place])
 
     def join() -> None:
-        if not over.wait(ALONE_SECONDS):
-            done = len(items) - operator.length_hint(places)
-            if done * SLOW_SECONDS < ALONE_SECONDS:
-                work()
+        if over.wait(ALONE_SECONDS):
+            return
+        done = len(items) - operator.length_hint(places)
+        if done * SLOW_SECONDS < ALONE_SECONDS:
+            with ThreadPoolExecutor(CALLS - 1) as pool:
+                for other in [pool.submit(work) for _dummy in range(CALLS - 1)]:
+                    other.result()
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        others = [pool.submit(join) for _dummy in range(THREADS - 1)]
+    with ThreadPoolExecutor(1) as pool:
+        joining = pool.submit(join)
         try:
             work()
         finally:
             over.set()
-        for other in others:
-            other.result()
+        joining.result()
     return results
 
 
 def list_files(
     directory: Path, known: Mapping[str, str] | None = None, *, read_only: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Size, time of change and SHA-256 of every file below a directory, by its relative path, in order.
+    """Size, time of change and SHA-256 of the files below a directory, by their relative paths, in order.
 
-    known: hashes that need not be computed again; if the directory is a link, also all the files that count.
+    known: the files that count with their hashes, if somebody knows them; otherwise all are looked for and read.
     read_only: take the permissions to write away as well.
     """
-    known = known or {}
 
     def entry(name: str) -> dict[str, Any]:
         path = directory / name
@@ -264,10 +267,10 @@ def list_files(
         # One that other snapshots have as well may be another user's, and is read-only already.
         if read_only and stat.st_mode & 0o777 != 0o444:
             path.chmod(0o444)
-        sha256 = known.get(name) or file_sha256(path)
+        sha256 = file_sha256(path) if known is None else known[name]
         return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": sha256}
 
-    names = sorted(known if directory.is_symlink() else files_below(directory))
+    names = sorted(files_below(directory) if known is None else known)
     return dict(zip(names, each(entry, names), strict=True))
 
 
@@ -278,17 +281,37 @@ def files_below(directory: Path) -> Iterator[str]:
 
 def entries_below(directory: Path, leave: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """What is no directory below a directory, with its relative path; `leave`: files and directories not to look at."""
-    waiting = [("", os.fspath(directory))]
-    while waiting:
-        prefix, path = waiting.pop()
-        with os.scandir(path) as entries:
+
+    def scan(prefix: str) -> tuple[list[tuple[str, os.DirEntry[str]]], list[str]]:
+        files, directories = [], []
+        with os.scandir(directory / prefix) as entries:
             for entry in entries:
                 if leave(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    waiting.append((f"{prefix}{entry.name}/", entry.path))
+                    directories.append(f"{prefix}{entry.name}/")
                 else:
-                    yield prefix + entry.name, entry
+                    files.append((prefix + entry.name, entry))
+        return files, directories
+
+    level = [""]
+    while level:
+        scanned = each(scan, level)
+        level = []
+        for files, directories in scanned:
+            yield from files
+            level += directories
+
+
+def directories_of(names: Iterable[str]) -> list[str]:
+    """The directories in which files lie, by relative paths; the outer ones come first."""
+    found: set[str] = set()
+    for name in names:
+        parent = name.rpartition("/")[0]
+        while parent and parent not in found:
+            found.add(parent)
+            parent = parent.rpartition("/")[0]
+    return sorted(found, key=lambda path: (path.count("/"), path))
 
 
 def file_sha256(path: Path) -> str:
@@ -404,7 +427,8 @@ def lock_file(target: Path) -> Path:
 def read_progress(target: Path) -> dict[str, Any] | None:
     """How far somebody is who stages the target now, as Progress writes it."""
     try:
-        said = json.loads(lock_file(target).read_text(encoding="utf-8"))
+        # Of what was longer the end may still be there.
+        said = json.loads(lock_file(target).read_text(encoding="utf-8").partition("\n")[0])
     except (OSError, ValueError):
         return None
     return said if isinstance(said, dict) else None
@@ -479,9 +503,14 @@ def locked(target: Path) -> Iterator[Progress]:
 
 def is_at(file: Path, descriptor: int) -> bool:
     """Whether what is open is what has this name now."""
+    # NFS then asks its server; otherwise it answers from memory for some seconds.
+    os.close(os.open(file.parent, os.O_RDONLY))
     try:
         return os.fstat(descriptor).st_ino == file.stat().st_ino
-    except FileNotFoundError:
+    except OSError as error:
+        # Where somebody else removed it, NFS may say that the handle is stale.
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
+            raise
         return False
 
 
@@ -499,8 +528,7 @@ def tidy(target: Path) -> None:
 # --- Staging ---------------------------------------------------------------------------------------------------------
 
 # Fills the empty directory that it is given, or puts a link to another one in its place, and returns what the manifest
-# shall say besides the files; what it knows of their SHA-256 already, by relative path, as "hashes". With a link, these
-# are the files that count.
+# shall say besides the files; if it knows them, all that count, by relative path, with their SHA-256 as "hashes".
 Build = Callable[[Path, Progress], Mapping[str, Any]]
 
 
@@ -664,7 +692,7 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
     try:
         progress.begin("building")
         said = dict(request.build(building, progress))
-        hashes = said.pop("hashes", {})
+        hashes = said.pop("hashes", None)
         progress.begin("writing to disk")
         files = list_files(building, hashes, read_only=request.read_only)
         manifest = {
@@ -678,7 +706,7 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
         }
         manifest_file(building).write_text(manifest_text(manifest), encoding="utf-8")
         if request.read_only:
-            protect(building)
+            protect(building, files)
         sync_all(building)
         if building.is_symlink():
             # What it points at may be on another file system.
@@ -703,11 +731,10 @@ def remove_leftovers(target: Path) -> None:
             remove_tree(leftover)
 
 
-def protect(directory: Path) -> None:
-    """Take the permissions to write away from a directory with its manifest, and all directories in it."""
+def protect(directory: Path, names: Iterable[str]) -> None:
+    """Take the permissions to write away from a directory with its manifest, and from those in which its files lie."""
     (directory / MANIFEST).chmod(0o444)
-    for parent, _dummy, _dummy in os.walk(directory):
-        Path(parent).chmod(0o555)
+    each(lambda name: (directory / name).chmod(0o555), [*directories_of(names), "."])
 
 
 @contextlib.contextmanager
@@ -783,7 +810,7 @@ def remove_tree(directory: Path) -> None:
     """Remove one of our own directories, which may be read-only already; one of another user stays, and what a link
     points at."""
     if not directory.is_dir() or directory.is_symlink():
-        directory.unlink()
+        directory.unlink(missing_ok=True)
         return
     for parent, _dummy, _dummy in os.walk(directory):
         try:

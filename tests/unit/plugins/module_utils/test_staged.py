@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,15 @@ def test_what_is_being_staged_is_told_with_how_far_it_is(target: Path) -> None:
         building = target.with_name(".sums.staging-0123abcd")
         (building / "below").mkdir(parents=True)
         (building / "below" / "file").write_bytes(bytes(300))
+        expected = f"downloading acme/sums on {socket.gethostname()}, 1 MiB of 4 MiB (25 %)"
+        # The thread that says so every second may have begun before.
+        give_up = time.monotonic() + 10
+        while not found(target)[0].get("source", "").startswith(expected):
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
         (busy,) = found(target)
     assert (busy["kind"], busy["name"], busy["path"], busy["problems"]) == (UNFINISHED, "sums", str(target), [])
     assert busy["bytes"] > 300
-    assert busy["source"].startswith(f"downloading acme/sums on {socket.gethostname()}, 1 MiB of 4 MiB (25 %)")
 
 
 def test_what_was_left_unfinished_is_told_until_somebody_stages_it(target: Path) -> None:
