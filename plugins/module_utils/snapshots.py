@@ -78,25 +78,26 @@ class Store:
     def __init__(self, snapshots: Path | None) -> None:
         manifests = snapshots.glob(f"[!.]*/{MANIFEST}") if snapshots else ()
         found = sorted(manifests, key=lambda file: file.stat().st_mtime_ns, reverse=True)[:NEIGHBOURS]
-        self.files: dict[str, tuple[Path, int, int]] = {}
+        self.files: dict[str, tuple[str, int, int]] = {}
         for file in found:
             # A broken one is no neighbour; whoever asks for it is told.
             with contextlib.suppress(StagingError):
                 for name, entry in (manifest_of(file.parent) or {}).get("files", {}).items():
                     if "mtime_ns" in entry:
-                        self.files.setdefault(entry["sha256"], (file.parent / name, entry["size"], entry["mtime_ns"]))
+                        path = f"{file.parent}/{name}"
+                        self.files.setdefault(entry["sha256"], (path, entry["size"], entry["mtime_ns"]))
 
-    def link(self, sha256: str, target: Path) -> bool:
+    def link(self, sha256: str, target: str) -> bool:
         """Whether the target is now a link to a file with this content."""
         if sha256 not in self.files:
             return False
         path, size, mtime_ns = self.files[sha256]
         try:
-            stat = path.stat()
+            stat = os.stat(path)
             # One that was changed by hand must not spread.
             if (stat.st_size, stat.st_mtime_ns) != (size, mtime_ns):
                 return False
-            target.hardlink_to(path)
+            os.link(path, target)
         except OSError:
             # Another user's, too many links, or a file system without any.
             return False
@@ -114,21 +115,21 @@ class Seen:
     content: bytes | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, path: Path) -> Seen:
-        with path.open("rb", buffering=0) as file:
+    def of(cls, path: str) -> Seen:
+        with open(path, "rb", buffering=0) as file:
             stat = os.fstat(file.fileno())
             if stat.st_size > LARGE_BYTES:
                 return cls(stat.st_size, stat.st_mtime_ns, file_sha256(path))
             content = file.read()
         return cls(len(content), stat.st_mtime_ns, hashlib.sha256(content).hexdigest(), content)
 
-    def write(self, source: Path, target: Path) -> None:
+    def write(self, source: str, target: str) -> None:
         """Write to the target what was read of the source."""
         if self.content is not None:
             write(target, self.content)
             return
         shutil.copyfile(source, target)
-        stat = source.stat()
+        stat = os.stat(source)
         if (stat.st_size, stat.st_mtime_ns) != (self.size, self.mtime_ns):
             raise changed_meanwhile(source)
 
@@ -149,12 +150,12 @@ class Tree:
             each(lambda path: (self.directory / path).mkdir(exist_ok=True), list(level))
 
         def take(name: str) -> None:
-            target, seen = self.directory / targets[name], files[name]
+            target, seen = f"{self.directory}/{targets[name]}", files[name]
             # An overlay replaces what was there.
             if targets[name] in self.hashes:
-                target.unlink()
+                os.unlink(target)
             if not self.store.link(seen.sha256, target):
-                seen.write(source / name, target)
+                seen.write(f"{source}/{name}", target)
             self.progress.add(seen.size)
 
         # In no order: into each directory the kernel lets one thread at a time.
@@ -163,17 +164,17 @@ class Tree:
 
     def put(self, name: str, content: bytes) -> None:
         """A file of ours beside the packages."""
-        write(self.directory / name, content)
+        write(f"{self.directory}/{name}", content)
         self.hashes[name] = hashlib.sha256(content).hexdigest()
 
 
-def write(target: Path, content: bytes) -> None:
+def write(target: str, content: bytes) -> None:
     """Read-only from its beginning: on a network file system that is one call less for each file."""
     with open(target, "wb", buffering=0, opener=lambda path, flags: os.open(path, flags, 0o444)) as file:
         file.write(content)
 
 
-def changed_meanwhile(source: Path) -> StagingError:
+def changed_meanwhile(source: object) -> StagingError:
     return StagingError(source, "changed while it was copied.", "Stage it again when nobody writes to it.")
 
 
@@ -569,7 +570,7 @@ def read_packages(directory: Path, *, within: bool = False) -> dict[str, Seen]:
 
 
 def read_files(directory: Path, names: Sequence[str]) -> dict[str, Seen]:
-    return dict(zip(names, each(lambda name: Seen.of(directory / name), names), strict=True))
+    return dict(zip(names, each(lambda name: Seen.of(f"{directory}/{name}"), names), strict=True))
 
 
 def package_files(directory: Path) -> list[str]:

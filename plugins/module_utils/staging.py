@@ -262,11 +262,11 @@ def list_files(
     """
 
     def entry(name: str) -> dict[str, Any]:
-        path = directory / name
-        stat = path.stat()
+        path = f"{directory}/{name}"
+        stat = os.stat(path)
         # One that other snapshots have as well may be another user's, and is read-only already.
         if read_only and stat.st_mode & 0o777 != 0o444:
-            path.chmod(0o444)
+            os.chmod(path, 0o444)
         sha256 = file_sha256(path) if known is None else known[name]
         return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": sha256}
 
@@ -314,8 +314,8 @@ def directories_of(names: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda path: (path.count("/"), path))
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
+def file_sha256(path: str) -> str:
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -327,9 +327,9 @@ def problems(target: Path, manifest: Mapping[str, Any], *, full: bool = False) -
     expected: Mapping[str, Mapping[str, Any]] = manifest.get("files", {})
 
     def problem(name: str) -> str:
-        path, entry = target / name, expected[name]
+        path, entry = f"{target}/{name}", expected[name]
         try:
-            stat = path.stat()
+            stat = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return "is missing"
         if stat.st_size != entry["size"]:
