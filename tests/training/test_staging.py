@@ -21,7 +21,7 @@ LOCK = MODELS / ".slow.lock"
 NOTHING_ELSE: dict[str, Any] = {"staging_datasets": [], "staging_snapshots": [], "staging_user_code": []}
 STAGE = {
     **NOTHING_ELSE,
-    "staging_models": [{"name": "slow", "source": "acme/tiny"}],
+    "staging_models": [{"name": "slow", "source": "acme/slow"}],
     "staging_hf_endpoint": f"http://127.0.0.1:{PORT}",
 }
 
@@ -35,10 +35,10 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def hub(submit: Submit) -> Iterator[None]:
-    """The tiny model of the shared root as acme/tiny, of which the weights take five seconds."""
+    """The tiny model as acme/slow, of which the weights take five seconds. No other test has it in the cache."""
     remove()
     on_node(HEAD, "mkdir", "-p", "/tmp/hub/models/acme")
-    on_node(HEAD, "cp", "-r", "/private/common/models/tiny-qwen2", "/tmp/hub/models/acme/tiny")
+    on_node(HEAD, "cp", "-r", "/private/common/models/tiny-qwen2", "/tmp/hub/models/acme/slow")
     subprocess.run(["docker", "cp", "--quiet", str(REPO / "tests" / "hub.py"), f"{HEAD}:/tmp/hub.py"], check=True)
     server = ["python3", "/tmp/hub.py", "--root", "/tmp/hub", "--port", str(PORT), "--rate", "100000", "--log", LOG]
     subprocess.run(["docker", "exec", "--detach", HEAD, *server], check=True)
