@@ -77,7 +77,7 @@ class Store:
 
     def __init__(self, snapshots: Path | None) -> None:
         manifests = snapshots.glob(f"[!.]*/{MANIFEST}") if snapshots else ()
-        found = sorted(manifests, key=lambda file: file.stat().st_mtime_ns, reverse=True)[:NEIGHBOURS]
+        found = sorted(manifests, key=changed_at, reverse=True)[:NEIGHBOURS]
         self.files: dict[str, tuple[str, int, int]] = {}
         for file in found:
             # A broken one is no neighbour; whoever asks for it is told.
@@ -102,6 +102,14 @@ class Store:
             # Another user's, too many links, or a file system without any.
             return False
         return True
+
+
+def changed_at(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        # It is being removed.
+        return 0
 
 
 @dataclass(frozen=True)

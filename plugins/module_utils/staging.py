@@ -48,6 +48,8 @@ THREADS = 4
 # For calls on a network file system, which wait more than they work; on a local disk one takes 0.02 to 0.05 ms.
 CALLS = 8
 ALONE_SECONDS, SLOW_SECONDS = 0.005, 0.0002
+# Of a file that somebody else removed, NFS may say that its handle is stale.
+GONE = (errno.ENOENT, errno.ESTALE)
 NAMED_FILES = 20
 ADDED = "is not in the manifest"
 
@@ -452,13 +454,12 @@ def progress_line(said: Mapping[str, Any]) -> str:
 
 def is_held(target: Path) -> bool:
     """Whether somebody makes a target now; who begins in this moment waits for the next one."""
-    with contextlib.suppress(FileNotFoundError), lock_file(target).open(encoding="utf-8") as lock:
-        try:
+    try:
+        with lock_file(target).open(encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            return True
+    except OSError as error:
+        # What may not be read, or not be locked, is somebody's.
+        return error.errno not in GONE
     return False
 
 
@@ -508,8 +509,7 @@ def is_at(file: Path, descriptor: int) -> bool:
     try:
         return os.fstat(descriptor).st_ino == file.stat().st_ino
     except OSError as error:
-        # Where somebody else removed it, NFS may say that the handle is stale.
-        if error.errno not in (errno.ENOENT, errno.ESTALE):
+        if error.errno not in GONE:
             raise
         return False
 
