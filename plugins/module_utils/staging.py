@@ -341,11 +341,11 @@ def problems(target: Path, manifest: Mapping[str, Any], *, full: bool = False) -
         return ""
 
     names = sorted(expected)
-    found = dict(zip(names, each(problem, names), strict=True))
-    # Of what a link points at others may have more. What an import leaves changes nothing for who uses it.
-    if not target.is_symlink():
-        extra = {name for name, _entry in entries_below(target, is_litter)} - {*names, MANIFEST}
-        found |= dict.fromkeys(sorted(extra), ADDED)
+    # Of what a link points at others may have more. What an import leaves changes nothing for who uses it. Before the
+    # files themselves, because NFS then has what it is asked of most of them.
+    there = () if target.is_symlink() else (name for name, _entry in entries_below(target, is_litter))
+    extra = sorted({*there} - {*names, MANIFEST})
+    found = dict(zip(names, each(problem, names), strict=True)) | dict.fromkeys(extra, ADDED)
     return {name: what for name, what in found.items() if what}
 
 
