@@ -175,7 +175,7 @@ class Hub:
     ) -> Hub:
         if not hub.NAME.fullmatch(name):
             raise StagingError("hub", f'"{name}" is no repository.', "Say it with its organization: openai/gsm8k.")
-        address = checked_address(endpoint or os.environ.get("HF_ENDPOINT") or hub.ENDPOINT)
+        address = hub.address_of(endpoint)
 
         def select(names: Sequence[str]) -> set[str]:
             return {each for several in chosen(name, patterns, names).values() for each in several}
@@ -217,13 +217,6 @@ class Hub:
         files = {split: [repository.snapshot / name for name in several] for split, several in names.items()}
         revision = manifest.get("revision", self.repository.revision)
         return files, {"revision": revision, "commit": repository.commit, "endpoint": repository.host}
-
-
-def checked_address(endpoint: str) -> str:
-    address = endpoint.rstrip("/")
-    if not re.match(r"https?://[^/]", address):
-        raise StagingError("endpoint", f'"{address}" is no address.', f"Give one such as {hub.ENDPOINT}.")
-    return address
 
 
 def chosen(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
@@ -269,7 +262,7 @@ class Script:
         if own:
             raise StagingError("arguments", f"has {own[0]}, which is set already.", "Leave it out.")
         code, home = shared_root / SNAPSHOTS / code_path, shared_root / hub.HF_HOME
-        return cls(name, code, arguments, home, checked_address(endpoint) if endpoint else None, token)
+        return cls(name, code, arguments, home, hub.address_of(endpoint) if endpoint else None, token)
 
     @property
     def label(self) -> str:

@@ -359,6 +359,14 @@ class Repository:
                         each.unlink(missing_ok=True)
 
 
+def address_of(endpoint: str | None) -> str:
+    """Where the hub is: as the user says, as the node says, or the hub itself."""
+    address = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+    if not re.match(r"https?://[^/]", address):
+        raise StagingError("endpoint", f'"{address}" is no address.', f"Give one such as {ENDPOINT}.")
+    return address
+
+
 def library(cache: Path) -> Any:
     """huggingface_hub, with what it reads from the environment when it is imported."""
     os.environ.update(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1")

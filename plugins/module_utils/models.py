@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -214,9 +213,7 @@ def source_of(
     if not hub.NAME.fullmatch(text):
         todo = "Give a repository of the hub (org/name), the absolute path of a directory, or tiny."
         raise StagingError("source", f'"{text}" is none.', todo)
-    address = (endpoint or os.environ.get("HF_ENDPOINT") or hub.ENDPOINT).rstrip("/")
-    if not re.match(r"https?://[^/]", address):
-        raise StagingError("endpoint", f'"{address}" is no address.', f"Give one such as {hub.ENDPOINT}.")
+    address = hub.address_of(endpoint)
     repository = hub.Repository(text, revision or "main", shared_root / hub.CACHE, address, token or None)
     return HubSource.of(repository, exclude)
 
