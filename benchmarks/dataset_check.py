@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from ansible_collections.argus.verl.plugins.module_utils.dataset_checks import RL, SPLITS, Checker, schema_problem
-from ansible_collections.argus.verl.plugins.module_utils.dataset_files import BATCH_ROWS, Rows, Writer
-from ansible_collections.argus.verl.plugins.module_utils.dataset_form import Form, form_of
-from ansible_collections.argus.verl.plugins.module_utils.dataset_sources import Files
-from ansible_collections.argus.verl.plugins.module_utils.datasets import request
-from ansible_collections.argus.verl.plugins.module_utils.staging import Progress, stage
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.checks import Checker
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.form import Form, form_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.formats import BATCH_ROWS, Rows, Writer
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.schema import RL, SPLITS, schema_problem
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.sources import Files
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.stage import request
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
 from pyarrow import parquet
 
 VAL_ROWS = 10_000

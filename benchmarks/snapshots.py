@@ -20,14 +20,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.snapshots import (
-    PACKAGES,
-    SNAPSHOTS,
-    PyPISource,
-    snapshot,
-    source_of,
-)
-from ansible_collections.argus.verl.plugins.module_utils.staging import remove_tree
+from ansible_collections.argus.verl.plugins.module_utils.staging.files import remove_tree
+from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import SNAPSHOTS, snapshot
+from ansible_collections.argus.verl.plugins.module_utils.staging.sources import PyPISource, source_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.tree import PACKAGES
 
 ROUNDS = 11
 

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.argus.verl.plugins.module_utils.job_state import describe
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
 
 
 def differs(member: tarfile.TarInfo, target: Path) -> bool:

@@ -11,9 +11,9 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.job_report import readable
-from ansible_collections.argus.verl.plugins.module_utils.job_state import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED
+from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.status.report import readable
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     NO_JOB,
     UNANSWERED_SECONDS,

@@ -14,11 +14,13 @@ import yaml
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils import jobspec
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table, nearest
-from ansible_collections.argus.verl.plugins.module_utils.job_report import failure_lines, log_lines
-from ansible_collections.argus.verl.plugins.module_utils.job_state import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job import spec_checks
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, SUCCEEDED
+from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
+from ansible_collections.argus.verl.plugins.module_utils.text import nearest
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     NO_JOB,
@@ -125,7 +127,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         values = {name: os.environ[name] for name in names if name in os.environ} | arguments.pop("secret_values", {})
         # Those of other jobs stay here.
         arguments["secret_values"] = {name: values[name] for name in names if name in values}
-        findings += jobspec.secret_value_findings(names, arguments["secret_values"])
+        findings += spec_checks.secret_value_findings(names, arguments["secret_values"])
         if findings:
             rest = jobspec.examinable(findings, spec)
             if rest:

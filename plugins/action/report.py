@@ -9,7 +9,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table, table
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.text import table
 
 display = Display()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 from ansible.errors import AnsibleFilterError
-from ansible_collections.argus.verl.plugins.module_utils import inventory, nodes
+from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, nodes
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
 
 # Of each missing node, as many lines as still let the reader see all of them.

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils import job_report
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED
+from ansible_collections.argus.verl.plugins.module_utils.status import report
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 
 # What can be done with a job: the playbook, and what it is told beside the job's id.
@@ -29,7 +29,7 @@ def commands(submission_id: str, *names: str) -> list[str]:
     for name in names:
         playbook, variables = COMMANDS[name]
         command = playbook_command(playbook, {"submission_id": submission_id, **variables})
-        lines.append(job_report.field(name, command))
+        lines.append(report.field(name, command))
     return lines
 
 
@@ -45,10 +45,10 @@ def job_status(looked: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     if "job" in looked:
         job = looked["job"]
         names = ("Log", "Resubmit", "Fetch") if job["state"] in ENDED else ("Follow", "Stop", "Fetch")
-        return job_report.job_report(looked, commands(job["submission_id"], *names))
+        return report.job_report(looked, commands(job["submission_id"], *names))
     one = playbook_command("status", {"submission_id": "ID"})
     submit = playbook_command("submit", {"jobspec": "FILE"})
-    return job_report.jobs_report(looked, {"cluster": cluster, "one": one, "submit": submit})
+    return report.jobs_report(looked, {"cluster": cluster, "one": one, "submit": submit})
 
 
 def evidence_rows(collected: Mapping[str, Any], head: str) -> list[list[Any]]:

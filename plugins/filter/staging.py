@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, size_text
-from ansible_collections.argus.verl.plugins.module_utils.snapshots import KIND, SNAPSHOTS
-from ansible_collections.argus.verl.plugins.module_utils.staged import UNFINISHED, UNKNOWN, superfluous
-from ansible_collections.argus.verl.plugins.module_utils.staging import EXISTS, REFUSED, STAGED
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.staging.listing import UNFINISHED, UNKNOWN, superfluous
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import EXISTS, REFUSED, STAGED
+from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import KIND, SNAPSHOTS
+from ansible_collections.argus.verl.plugins.module_utils.text import size_text
 
 
 def staging_results(

@@ -148,21 +148,21 @@ verl_version:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils import snapshots
-from ansible_collections.argus.verl.plugins.module_utils.staging import (
+from ansible_collections.argus.verl.plugins.module_utils.staging import snapshots
+from ansible_collections.argus.verl.plugins.module_utils.staging import sources as snapshot_sources
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
+from ansible_collections.argus.verl.plugins.module_utils.staging.git import Git
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
     NAME_WITH_CAPITALS,
     OPTIONS,
-    StagingError,
     check_name,
     check_shared_root,
     how,
-    manifest_of,
     outcome,
-    refusal,
-    remove,
-    stage,
 )
-from ansible_collections.argus.verl.plugins.module_utils.staging_users import users
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove, stage
+from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
 
 def main() -> None:
@@ -192,8 +192,8 @@ def main() -> None:
             target = directory / name
             staged = remove(snapshots.KIND, name, target, lambda: users(root, target), check=module.check_mode)
         else:
-            git = snapshots.Git(given["git_token"] or "", given["ssh_key"] or "")
-            source = snapshots.source_of(given["source"], directory, git)
+            git = Git(given["git_token"] or "", given["ssh_key"] or "")
+            source = snapshot_sources.source_of(given["source"], directory, git)
             overlays = [snapshots.Overlay.of(overlay["path"], overlay["to"]) for overlay in given["overlays"]]
             staged = stage(
                 snapshots.request(root, source, given["code_id"], overlays),

@@ -161,17 +161,12 @@ bytes:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils import models
-from ansible_collections.argus.verl.plugins.module_utils.staging import (
-    OPTIONS,
-    StagingError,
-    how,
-    manifest_of,
-    outcome,
-    refusal,
-    stage,
-)
-from ansible_collections.argus.verl.plugins.module_utils.staging_users import users
+from ansible_collections.argus.verl.plugins.module_utils.staging import models
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, how, outcome
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
+from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
 
 def main() -> None:

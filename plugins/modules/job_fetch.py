@@ -70,8 +70,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.job_state import unknown_job
-from ansible_collections.argus.verl.plugins.module_utils.jobspec import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import unknown_job
 
 
 def chosen(archive: Path, checkpoints: bool) -> Iterator[Path]:

@@ -299,8 +299,8 @@ findings:
 import platform
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.preflight import Expectation, machine_findings
-from ansible_collections.argus.verl.plugins.module_utils.probes import Probe, Question
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Probe, Question
+from ansible_collections.argus.verl.plugins.module_utils.cluster.preflight import Expectation, machine_findings
 
 
 def main() -> None:

@@ -274,10 +274,11 @@ import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.argus.verl.plugins.module_utils import jobspec
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.gate import examine
-from ansible_collections.argus.verl.plugins.module_utils.job_state import describe
+from ansible_collections.argus.verl.plugins.module_utils.gate.gate import examine
+from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job import spec_checks
+from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import new_submission_id
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import (
     ENDED,
@@ -287,7 +288,8 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import
     Archive,
 )
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
-from ansible_collections.argus.verl.plugins.module_utils.submission import same_spec, send
+from ansible_collections.argus.verl.plugins.module_utils.operations.submission import same_spec, send
+from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
 
 try:
     from ray.job_submission import JobSubmissionClient
@@ -314,11 +316,11 @@ def submitted(module: AnsibleModule) -> None:
     findings, spec = jobspec.check(module.params["jobspec"])
     given = module.params["given"] or module.params["jobspec"]
     secrets = module.params["secret_values"]
-    findings += jobspec.secret_value_findings(spec.get("secrets", []), secrets)
+    findings += spec_checks.secret_value_findings(spec.get("secrets", []), secrets)
     before = [Finding(**finding) for finding in module.params["findings"]]
     refuse(module, findings)
     head = RayHead(spec["ray"]["address"], os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-    submission_id = spec["submission_id"] or jobspec.new_submission_id(spec["workload"])
+    submission_id = spec["submission_id"] or new_submission_id(spec["workload"])
     archive = Archive(f"{spec['shared_root']}/jobs/{submission_id}")
     if archive.path.is_dir() and not before:
         answer_for_taken(module, archive, given, head)

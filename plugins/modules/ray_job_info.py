@@ -195,10 +195,11 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.job_state import recent, unknown_job, wait_for_end
-from ansible_collections.argus.verl.plugins.module_utils.jobspec import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import recent, unknown_job
+from ansible_collections.argus.verl.plugins.module_utils.status.state import wait_for_end
 
 
 def main() -> None:

@@ -276,18 +276,12 @@ report:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.argus.verl.plugins.module_utils import datasets
-from ansible_collections.argus.verl.plugins.module_utils.dataset_form import COLUMN_TEXTS
-from ansible_collections.argus.verl.plugins.module_utils.staging import (
-    OPTIONS,
-    STAGED,
-    StagingError,
-    how,
-    manifest_of,
-    outcome,
-    refusal,
-)
-from ansible_collections.argus.verl.plugins.module_utils.staging_users import users
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.form import COLUMN_TEXTS
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, STAGED, how, outcome
+from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
 TEXT = {"type": "str"}
 TEXTS = {"type": "list", "elements": "str"}

@@ -131,8 +131,10 @@ progress:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.staged import FULL, NO, QUICK, everything
-from ansible_collections.argus.verl.plugins.module_utils.staging import StagingError, check_shared_root, read_progress
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.staging.listing import FULL, NO, QUICK, everything
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import read_progress
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import check_shared_root
 
 
 def main() -> None:

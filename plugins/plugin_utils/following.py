@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.job_report import SILENT_SECONDS
+from ansible_collections.argus.verl.plugins.module_utils.status.report import SILENT_SECONDS
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 
 # A head may need a minute to come back; a job that nobody can ask about is not followed for ever.

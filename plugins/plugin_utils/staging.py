@@ -14,7 +14,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.staging import DEFERRED, progress_line
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import DEFERRED
 from ansible_collections.argus.verl.plugins.plugin_utils.following import node_is_gone
 
 display = Display()

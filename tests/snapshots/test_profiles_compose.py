@@ -12,9 +12,12 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils import composition, jobspec
-from ansible_collections.argus.verl.plugins.module_utils.config_checks import config_findings
-from ansible_collections.argus.verl.plugins.module_utils.profiles import (
+from ansible_collections.argus.verl.plugins.module_utils.gate import composition
+from ansible_collections.argus.verl.plugins.module_utils.gate.config import config_findings
+from ansible_collections.argus.verl.plugins.module_utils.job import capacity, spec_checks
+from ansible_collections.argus.verl.plugins.module_utils.job import plan as job_plan
+from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import (
     RL_SETTINGS,
     SFT_SETTINGS,
     Profile,
@@ -25,8 +28,8 @@ from system import REPO
 IMAGE = "argus-verl-cpu:0.1.0"
 WHEELS = REPO / ".cache" / "wheels"
 VERSIONS = ("0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1")
-CUDA = jobspec.Cluster(accelerator="cuda", workers=2, gpus_per_node=8, cpus_per_node=128)
-CPU = jobspec.Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
+CUDA = capacity.Cluster(accelerator="cuda", workers=2, gpus_per_node=8, cpus_per_node=128)
+CPU = capacity.Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
 CASES = [
     (version, workload, cluster.accelerator)
     for version in VERSIONS
@@ -81,16 +84,16 @@ def profile(version: str) -> Profile:
     return found
 
 
-def planned(version: str, workload: str, accelerator: str) -> jobspec.Job:
+def planned(version: str, workload: str, accelerator: str) -> job_plan.Job:
     given: dict[str, Any] = {"workload": workload, "code_path": f"verl-{version}", "model": "m", "dataset": "d"}
     if workload != "sft":
         given["reward_fn_path"] = "r.py:score"
         given["trainer_overrides"] = {"actor_rollout_ref.actor.ppo_mini_batch_size": 256, "data.train_batch_size": 1024}
     findings, spec = jobspec.check(given)
     assert findings == []
-    assert jobspec.version_findings(spec, profile(version)) == []
+    assert spec_checks.version_findings(spec, profile(version)) == []
     cluster = CPU if accelerator == "cpu" else CUDA
-    return jobspec.plan(spec, cluster, f"verl-{version}", "job-1", profile(version))
+    return job_plan.plan(spec, cluster, f"verl-{version}", "job-1", profile(version))
 
 
 @pytest.fixture(scope="module")

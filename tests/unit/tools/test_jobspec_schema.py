@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils import jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
 from ansible_collections.argus.verl.plugins.modules import ray_job
 
 REPO = Path(__file__).resolve().parents[3]

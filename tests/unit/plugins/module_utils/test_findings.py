@@ -1,14 +1,7 @@
 from __future__ import annotations
 
-from ansible_collections.argus.verl.plugins.module_utils.findings import (
-    WARNING,
-    Finding,
-    errors,
-    findings_table,
-    nearest,
-    table,
-    wrapped,
-)
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, errors, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.text import nearest, table, wrapped
 
 
 def test_table_aligns_columns_and_shows_what_is_not_known_as_a_dash() -> None:

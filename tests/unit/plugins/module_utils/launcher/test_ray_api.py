@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import membership, wait_for_membership
 from ansible_collections.argus.verl.plugins.module_utils.launcher import ray_api
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     Node,
@@ -17,8 +18,6 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import
     RayHead,
     does_not_fit,
     free_workers,
-    membership,
-    wait_for_membership,
 )
 
 TOKEN = "4be7"

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a machine is: its GPUs, HCAs, memory, mounts and container engine, read in one go.
+
+Parsers are pure functions over what the tools print. Probe does the reading; tests give it recorded trees.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+GPU_QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,name,uuid,memory.total,driver_version",
+    "--format=csv,noheader,nounits",
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """memory_mib is 0 where the driver does not say, as with memory shared between CPU and GPU."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_mib: int
+    driver_version: str
+
+
+def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
+    """The GPUs, and the lines that are not one: a GPU lost from the bus shows itself as such a line."""
+    gpus: list[Gpu] = []
+    strays: list[str] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 5 or not cells[0].isdigit():
+            strays.append(line)
+            continue
+        index, name, uuid, memory, driver = cells
+        gpus.append(Gpu(int(index), name, uuid, int(memory) if memory.isdigit() else 0, driver))
+    return gpus, strays
+
+
+@dataclass(frozen=True)
+class Hca:
+    """One port of a host channel adapter; netdev is None where the port has no network interface."""
+
+    device: str
+    port: int
+    netdev: str | None
+    state: str
+
+
+_IBDEV2NETDEV = re.compile(r"^(?P<device>\S+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)", re.M)
+
+
+def parse_ibdev2netdev(text: str) -> list[Hca]:
+    return [
+        Hca(match["device"], int(match["port"]), match["netdev"], match["state"].lower())
+        for match in _IBDEV2NETDEV.finditer(text)
+    ]
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Bytes by name."""
+    return {match[1]: int(match[2]) * 1024 for match in re.finditer(r"^(\w+):\s+(\d+) kB$", text, re.M)}

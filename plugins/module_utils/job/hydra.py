@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""JobSpec: what a user asks for, checked; and the plan that it becomes on a given cluster.
+
+All of it is pure. Paths are those that nodes see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# What Hydra's grammar lets stand without quotes; a number or a word of its own meaning is quoted by type.
+BARE = re.compile(r"[A-Za-z0-9_./%+@?|-]+( [A-Za-z0-9_./%+@?|-]+)*")
+# Text that Hydra would read as something else than text.
+MEANT_OTHERWISE = re.compile(r"(true|false|null|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?))", re.IGNORECASE)
+
+
+def hydra_value(value: Any) -> str:
+    """A value as Hydra's override grammar writes it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(hydra_value, value)) + "]"
+    text = str(value)
+    if BARE.fullmatch(text) and not MEANT_OTHERWISE.fullmatch(text):
+        return text
+    # Hydra unescapes quotes, and backslashes only before quotes.
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
+    return f"'{escaped}'"
+
+
+def override_list(given: Any) -> list[str]:
+    """Overrides as a list of ``key=value``: from such a list, or from a mapping, nested or with dotted keys."""
+    if isinstance(given, Mapping):
+        flat: list[str] = []
+        for key, value in given.items():
+            if isinstance(value, Mapping) and value:
+                flat += [_under(str(key), override) for override in override_list(value)]
+            elif str(key).startswith("~") and value is None:
+                # With "=null", Hydra deletes only what is null.
+                flat.append(str(key))
+            else:
+                flat.append(f"{key}={hydra_value(value)}")
+        return override_list(flat)
+    if not isinstance(given, (list, tuple)):
+        raise ValueError(f"is a {type(given).__name__}, {given!r}")
+    for item in given:
+        if not isinstance(item, str) or not override_key(item) or not ("=" in item or item.startswith("~")):
+            raise ValueError(f"{item!r} is not key=value")
+    return list(given)
+
+
+def _under(key: str, override: str) -> str:
+    """`key` put before an override's own key; a prefix of its own (+, ++, ~) belongs before both."""
+    bare, bare_key = override.lstrip("+~"), key.lstrip("+~")
+    prefix = override[: len(override) - len(bare)] or key[: len(key) - len(bare_key)]
+    return f"{prefix}{bare_key}.{bare}"
+
+
+def override_key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~").strip()
+
+
+def merge(defaults: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The user's overrides after ours, in place of ours where both speak of one key."""
+    keys = {override_key(override) for override in own}
+    return [override for override in defaults if override_key(override) not in keys] + list(own)

@@ -1,0 +1,120 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""JobSpec: what a user asks for, checked; and the plan that it becomes on a given cluster.
+
+All of it is pure. Paths are those that nodes see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .capacity import Cluster, size
+from .hydra import hydra_value
+from .verl_releases import GRPO, PPO, SFT, Profile
+
+
+def common_overrides(
+    spec: Mapping[str, Any], cluster: Cluster, submission_id: str, archive: str, profile: Profile
+) -> list[str]:
+    nnodes, gpus = size(spec, cluster)
+    return [
+        f"trainer.nnodes={nnodes}",
+        f"trainer.n_gpus_per_node={gpus}",
+        f"trainer.default_local_dir={hydra_value(f'{archive}/checkpoints')}",
+        f"trainer.project_name={spec['workload']}",
+        f"trainer.experiment_name={hydra_value(submission_id)}",
+        # verl's default is [console,wandb], which fails without an account.
+        "trainer.logger=[console,file]" if "file" in profile.loggers else "trainer.logger=[console]",
+        "trainer.total_epochs=1",
+        "trainer.save_freq=10",
+        # The composed configuration and all overrides, kept with the job.
+        f"hydra.run.dir={hydra_value(f'{archive}/config/hydra')}",
+        "hydra.output_subdir=.",
+    ]
+
+
+def sft_overrides(model: str, dataset: str, profile: Profile) -> list[str]:
+    return [
+        f"data.train_files={hydra_value(f'{dataset}/train.parquet')}",
+        f"data.val_files={hydra_value(f'{dataset}/val.parquet')}",
+        f"model.path={hydra_value(model)}",
+        # The driver only computes statistics, and has no GPU.
+        f"trainer.device={profile.sft_device}",
+        "trainer.max_ckpt_to_keep=3",
+    ]
+
+
+def rl_overrides(
+    workload: str, model: str, dataset: str, reward: tuple[str, str] | None, profile: Profile
+) -> list[str]:
+    overrides = [
+        f"data.train_files={hydra_value(f'{dataset}/train.parquet')}",
+        f"data.val_files={hydra_value(f'{dataset}/val.parquet')}",
+        f"actor_rollout_ref.model.path={hydra_value(model)}",
+        # Without it verl asks for micro batch sizes of four kinds.
+        "actor_rollout_ref.actor.use_dynamic_bsz=True",
+        "trainer.val_before_train=False",
+        "trainer.max_actor_ckpt_to_keep=3",
+        "trainer.max_critic_ckpt_to_keep=3",
+    ]
+    if profile.transfer_queue:
+        # TransferQueue pins a storage unit to every node alive; the head offers no CPUs for one.
+        overrides.append("++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node")
+    if reward:
+        overrides += [
+            f"{profile.name('reward.custom_reward_function.path')}={hydra_value(reward[0])}",
+            f"{profile.name('reward.custom_reward_function.name')}={hydra_value(reward[1])}",
+        ]
+    if workload == GRPO:
+        overrides += [
+            "algorithm.adv_estimator=grpo",
+            # The advantage is relative to the group's other answers: one answer has none.
+            "actor_rollout_ref.rollout.n=5",
+            "actor_rollout_ref.actor.use_kl_loss=True",
+        ]
+    else:
+        overrides += ["algorithm.adv_estimator=gae", f"critic.model.path={hydra_value(model)}"]
+    return overrides
+
+
+# What the CPU test backend cannot do otherwise: see docs/cpu_backend.md.
+CPU_RL = [
+    "trainer.device=cpu",
+    "data.dataloader_num_workers=0",
+    "actor_rollout_ref.model.use_remove_padding=False",
+    "++actor_rollout_ref.model.override_config.attn_implementation=eager",
+    "actor_rollout_ref.actor.strategy=fsdp2",
+    "actor_rollout_ref.actor.use_torch_compile=False",
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.ref.fsdp_config.use_torch_compile=False",
+    "actor_rollout_ref.rollout.name=hf_cpu",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+    "actor_rollout_ref.rollout.agent.num_workers=1",
+    "reward.num_workers=1",
+    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+]
+CPU_CRITIC = [
+    "critic.strategy=fsdp2",
+    "critic.model.use_remove_padding=False",
+    "++critic.model.override_config.attn_implementation=eager",
+    "critic.fsdp.use_torch_compile=False",
+]
+CPU_SFT = [
+    "data.num_workers=0",
+    "model.use_remove_padding=False",
+    "++model.override_config.attn_implementation=eager",
+    "engine.strategy=fsdp2",
+    "engine.use_torch_compile=False",
+]
+
+
+def accelerator_overrides(workload: str, accelerator: str, gpus: int) -> list[str]:
+    if accelerator == "cpu":
+        return {SFT: CPU_SFT, GRPO: CPU_RL, PPO: CPU_RL + CPU_CRITIC}[workload]
+    if workload == SFT:
+        return []
+    parallel = ["actor_rollout_ref.rollout.tensor_model_parallel_size=1"] if gpus == 1 else []
+    return ["actor_rollout_ref.rollout.name=vllm", *parallel]

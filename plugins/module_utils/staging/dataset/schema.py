@@ -1,0 +1,90 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is wrong with the rows of a dataset in verl's form: every row, a batch at a time, column by column.
+
+No row becomes a Python object unless there is something to say of it, so that a million rows take seconds, and of a row
+that was looked at eight bytes stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+RL, SFT = "rl", "sft"
+SPLITS = ("train", "val")
+# The column of messages that verl's trainers read.
+MESSAGES = {RL: "prompt", SFT: "messages"}
+# pyarrow's own types: it is imported where it is used, since only nodes have it.
+Array = Any
+Batch = Any
+Schema = Any
+
+
+def schema_problem(schema: Schema, workload: str) -> tuple[str, str] | None:
+    """What is wrong with the columns, and what to do; None when verl can read them."""
+    names, key = schema.names, MESSAGES[workload]
+    if key not in names:
+        if workload == SFT and {"prompt", "reward_model"} <= set(names):
+            return "is a dataset for ppo and grpo (prompt, reward_model), not for sft.", "Set workload to rl."
+        if workload == RL and "messages" in names:
+            return "is a dataset for sft (messages), not for ppo and grpo.", "Set workload to sft."
+        return f"has no column {key}; it has: {', '.join(names)}.", "Say with columns which of them are what."
+    kind = schema.field(key).type
+    content = content_type(kind)
+    if content is None:
+        return (
+            f"has a column {key} of type {kind}, where verl reads a list of {{role, content}}.",
+            f"Name it in columns ({key}: {key}) when it is text, or rename its fields.",
+        )
+    if not (is_text(content) or is_list(content)):
+        return f"has messages with content of type {content}, where verl reads text.", "Write it as text."
+    return reward_problem(schema) if workload == RL else None
+
+
+def reward_problem(schema: Schema) -> tuple[str, str] | None:
+    """What is wrong with the columns that a reward is computed from."""
+    from pyarrow import types
+
+    for name in ("data_source", "reward_model"):
+        if name not in schema.names:
+            what = f"has no column {name}, which verl's reward managers read; it has: {', '.join(schema.names)}."
+            return what, "Write it in verl's form, or say with columns which of them are what."
+    if not is_text(schema.field("data_source").type):
+        return f"has a column data_source of type {schema.field('data_source').type}.", "Write it as text."
+    kind = schema.field("reward_model").type
+    if not (types.is_struct(kind) and kind.get_field_index("ground_truth") >= 0):
+        return f"has a column reward_model of type {kind}.", "Give it the form {style: rule, ground_truth: …}."
+    if "extra_info" in schema.names:
+        kind = schema.field("extra_info").type
+        # utils/dataset/rl_dataset.py: __getitem__ calls its get().
+        if not (types.is_struct(kind) or types.is_null(kind)):
+            return f"has a column extra_info of type {kind}.", "Make it a mapping, or leave it out."
+    return None
+
+
+def content_type(kind: Any) -> Any:
+    """The type of the messages' content; None when these are no messages."""
+    from pyarrow import types
+
+    if not is_list(kind) or not types.is_struct(kind.value_type):
+        return None
+    fields = {kind.value_type.field(index).name: index for index in range(kind.value_type.num_fields)}
+    return kind.value_type.field(fields["content"]).type if {"role", "content"} <= set(fields) else None
+
+
+def is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def is_text(kind: Any) -> bool:
+    """Whether all of it is text, or nothing."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind) or types.is_null(kind)
+    )
