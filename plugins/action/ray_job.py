@@ -15,8 +15,9 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
-from ansible_collections.argus.verl.plugins.module_utils.job import spec_checks
+from ansible_collections.argus.verl.plugins.module_utils.job.options import with_defaults
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import examinable, parse_jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import secret_value_findings
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, SUCCEEDED
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
@@ -121,15 +122,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if origin and isinstance(arguments.get("jobspec"), dict):
             arguments["jobspec"] = {**arguments["jobspec"], "resume_from": origin}
         arguments["given"] = arguments.get("jobspec")
-        arguments["jobspec"] = jobspec.with_defaults(arguments["given"], arguments.pop("defaults", {}))
-        findings, spec = jobspec.check(arguments["jobspec"])
-        names = spec.get("secrets", [])
+        arguments["jobspec"] = with_defaults(arguments["given"], arguments.pop("defaults", {}))
+        findings, spec = parse_jobspec(arguments["jobspec"])
+        names = spec.secrets if spec else ()
         values = {name: os.environ[name] for name in names if name in os.environ} | arguments.pop("secret_values", {})
         # Those of other jobs stay here.
         arguments["secret_values"] = {name: values[name] for name in names if name in values}
-        findings += spec_checks.secret_value_findings(names, arguments["secret_values"])
+        findings += secret_value_findings(names, arguments["secret_values"])
         if findings:
-            rest = jobspec.examinable(findings, spec)
+            rest = examinable(findings, arguments["jobspec"])
             if rest:
                 # The head looks at the rest, so that all is said at once.
                 arguments["jobspec"], arguments["findings"] = rest, [finding.as_dict() for finding in findings]
@@ -146,11 +147,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def follow(self, submission_id: str, spec: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """Look at the job until it has ended, a line for each look; fail if it did not end well."""
-        _dummy, spec = jobspec.check(spec)
+        _dummy, checked = parse_jobspec(spec)
         arguments = {
             "submission_id": submission_id,
-            "shared_root": spec["shared_root"],
-            "address": spec["ray"]["address"],
+            **({"shared_root": checked.shared_root, "address": checked.address} if checked else {}),
             "wait_timeout": LOOK_SECONDS,
             "tail": 15,
         }

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings: what a check has found."""
+"""Findings: the results of checks, and the table in which people read them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from .text import table
 
 ERROR = "error"
 WARNING = "warning"
-# Of a finding's columns: a table of them is to be read without a window as wide as its longest message.
+# The widest column of a table of findings, so that it fits a terminal whatever the longest message is.
 CELL_WIDTH = 72
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a check found.
+    """One result of a check.
 
-    where: the host, file or key it was found at.
-    what: what is wrong, with the value.
+    where: the host, file or key that was checked, as people read it.
+    what: the problem, with the value.
     todo: what the reader can do about it.
-    severity: "error" ends what was asked for, "warning" does not.
+    severity: "error" stops the operation, "warning" does not.
+    key: for code, the key of the JobSpec or of the composed configuration that the finding is about, dotted, with
+        overrides below ``trainer_overrides``. Empty if it is not about a key.
     """
 
     where: str
     what: str
     todo: str
     severity: str = ERROR
+    key: str = ""
 
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
@@ -40,7 +43,7 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def findings_table(findings: Iterable[Finding]) -> str:
-    """All findings, errors first, in the order in which they were found."""
+    """A table of all findings: errors first, otherwise in the given order."""
     rows = sorted(findings, key=lambda finding: finding.severity != ERROR)
     return table(
         ("severity", "where", "what", "what to do"),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text for people: tables, durations, sizes, and the nearest of known names."""
+"""Text for people: tables, durations, sizes, and hints for misspelt names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None = None) -> str:
-    """Columns aligned to the left, two spaces apart; numbers and None are written as text and "-".
+    """Left-aligned columns, two spaces apart. None becomes "-".
 
-    width: of a column at most; a longer cell goes on below itself.
+    width: the maximum width of a column in characters; longer cells are wrapped.
     """
     cells = [list(map(str.upper, header)), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
     if width:
@@ -27,31 +27,36 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]], width: int | Non
 
 
 def wrapped(row: Sequence[str], width: int) -> list[list[str]]:
-    """The lines of a row whose cells are wrapped at spaces; paths and commands stay whole, and so do lines."""
+    """The lines of a row with its cells wrapped at spaces. Paths and commands are never broken."""
     wrap = functools.partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
     cells = [[part for line in cell.splitlines() for part in wrap(line)] or [""] for cell in row]
     return [list(line) for line in itertools.zip_longest(*cells, fillvalue="")]
 
 
 def duration(seconds: float) -> str:
-    """``1:05``, and ``2:01:05`` from an hour on."""
+    """``1:05``, or ``2:01:05`` from one hour on."""
     minutes, rest = divmod(max(0, int(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def size_text(size: float) -> str:
-    """``12 MiB``, and ``1.5 GiB`` from a gibibyte on."""
+    """A size in bytes as text: ``12 MiB``, ``1.5 GiB``, ``2.1 TiB``."""
     for unit in ("bytes", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}"
         size /= 1024
-    return f"{size:.1f} GiB"
+    return f"{size:.1f} GiB" if size < 1024 else f"{size / 1024:.1f} TiB"
+
+
+def one_line(text: object, limit: int | None = None) -> str:
+    """Text with all white space folded into single blanks, without a full stop at its end."""
+    return " ".join(str(text).split()).rstrip(".")[:limit]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: ``did you mean "x"?``, or nothing when no known one is near."""
-    # Case is the commonest difference, and difflib counts it as one.
+    """A hint for a misspelt name: ``did you mean "x"?``, or nothing if no known name is similar."""
+    # Case is the most common difference, and difflib would count it as one.
     by_lower = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f'did you mean "{by_lower[near[0]]}"?' if near else ""

@@ -141,8 +141,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import wait_for_membership
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS, unclosed
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import ENDED, RayApiError, RayHead
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, SILENT_SECONDS, unclosed
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
 
 
 def unkept(shared_root: str | None, expected: list[dict[str, Any]]) -> list[str]:

@@ -276,8 +276,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.gate.gate import examine
-from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
-from ansible_collections.argus.verl.plugins.module_utils.job import spec_checks
+from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec, separate_key
+from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import secret_value_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import new_submission_id
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import (
@@ -287,8 +288,10 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import
     SUBMITTED,
     Archive,
 )
+from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.operations.submission import same_spec, send
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, archive_path
 from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
 
 try:
@@ -313,39 +316,41 @@ def refuse(module: AnsibleModule, findings: list[Finding]) -> None:
 
 
 def submitted(module: AnsibleModule) -> None:
-    findings, spec = jobspec.check(module.params["jobspec"])
+    findings, spec = parse_jobspec(module.params["jobspec"])
     given = module.params["given"] or module.params["jobspec"]
     secrets = module.params["secret_values"]
-    findings += spec_checks.secret_value_findings(spec.get("secrets", []), secrets)
+    findings += secret_value_findings(spec.secrets if spec else (), secrets)
     before = [Finding(**finding) for finding in module.params["findings"]]
     refuse(module, findings)
-    head = RayHead(spec["ray"]["address"], os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-    submission_id = spec["submission_id"] or new_submission_id(spec["workload"])
-    archive = Archive(f"{spec['shared_root']}/jobs/{submission_id}")
+    if spec is None:  # it had a finding
+        return
+    head = RayHead(spec.address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
+    submission_id = spec.submission_id or new_submission_id(spec.workload)
+    archive = Archive(archive_path(spec.shared_root, submission_id))
     if archive.path.is_dir() and not before:
         answer_for_taken(module, archive, given, head)
     try:
         looked = examine(spec, submission_id, head)
     except RayApiError as error:
         module.fail_json(msg=f"{error}. Is the cluster up? See cluster_status.yml.")
-    wrong = {jobspec.key_of(finding) for finding in before}
-    refuse(module, before + [finding for finding in looked.findings if jobspec.key_of(finding) not in wrong])
+    wrong = {separate_key(finding) for finding in before}
+    refuse(module, before + [finding for finding in looked.findings if separate_key(finding) not in wrong])
     job = looked.job
-    if job is None:  # without one there were findings
-        raise RuntimeError(f"no job, and nothing that speaks against it: {spec}")
+    if job is None:  # without a job there were findings
+        raise RuntimeError(f"no job, and no finding: {spec}")
     queue = looked.no_place
     result: dict[str, Any] = {
         "submission_id": submission_id,
         "archive": job.archive,
         "state": QUEUED if queue else SUBMITTED,
-        "overrides": job.overrides,
+        "overrides": list(job.plan.overrides),
         "findings": [finding.as_dict() for finding in looked.findings],
         "facts": looked.facts,
-        "diff": {"before": "", "after": "".join(f"{override}\n" for override in job.overrides)},
+        "diff": {"before": "", "after": "".join(f"{override}\n" for override in job.plan.overrides)},
     }
     if not module.check_mode:
         lineage = {
-            "resumed_from": spec["resume_from"],
+            "resumed_from": spec.resume_from,
             "checkpoint": looked.checkpoint,
             "resubmitted_from": module.params["resubmitted_from"],
         }
@@ -354,9 +359,9 @@ def submitted(module: AnsibleModule) -> None:
                 archive,
                 given,
                 job,
-                JobSubmissionClient(job.address),
+                JobSubmissionClient(job.plan.address),
                 resolved=looked.resolved,
-                secrets={name: secrets[name] for name in spec["secrets"]},
+                secrets={name: secrets[name] for name in spec.secrets},
                 lineage={name: value for name, value in lineage.items() if value},
                 queue=queue,
             )
@@ -383,7 +388,7 @@ def answer_for_taken(module: AnsibleModule, archive: Archive, given: dict[str, A
         # Its keeper has died with a head that was started again.
         archive.run_launcher("keep")
     state = describe(archive, head, tail=0)["state"]
-    overrides = (archive.read_json("config/plan.json") or {}).get("overrides", [])
+    overrides = list((archive.plan() or Plan()).overrides)
     module.exit_json(
         changed=False,
         submission_id=archive.submission_id,
@@ -396,7 +401,7 @@ def answer_for_taken(module: AnsibleModule, archive: Archive, given: dict[str, A
 def stopped(module: AnsibleModule) -> None:
     submission_id = module.params["submission_id"]
     spec = {**module.params["defaults"], **(module.params["jobspec"] or {})}
-    archive = Archive(f"{spec.get('shared_root') or '/private'}/jobs/{submission_id}")
+    archive = Archive(archive_path(spec.get("shared_root") or DEFAULT_SHARED_ROOT, submission_id))
     before = archive.status().get("state")
     if before is None:
         module.fail_json(
@@ -425,11 +430,11 @@ def stopped(module: AnsibleModule) -> None:
 def stop(archive: Archive) -> None:
     """Tell whoever holds the job to end it; where nobody does, write down its end."""
     archive.ask_to_stop()
-    plan = archive.read_json("config/plan.json")
+    plan = archive.plan() or Plan()
     identifier = attempts.ray_id(archive.submission_id, attempts.current(archive))
-    job = RayHead(plan["address"], os.environ.get("RAY_AUTH_TOKEN_PATH", "")).job(identifier)
+    job = RayHead(plan.address, os.environ.get("RAY_AUTH_TOKEN_PATH", "")).job(identifier)
     if job and job["status"] == "RUNNING":
-        JobSubmissionClient(plan["address"]).stop_job(identifier)
+        JobSubmissionClient(plan.address).stop_job(identifier)
     elif job and job["status"] == "PENDING":
         attempts.cancel_pending(identifier)
     if archive.is_kept():
@@ -452,7 +457,7 @@ def main() -> None:
             "resubmitted_from": {"type": "str"},
             "resume_from": {"type": "str"},
             "wait": {"type": "bool", "default": False},
-            "jobspec": {"type": "dict", "options": jobspec.OPTIONS},
+            "jobspec": {"type": "dict", "options": OPTIONS},
         },
         required_if=[("state", "stopped", ["submission_id"]), ("state", "submitted", ["jobspec"])],
         supports_check_mode=True,

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.gate import composition
 from ansible_collections.argus.verl.plugins.module_utils.gate.config import config_findings
-from ansible_collections.argus.verl.plugins.module_utils.job import capacity, spec_checks
-from ansible_collections.argus.verl.plugins.module_utils.job import plan as job_plan
-from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job import spec_checks
+from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
+from ansible_collections.argus.verl.plugins.module_utils.job.options import WORKLOADS
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import (
     RL_SETTINGS,
     SFT_SETTINGS,
@@ -28,12 +30,12 @@ from system import REPO
 IMAGE = "argus-verl-cpu:0.1.0"
 WHEELS = REPO / ".cache" / "wheels"
 VERSIONS = ("0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1")
-CUDA = capacity.Cluster(accelerator="cuda", workers=2, gpus_per_node=8, cpus_per_node=128)
-CPU = capacity.Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
+CUDA = Cluster(accelerator="cuda", workers=2, gpus_per_node=8, cpus_per_node=128)
+CPU = Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)
 CASES = [
     (version, workload, cluster.accelerator)
     for version in VERSIONS
-    for workload in jobspec.WORKLOADS
+    for workload in WORKLOADS
     for cluster in (CUDA, CPU)
     if (workload != "sft" or version >= "0.7") and (cluster is CUDA or version >= "0.9")
 ]
@@ -84,16 +86,16 @@ def profile(version: str) -> Profile:
     return found
 
 
-def planned(version: str, workload: str, accelerator: str) -> job_plan.Job:
+def planned(version: str, workload: str, accelerator: str) -> Job:
     given: dict[str, Any] = {"workload": workload, "code_path": f"verl-{version}", "model": "m", "dataset": "d"}
     if workload != "sft":
         given["reward_fn_path"] = "r.py:score"
         given["trainer_overrides"] = {"actor_rollout_ref.actor.ppo_mini_batch_size": 256, "data.train_batch_size": 1024}
-    findings, spec = jobspec.check(given)
+    findings, spec = parse_jobspec(given)
     assert findings == []
     assert spec_checks.version_findings(spec, profile(version)) == []
     cluster = CPU if accelerator == "cpu" else CUDA
-    return job_plan.plan(spec, cluster, f"verl-{version}", "job-1", profile(version))
+    return plan_job(spec, cluster, f"verl-{version}", "job-1", profile(version))
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import checks, shared_root
+from .. import checks
 from ..checks import node, worker
 from ..findings import Finding, errors
-from ..job import capacity, spec_checks
-from ..job import plan as job_plan
-from ..job import spec as jobspec
+from ..job.capacity import Cluster, size_findings, size_of
+from ..job.plan import Job, plan_job
+from ..job.spec import JobSpec
+from ..job.spec_checks import OVERRIDES, accelerator_findings
 from ..launcher import attempts
 from ..launcher.archive import Archive
 from ..launcher.ray_api import RayHead, does_not_fit, free_workers
@@ -40,7 +41,7 @@ class Looked:
 
     findings: list[Finding] = field(default_factory=list)
     # None when the snapshot does not tell what job it would be.
-    job: job_plan.Job | None = None
+    job: Job | None = None
     # The one that it goes on from.
     checkpoint: str = ""
     # Why there is no room for it at the moment; the job waits for it.
@@ -50,38 +51,38 @@ class Looked:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def examine(spec: Mapping[str, Any], submission_id: str, head: RayHead) -> Looked:
+def examine(spec: JobSpec, submission_id: str, head: RayHead) -> Looked:
     """All findings on a checked JobSpec; RayApiError when the head does not answer."""
     began = time.time()
     nodes = head.nodes()
-    cluster = capacity.Cluster.of(nodes)
-    looked = Looked(gate_head.file_findings(spec) + capacity.size_findings(spec, cluster))
-    code_path = Path(shared_root.resolve_path(spec["code_path"], spec["shared_root"], "common/code/verl"))
+    cluster = Cluster.of(nodes)
+    looked = Looked(gate_head.file_findings(spec) + size_findings(spec, cluster))
+    code_path = Path(spec.inputs.code_path)
     profile = gate_head.snapshot_profile(code_path)
-    if profile is None or profile.module(spec["workload"]) is None or not cluster.workers:
+    if profile is None or profile.module(spec.workload) is None or not cluster.workers:
         return looked
-    looked.findings += spec_checks.accelerator_findings(profile, cluster)
-    nnodes, gpus = capacity.size(spec, cluster)
-    unfit, checkpoint = gate_head.resume_findings(spec, nnodes * gpus)
+    looked.findings += accelerator_findings(profile, cluster)
+    size = size_of(spec, cluster)
+    unfit, checkpoint = gate_head.resume_findings(spec, size.gpus)
     looked.findings += unfit
     looked.checkpoint = str(checkpoint.path) if checkpoint else ""
     code_id = gate_head.read_marker(code_path) or ""
-    looked.job = job_plan.plan(spec, cluster, code_id, submission_id, profile, checkpoint)
+    looked.job = plan_job(spec, cluster, code_id, submission_id, profile, checkpoint)
     fits = not errors(looked.findings)
     seen = look(spec, looked.job, profile.version, workers_of(nodes))
     # Of an override, or of a file, the head has said it already.
-    said = {finding.where for finding in looked.findings if finding.where.startswith(jobspec.OVERRIDE)}
+    said = {finding.key for finding in looked.findings if finding.key.startswith(f"{OVERRIDES}.")}
     same = {(finding.where, finding.what) for finding in looked.findings}
     looked.findings += [
-        finding for finding in seen.findings if finding.where not in said and (finding.where, finding.what) not in same
+        finding for finding in seen.findings if finding.key not in said and (finding.where, finding.what) not in same
     ]
     looked.resolved, looked.facts = seen.resolved, seen.facts
     # A job that is too large for the cluster needs no word of what is free in it.
     if fits:
-        looked.no_place = no_place(looked.job, nnodes, gpus, head, began)
-        if looked.no_place and not looked.job.policy["wait_for_resources"]:
-            todo = "wait until other jobs have ended, or say wait_for_resources: 2h"
-            looked.findings.append(Finding("resources", looked.no_place, todo))
+        looked.no_place = no_place(looked.job, head, began)
+        if looked.no_place and not looked.job.plan.wait_for_resources:
+            todo = "wait until other jobs have ended, or set wait_for_resources: 2h"
+            looked.findings.append(Finding("resources", looked.no_place, todo, key="resources"))
     return looked
 
 
@@ -90,11 +91,13 @@ def workers_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {worker.node_id: worker.name for worker in free_workers(nodes, {})}
 
 
-def no_place(job: job_plan.Job, nnodes: int, gpus: int, head: RayHead, since: float) -> str:
+def no_place(job: Job, head: RayHead, since: float) -> str:
     """Why a job cannot begin now, or nothing; nobody had taken its place at a moment since then."""
-    policy = job.policy
-    other = attempts.other_queue(Archive(job.archive), head.jobs()) if policy["transfer_queue"] else ""
-    return other or does_not_fit(head.free(since), nnodes, gpus, policy["cpus_per_node"], job.entrypoint_num_cpus)
+    plan = job.plan
+    other = attempts.other_queue(Archive(job.archive), head.jobs()) if plan.transfer_queue else ""
+    return other or does_not_fit(
+        head.free(since), plan.nnodes, plan.gpus_per_node, plan.cpus_per_node, plan.entrypoint_num_cpus
+    )
 
 
 @dataclass
@@ -107,27 +110,24 @@ class Seen:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def request(spec: Mapping[str, Any], job: job_plan.Job) -> dict[str, Any]:
+def request(spec: JobSpec, job: Job) -> dict[str, Any]:
     """What is to be looked at; see node_checks."""
-    root = spec["shared_root"]
-    model = shared_root.resolve_path(spec["model"], root, "common/models")
-    dataset = shared_root.resolve_path(spec["dataset"], root, "datasets")
-    reward = jobspec.reward_function(spec)
-    files = [f"{job.code_path}/mvp_marker.py", f"{model}/config.json"]
-    files += [f"{dataset}/train.parquet", f"{dataset}/val.parquet", *([reward[0]] if reward else [])]
+    inputs, reward = spec.inputs, spec.inputs.reward
+    files = [f"{inputs.code_path}/mvp_marker.py", f"{inputs.model}/config.json"]
+    files += [f"{inputs.dataset}/train.parquet", f"{inputs.dataset}/val.parquet", *([reward.file] if reward else [])]
     return {
-        "shared_root": root,
-        "workload": spec["workload"],
-        "code_path": job.code_path,
-        "model": model,
-        "dataset": dataset,
-        "reward": list(reward) if reward else None,
-        # Secrets stay on the head: something else stands for each.
-        "environment": {**job.runtime_env["env_vars"], **job.driver_env, **dict.fromkeys(spec["secrets"], "secret")},
-        # With their sizes as the head sees them: a node that sees another size has another file system there.
+        "shared_root": spec.shared_root,
+        "workload": spec.workload,
+        "code_path": inputs.code_path,
+        "model": inputs.model,
+        "dataset": inputs.dataset,
+        "reward": [reward.file, reward.name] if reward else None,
+        # Secrets stay on the head; a placeholder stands for each.
+        "environment": {**job.runtime_env["env_vars"], **job.plan.driver_env, **dict.fromkeys(spec.secrets, "secret")},
+        # With their sizes on the head: a node that sees another size has another file system there.
         "files": {file: Path(file).stat().st_size for file in files if Path(file).is_file()},
-        "accept": list(spec["accept"]),
-        "debugger": spec["debugger"],
+        "accept": list(spec.accept),
+        "debugger": spec.debugger,
     }
 
 
@@ -143,14 +143,14 @@ def on_worker(job: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any
             version = "0.0"
         # With an older one Ray passes breakpoints by without a word (ray/util/debugpy.py).
         if tuple(map(int, version.split(".")[:2])) < (1, 8):
-            todo = "put debugpy 1.8 or newer into the image, or say debugger: legacy"
+            todo = "put debugpy 1.8 or newer into the image, or set debugger: legacy"
             found.append(
                 {"where": "debugger", "what": "debugpy 1.8 is not on the workers", "todo": todo, "severity": "error"}
             )
     return {"composed": composed, "findings": found, "facts": seen["facts"]}
 
 
-def look(spec: Mapping[str, Any], job: job_plan.Job, version: str, workers: Mapping[str, str]) -> Seen:
+def look(spec: JobSpec, job: Job, version: str, workers: Mapping[str, str]) -> Seen:
     """Ask every worker. `version` is verl's; `workers` are their names by Ray's node ids."""
     seen = Seen()
     connection = Connection()
@@ -163,7 +163,7 @@ def look(spec: Mapping[str, Any], job: job_plan.Job, version: str, workers: Mapp
     asked = request(spec, job)
     started = {name: connection.on(node_id, node.check_node, asked) for node_id, name in workers.items()}
     one = sorted(workers, key=lambda node_id: workers[node_id])[0]
-    plan = {"code_path": job.code_path, "module": job.module, "overrides": job.overrides}
+    plan = {"code_path": job.plan.code_path, "module": job.plan.module, "overrides": list(job.plan.overrides)}
     started[""] = connection.on(one, on_worker, plan, asked)
     values, problems = connection.results(started, ANSWER_SECONDS)
     connection.ray.shutdown()
@@ -175,17 +175,18 @@ def look(spec: Mapping[str, Any], job: job_plan.Job, version: str, workers: Mapp
         composed = answer["composed"]
         seen.resolved, seen.facts = composed["yaml"], answer["facts"]
         for refused in composed["errors"]:
-            where = f"trainer_overrides: {refused['key']}" if refused["key"] else "trainer_overrides"
+            where = f"{OVERRIDES}: {refused['key']}" if refused["key"] else OVERRIDES
+            key = f"{OVERRIDES}.{refused['key']}" if refused["key"] else OVERRIDES
             near = refused["nearest"]
             todo = f"did you mean {near}?" if near else "correct it; config/ in the snapshot's trainer has all keys"
-            seen.findings.append(Finding(where, " ".join(refused["error"].split()), todo))
+            seen.findings.append(Finding(where, " ".join(refused["error"].split()), todo, key=key))
         found = list(answer["findings"])
         if composed["config"]:
-            nnodes, gpus = job.policy["nnodes"], job.policy["gpus_per_node"]
+            plan_, environment = job.plan, asked["environment"]
             found += config_checks.config_findings(
-                composed["config"], spec["workload"], nnodes, gpus, version=version, environment=asked["environment"]
+                composed["config"], spec.workload, plan_.nnodes, plan_.gpus_per_node, version, environment
             )
-        seen.findings += [Finding(**finding) for finding in found]
+        seen.findings += [Finding(**{"key": finding["where"], **finding}) for finding in found]
     seen.findings += of_nodes(values)
     return seen
 
@@ -198,6 +199,6 @@ def of_nodes(values: Mapping[str, Sequence[Mapping[str, str]]]) -> list[Finding]
             key = (finding["where"], finding["what"], finding["todo"], finding["severity"])
             nodes.setdefault(key, []).append(name)
     return [
-        Finding(where, f"{', '.join(names)}: {what}", todo, severity)
+        Finding(where, f"{', '.join(names)}: {what}", todo, severity, key=where)
         for (where, what, todo, severity), names in nodes.items()
     ]

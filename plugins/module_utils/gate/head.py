@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from .. import shared_root
 from ..findings import Finding
-from ..job import spec as jobspec
-from ..job import spec_checks
+from ..job.spec import JobSpec
+from ..job.spec_checks import version_findings
 from ..job.verl_releases import Profile, profile_of, refusal
 from ..launcher import checkpoints
 from ..launcher.archive import Archive
+from ..shared_root import archive_path
 from ..text import nearest
 
 
@@ -44,68 +42,70 @@ def snapshot_findings(code_path: Path) -> list[Finding]:
     if not code_path.is_dir():
         known = sorted(path.name for path in code_path.parent.glob("*") if path.is_dir() and path.name[0] != ".")
         todo = f"stage it with stage.yml, or use one that is there: {', '.join(known) or 'none'}"
-        return [Finding("code_path", f"there is no snapshot {code_path}", todo)]
+        return [Finding("code_path", f"there is no snapshot {code_path}", todo, key="code_path")]
     if read_marker(code_path) is None:
         todo = "snapshots come from stage.yml; a plain directory may change under a running job"
-        return [Finding("code_path", f"{code_path} has no mvp_marker.py with a MARKER", todo)]
+        return [Finding("code_path", f"{code_path} has no mvp_marker.py with a MARKER", todo, key="code_path")]
     version = read_verl_version(code_path) or "unknown"
     if profile_of(version) is None:
-        return [Finding("code_path", f"{code_path} is verl {version}", refusal(version))]
+        return [Finding("code_path", f"{code_path} is verl {version}", refusal(version), key="code_path")]
     return []
 
 
-def file_findings(spec: Mapping[str, Any]) -> list[Finding]:
+def file_findings(spec: JobSpec) -> list[Finding]:
     """What the JobSpec names, looked for where the head sees it; links are followed."""
-    root = Path(spec["shared_root"])
+    root = Path(spec.shared_root)
     if not (root / "jobs").is_dir():
         todo = "give the path at which nodes see the shared root; cluster_up.yml makes jobs/ in it"
-        return [Finding("shared_root", f"{root}/jobs is not there on the head", todo)]
-    code_path = Path(shared_root.resolve_path(spec["code_path"], str(root), "common/code/verl"))
-    model = Path(shared_root.resolve_path(spec["model"], str(root), "common/models"))
-    dataset = Path(shared_root.resolve_path(spec["dataset"], str(root), "datasets"))
+        return [Finding("shared_root", f"{root}/jobs is not there on the head", todo, key="shared_root")]
+    inputs = spec.inputs
+    code_path, model, dataset = Path(inputs.code_path), Path(inputs.model), Path(inputs.dataset)
     found = snapshot_findings(code_path)
     profile = snapshot_profile(code_path)
     wanted = [] if found else [("code_path", code_path, code_path / "mvp_marker.py")]
-    found += spec_checks.version_findings(spec, profile) if profile and not found else []
+    found += version_findings(spec, profile) if profile and not found else []
     wanted += [
         ("model", model, model / "config.json"),
         ("dataset", dataset, dataset / "train.parquet"),
         ("dataset", dataset, dataset / "val.parquet"),
     ]
-    reward = jobspec.reward_function(spec)
-    if reward:
-        wanted.append(("reward_fn_path", Path(reward[0]), Path(reward[0])))
+    if inputs.reward:
+        wanted.append(("reward_fn_path", Path(inputs.reward.file), Path(inputs.reward.file)))
     for key, path, file in wanted:
         if not file.is_file():
-            found.append(Finding(key, f"{file} is not there", f"stage it, or correct {key}"))
+            found.append(Finding(key, f"{file} is not there", f"stage it, or correct {key}", key=key))
         elif not file.resolve().is_relative_to(root.resolve()):
             todo = f"copy it to {root}: a link out of it may lead nowhere on another node"
-            found.append(Finding(key, f"{path} leads out of the shared root, to {file.resolve()}", todo))
+            found.append(Finding(key, f"{path} leads out of the shared root, to {file.resolve()}", todo, key=key))
     return found
 
 
-def resume_findings(spec: Mapping[str, Any], world_size: int) -> tuple[list[Finding], checkpoints.Checkpoint | None]:
+def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], checkpoints.Checkpoint | None]:
     """The checkpoint that a JobSpec wants to go on from, or why it cannot.
 
     world_size: processes that will train, one for each GPU; FSDP's shards are of exactly as many.
     """
-    origin = spec["resume_from"]
+    origin = spec.resume_from
     if origin is None:
         return [], None
-    archive = Archive(f"{spec['shared_root']}/jobs/{origin}")
-    plan = archive.read_json("config/plan.json") or {}
-    if "workload" not in plan:
+
+    def refused(what: str, todo: str) -> tuple[list[Finding], None]:
+        return [Finding("resume_from", what, todo, key="resume_from")], None
+
+    archive = Archive(archive_path(spec.shared_root, origin))
+    plan = archive.plan()
+    if plan is None or not plan.workload:
         known = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
-        return [Finding("resume_from", f"there is no job {origin}", nearest(origin, known) or "see status.yml")], None
-    if plan["workload"] != spec["workload"]:
-        what = f"{origin} is a job of {plan['workload']}, this one of {spec['workload']}"
-        return [Finding("resume_from", what, "go on from a job of the same workload")], None
-    seen = list(checkpoints.finished(archive.path / "checkpoints", spec["workload"]))
-    good = next((checkpoint for checkpoint in seen if not checkpoint.problem), None)
+        return refused(f"there is no job {origin}", nearest(origin, known) or "see status.yml")
+    if plan.workload != spec.workload:
+        what = f"{origin} is a job of {plan.workload}, this one of {spec.workload}"
+        return refused(what, "resume from a job of the same workload")
+    found = list(checkpoints.finished(archive.path / "checkpoints", spec.workload))
+    good = next((checkpoint for checkpoint in found if not checkpoint.problem), None)
     if good is None:
-        why = "; ".join(checkpoint.problem for checkpoint in seen) or "it has none"
-        return [Finding("resume_from", f"{origin} has no complete checkpoint: {why}", "choose another job")], None
+        why = "; ".join(checkpoint.problem for checkpoint in found) or "it has none"
+        return refused(f"{origin} has no complete checkpoint: {why}", "choose another job")
     if good.world_size not in (0, world_size):
         what = f"{good.path} is of {good.world_size} processes, this job has {world_size}"
-        return [Finding("resume_from", what, "ask for as many GPUs in resources")], None
+        return refused(what, "ask for as many GPUs in resources")
     return [], good

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec: what a user asks for, checked; and the plan that it becomes on a given cluster.
-
-All of it is pure. Paths are those that nodes see.
-"""
+"""The capacity of a cluster, and whether a job of a given size can ever fit it."""
 
 from __future__ import annotations
 
@@ -13,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import Finding
+from .spec import JobSpec
 from .verl_releases import GRPO, PPO, SFT
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster as it is now: workers alive, and the least that each of them has."""
+    """The workers that are alive now, and the least that each of them has."""
 
     accelerator: str
     workers: int
@@ -27,7 +25,7 @@ class Cluster:
 
     @classmethod
     def of(cls, nodes: Sequence[Mapping[str, Any]]) -> Cluster:
-        """From the nodes as Ray's state API gives them; for a while it holds one for alive that was replaced."""
+        """From the nodes as Ray's state API returns them. For a while it lists a replaced node as alive, too."""
         alive = {node["node_name"]: node for node in nodes if node["state"] == "ALIVE"}
         workers = [node for node in alive.values() if node["resources_total"].get("worker_node")]
         totals = [node["resources_total"] for node in workers]
@@ -40,39 +38,49 @@ class Cluster:
         )
 
 
-def size(spec: Mapping[str, Any], cluster: Cluster) -> tuple[int, int]:
-    """nnodes and gpus_per_node; what is not said is the whole cluster."""
-    asked = spec["resources"]
-    return asked.get("nnodes") or cluster.workers, asked.get("gpus_per_node") or cluster.gpus_per_node
+@dataclass(frozen=True)
+class JobSize:
+    """The size of a job; its driver is not included."""
+
+    nnodes: int
+    gpus_per_node: int
+    cpus_per_node: int
+
+    @property
+    def gpus(self) -> int:
+        return self.nnodes * self.gpus_per_node
 
 
-# CPUs that verl asks for beside each GPU of a process group's bundle (single_controller/ray/base.py).
+# CPUs that verl asks for with each GPU of a process group's bundle (single_controller/ray/base.py).
 CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3}
 
 
-def size_findings(spec: Mapping[str, Any], cluster: Cluster) -> list[Finding]:
-    """A job that could only wait for ever: verl's SFT says nothing, and hangs."""
+def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
+    """The size that a JobSpec asks for: the whole cluster where it names no number."""
+    gpus = spec.gpus_per_node or cluster.gpus_per_node
+    return JobSize(spec.nnodes or cluster.workers, gpus, CPUS_PER_GPU[spec.workload] * gpus)
+
+
+def size_findings(spec: JobSpec, cluster: Cluster) -> list[Finding]:
+    """Why a job can never fit the cluster. verl's SFT would wait forever without a message."""
     if not cluster.workers:
-        return [Finding("cluster", "no worker is alive", "run cluster_up.yml")]
+        return [Finding("cluster", "no worker is alive", "run cluster_up.yml", key="cluster")]
     if cluster.accelerator == "mixed":
-        return [Finding("cluster", "workers have different accelerators", "use workers of one kind in a cluster")]
+        todo = "use workers of one kind in a cluster"
+        return [Finding("cluster", "workers have different accelerators", todo, key="cluster")]
     found = []
-    nnodes, gpus = size(spec, cluster)
-    if nnodes > cluster.workers:
+    size, gpus_key = size_of(spec, cluster), "resources.gpus_per_node"
+    if size.nnodes > cluster.workers:
         todo = f"ask for at most {cluster.workers}, or add workers to the inventory and run cluster_up.yml"
-        found.append(Finding("resources.nnodes", f"asks for {nnodes} workers, {cluster.workers} are alive", todo))
-    if gpus > cluster.gpus_per_node or not gpus:
-        todo = f"ask for at most {cluster.gpus_per_node}"
-        found.append(
-            Finding(
-                "resources.gpus_per_node", f"asks for {gpus} GPUs a worker, they have {cluster.gpus_per_node}", todo
-            )
-        )
-    cpus = CPUS_PER_GPU[spec["workload"]] * gpus
-    # The driver is on one of the workers first, and a job on all of them cannot go around it.
-    driver = spec["ray"]["resources"]["entrypoint_num_cpus"] if nnodes >= cluster.workers else 0
-    if cpus + driver > cluster.cpus_per_node:
-        asked = f"{cpus} CPUs a worker" + (f" and {driver:g} for the driver" if driver else "")
-        what = f"{spec['workload']} on {gpus} GPUs asks for {asked}, they have {cluster.cpus_per_node:g}"
-        found.append(Finding("resources.gpus_per_node", what, "ask for fewer GPUs, or set ray_node_cpus"))
+        what = f"asks for {size.nnodes} workers, but {cluster.workers} are alive"
+        found.append(Finding("resources.nnodes", what, todo, key="resources.nnodes"))
+    if size.gpus_per_node > cluster.gpus_per_node or not size.gpus_per_node:
+        what = f"asks for {size.gpus_per_node} GPUs per worker, but workers have {cluster.gpus_per_node}"
+        found.append(Finding(gpus_key, what, f"ask for at most {cluster.gpus_per_node}", key=gpus_key))
+    # The driver starts first, on one of the workers, and a job that takes all workers cannot avoid that one.
+    driver = spec.entrypoint_num_cpus if size.nnodes >= cluster.workers else 0
+    if size.cpus_per_node + driver > cluster.cpus_per_node:
+        asked = f"{size.cpus_per_node} CPUs per worker" + (f" and {driver:g} for the driver" if driver else "")
+        what = f"{spec.workload} on {size.gpus_per_node} GPUs asks for {asked}, workers have {cluster.cpus_per_node:g}"
+        found.append(Finding(gpus_key, what, "ask for fewer GPUs, or set ray_node_cpus", key=gpus_key))
     return found

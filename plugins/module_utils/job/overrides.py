@@ -1,86 +1,78 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec: what a user asks for, checked; and the plan that it becomes on a given cluster.
-
-All of it is pure. Paths are those that nodes see.
-"""
+"""The Hydra overrides that every job gets, by workload and accelerator. A JobSpec can override most of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from .capacity import Cluster, size
-from .hydra import hydra_value
+from ..launcher.hydra import hydra_value
+from .capacity import JobSize
+from .spec import Inputs
 from .verl_releases import GRPO, PPO, SFT, Profile
 
 
-def common_overrides(
-    spec: Mapping[str, Any], cluster: Cluster, submission_id: str, archive: str, profile: Profile
-) -> list[str]:
-    nnodes, gpus = size(spec, cluster)
+def common_overrides(workload: str, size: JobSize, submission_id: str, archive: str, profile: Profile) -> list[str]:
     return [
-        f"trainer.nnodes={nnodes}",
-        f"trainer.n_gpus_per_node={gpus}",
+        f"trainer.nnodes={size.nnodes}",
+        f"trainer.n_gpus_per_node={size.gpus_per_node}",
         f"trainer.default_local_dir={hydra_value(f'{archive}/checkpoints')}",
-        f"trainer.project_name={spec['workload']}",
+        f"trainer.project_name={workload}",
         f"trainer.experiment_name={hydra_value(submission_id)}",
         # verl's default is [console,wandb], which fails without an account.
         "trainer.logger=[console,file]" if "file" in profile.loggers else "trainer.logger=[console]",
         "trainer.total_epochs=1",
         "trainer.save_freq=10",
-        # The composed configuration and all overrides, kept with the job.
+        # Hydra writes the composed configuration and all overrides there.
         f"hydra.run.dir={hydra_value(f'{archive}/config/hydra')}",
         "hydra.output_subdir=.",
     ]
 
 
-def sft_overrides(model: str, dataset: str, profile: Profile) -> list[str]:
+def data_overrides(inputs: Inputs) -> list[str]:
+    return [f"data.{split}_files={hydra_value(f'{inputs.dataset}/{split}.parquet')}" for split in ("train", "val")]
+
+
+def sft_overrides(inputs: Inputs, profile: Profile) -> list[str]:
     return [
-        f"data.train_files={hydra_value(f'{dataset}/train.parquet')}",
-        f"data.val_files={hydra_value(f'{dataset}/val.parquet')}",
-        f"model.path={hydra_value(model)}",
+        *data_overrides(inputs),
+        f"model.path={hydra_value(inputs.model)}",
         # The driver only computes statistics, and has no GPU.
         f"trainer.device={profile.sft_device}",
         "trainer.max_ckpt_to_keep=3",
     ]
 
 
-def rl_overrides(
-    workload: str, model: str, dataset: str, reward: tuple[str, str] | None, profile: Profile
-) -> list[str]:
+def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
     overrides = [
-        f"data.train_files={hydra_value(f'{dataset}/train.parquet')}",
-        f"data.val_files={hydra_value(f'{dataset}/val.parquet')}",
-        f"actor_rollout_ref.model.path={hydra_value(model)}",
-        # Without it verl asks for micro batch sizes of four kinds.
+        *data_overrides(inputs),
+        f"actor_rollout_ref.model.path={hydra_value(inputs.model)}",
+        # Without it, verl requires micro batch sizes of four kinds.
         "actor_rollout_ref.actor.use_dynamic_bsz=True",
         "trainer.val_before_train=False",
         "trainer.max_actor_ckpt_to_keep=3",
         "trainer.max_critic_ckpt_to_keep=3",
     ]
     if profile.transfer_queue:
-        # TransferQueue pins a storage unit to every node alive; the head offers no CPUs for one.
+        # TransferQueue pins a storage unit to every node that is alive, and the head has no CPUs for one.
         overrides.append("++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node")
-    if reward:
+    if inputs.reward:
         overrides += [
-            f"{profile.name('reward.custom_reward_function.path')}={hydra_value(reward[0])}",
-            f"{profile.name('reward.custom_reward_function.name')}={hydra_value(reward[1])}",
+            f"{profile.name('reward.custom_reward_function.path')}={hydra_value(inputs.reward.file)}",
+            f"{profile.name('reward.custom_reward_function.name')}={hydra_value(inputs.reward.name)}",
         ]
     if workload == GRPO:
         overrides += [
             "algorithm.adv_estimator=grpo",
-            # The advantage is relative to the group's other answers: one answer has none.
+            # An advantage is relative to the other answers of its group, so one answer is not enough.
             "actor_rollout_ref.rollout.n=5",
             "actor_rollout_ref.actor.use_kl_loss=True",
         ]
     else:
-        overrides += ["algorithm.adv_estimator=gae", f"critic.model.path={hydra_value(model)}"]
+        overrides += ["algorithm.adv_estimator=gae", f"critic.model.path={hydra_value(inputs.model)}"]
     return overrides
 
 
-# What the CPU test backend cannot do otherwise: see docs/cpu_backend.md.
+# Settings that the CPU test backend needs; see docs/cpu_backend.md.
 CPU_RL = [
     "trainer.device=cpu",
     "data.dataloader_num_workers=0",

@@ -15,9 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-QUEUED, SUBMITTED, RUNNING, ENDING, RETRYING = "QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"
-SUCCEEDED, FAILED, STOPPED = "SUCCEEDED", "FAILED", "STOPPED"
-ENDED = (SUCCEEDED, FAILED, STOPPED)
+from .plan import Plan
+from .status import ENDED as ENDED
+from .status import JobState, Status
+
+QUEUED, SUBMITTED, RUNNING = JobState.QUEUED, JobState.SUBMITTED, JobState.RUNNING
+ENDING, RETRYING = JobState.ENDING, JobState.RETRYING
+SUCCEEDED, FAILED, STOPPED = ENDED
 # Which process of a job somebody is: what does not belong to it must not inherit them. With Ray's own, a further
 # ray.init would take the place of the job's driver in Ray's record of the job.
 JOB = "ARGUS_VERL_JOB"
@@ -88,8 +92,17 @@ class Archive:
             return []
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
+    def plan(self) -> Plan | None:
+        """The job's plan; None for a submission that failed before it was written."""
+        stored = self.read_json("config/plan.json")
+        return Plan.from_json(stored) if isinstance(stored, dict) else None
+
     def status(self) -> dict[str, Any]:
         return dict(self.read_json("status.json") or {})
+
+    def read_status(self) -> Status:
+        """The status; empty if the archive has none yet."""
+        return Status.from_json(self.status())
 
     def set_status(self, state: str, **details: Any) -> None:
         """Change the state and what is known of the job; what was known before stays.

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from . import checkpoints, failures
 from .archive import ENDING, FAILED, QUEUED, RETRYING, SIGN, SUBMITTED, Archive
+from .hydra import hydra_value, override_key
+from .plan import Plan
 
 # A character that no submission id of ours has: attempts cannot collide with other jobs.
 SEPARATOR = "~"
@@ -57,32 +59,27 @@ def next_checkpoint(archive: Archive, workload: str) -> checkpoints.Checkpoint |
     return checkpoints.last_complete(archive.path / "checkpoints", workload)
 
 
-def quoted(path: str) -> str:
-    """A path as Hydra takes it."""
-    return path if re.fullmatch(r"[\w./+@-]+", path) else f"'{path}'"
-
-
-def overrides(plan: Mapping[str, Any], attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
+def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
     """The Hydra overrides of an attempt.
 
     verl's own resume_mode=auto takes the last checkpoint that it had begun to count, also a damaged one.
     """
-    own = list(plan["overrides"])
+    own = list(plan.overrides)
     if attempt == 1:
         return own
     keys = ("trainer.resume_mode", "trainer.resume_from_path")
-    rest = [item for item in own if item.partition("=")[0].lstrip("+") not in keys]
+    rest = [item for item in own if override_key(item) not in keys]
     if checkpoint is None:
-        if plan.get("resumed_from") or any(item.partition("=")[0].lstrip("+") == keys[1] for item in own):
+        if plan.resumed_from or any(override_key(item) == keys[1] for item in own):
             return own  # from where the first one began
         resume = ["trainer.resume_mode=disable"]
     else:
-        resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={quoted(str(checkpoint.path))}"]
+        resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={hydra_value(str(checkpoint.path))}"]
     return rest + resume
 
 
-def may_retry(plan: Mapping[str, Any], attempt: int, kind: str, steps: int) -> bool:
-    return attempt <= plan.get("retries", 0) and failures.retryable(kind, steps)
+def may_retry(plan: Plan, attempt: int, kind: str, steps: int) -> bool:
+    return attempt <= plan.retries and failures.retryable(kind, steps)
 
 
 def verdict_file(archive: Archive) -> str:
@@ -115,7 +112,7 @@ def record_trouble(archive: Archive, failure: failures.Failure, **details: Any) 
 def record_end(archive: Archive, state: str, failure: failures.Failure | None, **details: Any) -> str:
     """Write down how an attempt ended; the job's state, which is RETRYING when there will be another one."""
     # A submission that fails early has no plan.
-    plan = archive.read_json("config/plan.json") or {}
+    plan = archive.plan() or Plan()
     status = archive.status()
     attempt = current(archive)
     ended_at = status["ended_at"] if status.get("state") == ENDING else time.time()
@@ -167,8 +164,8 @@ def other_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:
     kept = (Archive(sign.parent) for sign in archive.path.parent.glob(f"*/{SIGN}"))
     others |= {one.submission_id for one in kept if one.is_kept() and one.status().get("state") in (ENDING, RETRYING)}
     for identifier in sorted(others - {archive.submission_id}):
-        plan = Archive(archive.path.parent / identifier).read_json("config/plan.json") or {}
-        if plan.get("transfer_queue"):
+        plan = Archive(archive.path.parent / identifier).plan()
+        if plan and plan.transfer_queue:
             return f"{identifier} runs, and verl's TransferQueue serves one job of ppo or grpo in a cluster"
     return ""
 
@@ -183,10 +180,10 @@ class JobClient(Protocol):
 
 def prepare(archive: Archive, attempt: int, **details: Any) -> None:
     """Write down what an attempt will be, before Ray hears of it."""
-    plan = archive.read_json("config/plan.json")
-    resumed_from = plan.get("resumed_from_step")
+    plan = archive.plan() or Plan()
+    resumed_from = plan.resumed_from_step
     if attempt > 1:
-        checkpoint = next_checkpoint(archive, plan["workload"])
+        checkpoint = next_checkpoint(archive, plan.workload)
         archive.write_json(f"config/attempt-{attempt}.json", {"overrides": overrides(plan, attempt, checkpoint)})
         resumed_from = checkpoint.step if checkpoint else resumed_from
     now = time.time()
@@ -195,17 +192,17 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
 
 def submit(archive: Archive, attempt: int, client: JobClient) -> None:
     """Hand a prepared attempt to Ray, exactly as the plan says."""
-    plan = archive.read_json("config/plan.json")
+    plan = archive.plan() or Plan()
     runtime_env = archive.read_json("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
     identifier = ray_id(archive.submission_id, attempt)
     try:
         client.submit_job(
-            entrypoint=f"{plan['entrypoint']} {attempt}",
+            entrypoint=f"{plan.entrypoint} {attempt}",
             submission_id=identifier,
             runtime_env=runtime_env,
-            entrypoint_num_cpus=plan["entrypoint_num_cpus"],
-            entrypoint_resources=plan["entrypoint_resources"],
+            entrypoint_num_cpus=plan.entrypoint_num_cpus,
+            entrypoint_resources=dict(plan.entrypoint_resources),
             metadata={"submission_id": archive.submission_id, "attempt": str(attempt)},
         )
     except Exception:

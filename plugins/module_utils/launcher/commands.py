@@ -53,7 +53,7 @@ def end(archive: Archive) -> int:
 def send(archive: Archive, attempt: str) -> int:
     from ray.job_submission import JobSubmissionClient
 
-    client = JobSubmissionClient(archive.read_json("config/plan.json")["address"])
+    client = JobSubmissionClient(evidence.address_of(archive))
     attempts.submit(archive, int(attempt), client)
     return 0
 
@@ -85,7 +85,7 @@ def stop(archive: Archive, attempt: str) -> int:
     """On the head: end an attempt that runs."""
     from ray.job_submission import JobSubmissionClient
 
-    client = JobSubmissionClient(archive.read_json("config/plan.json")["address"])
+    client = JobSubmissionClient(evidence.address_of(archive))
     client.stop_job(attempts.ray_id(archive.submission_id, int(attempt)))
     return 0
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from . import node, redact
 from .archive import Archive, now
+from .plan import Plan
 from .ray_api import RayHead
 from .tasks import Connection
 
@@ -122,7 +123,7 @@ def members(actors: Sequence[Mapping[str, Any]], job_ids: set[str]) -> dict[str,
 
 
 def address_of(archive: Archive) -> str:
-    return str((archive.read_json("config/plan.json") or {}).get("address", "http://127.0.0.1:8265"))
+    return (archive.plan() or Plan()).address
 
 
 def connect(archive: Archive) -> Connection:

@@ -26,6 +26,7 @@ from typing import Any
 
 from . import attempts, evidence, failures, redact
 from .archive import ENDED, ENDING, FAILED, QUEUED, RETRYING, RUNNING, SIGN, STOPPED, SUBMITTED, Archive, now
+from .plan import Plan
 from .ray_api import RayApiError, RayHead, does_not_fit
 
 # How often the head is asked; the archive is looked at more often.
@@ -66,7 +67,7 @@ class View:
 
     now: float
     status: Mapping[str, Any]
-    plan: Mapping[str, Any]
+    plan: Plan
     # Ray's record of the current attempt; None: it knows none. Without an answer of the head, `answered` is False.
     job: Mapping[str, Any] | None
     answered: bool
@@ -137,7 +138,7 @@ def decide_waiting(view: View, state: str) -> Action:
     if view.answered and not view.no_place:
         return Action(SUBMIT)
     since = view.status["queued_at"] if state == QUEUED else view.status["ended_at"]
-    limit = view.plan.get("wait_for_resources") or LOST_RESOURCES_SECONDS
+    limit = view.plan.wait_for_resources or LOST_RESOURCES_SECONDS
     if view.now - since > limit:
         return Action(FAIL, failures.failure("no_resources", f"waited {limit:g} s: {view.no_place or 'no answer'}"))
     return Action(WAIT)
@@ -185,12 +186,12 @@ def decide_lost(view: View) -> Action:
 
 
 def over_deadline(view: View, grace: float) -> bool:
-    limit = view.plan.get("deadline")
+    limit = view.plan.deadline
     return bool(limit) and view.now > view.status["submitted_at"] + limit + grace
 
 
 def deadline(view: View) -> failures.Failure:
-    return failures.failure("deadline", f"it took longer than its deadline of {view.plan['deadline']:g} s")
+    return failures.failure("deadline", f"it took longer than its deadline of {view.plan.deadline:g} s")
 
 
 # --- Doing it --------------------------------------------------------------------------------------------------------
@@ -235,8 +236,8 @@ class Keeper:
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
-        self.plan: dict[str, Any] = archive.read_json("config/plan.json")
-        self.head = RayHead(self.plan["address"], os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
+        self.plan = archive.plan() or Plan()
+        self.head = RayHead(self.plan.address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
         self.unknown_since: float | None = None
         self.ended_since: float | None = None
         # Of one that runs already, another keeper knew before a head was started again.
@@ -360,11 +361,11 @@ class Keeper:
 
     def no_place(self) -> str:
         plan = self.plan
-        cpus = plan["cpus_per_node"]
-        other = attempts.other_queue(self.archive, self.head.jobs()) if plan.get("transfer_queue") else ""
+        cpus = plan.cpus_per_node
+        other = attempts.other_queue(self.archive, self.head.jobs()) if plan.transfer_queue else ""
         if other:
             return other
-        return does_not_fit(self.head.free(), plan["nnodes"], plan["gpus_per_node"], cpus, plan["entrypoint_num_cpus"])
+        return does_not_fit(self.head.free(), plan.nnodes, plan.gpus_per_node, cpus, plan.entrypoint_num_cpus)
 
     def collect(self, view: View) -> None:
         """Evidence while nothing else is to be done."""

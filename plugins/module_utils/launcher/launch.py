@@ -22,6 +22,7 @@ from typing import IO, Any
 from . import attempts, evidence, failures, keep, redact
 from .archive import FAILED, RUNNING, STOPPED, SUCCEEDED, Archive
 from .log import Log, total_steps
+from .plan import Plan
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it says
 # Asked of a Python started exactly as the trainer will be: same environment, same working directory.
@@ -51,9 +52,9 @@ class Launcher:
     def __init__(self, archive: Archive, attempt: int = 1) -> None:
         self.archive = archive
         self.attempt = attempt
-        self.plan: dict[str, Any] = archive.read_json("config/plan.json")
+        self.plan = archive.plan() or Plan()
         own = archive.read_json(f"config/attempt-{attempt}.json") or {}
-        self.overrides: list[str] = own.get("overrides", self.plan["overrides"])
+        self.overrides: list[str] = own.get("overrides", list(self.plan.overrides))
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
         self.trainer: subprocess.Popen[bytes] | None = None
@@ -88,14 +89,14 @@ class Launcher:
         found = json.loads(done.stdout.splitlines()[-1])
         self.say(f"MVP_PRECHECK_VERL_FILE={found['verl_file']}")
         self.say(f"MVP_PRECHECK_MARKER={found['marker']}")
-        code_path = self.plan["code_path"]
+        code_path = self.plan.code_path
         if not found["verl_file"] or not Path(found["verl_file"]).is_relative_to(code_path):
             return (
                 f"verl would be imported from {found['verl_file']}, not from the snapshot {code_path}; "
                 "something stands before it on PYTHONPATH"
             )
-        if found["marker"] != self.plan["code_id"]:
-            return f"the snapshot's marker says {found['marker']!r}, not {self.plan['code_id']!r}; stage it again"
+        if found["marker"] != self.plan.code_id:
+            return f"the snapshot's marker says {found['marker']!r}, not {self.plan.code_id!r}; stage it again"
         return ""
 
     def stop(self, signum: int, _frame: object) -> None:
@@ -112,7 +113,7 @@ class Launcher:
 
     def train(self, environment: dict[str, str]) -> int:
         """Run the trainer to its end; its exit code, negative for a signal."""
-        command = [sys.executable, "-m", self.plan["module"], *self.overrides]
+        command = [sys.executable, "-m", self.plan.module, *self.overrides]
         self.trainer = subprocess.Popen(
             command,
             env={**environment, **self.secrets},
@@ -159,7 +160,7 @@ class Launcher:
     def run(self) -> int:
         """The attempt; returns the exit code for Ray."""
         signal.signal(signal.SIGTERM, self.stop)
-        environment = {**os.environ, **self.plan["driver_env"]}
+        environment = {**os.environ, **self.plan.driver_env}
         driver = {"host": socket.gethostname(), "pid": os.getpid()}
         started = time.time()
         first = self.archive.status().get("started_at") or started
@@ -224,7 +225,7 @@ class Launcher:
 class Watch:
     """Looks at a running trainer every few seconds."""
 
-    def __init__(self, archive: Archive, plan: dict[str, Any], attempt: int) -> None:
+    def __init__(self, archive: Archive, plan: Plan, attempt: int) -> None:
         self.archive = archive
         self.plan = plan
         self.metrics = archive.metrics_file(attempt)
@@ -248,7 +249,7 @@ class Watch:
             first_step_at=self.first[1] if self.first else None,
             last_output_at=last_output,
         )
-        deadline = self.plan.get("deadline")
+        deadline = self.plan.deadline
         if deadline and now > self.archive.status()["submitted_at"] + deadline:
             wait(self.archive.run_launcher("evidence", evidence.DEADLINE))
             return failures.failure("deadline", f"it took longer than its deadline of {deadline:g} s")
@@ -266,7 +267,7 @@ class Watch:
             self.first = self.first or (self.step, now)
 
     def look_for_stall(self, now: float, last_sign: float) -> failures.Failure | None:
-        timeout = self.plan.get("stall_timeout")
+        timeout = self.plan.stall_timeout
         if not timeout or now - last_sign < timeout:
             if self.stalled:
                 self.archive.event("WENT_ON")
@@ -278,7 +279,7 @@ class Watch:
         reason = f"no step and no line of log for {now - last_sign:.0f} s, at step {self.step}"
         self.archive.event("STALLED", reason=reason)
         wait(self.archive.run_launcher("evidence", evidence.STALL))
-        if self.plan.get("on_stall") == "stop":
+        if self.plan.on_stall == "stop":
             return failures.failure("stalled", reason)
         return None
 

@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 ALIVE = "ALIVE"
-# States of a Ray job after which nothing changes any more.
-ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 USAGE_ATTEMPTS, USAGE_SECONDS = 80, 0.2
 # Without the proxy that the environment may name: it would get the token, and cannot reach our loopback.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..job import plan as job_plan
+from ..job.plan import Job
 from ..launcher import __name__ as launcher_package
 from ..launcher import (
     archive as archive_module,
@@ -22,12 +22,15 @@ from ..launcher import (
     commands,
     evidence,
     failures,
+    hydra,
     keep,
     launch,
     log,
     node,
+    plan,
     ray_api,
     redact,
+    status,
     tasks,
 )
 from ..launcher.archive import FAILED, QUEUED, SUBMITTED, Archive
@@ -39,12 +42,15 @@ LAUNCHER_MODULES = (
     commands,
     evidence,
     failures,
+    hydra,
     keep,
     launch,
     log,
     node,
+    plan,
     ray_api,
     redact,
+    status,
     tasks,
 )
 LAUNCHER_MAIN = '''"""Run as `python3 <archive>/config/launcher`; see commands.py."""
@@ -67,12 +73,12 @@ def write_launcher(archive: Archive) -> None:
 
 
 def write_archive(
-    archive: Archive, given: Mapping[str, Any], job: job_plan.Job, resolved: str, secrets: Mapping[str, str]
+    archive: Archive, given: Mapping[str, Any], job: Job, resolved: str, secrets: Mapping[str, str]
 ) -> None:
     archive.write_json("config/job_spec.json", given)
     archive.write_json("config/runtime_env.json", job.runtime_env)
     archive.write_text("config/submit_cmd.txt", job.submit_command())
-    archive.write_json("config/plan.json", job.plan())
+    archive.write_json("config/plan.json", job.plan.to_json())
     archive.write_text("config/resolved.yaml", resolved)
     write_launcher(archive)
     if secrets:
@@ -82,7 +88,7 @@ def write_archive(
 def send(
     archive: Archive,
     given: Mapping[str, Any],
-    job: job_plan.Job,
+    job: Job,
     client: attempts.JobClient,
     *,
     resolved: str = "",
@@ -101,8 +107,8 @@ def send(
     try:
         write_archive(archive, given, job, resolved, secrets or {})
         details: dict[str, Any] = {
-            "workload": job.policy["workload"],
-            "code_id": job.code_id,
+            "workload": job.plan.workload,
+            "code_id": job.plan.code_id,
             "submitted_at": time.time(),
             "lineage": dict(lineage or {}),
             "tags": job.tags,

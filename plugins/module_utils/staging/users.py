@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .. import shared_root
-from ..job import spec as jobspec
 from ..launcher.archive import ENDED, Archive
+from ..shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, resolve_path
 
 # The key of a JobSpec that names something staged, and where a name lies below the shared root.
-USES = {"code_path": "common/code/verl", "model": "common/models", "dataset": "datasets"}
+USES = {"code_path": SNAPSHOTS, "model": MODELS, "dataset": DATASETS}
 
 
 def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
@@ -30,10 +29,10 @@ def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
 
 def uses(spec: Mapping[str, Any]) -> Iterator[PurePosixPath]:
     """What a JobSpec names, relative to the shared root, of which nodes may see it elsewhere than this machine does."""
-    root = PurePosixPath(spec.get("shared_root", jobspec.OPTIONS["shared_root"]["default"]))
+    root = PurePosixPath(spec.get("shared_root", DEFAULT_SHARED_ROOT))
     for key, home in USES.items():
         if spec.get(key):
-            path = PurePosixPath(shared_root.resolve_path(spec[key], str(root), home))
+            path = PurePosixPath(resolve_path(spec[key], str(root), home))
             if path.is_relative_to(root):
                 yield path.relative_to(root)
     # A reward model, or data of more than one dataset, is somewhere in trainer_overrides or env_vars.

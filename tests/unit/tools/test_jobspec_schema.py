@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
 from ansible_collections.argus.verl.plugins.modules import ray_job
 
 REPO = Path(__file__).resolve().parents[3]
@@ -52,7 +52,7 @@ def problems(given: Any) -> list[str]:
 
 
 def test_the_documentation_is_that_of_the_argument_spec() -> None:
-    assert leaves(documented(), "suboptions") == leaves(jobspec.OPTIONS, "options")
+    assert leaves(documented(), "suboptions") == leaves(OPTIONS, "options")
 
 
 def test_the_schema_is_not_stale() -> None:
@@ -65,7 +65,7 @@ def test_it_is_a_schema() -> None:
 
 def test_every_key_is_described_without_markup() -> None:
     text = SCHEMA.read_text()
-    assert text.count('"description"') > len(jobspec.OPTIONS)
+    assert text.count('"description"') > len(OPTIONS)
     for markup in ("C(", "O(", "V(", "RV("):
         assert markup not in text
 

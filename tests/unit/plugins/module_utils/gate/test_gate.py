@@ -7,9 +7,9 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.gate import gate
-from ansible_collections.argus.verl.plugins.module_utils.job import capacity
-from ansible_collections.argus.verl.plugins.module_utils.job import plan as job_plan
-from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
 
 
@@ -32,7 +32,7 @@ def test_nodes_that_found_nothing() -> None:
     assert gate.of_nodes({"worker-0": [], "worker-1": []}) == []
 
 
-def asked(root: Path, **changes: Any) -> tuple[dict[str, Any], job_plan.Job]:
+def asked(root: Path, **changes: Any) -> tuple[dict[str, Any], Job]:
     given = {
         "workload": "grpo",
         "code_path": "verl-0.9.1",
@@ -42,9 +42,9 @@ def asked(root: Path, **changes: Any) -> tuple[dict[str, Any], job_plan.Job]:
         "env_vars": {"A": "1", "NCCL_ALGO": "Ring"},
         **changes,
     }
-    findings, spec = jobspec.check(given)
+    findings, spec = parse_jobspec(given)
     assert findings == []
-    job = job_plan.plan(spec, capacity.Cluster("cpu", 2, 4, 48), "x", "grpo-1", Profile("0.9.1", (0, 9, 1)))
+    job = plan_job(spec, Cluster("cpu", 2, 4, 48), "x", "grpo-1", Profile("0.9.1", (0, 9, 1)))
     return spec, job
 
 

@@ -14,18 +14,10 @@ import yaml
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster, size_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.durations import seconds
-from ansible_collections.argus.verl.plugins.module_utils.job.hydra import (
-    hydra_value,
-    merge,
-    override_key,
-    override_list,
-)
-from ansible_collections.argus.verl.plugins.module_utils.job.plan import FORWARDED_BY_VERL, Job, plan
-from ansible_collections.argus.verl.plugins.module_utils.job.spec import (
-    OPTIONS,
-    check,
-    with_defaults,
-)
+from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS, with_defaults
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import FORWARDED_BY_VERL, Job, plan_job
+from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
 from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import (
     accelerator_findings,
     secret_value_findings,
@@ -34,6 +26,12 @@ from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import 
 from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import new_submission_id
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
 from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
+from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import (
+    hydra_value,
+    merge,
+    override_key,
+    override_list,
+)
 from ansible_collections.argus.verl.plugins.module_utils.shared_root import under_root
 
 SIX_LINES = """
@@ -52,63 +50,65 @@ RELEASES = [(0, 5, 0), (0, 6, 0), (0, 6, 1), (0, 7, 0), (0, 7, 1), (0, 8, 0), (0
 PROFILES = [Profile(".".join(map(str, release)), release) for release in RELEASES]
 
 
-def checked(**changes: Any) -> dict[str, Any]:
-    findings, spec = check({**MINIMAL, **changes})
+def checked(**changes: Any) -> JobSpec:
+    findings, spec = parse_jobspec({**MINIMAL, **changes})
     assert findings == []
+    assert spec is not None
     return spec
 
 
 def findings_of(changes: dict[Any, Any]) -> list[Finding]:
     given = {key: value for key, value in {**MINIMAL, **changes}.items() if value != "left out"}
-    return check(given)[0]
+    return parse_jobspec(given)[0]
 
 
 # --- What was asked for -----------------------------------------------------------------------------------------------
 
 
 def test_six_lines_are_enough() -> None:
-    findings, spec = check(yaml.safe_load(SIX_LINES))
+    findings, spec = parse_jobspec(yaml.safe_load(SIX_LINES))
     assert findings == []
-    assert spec["reward_fn_path"] == "rewards.py:score"
+    assert spec
+    assert spec.reward_fn_path == "rewards.py:score"
 
 
 def test_defaults() -> None:
-    assert checked() == {
+    assert checked() == JobSpec(
         **MINIMAL,
-        "submission_id": None,
-        "shared_root": "/private",
-        "reward_fn_path": None,
-        "ray": {
-            "address": "http://127.0.0.1:8265",
-            "resources": {"entrypoint_resources": {"worker_node": 1}, "entrypoint_num_cpus": 1},
-        },
-        "resources": {"nnodes": None, "gpus_per_node": None},
-        "trainer_overrides": [],
-        "env_vars": {},
-        "secrets": [],
-        "retries": 0,
-        "deadline": None,
-        "wait_for_resources": None,
-        "stall_timeout": "30m",
-        "on_stall": "report",
-        "resume_from": None,
-        "debugger": None,
-        "tags": {},
-        "accept": [],
-    }
+        submission_id=None,
+        shared_root="/private",
+        reward_fn_path=None,
+        address="http://127.0.0.1:8265",
+        entrypoint_resources={"worker_node": 1},
+        entrypoint_num_cpus=1,
+        nnodes=None,
+        gpus_per_node=None,
+        trainer_overrides=(),
+        env_vars={},
+        secrets=(),
+        retries=0,
+        deadline=None,
+        wait_for_resources=None,
+        stall_timeout=1800,
+        on_stall="report",
+        resume_from=None,
+        debugger=None,
+        tags={},
+        accept=(),
+    )
 
 
 def test_what_was_given_is_not_changed() -> None:
     given = {**MINIMAL, "shared_root": "/private/", "resources": {"nnodes": None}, "unknown": 1}
     before = json.dumps(given)
-    check(given)
+    parse_jobspec(given)
     assert json.dumps(given) == before
 
 
 def test_the_options_are_not_changed() -> None:
     """Ansible's own check fills in defaults where they are kept."""
-    check(MINIMAL)
-    check({"ray": {"resources": 1}, "resources": []})
+    parse_jobspec(MINIMAL)
+    parse_jobspec({"ray": {"resources": 1}, "resources": []})
     assert OPTIONS["ray"]["default"] == OPTIONS["resources"]["default"] == {}
     assert OPTIONS["ray"]["options"]["resources"]["default"] == {}
 
@@ -137,13 +137,14 @@ def test_an_empty_value_is_as_if_not_given() -> None:
     )
     assert checked(**empty) == checked()
     assert checked(ray={"resources": None}) == checked()
-    assert checked(resources={"nnodes": None, "gpus_per_node": 2})["resources"] == {"nnodes": None, "gpus_per_node": 2}
+    sized = checked(resources={"nnodes": None, "gpus_per_node": 2})
+    assert (sized.nnodes, sized.gpus_per_node) == (None, 2)
 
 
 def test_a_slash_at_the_end_of_the_shared_root_does_not_show_in_paths() -> None:
     spec = checked(shared_root="/private/", code_path="/private/common/code/verl/x")
-    assert spec["shared_root"] == "/private"
-    assert plan(spec, CPU, "x", "sft-1", NEWEST).archive == "/private/jobs/sft-1"
+    assert spec.shared_root == "/private"
+    assert plan_job(spec, CPU, "x", "sft-1", NEWEST).archive == "/private/jobs/sft-1"
 
 
 @pytest.mark.parametrize("identifier", ["a", "0", "grpo-7b.try_2", "a" * 63])
@@ -380,7 +381,7 @@ def test_a_malformed_jobspec(changes: dict[Any, Any], where: str, piece: str) ->
 
 @pytest.mark.parametrize("given", [None, [], "grpo.yaml", 3])
 def test_something_that_is_no_mapping(given: object) -> None:
-    findings, spec = check(given)
+    findings, spec = parse_jobspec(given)
     assert [(finding.where, finding.what) for finding in findings] == [("jobspec", f"is a {type(given).__name__}")]
     assert spec == {}
 
@@ -457,7 +458,7 @@ def test_what_is_no_duration(duration: str) -> None:
 
 def test_a_duration_may_be_a_number() -> None:
     spec = checked(deadline=3600, wait_for_resources=0.5, stall_timeout=0)
-    assert [seconds(spec[key]) for key in ("deadline", "wait_for_resources", "stall_timeout")] == [3600.0, 0.5, None]
+    assert [spec.deadline, spec.wait_for_resources, spec.stall_timeout] == [3600.0, 0.5, None]
 
 
 def test_good_policies() -> None:
@@ -757,12 +758,12 @@ def test_workers_without_gpus_fit_no_job() -> None:
 
 
 def planned(cluster: Cluster = CPU, profile: Profile = NEWEST, **changes: Any) -> Job:
-    return plan(checked(**changes), cluster, "verl-0.9.1", "job-1", profile)
+    return plan_job(checked(**changes), cluster, "verl-0.9.1", "job-1", profile)
 
 
 def settings(job: Job) -> dict[str, str]:
-    found = dict(override.lstrip("+").partition("=")[::2] for override in job.overrides)
-    assert len(found) == len(job.overrides), "a key is said twice"
+    found = dict(override.lstrip("+").partition("=")[::2] for override in job.plan.overrides)
+    assert len(found) == len(job.plan.overrides), "a key is said twice"
     return found
 
 
@@ -783,7 +784,7 @@ def test_what_holds_of_every_job(workload: str, cluster: Cluster) -> None:
     assert said["data.train_files"] == "/private/datasets/gsm8k_tiny/train.parquet"
     assert said["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
     assert not [key for key in said if key.startswith("custom_reward_function")]
-    for override in job.overrides:
+    for override in job.plan.overrides:
         parse(override)
 
 
@@ -791,8 +792,8 @@ def test_what_holds_of_every_job(workload: str, cluster: Cluster) -> None:
 @pytest.mark.parametrize("cluster", [CPU, CUDA], ids=["cpu", "cuda"])
 def test_reinforcement_learning_is_kept_off_the_head(workload: str, cluster: Cluster) -> None:
     job = planned(cluster, workload=workload)
-    assert job.module == "verl.trainer.main_ppo"
-    assert "++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node" in job.overrides
+    assert job.plan.module == "verl.trainer.main_ppo"
+    assert "++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node" in job.plan.overrides
     said = settings(job)
     assert said["actor_rollout_ref.model.path"] == "/private/common/models/tiny-qwen2"
     assert said["trainer.max_actor_ckpt_to_keep"] == said["trainer.max_critic_ckpt_to_keep"] == "3"
@@ -812,7 +813,7 @@ def test_grpo_compares_answers_and_ppo_has_a_critic() -> None:
 def test_the_driver_of_sft_never_has_a_gpu(cluster: Cluster) -> None:
     job = planned(cluster, workload="sft")
     said = settings(job)
-    assert job.module == "verl.trainer.sft_trainer_ray"
+    assert job.plan.module == "verl.trainer.sft_trainer_ray"
     assert said["trainer.device"] == "cpu"
     assert said["model.path"] == "/private/common/models/tiny-qwen2"
     assert said["trainer.max_ckpt_to_keep"] == "3"
@@ -924,19 +925,19 @@ def test_an_override_that_the_version_does_not_read() -> None:
 def test_a_path_with_anything_in_it_reaches_the_trainer() -> None:
     odd = "/private/it's, {a} model"
     job = planned(model=odd, dataset=odd, reward_fn_path=f"{odd}/r.py", workload="ppo")
-    values = {parsed.key_or_group: parsed.value() for parsed in map(parse, job.overrides)}
+    values = {parsed.key_or_group: parsed.value() for parsed in map(parse, job.plan.overrides)}
     assert values["actor_rollout_ref.model.path"] == values["critic.model.path"] == odd
     assert values["data.train_files"] == f"{odd}/train.parquet"
     assert values["reward.custom_reward_function.path"] == f"{odd}/r.py"
     values = {
-        parsed.key_or_group: parsed.value() for parsed in map(parse, planned(model=odd, workload="sft").overrides)
+        parsed.key_or_group: parsed.value() for parsed in map(parse, planned(model=odd, workload="sft").plan.overrides)
     }
     assert values["model.path"] == odd
 
 
 def test_a_submission_id_of_digits_stays_text() -> None:
     spec = checked(submission_id="17")
-    assert "trainer.experiment_name='17'" in plan(spec, CPU, "x", "17", NEWEST).overrides
+    assert "trainer.experiment_name='17'" in plan_job(spec, CPU, "x", "17", NEWEST).plan.overrides
 
 
 def test_the_size_and_the_users_overrides_win() -> None:
@@ -949,7 +950,7 @@ def test_the_size_and_the_users_overrides_win() -> None:
     assert said["trainer.n_gpus_per_node"] == "2"
     assert said["trainer.save_freq"] == "2"
     assert said["trainer.logger"] == "[console]"
-    assert job.overrides[-3:] == ["trainer.save_freq=2", "trainer.logger=[console]", "+new=1"]
+    assert job.plan.overrides[-3:] == ["trainer.save_freq=2", "trainer.logger=[console]", "+new=1"]
 
 
 def test_the_environment() -> None:
@@ -1002,11 +1003,11 @@ def test_rays_debugger(debugger: str, switch: dict[str, str]) -> None:
 def test_a_job_that_goes_on_from_another_one() -> None:
     spec = checked(resume_from="grpo-1")
     checkpoint = Checkpoint(30, Path("/private/jobs/grpo-1/checkpoints/global_step_30"), 8, "")
-    job = plan(spec, CPU, "verl-0.9.1", "job-1", NEWEST, checkpoint)
+    job = plan_job(spec, CPU, "verl-0.9.1", "job-1", NEWEST, checkpoint)
     said = settings(job)
     assert said["trainer.resume_mode"] == "resume_path"
     assert said["trainer.resume_from_path"] == "/private/jobs/grpo-1/checkpoints/global_step_30"
-    assert (job.plan()["resumed_from"], job.plan()["resumed_from_step"]) == ("grpo-1", 30)
+    assert (job.plan.resumed_from, job.plan.resumed_from_step) == ("grpo-1", 30)
     assert not [key for key in settings(planned()) if key.startswith("trainer.resume")]
 
 
@@ -1043,31 +1044,31 @@ def test_the_policy() -> None:
 
 def test_the_snapshot_comes_first_on_pythonpath() -> None:
     spec = checked(code_path="/private/common/code/verl/mine", env_vars={"PYTHONPATH": "/private/user/code"})
-    job = plan(spec, CPU, "mine", "job-1", NEWEST)
+    job = plan_job(spec, CPU, "mine", "job-1", NEWEST)
     assert job.runtime_env["env_vars"]["PYTHONPATH"] == "/private/common/code/verl/mine:/private/user/code"
-    assert job.code_path == "/private/common/code/verl/mine"
+    assert job.plan.code_path == "/private/common/code/verl/mine"
 
 
 @pytest.mark.parametrize("name", sorted(FORWARDED_BY_VERL))
 def test_what_verl_forwards_is_not_in_the_runtime_env(name: str) -> None:
     """Ray refuses two values for one key: "Failed to merge the Job's runtime env"."""
     spec = checked(env_vars={name: "1"})
-    job = plan(spec, CPU, "x", "job-1", NEWEST)
+    job = plan_job(spec, CPU, "x", "job-1", NEWEST)
     assert name not in job.runtime_env["env_vars"]
-    assert job.driver_env == {name: "1"}
-    assert job.plan()["driver_env"] == {name: "1"}
+    assert job.plan.driver_env == {name: "1"}
+    assert job.plan.to_json()["driver_env"] == {name: "1"}
 
 
 def test_what_launcher_and_keeper_read() -> None:
     job = planned(ray={"address": "http://127.0.0.1:9000"})
-    assert job.plan() == {
+    assert job.plan.to_json() == {
         "code_path": "/private/common/code/verl/verl-0.9.1",
         "code_id": "verl-0.9.1",
         "module": "verl.trainer.main_ppo",
-        "overrides": job.overrides,
+        "overrides": job.plan.overrides,
         "driver_env": {},
         "address": "http://127.0.0.1:9000",
-        "entrypoint": job.entrypoint,
+        "entrypoint": job.plan.entrypoint,
         "entrypoint_resources": {"worker_node": 1},
         "entrypoint_num_cpus": 1,
         "workload": "grpo",
@@ -1085,15 +1086,15 @@ def test_what_launcher_and_keeper_read() -> None:
         "transfer_queue": True,
     }
     # It is read again from a file.
-    assert json.loads(json.dumps(job.plan())) == job.plan()
+    assert json.loads(json.dumps(job.plan.to_json())) == job.plan.to_json()
 
 
 def test_the_driver_is_forced_onto_a_worker() -> None:
     job = planned()
-    assert (job.entrypoint_resources, job.entrypoint_num_cpus) == ({"worker_node": 1}, 1)
+    assert (job.plan.entrypoint_resources, job.plan.entrypoint_num_cpus) == ({"worker_node": 1}, 1)
     asked = {"entrypoint_resources": {"train": 2}, "entrypoint_num_cpus": 0.5}
     job = planned(ray={"resources": asked})
-    assert (job.entrypoint_resources, job.entrypoint_num_cpus) == ({"train": 2}, 0.5)
+    assert (job.plan.entrypoint_resources, job.plan.entrypoint_num_cpus) == ({"train": 2}, 0.5)
 
 
 def test_the_submit_command_can_be_pasted() -> None:
@@ -1128,10 +1129,10 @@ def test_the_submit_command_can_be_pasted() -> None:
 def test_a_shared_root_with_a_space_in_its_name() -> None:
     """Ray gives the entrypoint to a shell."""
     job = planned(shared_root="/my root")
-    assert shlex.split(job.entrypoint) == [
+    assert shlex.split(job.plan.entrypoint) == [
         "python3",
         "/my root/jobs/job-1/config/launcher",
         "run",
         "/my root/jobs/job-1",
     ]
-    assert shlex.split(job.submit_command())[-5:] == [*shlex.split(job.entrypoint), "1"]
+    assert shlex.split(job.submit_command())[-5:] == [*shlex.split(job.plan.entrypoint), "1"]

@@ -18,9 +18,9 @@ from ansible_collections.argus.verl.plugins.module_utils.gate.head import (
     resume_findings,
     snapshot_profile,
 )
-from ansible_collections.argus.verl.plugins.module_utils.job import capacity
-from ansible_collections.argus.verl.plugins.module_utils.job import plan as job_plan
-from ansible_collections.argus.verl.plugins.module_utils.job import spec as jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
@@ -28,7 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints im
 from ansible_collections.argus.verl.plugins.module_utils.operations import submission
 from ansible_collections.argus.verl.plugins.module_utils.operations.submission import LAUNCHER_MODULES, same_spec, send
 
-CLUSTER = capacity.Cluster("cpu", 2, 4, 48)
+CLUSTER = Cluster("cpu", 2, 4, 48)
 REWARD = "def digit_share(data_source, solution_str, ground_truth, extra_info=None):\n    return 0.0\n"
 
 
@@ -67,7 +67,7 @@ def given(root: Path, **changes: Any) -> dict[str, Any]:
 
 
 def found(root: Path, **changes: Any) -> list[Finding]:
-    findings, spec = jobspec.check(given(root, **changes))
+    findings, spec = parse_jobspec(given(root, **changes))
     assert findings == []
     return file_findings(spec)
 
@@ -253,7 +253,7 @@ def checkpoint(root: Path, step: int, size: int = 4, workload: str = "sft") -> P
 
 def resumed(root: Path, world_size: int = 4, **changes: Any) -> tuple[list[Finding], Checkpoint | None]:
     asked = {"workload": "sft", "reward_fn_path": None, "resume_from": "sft-1", **changes}
-    findings, spec = jobspec.check(given(root, **asked))
+    findings, spec = parse_jobspec(given(root, **asked))
     assert findings == []
     return resume_findings(spec, world_size)
 
@@ -350,10 +350,10 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return asked
 
 
-def planned(asked: dict[str, Any]) -> job_plan.Job:
-    findings, spec = jobspec.check(asked)
+def planned(asked: dict[str, Any]) -> Job:
+    findings, spec = parse_jobspec(asked)
     assert findings == []
-    return job_plan.plan(spec, CLUSTER, "verl-0.9.1", "grpo-1", Profile("0.9.1", (0, 9, 1)))
+    return plan_job(spec, CLUSTER, "verl-0.9.1", "grpo-1", Profile("0.9.1", (0, 9, 1)))
 
 
 def no_answer() -> str:

@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec: what a user asks for, checked; and the plan that it becomes on a given cluster.
-
-All of it is pure. Paths are those that nodes see.
-"""
+"""Hydra overrides: their keys, their values as Hydra's grammar writes them, and lists of them."""
 
 from __future__ import annotations
 
@@ -12,26 +9,24 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# What Hydra's grammar lets stand without quotes; a number or a word of its own meaning is quoted by type.
+# Text that Hydra's grammar accepts without quotes.
 BARE = re.compile(r"[A-Za-z0-9_./%+@?|-]+( [A-Za-z0-9_./%+@?|-]+)*")
-# Text that Hydra would read as something else than text.
-MEANT_OTHERWISE = re.compile(r"(true|false|null|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?))", re.IGNORECASE)
+# Text that Hydra would read as a number, a boolean or null.
+NOT_TEXT = re.compile(r"(true|false|null|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?))", re.IGNORECASE)
 
 
 def hydra_value(value: Any) -> str:
     """A value as Hydra's override grammar writes it."""
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, (int, float)):
+    if isinstance(value, (bool, int, float)):
         return str(value)
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(hydra_value, value)) + "]"
     text = str(value)
-    if BARE.fullmatch(text) and not MEANT_OTHERWISE.fullmatch(text):
+    if BARE.fullmatch(text) and not NOT_TEXT.fullmatch(text):
         return text
     # Hydra unescapes quotes, and backslashes only before quotes.
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
@@ -39,15 +34,28 @@ def hydra_value(value: Any) -> str:
     return f"'{escaped}'"
 
 
+def override_key(override: str) -> str:
+    """The key of an override, without its prefix (+, ++, ~) and a config group's package (``@package``)."""
+    return override.partition("=")[0].lstrip("+~").partition("@")[0].strip()
+
+
+def override_text(override: str) -> str:
+    """The value of an override as it is written, without quotes."""
+    return override.partition("=")[2].strip("'\" ")
+
+
 def override_list(given: Any) -> list[str]:
-    """Overrides as a list of ``key=value``: from such a list, or from a mapping, nested or with dotted keys."""
+    """Overrides as a list of ``key=value``, from such a list or from a mapping, nested or with dotted keys.
+
+    Raises ValueError if an entry is not an override.
+    """
     if isinstance(given, Mapping):
         flat: list[str] = []
         for key, value in given.items():
             if isinstance(value, Mapping) and value:
                 flat += [_under(str(key), override) for override in override_list(value)]
             elif str(key).startswith("~") and value is None:
-                # With "=null", Hydra deletes only what is null.
+                # With "=null", Hydra would delete the key only if its value is null.
                 flat.append(str(key))
             else:
                 flat.append(f"{key}={hydra_value(value)}")
@@ -61,17 +69,13 @@ def override_list(given: Any) -> list[str]:
 
 
 def _under(key: str, override: str) -> str:
-    """`key` put before an override's own key; a prefix of its own (+, ++, ~) belongs before both."""
+    """An override moved below `key`. A prefix of its own (+, ++, ~), or that of `key`, goes to the front."""
     bare, bare_key = override.lstrip("+~"), key.lstrip("+~")
     prefix = override[: len(override) - len(bare)] or key[: len(key) - len(bare_key)]
     return f"{prefix}{bare_key}.{bare}"
 
 
-def override_key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~").strip()
-
-
 def merge(defaults: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The user's overrides after ours, in place of ours where both speak of one key."""
+    """The defaults followed by the user's overrides; a user's override replaces the default of the same key."""
     keys = {override_key(override) for override in own}
     return [override for override in defaults if override_key(override) not in keys] + list(own)

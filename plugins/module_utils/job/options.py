@@ -1,0 +1,130 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The keys of a JobSpec: Ansible's argument spec of them, and a given JobSpec brought into its form."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from ..findings import Finding
+from ..shared_root import DEFAULT_SHARED_ROOT
+from ..text import nearest
+from .verl_releases import GRPO, PPO, SFT
+
+WORKLOADS = (PPO, GRPO, SFT)
+
+# The argument spec of a JobSpec. The module's option, the documentation and the schema for editors follow it.
+OPTIONS: dict[str, Any] = {
+    "submission_id": {"type": "str"},
+    "workload": {"type": "str", "choices": list(WORKLOADS), "required": True},
+    "shared_root": {"type": "str", "default": DEFAULT_SHARED_ROOT},
+    "code_path": {"type": "str", "required": True},
+    "reward_fn_path": {"type": "str"},
+    "model": {"type": "str", "required": True},
+    "dataset": {"type": "str", "required": True},
+    "ray": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "address": {"type": "str", "default": "http://127.0.0.1:8265"},
+            "resources": {
+                "type": "dict",
+                "default": {},
+                "options": {
+                    "entrypoint_resources": {"type": "dict", "default": {"worker_node": 1}},
+                    "entrypoint_num_cpus": {"type": "float", "default": 1},
+                },
+            },
+        },
+    },
+    "resources": {
+        "type": "dict",
+        "default": {},
+        "options": {"nnodes": {"type": "int"}, "gpus_per_node": {"type": "int"}},
+    },
+    "trainer_overrides": {"type": "raw", "default": []},
+    "env_vars": {"type": "dict", "default": {}},
+    "secrets": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "retries": {"type": "int", "default": 0},
+    "deadline": {"type": "str"},
+    "wait_for_resources": {"type": "str"},
+    "stall_timeout": {"type": "str", "default": "30m"},
+    "on_stall": {"type": "str", "choices": ["report", "stop"], "default": "report"},
+    "resume_from": {"type": "str"},
+    "debugger": {"type": "str", "choices": ["post_mortem", "legacy"]},
+    "tags": {"type": "dict", "default": {}},
+    "accept": {"type": "list", "elements": "str", "choices": ["requirements", "space"], "default": []},
+}
+# Values that replace required ones that are missing or wrong, so that all other keys are checked as well.
+STAND_INS = {"workload": GRPO, "code_path": "x", "model": "x", "dataset": "x"}
+
+
+def unknown_keys(given: Mapping[str, Any], options: Mapping[str, Any], where: str = "") -> list[Finding]:
+    """Findings for keys that are not in `options`, and for values that should be mappings."""
+    found = []
+    for key, value in given.items():
+        name = f"{where}{key}"
+        if key not in options:
+            hint = nearest(str(key), options) or f"known keys: {', '.join(sorted(options))}"
+            found.append(Finding(name, "is not a key of a JobSpec", hint, key=name))
+        elif "options" in options[key]:
+            if isinstance(value, Mapping):
+                found += unknown_keys(value, options[key]["options"], f"{name}.")
+            else:
+                hint = f"give a mapping with {', '.join(sorted(options[key]['options']))}"
+                found.append(Finding(name, f"is {value!r}", hint, key=name))
+    return found
+
+
+def without_empty(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The given keys without those whose value is empty in YAML. Keys that users name themselves (env_vars) stay."""
+    return {
+        key: without_empty(value, options[key]["options"])
+        if isinstance(value, Mapping) and "options" in options.get(key, {})
+        else value
+        for key, value in given.items()
+        if value is not None
+    }
+
+
+def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that Ansible's validator can check. It raises an exception for a number in place of a mapping."""
+    return {
+        key: known_only(value, options[key]["options"]) if "options" in options[key] else value
+        for key, value in given.items()
+        if key in options and (isinstance(value, Mapping) or "options" not in options[key])
+    }
+
+
+def typed(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, Any]]:
+    """Findings of Ansible's validator, and the JobSpec with its defaults and with values of the right types."""
+    found, values = [], {}
+    for key, option in OPTIONS.items():
+        value = known_only({key: given[key]}, OPTIONS) if key in given else {}
+        # The validator writes into the defaults that it gets.
+        option = copy.deepcopy(option)
+        result = ArgumentSpecValidator({key: option}).validate(value)
+        if result.error_messages:
+            todo = "see `ansible-doc argus.verl.ray_job`"
+            found += [Finding(key, message, todo, key=key) for message in result.error_messages]
+            replaced = ArgumentSpecValidator({key: {**option, "required": False}}).validate({})
+            values[key] = STAND_INS.get(key, replaced.validated_parameters[key])
+        else:
+            values[key] = result.validated_parameters[key]
+    return found, values
+
+
+def with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
+    """A JobSpec completed by the defaults of the cluster. Mappings are merged key by key."""
+    if not isinstance(given, Mapping):
+        return given
+    merged = {**defaults, **{key: value for key, value in given.items() if value is not None}}
+    for key, value in defaults.items():
+        if isinstance(value, Mapping) and isinstance(merged[key], Mapping):
+            merged[key] = with_defaults(merged[key], value)
+    return merged

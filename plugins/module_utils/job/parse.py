@@ -1,0 +1,63 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the YAML of a JobSpec to a checked JobSpec: everything that needs no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..findings import Finding
+from ..launcher.hydra import override_key, override_list
+from .options import OPTIONS, STAND_INS, typed, unknown_keys, without_empty
+from .spec import JobSpec
+from .spec_checks import OVERRIDES, spec_findings, syntax_findings
+
+# Keys that can be wrong without affecting the checks of the other keys.
+SEPARABLE = {
+    *("submission_id", "code_path", "model", "dataset", "reward_fn_path", "env_vars", "secrets", "retries", "on_stall"),
+    *("stall_timeout", "resume_from", "debugger", "tags", "accept", "deadline", "wait_for_resources"),
+}
+
+
+def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
+    """All problems of a JobSpec that show without a cluster, and the JobSpec with its defaults.
+
+    A value that cannot be read is replaced by its default, or by a stand-in, and has a finding: the JobSpec is the one
+    that was asked for only if there are no findings. None: what was given is not even a mapping.
+    """
+    if not isinstance(given, Mapping):
+        what = f"is a {type(given).__name__}"
+        return [Finding("jobspec", what, "give a mapping of keys, such as workload: grpo")], None
+    given = without_empty(given, OPTIONS)
+    found = unknown_keys(given, OPTIONS)
+    wrong_types, values = typed(given)
+    malformed = syntax_findings(values)
+    spec = JobSpec.of({**values, **{finding.key: OPTIONS[finding.key].get("default") for finding in malformed}})
+    return found + wrong_types + malformed + spec_findings(spec), spec
+
+
+def top_key(key: str) -> str:
+    """The key at the top of a JobSpec to which a finding's key belongs."""
+    return key.partition(".")[0]
+
+
+def separate_key(finding: Finding) -> str:
+    """The smallest part of a JobSpec to leave out for a finding: one override, or a key at the top."""
+    return finding.key if finding.key.startswith(f"{OVERRIDES}.") else top_key(finding.key)
+
+
+def examinable(findings: Sequence[Finding], given: Any) -> dict[str, Any] | None:
+    """A JobSpec without its problems, so that the gate can look for others; None if that is not possible.
+
+    Further findings about the keys that are wrong mean nothing.
+    """
+    wrong = {separate_key(finding) for finding in findings}
+    if not isinstance(given, Mapping) or wrong & (set(OPTIONS) - SEPARABLE) or "" in wrong:
+        return None
+    _dummy, values = typed(without_empty(given, OPTIONS))
+    harmless = {key: STAND_INS.get(key, OPTIONS[key].get("default")) for key in wrong & set(OPTIONS)}
+    overrides = override_list(values["trainer_overrides"])
+    rest = [item for item in overrides if f"{OVERRIDES}.{override_key(item)}" not in wrong]
+    return without_empty({**values, **harmless, "trainer_overrides": rest}, OPTIONS)

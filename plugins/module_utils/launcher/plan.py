@@ -1,0 +1,61 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of a job: ``config/plan.json`` in its archive, which launcher and steward follow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs, how it is submitted to Ray, and how it is treated while it waits, runs and fails.
+
+    Durations are in seconds; None means no limit. The defaults are those of a key that an older archive lacks.
+    """
+
+    code_path: str = ""
+    code_id: str = ""
+    # The trainer's Python module, and its Hydra overrides.
+    module: str = ""
+    overrides: tuple[str, ...] = ()
+    # Environment of the trainer's own process, in addition to that of the whole job.
+    driver_env: Mapping[str, str] = field(default_factory=dict)
+    address: str = "http://127.0.0.1:8265"
+    # The number of the attempt follows it.
+    entrypoint: str = ""
+    entrypoint_resources: Mapping[str, float] = field(default_factory=dict)
+    entrypoint_num_cpus: float = 1
+    workload: str = ""
+    nnodes: int = 0
+    gpus_per_node: int = 0
+    # CPUs that the job's processes ask for on each of its nodes, without its driver.
+    cpus_per_node: float = 0
+    # Names only.
+    secrets: tuple[str, ...] = ()
+    retries: int = 0
+    # "report" or "stop".
+    on_stall: str = "report"
+    deadline: float | None = None
+    wait_for_resources: float | None = None
+    stall_timeout: float | None = None
+    # Whether the trainer keeps its samples in verl's TransferQueue.
+    transfer_queue: bool = False
+    resumed_from: str | None = None
+    resumed_from_step: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"overrides": list(self.overrides), "secrets": list(self.secrets)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Plan:
+        """A plan as it was stored, perhaps by another version of this collection: unknown keys are ignored."""
+        known = {each.name for each in dataclasses.fields(cls)}
+        values = {name: value for name, value in stored.items() if name in known}
+        for name in ("overrides", "secrets"):
+            values[name] = tuple(values.get(name) or ())
+        return cls(**values)

@@ -1,0 +1,106 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The status of a job: ``status.json`` in its archive, and the states that a job goes through."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class JobState(StrEnum):
+    """The state of a job. docs/archive.md describes each."""
+
+    QUEUED = "QUEUED"
+    SUBMITTED = "SUBMITTED"
+    RUNNING = "RUNNING"
+    # Its trainer has failed; the steward finds out whether a lost node is the cause.
+    ENDING = "ENDING"
+    RETRYING = "RETRYING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the state is final. Ray has the same three final states for its own jobs."""
+        return self in ENDED
+
+
+ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
+
+
+def known_fields(kind: type[Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored values that a dataclass knows; null counts as missing."""
+    names = {each.name for each in dataclasses.fields(kind)}
+    return {name: value for name, value in stored.items() if name in names and value is not None}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt that has ended. Times are in seconds since the epoch."""
+
+    attempt: int
+    state: str
+    kind: str = ""
+    reason: str = ""
+    started_at: float | None = None
+    ended_at: float | None = None
+    # The step of the checkpoint that it resumed from.
+    resumed_from: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Attempt:
+        return cls(**{"attempt": 0, "state": "", **known_fields(cls, stored)})
+
+
+@dataclass(frozen=True)
+class Status:
+    """What ``status.json`` holds. Times are in seconds since the epoch, `updated_at` and `closed_at` in ISO 8601.
+
+    state: None for an archive that was only just reserved.
+    """
+
+    state: JobState | None = None
+    submission_id: str = ""
+    workload: str = ""
+    code_id: str = ""
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    # How the job came about: resumed_from, checkpoint, resubmitted_from.
+    lineage: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 1
+    attempts: tuple[Attempt, ...] = ()
+    submitted_at: float | None = None
+    queued_at: float | None = None
+    attempt_submitted_at: float | None = None
+    started_at: float | None = None
+    attempt_started_at: float | None = None
+    ended_at: float | None = None
+    updated_at: str = ""
+    closed_at: str = ""
+    # The step of the checkpoint that the current attempt resumed from.
+    resumed_from_step: int | None = None
+    # Host and process id of the launcher.
+    driver: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    # As failures.Failure.as_dict writes it.
+    failure: Mapping[str, Any] | None = None
+    exit_code: int | None = None
+    steps: int = 0
+    attempt_steps: int = 0
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Status:
+        """A status as it was stored, perhaps by another version of this collection: unknown keys are ignored."""
+        values = known_fields(cls, stored)
+        state = values.get("state")
+        values["state"] = JobState(state) if state in list(JobState) else None
+        values["attempts"] = tuple(map(Attempt.from_json, values.get("attempts", ())))
+        return cls(**values)
