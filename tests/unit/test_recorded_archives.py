@@ -1,0 +1,100 @@
+"""Archives that an older version wrote are still read; see fixtures/archives/README.md."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.modules import job_fetch, job_stewards, ray_job_info
+
+RECORDED = Path(__file__).parent / "fixtures" / "archives"
+EXPECTED: dict[str, Any] = json.loads((RECORDED / "expected.json").read_text(encoding="utf-8"))
+JOBS = [(name, job) for name, recorded in EXPECTED.items() for job in recorded["jobs"]]
+
+
+def shared_root(name: str, directory: Path) -> Path:
+    """A shared root with the recorded archives."""
+    with tarfile.open(RECORDED / f"{name}.tar.gz") as tar:
+        tar.extractall(directory / "jobs", filter="data")
+    return directory
+
+
+def result(module: ModuleType, arguments: Mapping[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What a module returns when Ansible runs it."""
+    with patch_module_args(dict(arguments)), pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 0
+    returned = json.loads(capsys.readouterr().out)
+    assert isinstance(returned, dict)
+    return returned
+
+
+@pytest.mark.parametrize(("name", "job"), JOBS)
+def test_status_of_one_job(name: str, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = shared_root(name, tmp_path)
+    arguments = {"submission_id": job, "shared_root": str(root), "address": "", "tail": 3}
+    shown = result(ray_job_info, arguments, capsys)["job"]
+    jobspec = shown.pop("jobspec")
+    expected = json.loads(json.dumps(EXPECTED[name]["jobs"][job]).replace("<jobs>", str(root / "jobs")))
+    assert shown == expected
+    assert jobspec["workload"] == expected["workload"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_status_of_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = shared_root(name, tmp_path)
+    shown = result(ray_job_info, {"shared_root": str(root), "address": ""}, capsys)
+    expected = json.loads(json.dumps(EXPECTED[name]["recent"]).replace("<jobs>", str(root / "jobs")))
+    assert shown["jobs"] == expected
+
+
+@pytest.mark.parametrize(("name", "job"), JOBS)
+def test_resubmit_takes_the_jobspec(name: str, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`resubmit` reads the JobSpec with ray_job_info and submits it without its id."""
+    arguments = {"submission_id": job, "shared_root": str(shared_root(name, tmp_path)), "address": ""}
+    given = result(ray_job_info, arguments, capsys)["job"]["jobspec"]
+    findings, spec = parse_jobspec({key: value for key, value in given.items() if key != "submission_id"})
+    assert findings == []
+    assert spec
+    assert (spec.workload, spec.code_path) == (given["workload"], "verl-0.9.1")
+
+
+@pytest.mark.parametrize(("name", "job"), JOBS)
+def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = shared_root(name, tmp_path / "root")
+    arguments = {"submission_id": job, "shared_root": str(root), "dest": str(tmp_path), "checkpoints": True}
+    bundle = Path(result(job_fetch, arguments, capsys)["bundle"])
+    try:
+        with tarfile.open(bundle) as tar:
+            fetched = set(tar.getnames())
+    finally:
+        bundle.unlink()
+    archive = root / "jobs" / job
+    assert fetched == {str(path.relative_to(archive)) for path in archive.rglob("*") if path.is_file()}
+    assert {"config/plan.json", "status.json", "events.jsonl", "logs/driver.log"} <= fetched
+
+
+def test_the_job_that_waits_for_its_next_attempt_is_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head that starts again finds it by the heartbeat of its steward, and its plan and status are understood."""
+    root = shared_root("retrying", tmp_path)
+    archive = Archive(root / "jobs" / "sft-retried")
+    monkeypatch.setattr(socket, "gethostname", lambda: archive.read_json("keeper.json")["host"])
+    found = result(job_stewards, {"shared_root": str(root), "_ansible_check_mode": True}, capsys)
+    assert found["started"] == ["sft-retried"]
+    status, plan = archive.read_status(), archive.plan()
+    assert plan
+    assert (plan.retries, plan.workload, plan.cpus_per_node, plan.stall_timeout) == (2, "sft", 10, 1800)
+    assert (status.state, status.attempt, [attempt.kind for attempt in status.attempts]) == ("RETRYING", 1, ["killed"])
+    assert status.submitted_at
+    assert not status.closed_at
