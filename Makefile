@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine image demo down test lint unit image-test snapshots sanity refusals molecule training schema tarball clean
+.PHONY: help setup setup-dev engine image demo down test lint unit mutation image-test snapshots sanity refusals molecule training schema tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -60,7 +60,12 @@ lint: $(VENV)/requirements-dev  ## Style, types, playbooks, changelog
 	antsibull-changelog lint
 
 unit: $(VENV)/requirements-dev  ## Unit tests
-	pytest tests/unit
+	pytest --numprocesses auto tests/unit
+
+COUNT ?= 200
+SEED ?= 1
+mutation: $(VENV)/requirements-dev  ## Whether unit tests notice COUNT random changes of the code
+	$(VENV)/bin/python tools/mutation.py --count $(COUNT) --seed $(SEED)
 
 image-test: setup-dev  ## Unit tests of the CPU backend, in its image
 	docker run --rm --volume "$(CURDIR)/images/cpu/verl_cpu/tests:/tests:ro" --workdir /tmp $(IMAGE) \

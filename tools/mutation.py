@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Mutation test: change one place of the code, and see whether a unit test fails.
+
+    make mutation [COUNT=200] [SEED=1]
+
+Takes a random sample of the places that cosmic-ray can change in some packages of plugins/module_utils, one change for
+each place. Annotations are left out, because a change there changes nothing. Each mutant is tested in a copy of the
+checkout, with the unit tests of its package only; a test that hangs counts as one that fails. Prints every survivor as
+a diff, and the score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cosmic_ray.commands.init import _all_work_items
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator
+from cosmic_ray.work_item import MutationSpec
+
+REPO = Path(__file__).resolve().parents[1]
+UTILS = Path("plugins/module_utils")
+PACKAGES = ("gate", "job", "launcher", "staging")
+# Tests outside of a package's own directory that test it as well.
+FURTHER_TESTS = {
+    "launcher": ["tests/unit/test_recorded_archives.py"],
+    "gate": ["tests/unit/plugins/action/test_ray_job.py"],
+    "job": ["tests/unit/plugins/action/test_ray_job.py", "tests/unit/tools/test_jobspec_schema.py"],
+    "staging": ["tests/unit/plugins/filter/test_staging.py"],
+}
+TIMEOUT_SECONDS = 180
+
+
+Position = tuple[int, int]
+
+
+def annotations(source: str) -> list[tuple[Position, Position]]:
+    """Begin and end (line, column) of every annotation."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if isinstance(part, ast.expr):
+                found.append(((part.lineno, part.col_offset), (part.end_lineno or 0, part.end_col_offset or 0)))
+    return found
+
+
+def places(package: str) -> Iterator[MutationSpec]:
+    """All changes that can be made in a package."""
+    files = sorted((REPO / UTILS / package).rglob("*.py"))
+    skipped = {file: annotations(file.read_text(encoding="utf-8")) for file in files}
+    for item in _all_work_items(files, {}):
+        for mutation in item.mutations:
+            if not any(begin <= mutation.start_pos < end for begin, end in skipped[mutation.module_path]):
+                yield mutation
+
+
+def sample(count: int, seed: int) -> list[MutationSpec]:
+    """One random change for each of `count` random places."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable is what it has to be
+    by_place: dict[tuple[str, tuple[int, int]], list[MutationSpec]] = {}
+    for package in PACKAGES:
+        for mutation in places(package):
+            by_place.setdefault((str(mutation.module_path), mutation.start_pos), []).append(mutation)
+    chosen = chance.sample(sorted(by_place), min(count, len(by_place)))
+    return [chance.choice(by_place[place]) for place in chosen]
+
+
+def copy_of_checkout(directory: Path) -> Path:
+    """The checkout, as the collection of a directory that goes to PYTHONPATH."""
+    collection = directory / "ansible_collections" / "argus" / "verl"
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, check=True).stdout
+    for name in filter(None, tracked.decode().split("\0")):
+        if (REPO / name).is_file():
+            (collection / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPO / name, collection / name)
+    return collection
+
+
+def survives(mutation: MutationSpec, collection: Path) -> str | None:
+    """The diff of a mutant that no test notices; None if one does."""
+    relative = mutation.module_path.relative_to(REPO)
+    package = relative.parts[2]
+    file = collection / relative
+    before = file.read_text(encoding="utf-8")
+    after = mutate_code(before, get_operator(mutation.operator_name)(), mutation.occurrence)
+    if after is None or after == before:
+        return None
+    file.write_text(after, encoding="utf-8")
+    tests = [f"tests/unit/plugins/module_utils/{package}", *FURTHER_TESTS[package]]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(collection.parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            command, cwd=collection, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        file.write_text(before, encoding="utf-8")
+    if done.returncode:
+        return None
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), str(relative), mutation.operator_name, "", "", 0
+    )
+    return "\n".join(line for line in lines if line.strip() not in ("---", "+++"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200, help="how many mutants")
+    parser.add_argument("--seed", type=int, default=1, help="of the random sample")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many are tested at a time")
+    arguments = parser.parse_args()
+    mutants = sample(arguments.count, arguments.seed)
+    killed: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(arguments.workers) as pool:
+        free = [copy_of_checkout(Path(directory, str(number))) for number in range(arguments.workers)]
+
+        def run(mutation: MutationSpec) -> tuple[MutationSpec, str | None]:
+            collection = free.pop()
+            try:
+                return mutation, survives(mutation, collection)
+            finally:
+                free.append(collection)
+
+        for mutation, survivor in pool.map(run, mutants):
+            package = mutation.module_path.relative_to(REPO / UTILS).parts[0]
+            tried[package] += 1
+            killed[package] += survivor is None
+            if survivor:
+                print(f"{survivor}\n", flush=True)
+    for package in PACKAGES:
+        print(f"{package}: {killed[package]} of {tried[package]} killed")
+    print(f"all: {killed.total()} of {tried.total()} killed, {100 * killed.total() / tried.total():.0f} %")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
