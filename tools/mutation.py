@@ -88,16 +88,8 @@ def copy_of_checkout(directory: Path) -> Path:
     return collection
 
 
-def survives(mutation: MutationSpec, collection: Path) -> str | None:
-    """The diff of a mutant that no test notices; None if one does."""
-    relative = mutation.module_path.relative_to(REPO)
-    package = relative.parts[2]
-    file = collection / relative
-    before = file.read_text(encoding="utf-8")
-    after = mutate_code(before, get_operator(mutation.operator_name)(), mutation.occurrence)
-    if after is None or after == before:
-        return None
-    file.write_text(after, encoding="utf-8")
+def tests_pass(package: str, collection: Path) -> bool:
+    """Whether the unit tests of a package pass in a copy of the checkout."""
     tests = [f"tests/unit/plugins/module_utils/{package}", *FURTHER_TESTS[package]]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
     environment = {**os.environ, "PYTHONPATH": str(collection.parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -106,15 +98,25 @@ def survives(mutation: MutationSpec, collection: Path) -> str | None:
             command, cwd=collection, env=environment, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return None
+        return False
+    return done.returncode == 0
+
+
+def survivor(mutation: MutationSpec, collection: Path) -> str:
+    """The diff of a mutant that no test notices, or nothing."""
+    relative = mutation.module_path.relative_to(REPO)
+    file = collection / relative
+    before = file.read_text(encoding="utf-8")
+    after = mutate_code(before, get_operator(mutation.operator_name)(), mutation.occurrence) or before
+    file.write_text(after, encoding="utf-8")
+    try:
+        if after == before or not tests_pass(relative.parts[2], collection):
+            return ""
     finally:
         file.write_text(before, encoding="utf-8")
-    if done.returncode:
-        return None
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), str(relative), mutation.operator_name, "", "", 0
-    )
-    return "\n".join(line for line in lines if line.strip() not in ("---", "+++"))
+    pair = before.splitlines(), after.splitlines()
+    lines = difflib.unified_diff(*pair, str(relative), mutation.operator_name, n=0, lineterm="")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -128,20 +130,24 @@ def main() -> int:
     tried: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(arguments.workers) as pool:
         free = [copy_of_checkout(Path(directory, str(number))) for number in range(arguments.workers)]
+        broken = [package for package in PACKAGES if not tests_pass(package, free[0])]
+        if broken:
+            print(f"tests fail without any change: {', '.join(broken)}", file=sys.stderr)
+            return 1
 
-        def run(mutation: MutationSpec) -> tuple[MutationSpec, str | None]:
+        def run(mutation: MutationSpec) -> tuple[MutationSpec, str]:
             collection = free.pop()
             try:
-                return mutation, survives(mutation, collection)
+                return mutation, survivor(mutation, collection)
             finally:
                 free.append(collection)
 
-        for mutation, survivor in pool.map(run, mutants):
+        for mutation, diff in pool.map(run, mutants):
             package = mutation.module_path.relative_to(REPO / UTILS).parts[0]
             tried[package] += 1
-            killed[package] += survivor is None
-            if survivor:
-                print(f"{survivor}\n", flush=True)
+            killed[package] += not diff
+            if diff:
+                print(f"{diff}\n", flush=True)
     for package in PACKAGES:
         print(f"{package}: {killed[package]} of {tried[package]} killed")
     print(f"all: {killed.total()} of {tried.total()} killed, {100 * killed.total() / tried.total():.0f} %")
