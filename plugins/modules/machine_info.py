@@ -299,8 +299,8 @@ findings:
 import platform
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Probe, Question
 from ansible_collections.argus.verl.plugins.module_utils.cluster.preflight import Expectation, machine_findings
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
 
 
 def main() -> None:
@@ -337,7 +337,7 @@ def main() -> None:
         asked["paths"] = [*asked["paths"], expectation.shared_root]
     machine = Probe().machine(Question(**asked))
     findings = machine_findings(host, machine, expectation)
-    module.exit_json(machine=machine, findings=[finding.as_dict() for finding in findings])
+    module.exit_json(machine=machine.to_json(), findings=[finding.as_dict() for finding in findings])
 
 
 if __name__ == "__main__":

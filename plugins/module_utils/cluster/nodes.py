@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes: from what the inventory says and a machine has, to the container that runs Ray.
+"""Nodes: from the settings of the inventory and a probed machine to the container that runs Ray.
 
-All of it is pure: settings and the machine as probed in, a plan out.
+Pure functions: settings -> plan -> arguments of the container -> action.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
+
+from .engine import CLUSTER_LABEL, RUNNING, Container
+from .machine import Machine
+from .membership import ExpectedNode
 
 HEAD = "head"
 WORKER = "worker"
@@ -20,32 +25,31 @@ CPU = "cpu"
 CUDA = "cuda"
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265
-# Where nodes find the token; a path in the environment keeps the token itself out of `docker inspect`.
+# The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
-# What forces a job's driver onto a worker asks for one of these; a worker has enough for any number of drivers.
+# A job's driver requests one of these, which forces it onto a worker; a worker has enough for any number of drivers.
 WORKER_RESOURCES = {"worker_node": 100}
-# Ray's label that tells a job which kind of accelerator it will find.
+# Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
-# SFT asks for 10 CPUs a process and PPO for 3, whatever they need; logical GPUs come with logical CPUs
-# enough for that and for drivers, or a job that fits the GPUs would wait for CPUs for ever.
+# SFT requests 10 CPUs per process and PPO 3, whatever they need; logical GPUs come with enough logical CPUs for that
+# and for drivers, or a job that fits the GPUs would wait for CPUs for ever.
 LOGICAL_CPUS_PER_GPU = 12
-LABEL_CLUSTER = "argus.verl.cluster"
-LABEL_NODE = "argus.verl.node"
-LABEL_ROLE = "argus.verl.role"
-LABEL_SPECIFICATION = "argus.verl.specification"
+NODE_LABEL = "argus.verl.node"
+ROLE_LABEL = "argus.verl.role"
+SPECIFICATION_LABEL = "argus.verl.specification"
 # The user of the CPU image, for machines where Ansible is root: Ray itself never needs to be.
 UNPRIVILEGED = (1000, 1000)
 
 
 class PlanError(Exception):
-    """The inventory and the machine do not fit each other; the text says what, where and what to do."""
+    """The inventory and the machine contradict each other; the message has the node, the problem and the fix."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the inventory says of one node; see roles/ray_node/README.md for each.
+    """The settings of one node in the inventory; roles/ray_node/README.md documents each.
 
-    accelerator: decided, never "auto".
+    accelerator: resolved, never "auto".
     """
 
     name: str
@@ -70,9 +74,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """One Ray node, all decisions made.
+    """One Ray node, with all decisions taken.
 
-    gpu_ids: the machine's GPUs that the node gets; None when its GPUs are logical.
+    image_id: empty when the machine lacks the image.
+    gpu_ids: the GPUs of the machine that the node gets; None when its GPUs are logical.
     """
 
     name: str
@@ -88,26 +93,24 @@ class NodePlan:
 
 
 def gpus_of_node(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple[int, ...]:
-    """The machine's GPUs split evenly among its workers, in the order of the inventory."""
+    """Split the GPUs of a machine evenly among its workers, in the order of the inventory."""
     share = machine_gpus // len(siblings)
     first = siblings.index(name) * share
     return tuple(range(first, first + share))
 
 
 def accelerator_of(asked: str, gpus_of_worker_machines: Sequence[int]) -> str:
-    """The cluster's one kind of accelerator: a head has none, and still has to run the image of its workers."""
+    """Resolve "auto" to one kind for the whole cluster: a head has no GPUs, but runs the image of its workers."""
     if asked != "auto":
         return asked
     return CUDA if any(gpus_of_worker_machines) else CPU
 
 
-def plan_node(settings: Settings, machine: Mapping[str, Any], siblings: Sequence[str]) -> NodePlan:
-    """Decide what one node is.
+def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> NodePlan:
+    """Plan one node.
 
-    machine: as `machine_info` returns it.
     siblings: the names of all workers on the machine, in the order of the inventory.
     """
-    gpus_found = len(machine["gpus"])
     accelerator = settings.accelerator
     if accelerator not in settings.images:
         raise PlanError(
@@ -121,41 +124,43 @@ def plan_node(settings: Settings, machine: Mapping[str, Any], siblings: Sequence
         gpus = 4 if settings.gpus is None else settings.gpus
         cpus = gpus * LOGICAL_CPUS_PER_GPU if cpus is None else cpus
     else:
-        gpu_ids = gpus_of_node(settings.name, siblings, gpus_found)
-        if settings.gpus is not None:
-            gpu_ids = gpu_ids[: settings.gpus]
+        gpu_ids = _real_gpus(settings, len(machine.gpus), siblings)
         gpus = len(gpu_ids)
-        if not gpus or (settings.gpus or 0) > gpus:
-            asked = "its share of the" if settings.gpus is None else settings.gpus
-            raise PlanError(
-                f"{settings.name}: asks for {asked} GPUs, but {settings.machine} has {gpus_found} for {len(siblings)} "
-                "workers; set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
-            )
-    user = settings.user
-    if not user:
-        uid, gid = (machine["uid"], machine["gid"]) if machine["uid"] else UNPRIVILEGED
-        user = f"{uid}:{gid}"
-    image = settings.images[accelerator]
+    uid, gid = (machine.uid, machine.gid) if machine.uid else UNPRIVILEGED
+    image = machine.images.get(settings.images[accelerator])
     return NodePlan(
         name=settings.name,
         role=settings.role,
         accelerator=accelerator,
-        image=image,
-        image_id=(machine["images"].get(image) or {}).get("id", ""),
+        image=settings.images[accelerator],
+        image_id=image.id if image else "",
         cpus=cpus,
         gpus=gpus,
         gpu_ids=gpu_ids,
-        user=user,
+        user=settings.user or f"{uid}:{gid}",
         settings=settings,
     )
 
 
+def _real_gpus(settings: Settings, found: int, siblings: Sequence[str]) -> tuple[int, ...]:
+    """Return the GPUs of a worker: its share, or fewer if its settings ask for fewer."""
+    share = gpus_of_node(settings.name, siblings, found)
+    gpu_ids = share if settings.gpus is None else share[: settings.gpus]
+    if not gpu_ids or (settings.gpus or 0) > len(gpu_ids):
+        asked = "its share of the" if settings.gpus is None else settings.gpus
+        raise PlanError(
+            f"{settings.name}: requests {asked} GPUs, but {settings.machine} has {found} for {len(siblings)} "
+            "workers; set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
+        )
+    return gpu_ids
+
+
 def ray_start_arguments(plan: NodePlan) -> list[str]:
-    """The argument vector of `ray start`: the same for a container's command and for a process."""
+    """Return the command line of `ray start`."""
     arguments = ["ray", "start", "--block", f"--node-name={plan.name}"]
     if plan.role == HEAD:
-        # With the host's network the loopback is the machine's own; in a network of its own the container has
-        # to listen for the engine, which publishes the port on the machine's loopback.
+        # With the host's network the loopback is that of the machine. In a network of its own the container has to
+        # listen on all addresses: the engine publishes the port on the machine's loopback.
         listen = "127.0.0.1" if plan.settings.network == "host" else "0.0.0.0"  # noqa: S104
         arguments += [
             "--head",
@@ -183,27 +188,28 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
 
 
 def ray_environment(plan: NodePlan) -> dict[str, str]:
-    """The environment of every process of the node, jobs included."""
+    """Return the environment of every process of the node, jobs included."""
     return {
-        # A stray ~/.ray/auth_token would switch tokens on or off by itself: say both.
+        # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": TOKEN_PATH,
         # The user may have no entry in the image's passwd: getpass and caches need a name and a writable home.
         "USER": "ray",
         "HOME": "/tmp",  # noqa: S108
-        # How often the head counts what is in use, in seconds; at Ray's own 5 the gate waits that long for a count.
+        # How often the head counts the resources in use, in seconds; with Ray's default of 5 the gate of a job waits
+        # that long for a count.
         **({"AUTOSCALER_UPDATE_INTERVAL_S": "1"} if plan.role == HEAD else {}),
         **plan.settings.env,
     }
 
 
 def token_file(state_dir: str, cluster: str) -> str:
-    """Where a machine keeps the cluster's token."""
+    """Return the path at which a machine keeps the cluster's token."""
     return f"{state_dir}/{cluster}/auth_token"
 
 
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
-    """What is particular about the node's container, named as the arguments of docker_container."""
+    """Return the arguments of community.docker.docker_container that depend on the node."""
     settings = plan.settings
     mounts = [
         {"type": "bind", "source": settings.shared_root_source, "target": settings.shared_root},
@@ -222,7 +228,7 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         "user": plan.user,
         "mounts": mounts,
         "shm_size": f"{int(settings.shm_gib * 1024)}M",
-        "labels": {LABEL_CLUSTER: settings.cluster, LABEL_NODE: plan.name, LABEL_ROLE: plan.role},
+        "labels": {CLUSTER_LABEL: settings.cluster, NODE_LABEL: plan.name, ROLE_LABEL: plan.role},
     }
     if settings.network == "host":
         arguments["network_mode"] = "host"
@@ -235,51 +241,100 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         arguments["device_requests"] = [
             {"driver": "nvidia", "device_ids": [str(index) for index in plan.gpu_ids], "capabilities": [["gpu"]]}
         ]
-    arguments["labels"][LABEL_SPECIFICATION] = specification(arguments)
+    arguments["labels"][SPECIFICATION_LABEL] = specification(arguments)
     return arguments
 
 
 def specification(arguments: Mapping[str, Any]) -> str:
-    """A hash of everything that would make another container."""
+    """Return a hash of every argument; a container with another hash has to be created again."""
     return hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:16]
 
 
-KEEP, START, CREATE, RECREATE = "keep", "start", "create", "recreate"
+class ActionKind(StrEnum):
+    KEEP = "keep"
+    START = "start"
+    CREATE = "create"
+    RECREATE = "recreate"
 
 
 @dataclass(frozen=True)
 class Action:
-    """What has to be done to a node's container, and why; `disrupts` when something that runs would be ended."""
+    """What has to be done to a node's container, and why; it disrupts when it ends a running container."""
 
-    kind: str
+    kind: ActionKind
     reason: str
     disrupts: bool = False
 
 
-def decide(plan: NodePlan, arguments: Mapping[str, Any], containers: Mapping[str, Mapping[str, Any]]) -> Action:
-    """Hold a node's container as planned against what is there.
-
-    containers: the machine's, by name, as `machine_info` returns them.
-    """
+def decide(plan: NodePlan, arguments: Mapping[str, Any], containers: Mapping[str, Container]) -> Action:
+    """Compare the planned container of a node with the containers of its machine, by name."""
     there = containers.get(plan.name)
     if there is None:
-        return Action(CREATE, "no container")
-    runs = there["state"] == "running"
-    if there["labels"].get(LABEL_SPECIFICATION) != arguments["labels"][LABEL_SPECIFICATION]:
-        return Action(RECREATE, f"its settings changed, it is {there['state']}", disrupts=runs)
-    if plan.image_id and there["image_id"] != plan.image_id:
-        return Action(RECREATE, f"{plan.image} was rebuilt, it is {there['state']}", disrupts=runs)
-    if not runs:
-        return Action(START, f"container is {there['state']}")
-    return Action(KEEP, "runs as planned")
+        return Action(ActionKind.CREATE, "no container")
+    running = there.state == RUNNING
+    if there.labels.get(SPECIFICATION_LABEL) != arguments["labels"][SPECIFICATION_LABEL]:
+        return Action(ActionKind.RECREATE, f"its settings changed, it is {there.state}", disrupts=running)
+    if plan.image_id and there.image_id != plan.image_id:
+        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=running)
+    if not running:
+        return Action(ActionKind.START, f"container is {there.state}")
+    return Action(ActionKind.KEEP, "runs as planned")
 
 
-def expected_node(plan: NodePlan) -> dict[str, Any]:
-    """What the gate has to see of the node; `cpus` is None when Ray counts them itself."""
-    return {
-        "name": plan.name,
-        "head": plan.role == HEAD,
-        "cpus": plan.cpus,
-        "gpus": plan.gpus,
-        "resources": {} if plan.role == HEAD else WORKER_RESOURCES,
-    }
+def expected_node(plan: NodePlan) -> ExpectedNode:
+    """Return what Ray has to report of the node."""
+    return ExpectedNode(
+        name=plan.name,
+        head=plan.role == HEAD,
+        cpus=plan.cpus,
+        gpus=plan.gpus,
+        resources={} if plan.role == HEAD else WORKER_RESOURCES,
+    )
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    """A planned node and the action for its container: the answer of the filter node_plan.
+
+    image_missing: whether the machine lacks the image.
+    container: arguments of community.docker.docker_container.
+    started_at: when the container was last started, as the engine reports it; None for a new one.
+    """
+
+    accelerator: str
+    image: str
+    image_missing: bool
+    user: str
+    container: dict[str, Any]
+    action: Action
+    started_at: str | None
+    expected: ExpectedNode
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fact __ray_node_plan; the roles read the fields of the action at its top level."""
+        answer = asdict(self)
+        action = answer.pop("action")
+        return {**answer, "action": self.action.kind.value, "reason": action["reason"], "disrupts": action["disrupts"]}
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> PlannedNode:
+        fields = dict(answer)
+        action = Action(ActionKind(str(fields.pop("action"))), fields.pop("reason"), fields.pop("disrupts"))
+        return cls(**{**fields, "action": action, "expected": ExpectedNode(**answer["expected"])})
+
+
+def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> PlannedNode:
+    """Plan a node and decide what has to be done; PlanError when the machine cannot hold it."""
+    plan = plan_node(settings, machine, siblings)
+    arguments = container_arguments(plan)
+    there = machine.containers.get(plan.name)
+    return PlannedNode(
+        accelerator=plan.accelerator,
+        image=plan.image,
+        image_missing=not plan.image_id,
+        user=plan.user,
+        container=arguments,
+        action=decide(plan, arguments, machine.containers),
+        started_at=there.started_at if there else None,
+        expected=expected_node(plan),
+    )
