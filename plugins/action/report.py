@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.report`: show a table, and fail when it holds errors. Documented in plugins/modules/report.py."""
+"""`argus.verl.report`: show a table, and fail on errors. Documented in plugins/modules/report.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ display = Display()
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller; nothing is sent anywhere."""
+    """Runs on the controller, without a connection."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if parts:
             title = [arguments["title"]] if arguments["title"] else []
             display.display("\n" + "\n".join([*title, *parts]))
-        # Ansible prints the message of a failure twice: it has to be short.
+        # Ansible prints the message of a failure twice, so it has to be short.
         problems = [f"{len(wrong)} error{'s'[: len(wrong) > 1]}, see the table above"] if wrong else []
         if arguments["fail_when"]:
             problems.append(arguments["fail_when"])

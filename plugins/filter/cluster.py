@@ -19,7 +19,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     nodes,
     report,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import CLUSTER_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import PlannedNode
@@ -45,6 +44,12 @@ def probed_machine(machine: str, hostvars: HostVars) -> Machine | None:
     return Machine.from_json(answer) if answer else None
 
 
+def gpu_count(machine: str, hostvars: HostVars) -> int:
+    """Count the GPUs without converting the machine: the plan of each node needs the counts of all machines."""
+    answer = (hostvars[machine].get(PREFLIGHT) or {}).get("machine") or {}
+    return len(answer.get("gpus", []))
+
+
 def plans_of(hosts: Iterable[str], hostvars: HostVars) -> dict[str, PlannedNode]:
     """Return the plans of those nodes that were planned in this run."""
     plans = {host: hostvars[host].get(PLAN) for host in hosts}
@@ -65,8 +70,8 @@ def node_plan(settings: Variables, hostvars: HostVars, groups: Groups) -> dict[s
             f"--limit '{machine},{name}'"
         )
     worker_machines = {inventory.machine_of(worker, hostvars) for worker in groups[inventory.WORKERS]}
-    there = [probed_machine(host, hostvars) for host in worker_machines]
-    accelerator = nodes.accelerator_of(settings["accelerator"], [len(found.gpus) for found in there if found])
+    gpus = [gpu_count(host, hostvars) for host in worker_machines]
+    accelerator = nodes.accelerator_of(settings["accelerator"], gpus)
     siblings = inventory.nodes_of(machine, hostvars, groups, inventory.WORKERS)
     try:
         resolved = nodes.Settings(**{**settings, "machine": machine, "accelerator": accelerator})
@@ -112,8 +117,8 @@ def disruption_findings(
     return [finding.as_dict() for finding in found]
 
 
-def cluster_containers(containers: Mapping[str, Mapping[str, Any]], cluster: str) -> list[str]:
-    return [name for name, there in containers.items() if there["labels"].get(CLUSTER_LABEL) == cluster]
+def cluster_containers(machine: Mapping[str, Any], cluster: str) -> list[str]:
+    return Machine.from_json(machine).containers_of(cluster)
 
 
 def cluster_report(
