@@ -117,8 +117,8 @@ nodes:
   returned: always
 unattended:
   description:
-    - Jobs on O(shared_root) whose archives are not closed, and whose steward has sent no heartbeat for a minute, or none
-      since the head was started. M(argus.verl.job_stewards) starts a steward for them.
+    - Jobs on O(shared_root) whose archives are not closed, and whose steward has sent no heartbeat for a minute, or
+      none since the head was started. M(argus.verl.job_stewards) starts stewards for them.
   type: list
   elements: str
   returned: always
