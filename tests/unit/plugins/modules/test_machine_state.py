@@ -1,4 +1,4 @@
-"""The module for real, on directories of its own and with an engine that only keeps a list of networks."""
+"""The real module, on temporary directories and with an engine that only keeps a list of networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.modules.machine_state import DIRECTORIES, missing_directories, write_token
 
 ENGINE = """#!/bin/sh
-# "network ls" with a filter shows those with the label; "create" adds one, "rm" removes one.
+# "network ls" with a filter lists networks with the label; "create" adds one, "rm" removes one.
 case "$2" in
   ls) grep -h . "$NETWORKS/own" $([ "$5" = --filter ] || echo "$NETWORKS/foreign") ;;
   create) echo "$5" >> "$NETWORKS/own" ;;
@@ -68,7 +68,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_everything_is_made_once_and_the_token_is_never_shown(machine: Machine) -> None:
+def test_everything_is_created_once_and_the_token_is_never_shown(machine: Machine) -> None:
     first, shown = machine.run("-vvv", "--diff")
     token = machine.token.read_text()
     assert first["changed"]
@@ -83,24 +83,24 @@ def test_everything_is_made_once_and_the_token_is_never_shown(machine: Machine) 
     assert machine.token.read_text() == token
 
 
-def test_check_mode_tells_and_changes_nothing(machine: Machine) -> None:
-    told, _ = machine.run("--check")
-    assert told["changed"]
+def test_check_mode_reports_and_changes_nothing(machine: Machine) -> None:
+    reported, _ = machine.run("--check")
+    assert reported["changed"]
     assert not machine.token.exists()
     assert list(machine.shared_root.iterdir()) == []
     assert machine.networks["own"].read_text() == ""
 
 
-def test_a_further_machine_gets_the_token_of_the_cluster(machine: Machine) -> None:
+def test_another_machine_gets_the_token_of_the_cluster(machine: Machine) -> None:
     _, shown = machine.run("-vvv", token="c0ffee" * 8)
     assert machine.token.read_text() == "c0ffee" * 8
     assert "c0ffee" * 8 not in shown
-    # It wins over one that was there: with two tokens there is no cluster.
+    # It replaces an existing one: with two tokens the nodes do not find each other.
     changed, _ = machine.run(token="beef" * 16)
     assert changed["changed"] and machine.token.read_text() == "beef" * 16
 
 
-def test_what_is_ours_goes_and_data_stays(machine: Machine) -> None:
+def test_absent_removes_the_state_and_keeps_data(machine: Machine) -> None:
     machine.run()
     (machine.shared_root / "jobs" / "job-1").mkdir()
     gone, _ = machine.run(state="absent")
@@ -111,7 +111,7 @@ def test_what_is_ours_goes_and_data_stays(machine: Machine) -> None:
     assert not machine.run(state="absent")[0]["changed"]
 
 
-def test_a_network_of_somebody_else_is_used_and_left_alone(machine: Machine) -> None:
+def test_network_of_another_owner_is_used_and_not_removed(machine: Machine) -> None:
     machine.networks["foreign"].write_text("mvp-ray\n")
     machine.run()
     assert machine.networks["own"].read_text() == ""
@@ -119,13 +119,13 @@ def test_a_network_of_somebody_else_is_used_and_left_alone(machine: Machine) -> 
     assert machine.networks["foreign"].read_text() == "mvp-ray\n"
 
 
-def test_directories_on_the_way_are_made_too(tmp_path: Path) -> None:
+def test_parent_directories_are_created_too(tmp_path: Path) -> None:
     missing = [str(path.relative_to(tmp_path)) for path in missing_directories(tmp_path)]
     assert missing.index("common") < missing.index("common/code") < missing.index("common/code/verl")
     assert len(missing) == len(set(missing))
 
 
-def test_a_token_appears_whole(tmp_path: Path) -> None:
+def test_token_is_written_atomically(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "auth_token"
     write_token(file, "first", (os.getuid(), os.getgid()))
     write_token(file, "second", (os.getuid(), os.getgid()))

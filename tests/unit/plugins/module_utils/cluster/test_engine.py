@@ -117,7 +117,11 @@ def test_absence_is_the_only_error(err: str, absent: bool) -> None:
 
 
 def test_published_ports_are_sorted_and_listed_once() -> None:
-    bindings = {"8265/tcp": [{"HostPort": "9001"}, {"HostPort": "9000"}], "1/tcp": [{"HostPort": "9001"}], "2/tcp": None}
+    bindings = {
+        "8265/tcp": [{"HostPort": "9001"}, {"HostPort": "9000"}],
+        "1/tcp": [{"HostPort": "9001"}],
+        "2/tcp": None,
+    }
     inspected = {
         "Id": "1",
         "Name": "/x",

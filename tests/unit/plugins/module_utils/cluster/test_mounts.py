@@ -24,7 +24,7 @@ def recorded(name: str) -> str:
         ("/scratch", "/scratch", "xfs", "/dev/md0", "ro"),
     ],
 )
-def test_longest_mount_wins_and_of_two_the_later(path: str, mount_point: str, fstype: str, source: str, access: str) -> None:
+def test_longest_and_latest_mount_wins(path: str, mount_point: str, fstype: str, source: str, access: str) -> None:
     mount = mount_of(path, parse_mountinfo(recorded("mountinfo.txt")))
     assert mount is not None
     assert (mount.mount_point, mount.fstype, mount.source) == (mount_point, fstype, source)

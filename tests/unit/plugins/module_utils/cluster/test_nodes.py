@@ -1,16 +1,21 @@
 from __future__ import annotations
 
-import dataclasses
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Container, Image
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
-    LABEL_SPECIFICATION,
+    SPECIFICATION_LABEL,
     TOKEN_PATH,
     Action,
+    ActionKind,
     NodePlan,
     PlanError,
+    PlannedNode,
     Settings,
     accelerator_of,
     container_arguments,
@@ -18,11 +23,13 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     expected_node,
     gpus_of_node,
     plan_node,
+    planned_node,
     ray_environment,
     ray_start_arguments,
     specification,
     token_file,
 )
+from samples import HEALTHY, container, gpus, planned
 
 IMAGES = {"cpu": "argus-verl-cpu:0.1.0", "cuda": "verlai/verl:vllm024.latest"}
 SETTINGS = Settings(
@@ -48,28 +55,24 @@ SETTINGS = Settings(
 WORKERS = ["worker-0", "worker-1"]
 
 
-def machine(gpus: int = 0, uid: int = 1001) -> dict[str, Any]:
-    return {
-        "gpus": [{"index": index} for index in range(gpus)],
-        "uid": uid,
-        "gid": uid,
-        "images": {image: {"id": f"sha256:{kind}"} for kind, image in IMAGES.items()},
-    }
+def machine(count: int = 0, uid: int = 1001, **changes: Any) -> Machine:
+    images = {image: Image(f"sha256:{kind}", {}) for kind, image in IMAGES.items()}
+    return replace(HEALTHY, gpus=gpus(count), uid=uid, gid=uid + 1, **{"images": images, **changes})
 
 
 def plan(gpus_there: int = 0, siblings: list[str] = WORKERS, uid: int = 1001, **changes: Any) -> NodePlan:
     changes.setdefault("accelerator", accelerator_of("auto", [gpus_there]))
-    return plan_node(dataclasses.replace(SETTINGS, **changes), machine(gpus_there, uid), siblings)
+    return plan_node(replace(SETTINGS, **changes), machine(gpus_there, uid), siblings)
 
 
 def head(**changes: Any) -> NodePlan:
     return plan(name="ray-head", role="head", **changes)
 
 
-# --- What a node is ---------------------------------------------------------------------------------------------------
+# --- The plan ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_on_a_machine_without_gpus_has_logical_ones() -> None:
+def test_worker_on_a_machine_without_gpus_has_logical_gpus() -> None:
     worker = plan()
     assert (worker.accelerator, worker.image, worker.image_id) == ("cpu", "argus-verl-cpu:0.1.0", "sha256:cpu")
     assert (worker.gpus, worker.gpu_ids, worker.cpus) == (4, None, 48)
@@ -79,19 +82,19 @@ def test_a_worker_on_a_machine_without_gpus_has_logical_ones() -> None:
     assert (worker.gpus, worker.cpus) == (2, 7)
 
 
-def test_the_whole_cluster_has_one_kind_of_accelerator() -> None:
+def test_cluster_has_one_kind_of_accelerator() -> None:
     assert accelerator_of("auto", [0, 0]) == "cpu"
-    # Also for the head, on whose machine there are none.
+    # Also for the head, whose machine has none.
     assert accelerator_of("auto", [0, 8]) == "cuda"
     assert accelerator_of("cpu", [8]) == "cpu"
 
 
-def test_eight_gpus_are_split_between_two_workers() -> None:
+def test_gpus_are_split_between_workers() -> None:
     first, second = (plan(gpus_there=8, name=name) for name in WORKERS)
     assert (first.accelerator, first.image, first.image_id) == ("cuda", IMAGES["cuda"], "sha256:cuda")
     assert (first.gpus, first.gpu_ids) == (4, (0, 1, 2, 3))
     assert (second.gpus, second.gpu_ids) == (4, (4, 5, 6, 7))
-    # Ray counts the CPUs of a machine with GPUs itself.
+    # Ray itself counts the CPUs of a machine with GPUs.
     assert first.cpus is None
 
 
@@ -105,14 +108,14 @@ def test_eight_gpus_are_split_between_two_workers() -> None:
         (1, 2, [(), ()]),
     ],
 )
-def test_odd_counts_leave_gpus_over_rather_than_give_unequal_shares(
+def test_odd_counts_leave_gpus_unused_instead_of_unequal_shares(
     gpus: int, workers: int, shares: list[tuple[int, ...]]
 ) -> None:
     names = [f"worker-{number}" for number in range(workers)]
     assert [gpus_of_node(name, names, gpus) for name in names] == shares
 
 
-def test_a_worker_may_take_less_than_its_share() -> None:
+def test_worker_may_use_less_than_its_share() -> None:
     second = plan(gpus_there=8, name="worker-1", gpus=2)
     assert (second.gpus, second.gpu_ids) == (2, (4, 5))
 
@@ -120,13 +123,13 @@ def test_a_worker_may_take_less_than_its_share() -> None:
 @pytest.mark.parametrize(
     ("gpus_there", "asked", "text"),
     [
-        (8, 5, "worker-0: asks for 5 GPUs, but box has 8 for 2 workers"),
-        (1, None, "worker-0: asks for its share of the GPUs, but box has 1 for 2 workers"),
-        (1, 1, "worker-0: asks for 1 GPUs, but box has 1 for 2 workers"),
-        (8, 0, "worker-0: asks for 0 GPUs, but box has 8 for 2 workers"),
+        (8, 5, "worker-0: requests 5 GPUs, but box has 8 for 2 workers"),
+        (1, None, "worker-0: requests its share of the GPUs, but box has 1 for 2 workers"),
+        (1, 1, "worker-0: requests 1 GPUs, but box has 1 for 2 workers"),
+        (8, 0, "worker-0: requests 0 GPUs, but box has 8 for 2 workers"),
     ],
 )
-def test_more_gpus_than_there_are(gpus_there: int, asked: int | None, text: str) -> None:
+def test_more_gpus_than_the_machine_has(gpus_there: int, asked: int | None, text: str) -> None:
     with pytest.raises(PlanError) as error:
         plan(gpus_there=gpus_there, gpus=asked)
     todo = "set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
@@ -138,7 +141,7 @@ def test_cuda_on_a_machine_without_gpus() -> None:
         plan(accelerator="cuda")
 
 
-def test_an_accelerator_without_an_image() -> None:
+def test_accelerator_without_an_image() -> None:
     with pytest.raises(PlanError) as error:
         plan(images={"cuda": "verl:1"})
     assert str(error.value) == (
@@ -147,26 +150,28 @@ def test_an_accelerator_without_an_image() -> None:
     )
 
 
-def test_cpu_can_be_asked_for_on_a_machine_with_gpus() -> None:
+def test_cpu_can_be_chosen_on_a_machine_with_gpus() -> None:
     worker = plan(gpus_there=8, accelerator="cpu")
     assert (worker.accelerator, worker.gpus, worker.gpu_ids) == ("cpu", 4, None)
 
 
 @pytest.mark.parametrize("gpus_there", [0, 8])
-def test_the_head_has_neither_cpus_nor_gpus(gpus_there: int) -> None:
+def test_head_has_neither_cpus_nor_gpus(gpus_there: int) -> None:
     planned = head(gpus_there=gpus_there, cpus=16, gpus=4)
     assert (planned.cpus, planned.gpus, planned.gpu_ids) == (0, 0, None)
 
 
-def test_the_user() -> None:
-    assert plan(uid=1001).user == "1001:1001"
+def test_user() -> None:
+    assert plan(uid=1001).user == "1001:1002"
     assert plan(uid=0).user == "1000:1000"
     assert plan(uid=0, user="0:0").user == "0:0"
     assert plan(uid=1001, user="5:6").user == "5:6"
 
 
-def test_an_image_that_the_machine_lacks_has_no_id() -> None:
+def test_image_that_the_machine_lacks_has_no_id() -> None:
     assert plan(images={"cpu": "elsewhere:1"}).image_id == ""
+    lacking = machine(images={IMAGES["cpu"]: None})
+    assert plan_node(SETTINGS, lacking, WORKERS).image_id == ""
 
 
 # --- ray start --------------------------------------------------------------------------------------------------------
@@ -206,7 +211,7 @@ def test_ray_start_of_a_worker() -> None:
     ]
 
 
-def test_ray_counts_the_cpus_beside_real_gpus_itself() -> None:
+def test_ray_counts_the_cpus_of_machines_with_gpus() -> None:
     arguments = ray_start_arguments(plan(gpus_there=8))
     assert not [argument for argument in arguments if argument.startswith("--num-cpus")]
     assert "--num-gpus=4" in arguments
@@ -218,7 +223,7 @@ def test_on_the_network_of_the_host_the_dashboard_stays_on_the_loopback() -> Non
     assert "--dashboard-host=127.0.0.1" in arguments
     assert "--dashboard-port=9000" in arguments
     assert "--node-ip-address=10.0.0.1" in arguments
-    # In a network of its own, the container listens at the usual port, and the engine publishes it at the other.
+    # In its own network, the container listens at the default port, and the engine publishes it at the other.
     assert "--dashboard-port=8265" in ray_start_arguments(head(dashboard_port=9000))
     worker = ray_start_arguments(plan(network="host", address="10.0.0.2", head_address="10.0.0.1"))
     assert "--address=10.0.0.1:6379" in worker
@@ -228,13 +233,13 @@ def test_on_the_network_of_the_host_the_dashboard_stays_on_the_loopback() -> Non
 # --- The container ----------------------------------------------------------------------------------------------------
 
 
-def test_the_container_of_a_worker() -> None:
+def test_container_of_a_worker() -> None:
     worker = plan(gpus_there=8, name="worker-1", env={"NCCL_DEBUG": "INFO"}, shm_gib=0.5)
     arguments = container_arguments(worker)
     assert arguments["name"] == arguments["hostname"] == "worker-1"
     assert arguments["image"] == "verlai/verl:vllm024.latest"
     assert arguments["command"] == ray_start_arguments(worker)
-    assert arguments["user"] == "1001:1001"
+    assert arguments["user"] == "1001:1002"
     assert arguments["shm_size"] == "512M"
     assert arguments["networks"] == [{"name": "mvp-ray"}]
     assert arguments["env"]["NCCL_DEBUG"] == "INFO"
@@ -243,12 +248,12 @@ def test_the_container_of_a_worker() -> None:
     ]
     assert arguments["mounts"][0] == {"type": "bind", "source": "/srv/shared", "target": "/private"}
     labels = dict(arguments["labels"])
-    assert len(labels.pop(LABEL_SPECIFICATION)) == 16
+    assert len(labels.pop(SPECIFICATION_LABEL)) == 16
     assert labels == {"argus.verl.cluster": "mvp", "argus.verl.node": "worker-1", "argus.verl.role": "worker"}
     assert not {"network_mode", "published_ports"} & arguments.keys()
 
 
-def test_the_container_of_the_head_publishes_the_dashboard_on_the_loopback_only() -> None:
+def test_container_of_the_head_publishes_the_dashboard_on_the_loopback_only() -> None:
     arguments = container_arguments(head(dashboard_port=9000))
     assert arguments["published_ports"] == ["127.0.0.1:9000:8265"]
     assert "device_requests" not in arguments
@@ -261,7 +266,7 @@ def test_on_the_network_of_the_host_nothing_is_published() -> None:
     assert not {"hostname", "networks", "published_ports"} & arguments.keys()
 
 
-def test_the_token_travels_as_a_path() -> None:
+def test_token_is_passed_as_a_path() -> None:
     assert token_file("/var/lib/argus-verl", "mvp") == "/var/lib/argus-verl/mvp/auth_token"
     arguments = container_arguments(plan())
     assert arguments["env"]["RAY_AUTH_MODE"] == "token"
@@ -275,73 +280,70 @@ def test_the_token_travels_as_a_path() -> None:
     }
 
 
-def test_the_environment_of_a_node_can_be_changed() -> None:
+def test_environment_of_a_node_can_be_changed() -> None:
     assert ray_environment(plan(env={"HOME": "/home/ray"}))["HOME"] == "/home/ray"
     assert ray_environment(plan())["HOME"] == "/tmp"
 
 
-# --- What has to be done ----------------------------------------------------------------------------------------------
+# --- The action -------------------------------------------------------------------------------------------------------
 
 
-def container(planned: NodePlan, **changes: Any) -> dict[str, dict[str, Any]]:
-    there = {
-        "state": "running",
-        "labels": container_arguments(planned)["labels"],
-        "image_id": planned.image_id,
-    }
-    return {planned.name: there | changes}
+def existing(plan: NodePlan, **changes: Any) -> dict[str, Container]:
+    """Return the container of a plan, by name."""
+    labels = container_arguments(plan)["labels"]
+    return {plan.name: container(**{"labels": labels, "image_id": plan.image_id, **changes})}
 
 
-def test_a_missing_container_is_created() -> None:
+def test_missing_container_is_created() -> None:
     worker, other = plan(), plan(name="worker-1")
-    action = decide(worker, container_arguments(worker), container(other))
-    assert action == Action("create", "no container", disrupts=False)
+    action = decide(worker, container_arguments(worker), existing(other))
+    assert action == Action(ActionKind.CREATE, "no container", disrupts=False)
 
 
-def test_a_container_that_runs_as_planned_is_kept() -> None:
+def test_container_that_runs_as_planned_is_kept() -> None:
     worker = plan()
-    assert decide(worker, container_arguments(worker), container(worker)) == Action("keep", "runs as planned")
+    assert decide(worker, container_arguments(worker), existing(worker)) == Action(ActionKind.KEEP, "runs as planned")
 
 
 @pytest.mark.parametrize("state", ["exited", "created", "dead"])
-def test_a_container_that_does_not_run_is_started(state: str) -> None:
+def test_stopped_container_is_started(state: str) -> None:
     worker = plan()
-    action = decide(worker, container_arguments(worker), container(worker, state=state))
-    assert action == Action("start", f"container is {state}", disrupts=False)
+    action = decide(worker, container_arguments(worker), existing(worker, state=state))
+    assert action == Action(ActionKind.START, f"container is {state}", disrupts=False)
 
 
 @pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
-def test_a_container_with_other_settings_is_made_again(state: str, disrupts: bool) -> None:
+def test_container_with_other_settings_is_recreated(state: str, disrupts: bool) -> None:
     worker = plan(gpus=2)
-    action = decide(worker, container_arguments(worker), container(plan(), state=state))
-    assert action == Action("recreate", f"its settings changed, it is {state}", disrupts=disrupts)
+    action = decide(worker, container_arguments(worker), existing(plan(), state=state))
+    assert action == Action(ActionKind.RECREATE, f"its settings changed, it is {state}", disrupts=disrupts)
 
 
 @pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
-def test_a_container_of_an_older_image_is_made_again(state: str, disrupts: bool) -> None:
+def test_container_of_an_older_image_is_recreated(state: str, disrupts: bool) -> None:
     worker = plan()
-    action = decide(worker, container_arguments(worker), container(worker, state=state, image_id="sha256:old"))
-    assert action == Action("recreate", f"argus-verl-cpu:0.1.0 was rebuilt, it is {state}", disrupts=disrupts)
+    action = decide(worker, container_arguments(worker), existing(worker, state=state, image_id="sha256:old"))
+    assert action == Action(ActionKind.RECREATE, f"argus-verl-cpu:0.1.0 was rebuilt, it is {state}", disrupts=disrupts)
 
 
-def test_a_container_of_somebody_else_with_that_name_is_made_again() -> None:
+def test_container_without_a_specification_is_recreated() -> None:
     worker = plan()
-    action = decide(worker, container_arguments(worker), container(worker, labels={}))
+    action = decide(worker, container_arguments(worker), existing(worker, labels={}))
     assert (action.kind, action.disrupts) == ("recreate", True)
 
 
-def test_an_image_that_is_gone_is_no_reason_to_restart_a_node() -> None:
-    worker = dataclasses.replace(plan(), image_id="")
-    there = container(plan(), image_id="sha256:cpu")
+def test_removed_image_is_no_reason_to_restart_a_node() -> None:
+    worker = replace(plan(), image_id="")
+    there = existing(plan(), image_id="sha256:cpu")
     assert decide(worker, container_arguments(worker), there).kind == "keep"
 
 
-def test_the_specification_is_the_same_at_every_run() -> None:
+def test_specification_is_the_same_in_every_run() -> None:
     arguments = container_arguments(plan(env={"A": "1", "B": "2"}))
     again = container_arguments(plan(env={"B": "2", "A": "1"}))
-    assert arguments["labels"][LABEL_SPECIFICATION] == again["labels"][LABEL_SPECIFICATION]
+    assert arguments["labels"][SPECIFICATION_LABEL] == again["labels"][SPECIFICATION_LABEL]
     assert json.loads(json.dumps(arguments)) == arguments
-    # A change here restarts every node of every cluster at the next run: say so in the changelog.
+    # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
     assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
 
 
@@ -366,22 +368,53 @@ def test_the_specification_is_the_same_at_every_run() -> None:
     ],
     ids=str,
 )
-def test_every_setting_is_in_the_specification(change: dict[str, Any]) -> None:
+def test_specification_depends_on_every_setting(change: dict[str, Any]) -> None:
     one, other = container_arguments(plan()), container_arguments(plan(**change))
-    assert one["labels"][LABEL_SPECIFICATION] != other["labels"][LABEL_SPECIFICATION]
+    assert one["labels"][SPECIFICATION_LABEL] != other["labels"][SPECIFICATION_LABEL]
 
 
-def test_other_gpus_are_another_specification() -> None:
+def test_specification_depends_on_the_gpus() -> None:
     arguments = [container_arguments(plan(gpus_there=8, siblings=s)) for s in (WORKERS, WORKERS[::-1])]
-    assert arguments[0]["labels"][LABEL_SPECIFICATION] != arguments[1]["labels"][LABEL_SPECIFICATION]
+    assert arguments[0]["labels"][SPECIFICATION_LABEL] != arguments[1]["labels"][SPECIFICATION_LABEL]
 
 
-def test_what_the_gate_expects() -> None:
-    assert expected_node(head()) == {"name": "ray-head", "head": True, "cpus": 0, "gpus": 0, "resources": {}}
-    assert expected_node(plan(gpus_there=8)) == {
-        "name": "worker-0",
-        "head": False,
-        "cpus": None,
-        "gpus": 4,
-        "resources": {"worker_node": 100},
-    }
+def test_expected_node() -> None:
+    assert expected_node(head()) == ExpectedNode("ray-head", head=True, cpus=0, gpus=0)
+    assert expected_node(plan(gpus_there=8)) == ExpectedNode("worker-0", gpus=4, resources={"worker_node": 100})
+
+
+# --- The planned node -------------------------------------------------------------------------------------------------
+
+
+def test_planned_node_without_a_container() -> None:
+    worker = planned_node(SETTINGS, machine(), WORKERS)
+    assert worker.container == container_arguments(plan())
+    assert worker == PlannedNode(
+        accelerator="cpu",
+        image="argus-verl-cpu:0.1.0",
+        image_missing=False,
+        user="1001:1002",
+        container=worker.container,
+        action=Action(ActionKind.CREATE, "no container"),
+        started_at=None,
+        expected=expected_node(plan()),
+    )
+    assert planned_node(SETTINGS, machine(images={}), WORKERS).image_missing
+
+
+def test_planned_node_with_a_container() -> None:
+    there = existing(plan(), state="exited") | existing(plan(name="worker-1"), started_at="2020-01-01T00:00:00Z")
+    worker = planned_node(SETTINGS, machine(containers=there), WORKERS)
+    assert worker.action == Action(ActionKind.START, "container is exited")
+    assert worker.started_at == "2026-01-12T08:15:30Z"
+
+
+def test_planned_node_as_json_and_back() -> None:
+    worker = planned("recreate", "its settings changed, it is running")
+    fact = json.loads(json.dumps(worker.to_json()))
+    assert PlannedNode.from_json(fact) == worker
+    # Roles read these.
+    assert (fact["action"], fact["reason"], fact["disrupts"]) == ("recreate", worker.action.reason, True)
+    assert (fact["image"], fact["container"], fact["user"]) == (worker.image, worker.container, "1000:1000")
+    # Ansible refuses values of other types, such as members of an Enum.
+    assert type(worker.to_json()["action"]) is str
