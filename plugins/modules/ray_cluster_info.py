@@ -179,7 +179,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     head = RayHead(module.params["address"], module.params["token_path"] or "")
-    expected = [ExpectedNode(**node) for node in module.params["expected"]]
+    expected = [ExpectedNode.from_json(node) for node in module.params["expected"]]
     readiness = wait_until_ready(head, expected, module.params["wait_timeout"])
     problem = readiness.problem
     nodes, jobs = [], []

@@ -39,6 +39,11 @@ class ExpectedNode:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, node: Mapping[str, Any]) -> ExpectedNode:
+        # Ansible's lazy containers cannot be copied, which asdict() does with the types that it finds.
+        return cls(**{**node, "resources": dict(node["resources"])})
+
 
 @dataclass(frozen=True)
 class NodeRow:

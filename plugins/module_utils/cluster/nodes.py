@@ -320,7 +320,7 @@ class PlannedNode:
     def from_json(cls, answer: Mapping[str, Any]) -> PlannedNode:
         fields = dict(answer)
         action = Action(ActionKind(str(fields.pop("action"))), fields.pop("reason"), fields.pop("disrupts"))
-        return cls(**{**fields, "action": action, "expected": ExpectedNode(**answer["expected"])})
+        return cls(**{**fields, "action": action, "expected": ExpectedNode.from_json(answer["expected"])})
 
 
 def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> PlannedNode:

@@ -91,6 +91,21 @@ def test_other_nodes_are_ignored() -> None:
     assert [row.name for row in seen.rows] == ["ray-head", "worker-0"]
 
 
+class LazyDict(dict[str, Any]):
+    """Like Ansible's containers of variables: it refuses to be constructed from items."""
+
+    def __init__(self, *items: Any) -> None:
+        assert not items, "Direct construction of lazy containers is not supported"
+
+
+def test_expected_node_from_variables_of_ansible() -> None:
+    resources = LazyDict()
+    resources["worker_node"] = 100
+    node = ExpectedNode.from_json({"name": "worker-0", "cpus": 48, "gpus": 4, "resources": resources})
+    assert node == EXPECTED_WORKER
+    assert ExpectedNode.from_json(node.to_json()) == node
+
+
 def test_row_as_json_and_back() -> None:
     row = NodeRow("worker-0", "GPU 4", "dead", NodeState.MISSING)
     assert NodeRow.from_json(row.to_json()) == row
