@@ -345,6 +345,8 @@ def test_specification_is_the_same_in_every_run() -> None:
     assert json.loads(json.dumps(arguments)) == arguments
     # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
     assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
+    arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
+    assert arguments["labels"][SPECIFICATION_LABEL] == "137b0e669c15b62b"
 
 
 @pytest.mark.parametrize(
