@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind, PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     CLUSTER_LABEL,
     Container,
     Engine,
     EngineStatus,
+    Image,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu, Hca
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.mounts import PathState
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import Action, ActionKind, PlannedNode
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
+    NodePlan,
+    Settings,
+    accelerator_of,
+    plan_node,
+)
 
 GIB = 2**30
 H100 = "NVIDIA H100 80GB HBM3"
@@ -91,3 +98,41 @@ def planned(kind: str = "keep", reason: str = "runs as planned", **changes: Any)
         expected=ExpectedNode("worker-0", cpus=48, gpus=4, resources={"worker_node": 100}),
     )
     return replace(plan, **changes)
+
+
+IMAGES = {"cpu": "argus-verl-cpu:0.1.0", "cuda": "verlai/verl:vllm024.latest"}
+SETTINGS = Settings(
+    name="worker-0",
+    role="worker",
+    machine="box",
+    cluster="mvp",
+    images=IMAGES,
+    accelerator="cpu",
+    cpus=None,
+    gpus=None,
+    network="mvp-ray",
+    address="worker-0",
+    head_address="ray-head",
+    dashboard_port=8265,
+    shared_root="/private",
+    shared_root_source="/srv/shared",
+    state_dir="/var/lib/argus-verl",
+    shm_gib=2,
+    user="",
+    env={},
+)
+WORKERS = ["worker-0", "worker-1"]
+
+
+def machine(count: int = 0, uid: int = 1001, **changes: Any) -> Machine:
+    images = {image: Image(f"sha256:{kind}", {}) for kind, image in IMAGES.items()}
+    return replace(HEALTHY, gpus=gpus(count), uid=uid, gid=uid + 1, **{"images": images, **changes})
+
+
+def plan(gpus_there: int = 0, siblings: list[str] = WORKERS, uid: int = 1001, **changes: Any) -> NodePlan:
+    changes.setdefault("accelerator", accelerator_of("auto", [gpus_there]))
+    return plan_node(replace(SETTINGS, **changes), machine(gpus_there, uid), siblings)
+
+
+def head(**changes: Any) -> NodePlan:
+    return plan(name="ray-head", role="head", **changes)

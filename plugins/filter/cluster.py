@@ -13,15 +13,17 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.argus.verl.plugins.module_utils.cluster import (
+    actions,
     changes,
+    container,
     disruption,
     inventory,
     nodes,
     report,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo
 
 # The facts of the roles preflight and ray_node that filters read.
@@ -75,7 +77,7 @@ def node_plan(settings: Variables, hostvars: HostVars, groups: Groups) -> dict[s
     siblings = inventory.nodes_of(machine, hostvars, groups, inventory.WORKERS)
     try:
         resolved = nodes.Settings(**{**settings, "machine": machine, "accelerator": accelerator})
-        return nodes.planned_node(resolved, probed, siblings).to_json()
+        return actions.planned_node(resolved, probed, siblings).to_json()
     except nodes.PlanError as error:
         raise AnsibleFilterError(str(error)) from error
 
@@ -144,5 +146,5 @@ class FilterModule:
             "machine_work": machine_work,
             "node_plan": node_plan,
             "nodes_of_machine": nodes_of_machine,
-            "token_file": nodes.token_file,
+            "token_file": container.token_file,
         }

@@ -6,8 +6,8 @@
 Inventory: `inventory` checks groups, names and variables before any host is touched.
 Machines: `probe` reads a machine with the parsers of `hardware`, `mounts` and `engine`; the answer is a
 `machine.Machine`, which `preflight` compares with what is expected.
-Nodes: `nodes` plans each Ray node and its container, `changes` collects what a run will do, `disruption` lists the
-jobs that it would end.
+Nodes: `nodes` plans each Ray node, `container` derives its container, `actions` decides what has to be done; `changes`
+collects that for a run, and `disruption` lists the jobs that it would end.
 Readiness: `membership` compares expected nodes with those that Ray reports, `readiness` waits until they agree,
 `report` shows the result.
 

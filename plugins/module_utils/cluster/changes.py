@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from .actions import ActionKind, PlannedNode
 from .machine import Machine
 from .membership import ExpectedNode
-from .nodes import ActionKind, PlannedNode
 
 
 @dataclass(frozen=True)

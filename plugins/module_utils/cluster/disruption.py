@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..findings import WARNING, Finding
-from .nodes import PlannedNode
+from .actions import PlannedNode
 from .report import ClusterInfo
 
 TODO = "wait for them or stop them, or pass -e allow_disruption=true"

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .actions import PlannedNode
 from .membership import NodeRow
-from .nodes import PlannedNode
 
 # As many lines per missing node as still leave all of them on one screen.
 LOG_LINES = 15

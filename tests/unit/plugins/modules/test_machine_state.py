@@ -103,6 +103,10 @@ def test_another_machine_gets_the_token_of_the_cluster(machine: Machine) -> None
 def test_absent_removes_the_state_and_keeps_data(machine: Machine) -> None:
     machine.run()
     (machine.shared_root / "jobs" / "job-1").mkdir()
+    reported, _ = machine.run("--check", state="absent")
+    assert reported["changed"]
+    assert machine.token.exists()
+    assert machine.networks["own"].read_text() == "mvp-ray\n"
     gone, _ = machine.run(state="absent")
     assert gone["changed"]
     assert not machine.token.parent.exists()

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind
 from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
     TODO,
     disruption_findings,
     job_findings,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import Action, ActionKind
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ActiveJob, ClusterInfo
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
 from samples import planned
@@ -27,6 +27,11 @@ def test_jobs_that_cannot_be_listed_may_run() -> None:
     assert job_findings(replace(IDLE, problem="no answer"), "mvp", "cluster_down") == [
         Finding("mvp", "cluster_down may end jobs, and they cannot be listed: no answer", TODO)
     ]
+
+
+def test_incomplete_list_of_jobs_is_not_taken_for_complete() -> None:
+    (finding,) = job_findings(replace(BUSY, problem="no answer"), "mvp", "cluster_down")
+    assert "they cannot be listed: no answer" in finding.what
 
 
 def test_restart_of_a_running_node_is_a_disruption() -> None:

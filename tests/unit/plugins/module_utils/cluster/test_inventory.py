@@ -221,6 +221,10 @@ def test_two_nodes_on_the_network_of_one_host() -> None:
     (finding,) = validate(hostvars, groups, KNOWN)
     assert (finding.where, finding.what) == ("localhost", "holds 3 nodes (ray-head, worker-0, worker-1)")
     assert "use the same ports" in finding.todo
+    hostvars["worker-1"]["ray_node_machine"] = "other"
+    groups["machines"].append("other")
+    hostvars["other"] = {}
+    assert findings((hostvars, groups)) == [("localhost", "holds 2 nodes (ray-head, worker-0)")]
 
 
 def test_unknown_variable_is_reported_with_a_suggestion() -> None:

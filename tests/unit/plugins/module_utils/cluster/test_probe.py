@@ -138,6 +138,14 @@ def test_existing_and_missing_paths(tree: Path) -> None:
     assert missing.total_bytes == there.total_bytes
 
 
+def test_free_space_is_that_of_users_other_than_root(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = os.statvfs_result((4096, 10, 7, 5, 3, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: space)
+    (state,) = Probe(root=tree).paths(["/private"])
+    assert (state.free_bytes, state.total_bytes) == (3 * 10, 7 * 10)
+    assert Probe(root=tree).shm_bytes() == 70
+
+
 def test_links_are_followed_to_their_mounts(tree: Path) -> None:
     (tree / "shared").symlink_to("private")
     (state,) = Probe(root=tree).paths(["/shared"])
@@ -197,6 +205,10 @@ def test_docker_ignores_cdi_unless_enabled_but_finds_the_hook(tmp_path: Path) ->
     assert Probe(run=run, root=tmp_path).engine("docker").nvidia is False
     write(tmp_path / "usr/bin/nvidia-container-runtime-hook", "")
     assert Probe(run=run, root=tmp_path).engine("docker").nvidia is True
+    # The hook belongs to docker.
+    run = answering({"podman info": (0, recorded("podman_info.json"), "")})
+    (tmp_path / "etc/cdi/nvidia.yaml").unlink()
+    assert Probe(run=run, root=tmp_path).engine("podman").nvidia is False
 
 
 def test_containers_are_listed_in_two_calls_and_a_free_name_is_no_error() -> None:
@@ -216,6 +228,15 @@ def test_containers_are_listed_in_two_calls_and_a_free_name_is_no_error() -> Non
     ]
     # The worker was neither listed nor requested: "inspect" found it by the beginning of its id.
     assert list(found) == ["mvp-ray-head"]
+
+
+def test_containers_are_found_by_label_or_by_name() -> None:
+    inspected = (0, recorded("docker_container_inspect.json"), "")
+    head = "166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656"
+    labelled = answering({"docker ps": (0, f"{head}\n", ""), "docker container": inspected})
+    assert list(Probe(run=labelled).containers("docker", "mvp", ["free"])) == ["mvp-ray-head"]
+    named = answering({"docker ps": (0, "", ""), "docker container": inspected})
+    assert list(Probe(run=named).containers("docker", "mvp", ["mvp-ray-worker-0"])) == ["mvp-ray-worker-0"]
 
 
 def test_without_containers_and_names_there_is_one_call() -> None:
@@ -256,6 +277,8 @@ def test_port_is_in_use_only_while_a_process_listens() -> None:
             accepted, _address = listener.accept()
             accepted.close()
     assert not port_in_use(port)
+    # An address of another machine.
+    assert not port_in_use(port, "192.0.2.1")
 
 
 FAKE_DOCKER = """#!/bin/sh
@@ -333,6 +356,12 @@ def test_engine_that_fails_after_info_is_reported(fake_programs: Path, tree: Pat
     assert (machine.engine.status, machine.engine.version) == (EngineStatus.FAILED, "20.10.24+dfsg1")
     assert (machine.containers, machine.images) == ({}, {})
     assert "docker ps -aq" in str(machine.engine.error)
+
+
+def test_missing_engine_is_reported_as_missing(tree: Path) -> None:
+    machine = Probe(run=answering({}), root=tree).machine(Question(cluster="mvp", engine="no-such-docker"))
+    assert machine.engine.status == EngineStatus.MISSING
+    assert machine.disk is None
 
 
 def test_without_an_engine_no_command_of_it_runs(fake_programs: Path, tree: Path) -> None:
