@@ -27,7 +27,10 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo
 
 # The facts of the roles preflight and ray_node that filters read.
-PREFLIGHT, PLAN, STARTED, LOG = "__preflight", "__ray_node_plan", "__ray_node_started", "__ray_node_log"
+PREFLIGHT = "__preflight"
+PLAN = "__ray_node_plan"
+STARTED = "__ray_node_started"
+LOG = "__ray_node_log"
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 
 

@@ -18,7 +18,11 @@ Variables = Mapping[str, Any]
 HostVars = Mapping[str, Variables]
 Groups = Mapping[str, "list[str]"]
 
-MACHINES, NODES, HEADS, WORKERS = "machines", "ray", "head", "workers"
+# The groups of the inventory.
+MACHINES = "machines"
+NODES = "ray"
+HEADS = "head"
+WORKERS = "workers"
 # The prefixes of this collection: an unknown variable with one of them is misspelt.
 PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root")
 # Docker's rule for the names of containers and networks, restricted to valid host names.
@@ -146,5 +150,5 @@ def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[F
     for node in nodes:
         found += node_findings(node, hostvars[node])
     found += placement_findings(hostvars, groups)
-    hosts = [host for host in [*groups.get(MACHINES, []), *nodes] if host in hostvars]
-    return found + unknown_variables(dict.fromkeys(hosts), hostvars, set(known))
+    hosts = dict.fromkeys([*groups.get(MACHINES, []), *nodes])
+    return found + unknown_variables(hosts, hostvars, set(known))

@@ -123,6 +123,13 @@ def test_network_of_another_owner_is_used_and_not_removed(machine: Machine) -> N
     assert machine.networks["foreign"].read_text() == "mvp-ray\n"
 
 
+@pytest.mark.parametrize("network", ["host", None])
+def test_network_of_the_host_is_not_created(machine: Machine, network: str | None) -> None:
+    changed, _ = machine.run(network=network)
+    assert changed["changed"]
+    assert machine.networks["own"].read_text() == ""
+
+
 def test_parent_directories_are_created_too(tmp_path: Path) -> None:
     missing = [str(path.relative_to(tmp_path)) for path in missing_directories(tmp_path)]
     assert missing.index("common") < missing.index("common/code") < missing.index("common/code/verl")

@@ -85,6 +85,11 @@ def test_any_number_of_cpus_is_accepted_where_ray_counts_them() -> None:
     assert found.rows == (NodeRow("worker-0", described, described, NodeState.ALIVE),)
 
 
+def test_resources_are_described_in_a_fixed_order() -> None:
+    expected = ExpectedNode("worker-0", resources={"worker_node": 100, "a": 1})
+    assert membership([expected], []).rows[0].expected == "GPU 0, a 1, worker_node 100"
+
+
 def test_other_nodes_are_ignored() -> None:
     seen = membership(EXPECTED, [HEAD, WORKER, node("other", GPU=1.0)])
     assert seen.complete

@@ -204,6 +204,8 @@ def test_memory_per_gpu_is_a_warning_with_its_source() -> None:
     assert only(any_number, memory_bytes=512 * GIB).what.startswith("512.0 GiB of memory for 8 GPUs")
     assert none(any_number, memory_bytes=512 * GIB, gpus=gpus(4))
     assert none(memory_bytes=640 * GIB)
+    # Of a larger machine, only the expected GPUs count.
+    assert none(Expectation(gpus=4, memory_gib_per_gpu=80), memory_bytes=320 * GIB)
 
 
 def test_port_held_by_another_program() -> None:

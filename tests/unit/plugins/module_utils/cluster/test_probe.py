@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -154,14 +155,18 @@ def test_links_are_followed_to_their_mounts(tree: Path) -> None:
 
 def test_path_without_write_permission_is_not_writable(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Faked, because root may write everywhere.
-    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tree / "private")
+    used = os.W_OK | os.X_OK
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == used and Path(path) != tree / "private")
     assert [state.writable for state in Probe(root=tree).paths(["/private", "/"])] == [False, True]
 
 
 def test_dead_file_server_is_reported_without_hanging(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = os.statvfs
 
+    threads = []
+
     def hanging(path: Any) -> os.statvfs_result:
+        threads.append(threading.current_thread())
         if Path(path) == tree / "private":
             time.sleep(3)
         return asked(path)
@@ -173,6 +178,8 @@ def test_dead_file_server_is_reported_without_hanging(tree: Path, monkeypatch: p
     assert dead.error == "storage.example.org:/export/private does not answer within 0.2 s"
     assert (dead.exists, dead.fstype, dead.free_bytes) == (False, "nfs4", 0)
     assert (alive.exists, alive.error) == (True, None)
+    # Otherwise the interpreter would wait for the thread that hangs.
+    assert all(thread.daemon for thread in threads)
 
 
 def test_stale_handle_is_reported(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,6 +386,12 @@ def test_programs_that_do_not_exist_may_not_run_or_take_too_long(
     assert probes.run_command([str(tmp_path)])[0] == 126
     monkeypatch.setattr(probes, "COMMAND_SECONDS", 0.1)
     assert probes.run_command(["sleep", "5"])[0] == engines.TIMED_OUT
+
+
+def test_programs_run_with_system_directories_and_english_messages() -> None:
+    code, out, _err = probes.run_command(["sh", "-c", 'echo "$LC_ALL $PATH"'])
+    assert code == 0
+    assert out.startswith("C ") and out.endswith(":/usr/local/sbin:/usr/sbin:/sbin\n")
 
 
 @pytest.mark.skipif(shutil.which("docker") is None, reason="needs docker")
