@@ -1,8 +1,9 @@
-"""Samples for tests of the cluster: a healthy machine with eight GPUs, its containers, and planned nodes."""
+"""Samples for tests of the cluster: recorded output, a healthy machine with eight GPUs, containers, planned nodes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind, PlannedNode
@@ -24,6 +25,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     plan_node,
 )
 
+RECORDED = Path(__file__).parent / "unit" / "fixtures" / "machine"
 GIB = 2**30
 H100 = "NVIDIA H100 80GB HBM3"
 DOCKER = Engine("docker", EngineStatus.OK, "27.3.1", root_dir="/var/lib/docker", nvidia=True)
@@ -38,6 +40,11 @@ PRIVATE = PathState(
     total_bytes=1000 * GIB,
     writable=True,
 )
+
+
+def recorded(name: str) -> str:
+    """Return the output of a tool; fixtures/machine/README.md lists the sources."""
+    return (RECORDED / name).read_text()
 
 
 def gpus(count: int, name: str = H100) -> list[Gpu]:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
@@ -12,12 +11,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     parse_engine_info,
     parse_image,
 )
-
-RECORDED = Path(__file__).parents[3] / "fixtures" / "machine"
-
-
-def recorded(name: str) -> str:
-    return (RECORDED / name).read_text()
+from samples import recorded
 
 
 def test_docker_without_and_with_gpus() -> None:

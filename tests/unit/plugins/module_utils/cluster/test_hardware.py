@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import (
     Gpu,
@@ -9,12 +7,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import
     parse_ibdev2netdev,
     parse_meminfo,
 )
-
-RECORDED = Path(__file__).parents[3] / "fixtures" / "machine"
-
-
-def recorded(name: str) -> str:
-    return (RECORDED / name).read_text()
+from samples import recorded
 
 
 def test_eight_gpus() -> None:

@@ -1,15 +1,8 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.mounts import mount_of, parse_mountinfo
-
-RECORDED = Path(__file__).parents[3] / "fixtures" / "machine"
-
-
-def recorded(name: str) -> str:
-    return (RECORDED / name).read_text()
+from samples import recorded
 
 
 @pytest.mark.parametrize(

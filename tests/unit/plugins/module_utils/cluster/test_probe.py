@@ -19,13 +19,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import E
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Hca
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question, port_in_use
+from samples import RECORDED, recorded
 
-RECORDED = Path(__file__).parents[3] / "fixtures" / "machine"
 Answer = tuple[int, str, str]
-
-
-def recorded(name: str) -> str:
-    return (RECORDED / name).read_text()
 
 
 def answering(answers: dict[str, Answer]) -> probes.Run:
