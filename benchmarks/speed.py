@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How much our way costs over the raw way, both in one run on one machine.
+"""Measure the overhead of the playbooks over raw commands, in one run on one machine.
 
-cluster_up      against three `docker run … ray start --block` at the same moment, until 3 nodes are ALIVE
+cluster_up      compared with three concurrent `docker run … ray start --block`, until 3 nodes are ALIVE
 cluster_up      again, on the healthy cluster
-submit --check  the gate alone, with Ansible's own start
-submit          against the SDK's own call in a fresh Python on the head
+submit --check  the gate alone, including the start of Ansible
+submit          compared with a call of the SDK in a new Python process on the head
 
-Run it after `make setup-dev`, on a machine that does nothing else: `.venv/bin/python benchmarks/speed.py`.
+Run it after `make setup-dev`, on an otherwise idle machine: `.venv/bin/python benchmarks/speed.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def alive(token: str) -> int:
 
 
 def raw_up() -> None:
-    """The same three nodes by hand, with the same token protection, all at once."""
+    """Start the same three nodes by hand, with the same token protection, all at once."""
     token = secrets.token_hex(32)
     with tempfile.NamedTemporaryFile("w", dir=SHARED_ROOT) as file:
         file.write(token)
@@ -95,7 +95,7 @@ def down() -> None:
 
 
 def host_tasks(output: str) -> int:
-    """How many times a task met a host, from the recap; skipped ones cost as well."""
+    """Count the tasks times hosts in the recap; skipped tasks cost time as well."""
     return sum(map(int, re.findall(r"(?:ok|skipped)=(\d+)", output)))
 
 
@@ -123,7 +123,7 @@ def main() -> None:
         start = time.monotonic()
         output = playbook("submit", jobspec="sft.yaml").stdout
         submit.append(time.monotonic() - start)
-        # The next one shall not compete with this job for the CPUs.
+        # The next job must not compete with this one for the CPUs.
         (job,) = re.findall(r"^Job (\S+):", output, re.MULTILINE)
         module("ray_job", state="stopped", submission_id=job)
     down()
@@ -135,9 +135,9 @@ def main() -> None:
 
     ratio = statistics.median(ours) / statistics.median(raw)
     line("raw: three docker run, 3 ALIVE", raw)
-    line("cluster_up from nothing", ours, f"{ratio:.2f} times the raw way")
+    line("cluster_up from nothing", ours, f"{ratio:.2f} times the raw commands")
     line("cluster_up on the healthy cluster", again, f"{tasks} host-tasks")
-    line("the SDK's own submit_job", sdk)
+    line("submit_job of the SDK", sdk)
     line("submit --check of SFT, GRPO, PPO", gate)
     line("submit", submit, f"{statistics.median(submit) - statistics.median(sdk):.1f} s over it")
 

@@ -1,4 +1,4 @@
-"""The system under test, used as a user would: playbooks, modules on the head, jobs and their archives."""
+"""The system under test, through its public interface: playbooks, modules on the head, jobs and their archives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIB
 
 
 def playbook_command(*names: str, inventories: Sequence[Path] = (INVENTORY,), **variables: Any) -> list[str]:
-    """The command line that runs playbooks of ours the way the README says."""
+    """Return the command line that runs playbooks as documented in the README."""
     paths = [str(REPO / "playbooks" / f"{name}.yml") for name in names]
     sources = [argument for inventory in inventories for argument in ("-i", str(inventory))]
     return ["ansible-playbook", *sources, *paths, "-e", json.dumps(variables)]
@@ -49,7 +49,7 @@ def playbook(*names: str, check: bool = True, **arguments: Any) -> subprocess.Co
 
 
 def said(output: str) -> str:
-    """What Ansible printed, without its indentation, and with the cells of our tables in one piece."""
+    """Return the output of Ansible without indentation, and with the wrapped cells of tables joined."""
     rows: list[list[str]] = []
     columns: list[int] = []
     for line in output.splitlines():
@@ -64,13 +64,13 @@ def said(output: str) -> str:
         if cells[0].strip():
             rows.append(cells)
         else:
-            # A cell that is too long goes on below itself.
+            # A long cell continues below itself.
             rows[-1] = [f"{above} {below}" for above, below in zip(rows[-1], cells, strict=True)]
     return " ".join(" ".join(cell for row in rows for cell in row).split())
 
 
 def module(name: str, **arguments: Any) -> dict[str, Any]:
-    """Run a module of ours on the head, and return what it returns."""
+    """Run a module of the collection on the head, and return its result."""
     done = subprocess.run(
         ["ansible", "-i", str(INVENTORY), HEAD, "-m", f"argus.verl.{name}", "-a", json.dumps(arguments)],
         cwd=REPO,
@@ -86,7 +86,7 @@ def module(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def on_node(node: str, *command: str) -> str:
-    """What a command prints inside a node."""
+    """Return the output of a command inside a node."""
     done = subprocess.run(["docker", "exec", node, *command], text=True, capture_output=True, check=False)
     if done.returncode:
         pytest.fail(f"{command} on {node}:\n{done.stdout}\n{done.stderr}")
@@ -95,10 +95,10 @@ def on_node(node: str, *command: str) -> str:
 
 @dataclass
 class Job:
-    """A job that was submitted, and its archive as this machine sees it."""
+    """A submitted job, and its archive on this machine."""
 
     submission_id: str
-    # What Ansible said when it was submitted.
+    # The output of Ansible at its submission.
     submitted: str = ""
 
     @property
@@ -109,7 +109,7 @@ class Job:
         return self.archive.driver_log.read_text(errors="replace")
 
     def wait(self, *states: str) -> dict[str, Any]:
-        """Until the job has ended and its archive is complete; fails when that is not in one of the states."""
+        """Wait until the job has ended and its archive is complete; fail if its state is not one of these."""
         deadline = time.monotonic() + JOB_SECONDS
         while "closed_at" not in self.archive.status():
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""In place of get-pip.py for ansible-test: pip from ensurepip, and then what was asked for, as pip is configured."""
+"""Replace get-pip.py for ansible-test: install pip with ensurepip, then the requested packages as pip is configured."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write docs/jobspec.schema.json, with which editors check and complete JobSpecs.
+"""Write docs/jobspec.schema.json, which lets editors check and complete JobSpecs.
 
-Its keys and types are those of the module's argument spec, its texts those of the module's documentation.
+Keys and types come from the module's argument spec, descriptions from the module's documentation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTI
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "jobspec.schema.json"
-# What a JobSpec may hold for each of Ansible's types; a number is a text as well. `raw` is not restricted.
+# The JSON types for each of Ansible's types; Ansible also accepts a number as text. `raw` is not restricted.
 TYPES = {
     "str": ["string", "number"],
     "path": ["string"],
@@ -33,15 +33,15 @@ MARKUP = re.compile(r"\b(C|V|O|RV|E|M|I|B|U)\(((?:[^()]|\([^()]*\))*)\)")
 
 
 def plain(description: str | list[str]) -> str:
-    """Ansible's markup as Markdown."""
+    """Convert Ansible's markup to Markdown."""
     text = " ".join([description] if isinstance(description, str) else description)
     return MARKUP.sub(lambda found: f"`{found[2].removeprefix('jobspec.')}`", text)
 
 
 def value_schema(option: Mapping[str, Any], documented: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of one key, whatever its depth."""
+    """Return the schema of one key, at any depth."""
     kind = option.get("type", "str")
-    # A key without a value counts as not given.
+    # A key without a value counts as absent.
     empty = [] if option.get("required") else [None]
     schema: dict[str, Any] = {"description": plain(documented["description"])}
     if "choices" in option and kind != "list":

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Build the collection, install it as a user would, and run ansible-test sanity on what was installed.
-# ansible-test wants a real directory of the collection's name; the tarball is one that must work anyway.
+# Build the collection, install it like a user, and run ansible-test sanity on the installed files.
+# ansible-test requires a real directory of the collection's name, and the tarball has to work anyway.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 python=$(python -c 'import sys; print("{}.{}".format(*sys.version_info))')
-# Outside of this checkout: of what git ignores, ansible-test tests nothing, and is content.
+# Outside this checkout: ansible-test skips files that git ignores, and succeeds.
 target=$(mktemp -d)
 trap 'rm -rf "$target"' EXIT
 mkdir -p .cache
@@ -14,8 +14,8 @@ ansible-galaxy collection install --no-deps --force --collections-path "$target"
 installed=$target/ansible_collections/argus/verl
 
 left=$(cd "$installed" && find . -maxdepth 1 \( -name inventories -o -name tests -o -name molecule -o -name '.*' ! -name . \) -printf '%f ')
-[ -z "$left" ] || { echo "tools/sanity.sh: the tarball holds what it must not: $left" >&2; exit 1; }
-# It works from where it was installed, without our ansible.cfg: documentation and playbooks load with all they import.
+[ -z "$left" ] || { echo "tools/sanity.sh: the tarball contains files that it must not contain: $left" >&2; exit 1; }
+# The installed collection works without our ansible.cfg: documentation and playbooks load with all their imports.
 (
   inventory=$PWD/inventories/prod/hosts.yml
   cd .cache
@@ -26,7 +26,7 @@ left=$(cd "$installed" && find . -maxdepth 1 \( -name inventories -o -name tests
   ansible-playbook --inventory "$inventory" argus.verl.validate >/dev/null
 )
 
-# ansible-test fetches get-pip.py from a host that may be out of reach; ensurepip does the same.
+# ansible-test downloads get-pip.py from a host that may be unreachable; ensurepip replaces it.
 cache=$HOME/.ansible/test/cache
 mkdir -p "$cache"
 for version in 24_2 25_2; do

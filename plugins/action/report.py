@@ -1,10 +1,11 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.report`: show a table, and fail when it holds errors. Documented in plugins/modules/report.py."""
+"""`argus.verl.report`: show a table, and fail on errors. Documented in plugins/modules/report.py."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -15,8 +16,31 @@ from ansible_collections.argus.verl.plugins.module_utils.text import table
 display = Display()
 
 
+def report_lines(
+    title: str | None,
+    header: Sequence[str] | None,
+    rows: Sequence[Sequence[Any]] | None,
+    findings: Sequence[Finding],
+    text: Sequence[str],
+) -> list[str]:
+    """Return the lines to print; none when there is nothing below the title."""
+    lines = [table(header or (), rows)] if rows else []
+    if findings:
+        # An empty line separates the two tables.
+        lines += [*([""] if lines else []), findings_table(findings)]
+    lines += text
+    return [title, *lines] if title and lines else lines
+
+
+def failure(findings: Sequence[Finding], fail_when: str | None) -> str:
+    """Return the message to fail with, or nothing; Ansible prints it twice, so it has to be short."""
+    wrong = len(errors(findings))
+    problems = [f"{wrong} error{'s' if wrong > 1 else ''}, see the table above"] if wrong else []
+    return ". ".join([*problems, *([fail_when] if fail_when else [])])
+
+
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller; nothing is sent anywhere."""
+    """Runs on the controller, without a connection."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -36,20 +60,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             required_together=[("header", "rows")],
         )
         findings = [Finding(**finding) for finding in arguments["findings"] or []]
-        wrong = errors(findings)
-        parts = []
-        if arguments["rows"]:
-            parts.append(table(arguments["header"], arguments["rows"]))
-        if findings:
-            parts += [*([""] if parts else []), findings_table(findings)]
-        parts += arguments["text"]
-        if parts:
-            title = [arguments["title"]] if arguments["title"] else []
-            display.display("\n" + "\n".join([*title, *parts]))
-        # Ansible prints the message of a failure twice: it has to be short.
-        problems = [f"{len(wrong)} error{'s'[: len(wrong) > 1]}, see the table above"] if wrong else []
-        if arguments["fail_when"]:
-            problems.append(arguments["fail_when"])
-        if problems:
-            return {"changed": False, "failed": True, "msg": ". ".join(problems)}
-        return {"changed": False}
+        lines = report_lines(arguments["title"], arguments["header"], arguments["rows"], findings, arguments["text"])
+        if lines:
+            display.display("\n" + "\n".join(lines))
+        message = failure(findings, arguments["fail_when"])
+        return {"changed": False, "failed": True, "msg": message} if message else {"changed": False}

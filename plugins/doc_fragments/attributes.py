@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Ansible's documentation says of check mode and diff mode; each module says how far it supports them."""
+"""Ansible's own descriptions of check mode and diff mode; each module documents its support."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all modules that stage something have in common."""
+"""Options of all modules that stage."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   shared_root:
-    description: The shared root, as the place sees it where the module runs. Nodes may see it at another path.
+    description: The path of the shared root on the host that runs the module. It may differ from the path in nodes.
     type: path
     default: /private
   state:
     description:
-      - V(present) makes it, once, or verifies what is there.
-      - V(absent) removes it, and refuses while a job that has not ended uses it.
+      - V(present) creates the object once, and verifies it afterwards.
+      - V(absent) removes it, and refuses to while a job that has not ended uses it.
     type: str
     choices: [present, absent]
     default: present
   repair:
     description:
-      - Put files back that no longer fit the manifest. Without it they are an error that names them.
-      - Files that somebody added are never touched. They are an error with and without it.
+      - Restore files that differ from the manifest. Without it, they are an error.
+      - Files that are not in the manifest are never changed. They are an error with and without this option.
     type: bool
     default: false
   verify:
     description:
-      - How what is there is compared with its manifest.
-      - V(quick) reads only files of which size or time of change are not as they were, V(full) all of them.
+      - How the object is compared with its manifest.
+      - V(quick) reads only files whose size or time of change differs, V(full) reads all files.
     type: str
     choices: [quick, full]
     default: quick
   defer:
     description:
-      - Leave undone what may take longer than a moment, and return RV(ignore:deferred).
-      - Set by the action plugin of this module, which then runs it detached and shows how far it is.
+      - Skip work that may take long, and return RV(ignore:deferred).
+      - Set by the action plugin of this module, which then runs the module detached and shows its progress.
     type: bool
     default: false
 notes:
-  - What is staged appears whole or not at all, whatever happens meanwhile. Two that stage the same wait for each other
-    by a lock (C(.<name>.lock)), which the kernel frees when its holder dies. It is made once.
+  - A staged object appears completely or not at all, even after an interruption. Two runs that stage the same object
+    wait for each other with a lock (C(.<name>.lock)), which the kernel releases when its holder dies.
 """

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: machine_info
-short_description: What a machine is, and what it lacks for a Ray cluster
+short_description: Probe a machine, and report what it lacks for a Ray cluster
 version_added: 0.1.0
 author:
   - The argus.verl contributors (@argus-verl)
 description:
   - Reads GPUs, HCAs, memory, mounts, container engine, containers, images and ports of a machine in one go.
-  - Compares what it found with O(expect) and returns what is wrong as findings, each with the way out.
-  - The module does not fail on findings; that is for the play to decide.
-  - Changes nothing on the machine.
+  - Compares the machine with O(expect) and returns each problem as a finding, with what to do about it.
+  - The module does not fail on findings. M(argus.verl.report) does.
+  - The module changes nothing on the machine.
 requirements:
   - Python 3.9 or later on the machine
 extends_documentation_fragment:
@@ -39,57 +39,57 @@ options:
   engine:
     description:
       - The command of the container engine, V(docker) or V(podman), on E(PATH) or as an absolute path.
-      - V(none) for a machine on which Ray runs without containers of ours.
+      - V(none) for a machine on which Ray runs without containers.
     type: str
     default: docker
   host:
     description:
-      - The name under which findings speak of the machine, usually C(inventory_hostname).
-      - The machine's own host name unless given.
+      - The name of the machine in findings, usually C(inventory_hostname).
+      - The default is the machine's host name.
     type: str
   names:
     description:
-      - Names of containers that the cluster wants to use. Whoever holds one of them is returned, whatever its labels.
+      - Names of containers that the cluster uses. A container that has one of them is returned, whatever its labels.
     type: list
     elements: str
     default: []
   images:
     description:
-      - References of images to look for on the machine.
+      - References of images to check for on the machine.
     type: list
     elements: str
     default: []
   paths:
     description:
-      - Absolute paths for which to tell the mount that they lie on.
-      - O(expect.shared_root) is always among them.
+      - Absolute paths whose mounts to report.
+      - O(expect.shared_root) is always one of them.
     type: list
     elements: str
     default: []
   ports:
     description:
-      - TCP ports for which to tell whether somebody listens on them at C(127.0.0.1).
+      - TCP ports to check for a listening process at C(127.0.0.1).
     type: list
     elements: int
     default: []
   expect:
     description:
-      - What the machine must have. Without it only what is wrong in any case is found, such as an engine that does not
+      - What the machine must have. Without it, only problems of any machine are found, such as an engine that does not
         answer.
     type: dict
     suboptions:
       gpus:
         description:
-          - At least so many GPUs. Any number unless given.
+          - The minimum number of GPUs. By default, any number.
         type: int
       hcas:
         description:
-          - At least so many HCA ports that are up.
+          - The minimum number of HCA ports that are up.
         type: int
         default: 0
       shared_root:
         description:
-          - The path of the shared root on the machine. Not looked at when empty.
+          - The path of the shared root on the machine. Not checked when empty.
         type: str
         default: ""
       shared_root_fstypes:
@@ -101,7 +101,7 @@ options:
       memory_gib_per_gpu:
         description:
           - Memory in GiB for each of the GPUs of O(expect.gpus), or for each one found.
-          - verl's issue 429 speaks of 80 GB.
+          - Issue 429 of verl names 80 GB.
         type: float
         default: 0
       disk_free_gib:
@@ -124,7 +124,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Look at the machine
+- name: Probe the machine
   argus.verl.machine_info:
     cluster: mvp
     host: "{{ inventory_hostname }}"
@@ -140,34 +140,34 @@ EXAMPLES = r"""
       disk_free_gib: 100
   register: machine
 
-- name: Stop at errors
+- name: Fail on errors
   ansible.builtin.assert:
     that: machine.findings | selectattr("severity", "equalto", "error") | length == 0
 """
 
 RETURN = r"""
 machine:
-  description: What the machine is.
+  description: The machine as it was probed.
   returned: always
   type: dict
   contains:
     cluster:
-      description: The cluster that was asked for.
+      description: The value of O(cluster).
       type: str
       sample: mvp
     python:
-      description: The Python that modules run with.
+      description: The Python that runs the modules.
       type: str
       sample: /usr/bin/python3
     missing_packages:
-      description: What C(community.docker) needs and that Python has not.
+      description: The packages that C(community.docker) needs and that Python lacks.
       type: list
       elements: str
       sample: []
     gpus:
       description:
         - The NVIDIA GPUs, by index, each with RV(ignore:index), RV(ignore:name), RV(ignore:uuid), RV(ignore:memory_mib)
-          (MiB; 0 where the driver does not say) and RV(ignore:driver_version).
+          (MiB; 0 where the driver does not report it) and RV(ignore:driver_version).
         - Empty when C(nvidia-smi) is not installed.
       type: list
       elements: dict
@@ -178,7 +178,7 @@ machine:
           memory_mib: 81559
           driver_version: 550.90.07
     gpus_error:
-      description: What C(nvidia-smi) complained about, or null. The list of GPUs may then be too short.
+      description: The error of C(nvidia-smi), or null. With an error the list of GPUs may be incomplete.
       type: str
       sample: null
     hcas:
@@ -188,14 +188,14 @@ machine:
       sample:
         - {device: mlx5_0, port: 1, netdev: ib0, state: up}
     hca_source:
-      description: Who told of the HCAs, V(ibdev2netdev), V(sysfs) or V(none).
+      description: The source of the HCAs, V(ibdev2netdev), V(sysfs) or V(none).
       type: str
       sample: ibdev2netdev
     mounts:
       description:
-        - For each asked path, the mount that it lies on, and its space in bytes.
+        - For each path, the mount that holds it, and its space in bytes.
         - For a path that does not exist, mount, space and writable are those of its nearest parent.
-        - error says why a path cannot be read, as when a file server does not answer within 5 seconds.
+        - error is the reason why a path cannot be read, as when a file server does not answer within 5 seconds.
       type: list
       elements: dict
       sample:
@@ -212,14 +212,14 @@ machine:
     disk:
       description:
         - The same for the engine's data directory, or for C(/tmp) with O(engine=none).
-        - Null when the engine cannot be reached.
+        - Null when the engine does not answer.
       type: dict
     memory_bytes:
       description: Memory in bytes, not more than the limit of the container that the session runs in.
       type: int
       sample: 2164663517184
     memory_available_bytes:
-      description: Memory in bytes that can be had without swapping.
+      description: Memory in bytes that is available without swapping.
       type: int
       sample: 2100000000000
     shm_bytes:
@@ -231,11 +231,11 @@ machine:
       type: int
       sample: 192
     uid:
-      description: The user's number.
+      description: The user's id.
       type: int
       sample: 1000
     gid:
-      description: The number of the user's group.
+      description: The id of the user's group.
       type: int
       sample: 1000
     user:
@@ -246,8 +246,8 @@ machine:
       description:
         - The container engine. Its status is V(ok), V(missing), V(denied) (this user may not use it), V(no_answer),
           V(failed), or V(none) with O(engine=none).
-        - nvidia tells whether it can hand GPUs to containers.
-        - error is null unless something is wrong; version and root_dir are null when it cannot be reached.
+        - nvidia is whether it can give GPUs to containers.
+        - error is null with V(ok); version and root_dir are null when it does not answer.
       type: dict
       sample:
         name: docker
@@ -258,7 +258,7 @@ machine:
         nvidia: true
     containers:
       description:
-        - By name, the containers of the cluster in any state, and those that hold one of O(names).
+        - By name, the containers of the cluster in any state, and those that have one of O(names).
         - started_at is null for a container that never ran.
         - host_ports are the ports that it publishes on the machine.
       type: dict
@@ -273,34 +273,34 @@ machine:
           host_ports: [8265]
           host_network: false
     images:
-      description: By reference as it was asked for, the image's id and labels, or null when it is not there.
+      description: By reference as given in O(images), the image's id and labels, or null when the machine lacks it.
       type: dict
       sample:
         argus-verl-cpu:0.1.0:
           id: sha256:9d1c6b7ae25dd1f0c8a5e4b3f2a1908f7e6d5c4b3a29181f0e9d8c7b6a5f4e3d
           labels: {}
     ports_in_use:
-      description: Those of the asked ports on which somebody listens, the cluster's own containers included.
+      description: The ports of O(ports) on which a process listens, containers of the cluster included.
       type: list
       elements: int
       sample: []
 findings:
-  description: What is wrong with the machine, each with where, what, todo and severity (V(error) or V(warning)).
+  description: The problems of the machine, each with where, what, todo and severity (V(error) or V(warning)).
   returned: always
   type: list
   elements: dict
   sample:
     - where: gpu-07
       what: 7 GPUs found, expected at least 8
-      todo: look for GPUs lost from the bus (dmesg, lspci), or lower the number of GPUs in the inventory
+      todo: check for GPUs lost from the bus (dmesg, lspci), or lower the number of GPUs in the inventory
       severity: error
 """
 
 import platform
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Probe, Question
 from ansible_collections.argus.verl.plugins.module_utils.cluster.preflight import Expectation, machine_findings
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
 
 
 def main() -> None:
@@ -337,7 +337,7 @@ def main() -> None:
         asked["paths"] = [*asked["paths"], expectation.shared_root]
     machine = Probe().machine(Question(**asked))
     findings = machine_findings(host, machine, expectation)
-    module.exit_json(machine=machine, findings=[finding.as_dict() for finding in findings])
+    module.exit_json(machine=machine.to_json(), findings=[finding.as_dict() for finding in findings])
 
 
 if __name__ == "__main__":

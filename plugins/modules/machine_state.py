@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: machine_state
-short_description: What a cluster keeps on a machine - its network, its token, the directories of the shared root
+short_description: Manage the network, the token and the directories of a cluster on a machine
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Makes the cluster's token once, in a file that only the nodes' user can read, and never shows it.
-  - Makes the directories of the shared root, as they are agreed, where they are missing.
-  - Makes the container network of the nodes where it is missing, by the engine's own command.
+  - Creates the cluster's token once, in a file that only the nodes' user can read, and never shows it.
+  - Creates missing directories of the shared root.
+  - Creates the container network of the nodes if it is missing, with the engine's command.
   - With O(state=absent), removes the network, the token and the cluster's state directory. The shared root is never
     removed.
 extends_documentation_fragment:
@@ -33,29 +33,29 @@ options:
     type: str
     required: true
   network:
-    description: The container network of the nodes. None if not given, or V(host).
+    description: The container network of the nodes. Without it, or with V(host), no network is created.
     type: str
   engine:
     description: The container engine's command.
     type: str
     default: docker
   token_file:
-    description: Where the token is kept. Its directory belongs to the cluster alone.
+    description: The file of the token. Its directory belongs to the cluster alone.
     type: path
     required: true
   token:
-    description: The token of a cluster that exists already, for further machines. Made here if neither given nor there.
+    description: The token of an existing cluster, for its other machines. By default, the file's token or a new one.
     type: str
   shared_root:
-    description: The shared root as this machine sees it. It has to exist.
+    description: The path of the shared root on this machine. It has to exist.
     type: path
   user:
-    description: The numeric C(uid:gid) that the nodes run as. It will own the token and the directories.
+    description: The numeric C(uid:gid) of the nodes. It owns the token and the directories.
     type: str
 """
 
 EXAMPLES = r"""
-- name: Make network and token on the head's machine, and the shared root's directories
+- name: Create network, token and the directories of the shared root on the head's machine
   argus.verl.machine_state:
     cluster: mvp
     network: mvp-ray
@@ -63,7 +63,7 @@ EXAMPLES = r"""
     shared_root: /private
     user: "1000:1000"
 
-- name: The same token on another
+- name: Copy the token to another machine
   argus.verl.machine_state:
     cluster: mvp
     token_file: /var/lib/argus-verl/mvp/auth_token
@@ -79,8 +79,9 @@ import shutil
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import CLUSTER_LABEL
 
-# As in the contract of the shared root; all of it is writable by the nodes' user.
+# The layout of the shared root; the nodes' user can write to all of it.
 DIRECTORIES = (
     "datasets",
     "hf",
@@ -95,7 +96,7 @@ DIRECTORIES = (
 
 
 def missing_directories(shared_root: Path) -> list[Path]:
-    """Every directory on the way, so that each one gets its owner."""
+    """Return missing directories with their parents, so that each one gets its owner."""
     wanted: list[Path] = []
     for name in DIRECTORIES:
         parts = Path(name).parts
@@ -104,7 +105,7 @@ def missing_directories(shared_root: Path) -> list[Path]:
 
 
 def write_token(path: Path, token: str, owner: tuple[int, int]) -> None:
-    """Whole or not at all, and never readable by anybody else, not even for a moment."""
+    """Write atomically; no other user can read the file at any moment."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
@@ -125,16 +126,16 @@ def network_exists(module: AnsibleModule, *filters: str) -> bool:
 
 
 def change_network(module: AnsibleModule, wanted: bool) -> list[str]:
-    """Make or remove the network; what was to be changed."""
+    """Create or remove the network, and return what changed."""
     name = module.params["network"]
-    # That of nodes.LABEL_CLUSTER: a network without it may be used, and is not ours to remove.
-    label = f"argus.verl.cluster={module.params['cluster']}"
+    # A network without the label may be used, but belongs to another owner and is not removed.
+    label = f"{CLUSTER_LABEL}={module.params['cluster']}"
     own = [] if wanted else ["--filter", f"label={label}"]
     if name in (None, "host") or network_exists(module, *own) == wanted:
         return []
-    make = ["create", "--label", label, name]
+    create = ["create", "--label", label, name]
     if not module.check_mode:
-        module.run_command([module.params["engine"], "network", *(make if wanted else ["rm", name])], check_rc=True)
+        module.run_command([module.params["engine"], "network", *(create if wanted else ["rm", name])], check_rc=True)
     return [f"network {name}"]
 
 
@@ -189,8 +190,8 @@ def main() -> None:
         present(module) if module.params["state"] == "present" else absent(module)
     except OSError as error:
         module.fail_json(
-            msg=f"{error.filename}: {error.strerror}. Let Ansible become a user who may write there, or set "
-            "cluster_state_dir and shared_root_source to directories that this one owns."
+            msg=f"{error.filename}: {error.strerror}. Set ansible_become for a user that may write there, or set "
+            "cluster_state_dir and shared_root_source to directories that this user owns."
         )
 
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_cluster_info
-short_description: What a Ray head sees, and whether that is the whole cluster
+short_description: Query a Ray head, and wait until its cluster is ready
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Asks the head of a Ray cluster for its nodes and its jobs.
-  - With O(expected), waits until every expected node is alive with the CPUs, GPUs and resources expected of it,
-    and says which are not. It does not fail when some are missing, so that their logs can still be read.
-  - Needs neither Ray nor any other package on the host it runs on, which is the one where the head's
-    dashboard listens on the loopback.
+  - With O(expected), waits until the cluster is ready, which means that every expected node is alive with the expected
+    CPUs, GPUs and resources. It returns the nodes that are missing and does not fail, so that their logs can be read.
+  - Runs on the host where the head's dashboard listens on the loopback. That host needs neither Ray nor any other
+    package.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -24,20 +24,20 @@ attributes:
     support: none
 options:
   address:
-    description: The head's dashboard and Jobs API, as this host reaches it.
+    description: The address of the head's dashboard and Jobs API on this host.
     type: str
     default: http://127.0.0.1:8265
   token_path:
-    description: A file on this host that holds the cluster's token.
+    description: The file on this host with the cluster's token.
     type: path
   expected:
-    description: The nodes that make the whole cluster.
+    description: The nodes of the ready cluster.
     type: list
     elements: dict
     default: []
     suboptions:
       name:
-        description: The node's name, as given to C(ray start --node-name).
+        description: The node's name, as passed to C(ray start --node-name).
         type: str
         required: true
       head:
@@ -45,32 +45,33 @@ options:
         type: bool
         default: false
       cpus:
-        description: The CPUs that the node offers to Ray. Any number if not given.
+        description: The CPUs that the node offers to Ray. By default, any number.
         type: float
       gpus:
         description: The GPUs that the node offers to Ray, logical ones included.
         type: float
         default: 0
       resources:
-        description: Custom resources and how much of each the node offers.
+        description: Custom resources that the node offers, with their amounts.
         type: dict
         default: {}
       since:
         description:
-          - When what runs the node was started, in seconds since the epoch by the node's own clock. Ray may hold a node
-            for alive that died before. Any time if not given.
+          - When the node's container was started, in seconds since the epoch by the node's own clock. A node that
+            started earlier does not count, because Ray reports a killed node as alive for a while. By default, any
+            time.
         type: float
   wait_timeout:
-    description: How many seconds to wait for O(expected). With V(0) it looks once.
+    description: How many seconds to wait for O(expected). With V(0), the head is asked once.
     type: float
     default: 0
   shared_root:
-    description: The shared root as this host sees it, for RV(unkept). Without it, nobody looks.
+    description: The path of the shared root on this host, for RV(unattended). Without it, no jobs are checked.
     type: path
 """
 
 EXAMPLES = r"""
-- name: Wait until the cluster is whole
+- name: Wait until the cluster is ready
   argus.verl.ray_cluster_info:
     token_path: /var/lib/argus-verl/mvp/auth_token
     expected:
@@ -79,14 +80,14 @@ EXAMPLES = r"""
     wait_timeout: 120
   register: cluster
 
-- name: Name the jobs that run
+- name: Show the jobs that run
   ansible.builtin.debug:
     msg: "{{ cluster.jobs | map(attribute='submission_id') }}"
 """
 
 RETURN = r"""
 complete:
-  description: Whether every expected node is alive with what was expected of it.
+  description: Whether the cluster is ready, that is, every node of O(expected) is alive and as expected.
   type: bool
   returned: always
 missing:
@@ -96,28 +97,28 @@ missing:
   returned: always
 rows:
   description:
-    - One row for every expected node - its name, what was expected, what is seen, and C(alive), C(differs) or
-      C(missing).
+    - One row for every expected node - its name, its expected resources, those that Ray reports, and C(alive),
+      C(differs) or C(missing).
   type: list
   elements: list
   returned: always
 waited:
-  description: For how many seconds it waited.
+  description: How many seconds the module waited.
   type: float
   returned: always
 problem:
-  description: Why the head could not be asked the last time, or an empty string.
+  description: Why the head did not answer the last time, or an empty string.
   type: str
   returned: always
 nodes:
-  description: All nodes that the head knows, dead ones included, as Ray's state API gives them.
+  description: All nodes that the head knows, dead ones included, as Ray's state API returns them.
   type: list
   elements: dict
   returned: always
-unkept:
+unattended:
   description:
-    - Jobs on O(shared_root) that are not closed, and whose keeper has given no sign of life for a minute, or none since
-      the head was started. M(argus.verl.job_keepers) takes them up.
+    - Jobs on O(shared_root) whose archives are not closed, and whose steward has sent no heartbeat for a minute, or
+      none since the head was started. M(argus.verl.job_stewards) starts stewards for them.
   type: list
   elements: str
   returned: always
@@ -136,21 +137,23 @@ jobs:
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import wait_for_membership
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, SILENT_SECONDS, unclosed
+from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
+from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import wait_until_ready
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS, unclosed
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
+from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
 
 
-def unkept(shared_root: str | None, expected: list[dict[str, Any]]) -> list[str]:
-    """Jobs that are not closed, and whose keeper gives no sign of life or gave its last before the head was started."""
-    started = max((node["since"] or 0 for node in expected if node["head"]), default=0)
+def unattended(shared_root: str | None, expected: Sequence[ExpectedNode]) -> list[str]:
+    """Return the jobs that are not closed, and whose steward's last heartbeat is too old or from before this head."""
+    started = max((node.since or 0 for node in expected if node.head), default=0)
     oldest = max(started, time.time() - SILENT_SECONDS)
-    signs = unclosed(Path(shared_root) / "jobs") if shared_root else {}
-    return [submission_id for submission_id, sign in signs.items() if float(sign.get("time", 0)) < oldest]
+    heartbeats = unclosed(Path(shared_root) / "jobs") if shared_root else {}
+    return [job for job, heartbeat in heartbeats.items() if float(heartbeat.get("time", 0)) < oldest]
 
 
 def main() -> None:
@@ -177,7 +180,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     head = RayHead(module.params["address"], module.params["token_path"] or "")
-    seen, waited, problem = wait_for_membership(head, module.params["expected"], module.params["wait_timeout"])
+    expected = [ExpectedNode.from_json(node) for node in module.params["expected"]]
+    readiness = wait_until_ready(head, expected, module.params["wait_timeout"])
+    problem = readiness.problem
     nodes, jobs = [], []
     try:
         nodes, jobs = head.nodes(), head.jobs()
@@ -185,11 +190,11 @@ def main() -> None:
         problem = str(error)
     module.exit_json(
         changed=False,
-        unkept=unkept(module.params["shared_root"], module.params["expected"]),
-        complete=seen.complete and not problem,
-        missing=seen.missing,
-        rows=seen.rows,
-        waited=round(waited, 1),
+        unattended=unattended(module.params["shared_root"], expected),
+        complete=readiness.membership.complete and not problem,
+        missing=readiness.membership.missing,
+        rows=[row.to_json() for row in readiness.membership.rows],
+        waited=round(readiness.waited, 1),
         problem=problem,
         nodes=nodes,
         jobs=[

@@ -2,19 +2,18 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-# The work is done by the action plugin of the same name.
+# Implemented by the action plugin of the same name.
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: report
-short_description: Show a table in place of a wall of task results
+short_description: Show a table and findings, and fail on errors
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Prints a title, a table, findings and closing lines on the controller, once, in the plain form in which people
-    read them.
-  - Fails when a finding is an error or O(fail_when) is given.
-  - Nothing is printed when there is nothing to say.
+  - Prints a title, a table, findings and closing lines on the controller, as plain text.
+  - Fails when a finding is an error or O(fail_when) is set.
+  - Prints nothing when there are neither rows, nor findings, nor closing lines.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -35,7 +34,7 @@ options:
     type: list
     elements: list
   findings:
-    description: Findings of a check, each with C(where), C(what), C(todo) and C(severity) (V(error) or V(warning)).
+    description: Findings of checks, each with C(where), C(what), C(todo) and C(severity) (V(error) or V(warning)).
     type: list
     elements: dict
   text:
@@ -44,7 +43,7 @@ options:
     elements: str
     default: []
   fail_when:
-    description: Fail, with this as the message, unless it is empty.
+    description: The message to fail with. An empty message does not fail.
     type: str
 """
 

@@ -1,4 +1,4 @@
-"""An engine without a cluster of ours, before and after each test."""
+"""Remove the cluster of the tests before and after each test."""
 
 from __future__ import annotations
 

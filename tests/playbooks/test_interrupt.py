@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment, then the same command again, ends in a healthy cluster."""
+"""After Ctrl-C at any moment, the same command brings up a healthy cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from system import ENVIRONMENT, NODES, REPO, on_node, playbook, playbook_command
 
 
 @pytest.mark.parametrize("seconds", [1.5, 3.0, 5.0])
-def test_ctrl_c_then_again(seconds: float) -> None:
+def test_interrupted_run_can_be_repeated(seconds: float) -> None:
     first = subprocess.Popen(
         playbook_command("cluster_up"),
         cwd=REPO,
@@ -22,7 +22,7 @@ def test_ctrl_c_then_again(seconds: float) -> None:
         start_new_session=True,
     )
     time.sleep(seconds)
-    os.killpg(first.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
+    os.killpg(first.pid, signal.SIGINT)  # like a terminal: to the whole foreground group
     assert first.wait(30) != 0
     again = playbook("cluster_up")
     assert "3 of 3 nodes as expected" in again.stdout

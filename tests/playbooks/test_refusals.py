@@ -1,4 +1,4 @@
-"""What must not be begun is refused before anything is changed, with a message that names value, place and way out."""
+"""Playbooks refuse before they change anything, with a message that has the value, the place and what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from system import HEAD, INVENTORY, NODES, REPO, SHARED_ROOT, playbook, said
 
 
 def traces() -> str:
-    """Everything that a run leaves on this machine, but data."""
+    """Return everything that a run leaves on this machine, except data."""
     state = sorted(str(path) for path in (REPO / ".cache" / "test" / "state").rglob("*"))
     own = ["--quiet", "--all", "--filter", "label=argus.verl.cluster=test"]
     containers = subprocess.run(["docker", "ps", *own], text=True, capture_output=True, check=True).stdout
@@ -53,19 +53,19 @@ def test_two_heads(tmp_path: Path) -> None:
     refused("group head", "has 2 hosts (test-ray-head, test-ray-head-2)", "keep exactly one", inventories=hosts)
 
 
-def test_no_workers_and_a_misspelt_variable_are_said_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_an_inventory_are_reported_at_once(tmp_path: Path) -> None:
     hosts = inventory(tmp_path, {"test-ray-head": {"ray_node_gpu": 2}}, {})
     refused("group workers", "has no hosts", "ray_node_gpu", 'did you mean "ray_node_gpus"?', inventories=hosts)
 
 
-def test_engine_that_does_not_answer() -> None:
+def test_engine_without_an_answer() -> None:
     environment = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
     refused(
         "localhost", "container engine not usable", "nowhere/docker.sock", "start its daemon", environment=environment
     )
 
 
-def test_image_that_nobody_has() -> None:
+def test_image_that_no_registry_has() -> None:
     images = {"cpu": "127.0.0.1:1/no-such-image:0"}
     refused("127.0.0.1:1/no-such-image", "images/cpu/build.py", "cluster_images", cluster_images=images)
 
@@ -74,41 +74,41 @@ def test_too_little_space() -> None:
     refused("localhost", "GiB free, expected at least 99999 GiB", "docker image prune", preflight_disk_free_gib=99_999)
 
 
-def test_shared_root_that_is_not_there() -> None:
+def test_missing_shared_root() -> None:
     refused("shared root /nowhere/shared does not exist", "or create the", shared_root_source="/nowhere/shared")
 
 
 @pytest.fixture
-def taken_port() -> Iterator[int]:
+def used_port() -> Iterator[int]:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         yield server.getsockname()[1]
 
 
-def test_port_that_is_taken(taken_port: int) -> None:
-    refused("localhost", f"port {taken_port}", "cluster_dashboard_port", cluster_dashboard_port=taken_port)
+def test_port_in_use(used_port: int) -> None:
+    refused("localhost", f"port {used_port}", "cluster_dashboard_port", cluster_dashboard_port=used_port)
 
 
-def test_name_that_somebody_else_has_taken() -> None:
+def test_container_name_of_another_owner() -> None:
     foreign = ["docker", "create", "--name", HEAD, "argus-verl-cpu:0.1.0", "true"]
     subprocess.run(foreign, check=True, capture_output=True)
     try:
-        refused(HEAD, "is held by a container of somebody else", "remove or rename it")
-        # Nor is it ours to remove.
+        refused(HEAD, "is taken by a container of no cluster", "remove or rename it")
+        # cluster_down does not remove it either.
         playbook("cluster_down")
         subprocess.run(["docker", "inspect", HEAD], check=True, capture_output=True)
     finally:
         subprocess.run(["docker", "rm", HEAD], check=True, capture_output=True)
 
 
-def test_a_job_without_a_cluster() -> None:
+def test_job_without_a_cluster() -> None:
     done = playbook("submit", check=False, jobspec="grpo.yaml")
     assert done.returncode != 0
     assert f"The head {HEAD} cannot be reached" in done.stdout and "cluster_up.yml" in done.stdout, done.stdout
 
 
-def test_all_that_is_wrong_with_a_jobspec_is_said_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_a_jobspec_are_reported_at_once(tmp_path: Path) -> None:
     bad = {"workload": "dpo", "code_path": "/etc/verl", "model": "x", "trainer_override": {}, "submission_id": "A/B"}
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(bad))
     done = playbook("submit", check=False, jobspec=str(tmp_path / "bad.yaml"))
@@ -118,8 +118,8 @@ def test_all_that_is_wrong_with_a_jobspec_is_said_at_once(tmp_path: Path) -> Non
     assert not list((SHARED_ROOT / "jobs").glob("A*"))
 
 
-def test_a_running_node_is_not_restarted_under_a_running_job() -> None:
-    """Not by new settings, and not by taking the cluster away; the job is named both times."""
+def test_nodes_with_a_running_job_are_not_restarted() -> None:
+    """Neither for new settings nor by cluster_down; both report the job."""
     playbook("cluster_up")
     started = started_at()
     job = "from ray.job_submission import JobSubmissionClient as C; import sys; C('http://127.0.0.1:8265').submit_job("

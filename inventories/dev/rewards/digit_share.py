@@ -1,4 +1,4 @@
-"""A reward that even a random model can learn within a few steps: the share of digits in its answer."""
+"""A reward that even a random model learns within a few steps: the share of digits in the answer."""
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):

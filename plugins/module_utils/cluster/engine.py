@@ -1,46 +1,53 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a machine is: its GPUs, HCAs, memory, mounts and container engine, read in one go.
-
-Parsers are pure functions over what the tools print. Probe does the reading; tests give it recorded trees.
-"""
+"""The container engine: its state, its containers and its images, parsed from what docker and podman print."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+CLUSTER_LABEL = "argus.verl.cluster"
+# Exit codes of a shell for a program that does not exist, and of timeout(1) for one that took too long.
 NOT_INSTALLED = 127
 TIMED_OUT = 124
+# The command that stands for a machine without a container engine.
+NO_ENGINE = "none"
+_ABSENT = re.compile(r"no such (container|object|image)|image not known", re.I)
 
 
-def _message(out: str, err: str) -> str:
-    """What a failed command said, on one line; nvidia-smi says it on stdout."""
-    return " ".join((err.strip() or out.strip()).split())
+class EngineStatus(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
+    """Whether the engine can be used; NONE when the machine has none to be used."""
+
+    OK = "ok"
+    MISSING = "missing"
+    DENIED = "denied"
+    NO_ANSWER = "no_answer"
+    FAILED = "failed"
+    NONE = "none"
 
 
-# What Engine.status can be.
-OK = "ok"
-MISSING = "missing"
-DENIED = "denied"
-NO_ANSWER = "no_answer"
-FAILED = "failed"
-NONE = "none"
+RUNNING = "running"
+# The states in which a container holds its ports.
+UP = (RUNNING, "restarting", "paused")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """status: "ok", or why it cannot be used: "missing", "denied", "no_answer", "failed"; "none" when none was asked.
+    """The container engine of a machine.
 
-    nvidia: whether it can hand GPUs to containers.
+    error: why it cannot be used, None with status OK.
+    nvidia: whether it can give GPUs to containers.
     """
 
     name: str
-    status: str
+    status: EngineStatus
     version: str | None = None
     error: str | None = None
     root_dir: str | None = None
@@ -48,7 +55,7 @@ class Engine:
 
 
 class EngineError(Exception):
-    """A call to the engine failed, for a reason other than that the thing asked for does not exist."""
+    """A call to the engine failed, for a reason other than that the requested object does not exist."""
 
 
 class EngineInfo(NamedTuple):
@@ -56,64 +63,88 @@ class EngineInfo(NamedTuple):
     cdi_directories: list[str]
 
 
+def message(out: str, err: str) -> str:
+    """The message of a failed command, on one line; some commands print it on stdout."""
+    return " ".join((err.strip() or out.strip()).split())
+
+
 def _engine_failure(command: str, code: int, text: str) -> Engine:
     text = text or "no message"
     lower = text.lower()
     if code == NOT_INSTALLED:
-        status, error = MISSING, f'"{command}" is not installed: it is not on PATH'
+        status, error = EngineStatus.MISSING, f'"{command}" is not installed: it is not on PATH'
     elif "permission denied" in lower:
-        status, error = DENIED, f'this user may not use "{command}": {text}'
+        status, error = EngineStatus.DENIED, f'this user may not use "{command}": {text}'
     elif code == TIMED_OUT or "cannot connect" in lower or "daemon running" in lower:
-        status, error = NO_ANSWER, f'the daemon of "{command}" does not answer: {text}'
+        status, error = EngineStatus.NO_ANSWER, f'the daemon of "{command}" does not answer: {text}'
     else:
-        status, error = FAILED, f'"{command} info" failed with exit code {code}: {text}'
+        status, error = EngineStatus.FAILED, f'"{command} info" failed with exit code {code}: {text}'
     return Engine(name=Path(command).name, status=status, error=error)
 
 
 def parse_engine_info(command: str, code: int, out: str, err: str) -> EngineInfo:
-    """What ``info --format '{{json .}}'`` says, of docker and of podman."""
+    """Parse the output of ``info --format '{{json .}}'``, of docker and of podman."""
     try:
         info = json.loads(out)
     except ValueError:
-        return EngineInfo(_engine_failure(command, code, _message(out, err)), [])
-    # Docker 20.10 ends with 0 when its daemon does not answer, and says so in the JSON; later ones print JSON and fail.
-    said = " ".join(info.get("ServerErrors") or [])
-    if code or said:
-        return EngineInfo(_engine_failure(command, code, said or _message("", err)), [])
+        return EngineInfo(_engine_failure(command, code, message(out, err)), [])
+    # Docker 20.10 exits with 0 when its daemon does not answer, and reports it in the JSON; later ones print JSON and
+    # fail.
+    server_errors = " ".join(info.get("ServerErrors") or [])
+    if code or server_errors:
+        return EngineInfo(_engine_failure(command, code, server_errors or message("", err)), [])
     if "host" in info and "store" in info:
-        # Also what the shim "docker" of the package podman-docker prints.
-        engine = Engine("podman", OK, str(info["version"]["Version"]), root_dir=info["store"]["graphRoot"])
-        return EngineInfo(engine, ["/etc/cdi", "/var/run/cdi"])
+        # Also printed by the shim "docker" of the package podman-docker.
+        version, root_dir = str(info["version"]["Version"]), info["store"]["graphRoot"]
+        return EngineInfo(Engine("podman", EngineStatus.OK, version, root_dir=root_dir), ["/etc/cdi", "/var/run/cdi"])
     devices = [str(device.get("ID")) for device in info.get("DiscoveredDevices") or []]
     nvidia = "nvidia" in (info.get("Runtimes") or {}) or any(name.startswith("nvidia.com/gpu") for name in devices)
-    engine = Engine("docker", OK, info["ServerVersion"], root_dir=info["DockerRootDir"], nvidia=nvidia)
-    # Null unless the daemon has CDI switched on.
-    return EngineInfo(engine, list(info.get("CDISpecDirs") or []))
+    version, root_dir = info["ServerVersion"], info["DockerRootDir"]
+    # CDISpecDirs is null unless CDI is enabled in the daemon.
+    return EngineInfo(
+        Engine("docker", EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia),
+        list(info.get("CDISpecDirs") or []),
+    )
 
 
 @dataclass(frozen=True)
 class Container:
-    """started_at is None for one that never ran. host_ports are those that it publishes on the machine."""
+    """A container, as the engine reports it.
+
+    started_at: None for a container that never ran.
+    host_ports: the ports that it publishes on the machine.
+    """
 
     id: str
     state: str
     started_at: str | None
     image_id: str
-    labels: dict[str, str]
-    host_ports: list[int]
+    labels: Mapping[str, str]
+    host_ports: Sequence[int]
     host_network: bool
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that the container belongs to."""
+        return self.labels.get(CLUSTER_LABEL)
+
+
+@dataclass(frozen=True)
+class Image:
+    id: str
+    labels: Mapping[str, str]
 
 
 def _digest(identifier: str) -> str:
-    """Docker writes "sha256:" before an image's id, podman does not."""
+    """Docker writes "sha256:" before the id of an image, podman does not."""
     return f"sha256:{identifier}" if re.fullmatch(r"[0-9a-f]{64}", identifier) else identifier
 
 
 def parse_containers(text: str) -> dict[str, Container]:
-    """By name, from the JSON of ``container inspect``."""
+    """Parse the JSON of ``container inspect``; the keys are names."""
     containers = {}
     for item in json.loads(text or "[]"):
-        host = item.get("HostConfig") or {}
+        host: dict[str, Any] = item.get("HostConfig") or {}
         bindings = [binding for port in (host.get("PortBindings") or {}).values() for binding in port or []]
         started = str(item["State"].get("StartedAt") or "")
         containers[item["Name"].lstrip("/")] = Container(
@@ -128,11 +159,15 @@ def parse_containers(text: str) -> dict[str, Container]:
     return containers
 
 
-def parse_image(text: str) -> dict[str, Any] | None:
-    """Id and labels, from the JSON of ``image inspect`` for one reference."""
+def parse_image(text: str) -> Image | None:
+    """Parse the JSON of ``image inspect`` for one reference."""
     for item in json.loads(text or "[]"):
-        return {"id": _digest(item["Id"]), "labels": dict((item.get("Config") or {}).get("Labels") or {})}
+        return Image(_digest(item["Id"]), dict((item.get("Config") or {}).get("Labels") or {}))
     return None
 
 
-_ABSENT = re.compile(r"no such (container|object|image)|image not known", re.I)
+def only_absence(err: str) -> bool:
+    """Whether the errors on stderr report nothing but objects that do not exist."""
+    # Warnings, of the client's own configuration for example, are on stderr as well.
+    problems = [line for line in err.splitlines() if line.lower().startswith("error")]
+    return bool(problems) and all(map(_ABSENT.search, problems))

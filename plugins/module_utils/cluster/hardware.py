@@ -1,10 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a machine is: its GPUs, HCAs, memory, mounts and container engine, read in one go.
-
-Parsers are pure functions over what the tools print. Probe does the reading; tests give it recorded trees.
-"""
+"""GPUs, HCAs and memory: pure parsers of what nvidia-smi, ibdev2netdev and the kernel print."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ GPU_QUERY = (
 
 @dataclass(frozen=True)
 class Gpu:
-    """memory_mib is 0 where the driver does not say, as with memory shared between CPU and GPU."""
+    """memory_mib is 0 where the driver does not report it, as with memory shared between CPU and GPU."""
 
     index: int
     name: str
@@ -30,17 +27,17 @@ class Gpu:
 
 
 def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
-    """The GPUs, and the lines that are not one: a GPU lost from the bus shows itself as such a line."""
+    """Return the GPUs, and the lines that describe none: a GPU lost from the bus appears as such a line."""
     gpus: list[Gpu] = []
-    strays: list[str] = []
+    other_lines: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != 5 or not cells[0].isdigit():
-            strays.append(line)
+            other_lines.append(line)
             continue
         index, name, uuid, memory, driver = cells
         gpus.append(Gpu(int(index), name, uuid, int(memory) if memory.isdigit() else 0, driver))
-    return gpus, strays
+    return gpus, other_lines
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,7 @@ _IBDEV2NETDEV = re.compile(r"^(?P<device>\S+) port (?P<port>\d+) ==> (?P<netdev>
 
 
 def parse_ibdev2netdev(text: str) -> list[Hca]:
+    """Return the ports that the tool lists: those with a network interface."""
     return [
         Hca(match["device"], int(match["port"]), match["netdev"], match["state"].lower())
         for match in _IBDEV2NETDEV.finditer(text)
@@ -64,5 +62,5 @@ def parse_ibdev2netdev(text: str) -> list[Hca]:
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Bytes by name."""
+    """Return sizes in bytes by name; entries without a unit are no sizes."""
     return {match[1]: int(match[2]) * 1024 for match in re.finditer(r"^(\w+):\s+(\d+) kB$", text, re.M)}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inventory, checked before any host is touched."""
+"""The inventory: who is placed where, and its checks before any host is touched."""
 
 from __future__ import annotations
 
@@ -13,24 +13,38 @@ from typing import Any
 from ..findings import Finding
 from ..text import nearest
 
-MACHINES, NODES, HEADS, WORKERS = "machines", "ray", "head", "workers"
-# The prefixes that are ours: a variable that starts so and is not known is a misspelt one.
+# Ansible's own: the variables of every host, and the hosts of every group.
+Variables = Mapping[str, Any]
+HostVars = Mapping[str, Variables]
+Groups = Mapping[str, "list[str]"]
+
+# The groups of the inventory.
+MACHINES = "machines"
+NODES = "ray"
+HEADS = "head"
+WORKERS = "workers"
+# The prefixes of this collection: an unknown variable with one of them is misspelt.
 PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root")
-# Docker's rule for the names of containers and networks, shortened to what also is a host name.
+# Docker's rule for the names of containers and networks, restricted to valid host names.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-def machine_of(node: str, hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """The machine that holds the node's container; a node for which none is named is its own."""
+def machine_of(node: str, hostvars: HostVars) -> str:
+    """Return the machine that holds the node's container; by default, a node is its own machine."""
     return str(hostvars[node].get("ray_node_machine") or node)
 
 
-def workers_of(machine: str, hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, list[str]]) -> list[str]:
-    """The workers on a machine, in the order of the inventory."""
-    return [node for node in groups[WORKERS] if machine_of(node, hostvars) == machine]
+def nodes_of(machine: str, hostvars: HostVars, groups: Groups, group: str = NODES) -> list[str]:
+    """Return the nodes of a group that are on a machine, in the order of the inventory."""
+    return [node for node in groups[group] if machine_of(node, hostvars) == machine]
 
 
-def group_findings(hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, list[str]]) -> list[Finding]:
+def cluster_nodes(groups: Groups) -> list[str]:
+    """Return heads and workers; unlike the group of all nodes, also those that are not in it by mistake."""
+    return list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
+
+
+def group_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
     found = []
     heads, workers = groups.get(HEADS, []), groups.get(WORKERS, [])
     if len(heads) != 1:
@@ -41,8 +55,8 @@ def group_findings(hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[st
     if not workers:
         found.append(Finding(f"group {WORKERS}", "has no hosts", "add at least one worker: the head never trains"))
     for node in sorted(set(heads) & set(workers)):
-        found.append(Finding(node, "is in both head and workers", "the head never trains: take it out of workers"))
-    for node in dict.fromkeys([*heads, *workers]):
+        found.append(Finding(node, "is in both head and workers", "the head never trains: remove it from workers"))
+    for node in cluster_nodes(groups):
         machine = machine_of(node, hostvars)
         if node not in groups.get(NODES, []):
             found.append(Finding(node, f"is not in the group {NODES}", f"make head and workers children of {NODES}"))
@@ -55,38 +69,40 @@ def group_findings(hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[st
     return found
 
 
-def node_findings(node: str, settings: Mapping[str, Any]) -> list[Finding]:
-    """One node's own variables."""
+def node_findings(node: str, settings: Variables) -> list[Finding]:
+    """Check the variables of one node."""
     found = []
     if not NAME.fullmatch(node):
-        todo = "use small letters, digits and dashes, at most 63: it becomes a container's name and a host name"
-        found.append(Finding(node, "is not a name for a node", todo))
+        todo = "use lower-case letters, digits and dashes, at most 63: it is used as container name and host name"
+        found.append(Finding(node, "is not a valid node name", todo))
     for name in ("ray_node_gpus", "ray_node_cpus"):
         value = settings.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-            found.append(
-                Finding(node, f"{name} is {value!r}", "give a whole number, or leave it out for what is there")
-            )
+            found.append(Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default"))
     for name in ("shared_root", "shared_root_source", "cluster_state_dir"):
         value = settings.get(name)
         if value is not None and not str(value).startswith("/"):
-            found.append(Finding(node, f"{name} is {value!r}", "give an absolute path"))
+            found.append(Finding(node, f"{name} is {value!r}", "set an absolute path"))
     if settings.get("cluster_network") == "host":
         address = str(settings.get("ray_node_address", ""))
-        try:
-            loopback = ipaddress.ip_address(address).is_loopback
-        except ValueError:
-            loopback = True
-        if loopback:
-            todo = "give the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
+        if not _reachable(address):
+            todo = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
             found.append(Finding(node, f"ray_node_address is {address!r} with cluster_network: host", todo))
     return found
 
 
-def placement_findings(hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, list[str]]) -> list[Finding]:
-    """What nodes must not do to each other."""
+def _reachable(address: str) -> bool:
+    """Whether it is an IP address that is not a loopback."""
+    try:
+        return not ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def placement_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
+    """Check that nodes reach each other, and do not take each other's ports."""
     found = []
-    nodes = list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
+    nodes = cluster_nodes(groups)
     machines: dict[str, list[str]] = {}
     for node in nodes:
         machines.setdefault(machine_of(node, hostvars), []).append(node)
@@ -95,20 +111,20 @@ def placement_findings(hostvars: Mapping[str, Mapping[str, Any]], groups: Mappin
         found.append(
             Finding(
                 ", ".join(own_network),
-                f"a container network does not reach over {len(machines)} machines ({', '.join(machines)})",
+                f"a container network does not span {len(machines)} machines ({', '.join(machines)})",
                 "set cluster_network: host and ray_node_address for every node",
             )
         )
     for machine, there in machines.items():
         on_host = [node for node in there if node not in own_network]
         if len(on_host) > 1:
-            todo = "with the host's network they take each other's ports: put each on a machine of its own"
+            todo = "with the host's network they use the same ports: place each on a machine of its own"
             found.append(Finding(machine, f"holds {len(on_host)} nodes ({', '.join(on_host)})", todo))
     return found
 
 
 def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]], known: set[str]) -> list[Finding]:
-    """Variables with a prefix of ours that nothing reads."""
+    """Find variables with a prefix of this collection that nothing reads."""
     unknown: dict[str, list[str]] = {}
     for host in hosts:
         for name in hostvars[host]:
@@ -117,24 +133,22 @@ def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]
     return [
         Finding(
             ", ".join(at),
-            f"variable {name} is not known",
+            f"variable {name} is unknown",
             nearest(name, known) or "remove it; the roles' READMEs list all variables",
         )
         for name, at in unknown.items()
     ]
 
 
-def validate(
-    hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, list[str]], known: Iterable[str]
-) -> list[Finding]:
-    """Everything that can be said of an inventory without touching a host.
+def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[Finding]:
+    """Return every problem of an inventory that is visible without touching a host.
 
     known: the names of all public variables of the roles.
     """
     found = group_findings(hostvars, groups)
-    nodes = list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
+    nodes = cluster_nodes(groups)
     for node in nodes:
         found += node_findings(node, hostvars[node])
     found += placement_findings(hostvars, groups)
-    hosts = [host for host in [*groups.get(MACHINES, []), *nodes] if host in hostvars]
-    return found + unknown_variables(dict.fromkeys(hosts), hostvars, set(known))
+    hosts = dict.fromkeys([*groups.get(MACHINES, []), *nodes])
+    return found + unknown_variables(hosts, hostvars, set(known))

@@ -1,15 +1,12 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a machine is: its GPUs, HCAs, memory, mounts and container engine, read in one go.
-
-Parsers are pure functions over what the tools print. Probe does the reading; tests give it recorded trees.
-"""
+"""Mounts: a pure parser of the kernel's list, and the state of a path."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -18,7 +15,7 @@ class Mount:
     mount_point: str
     fstype: str
     source: str
-    options: list[str]
+    options: Sequence[str]
 
 
 def _unescape(text: str) -> str:
@@ -27,7 +24,7 @@ def _unescape(text: str) -> str:
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """In the order in which they were mounted. Format: proc_pid_mountinfo(5)."""
+    """Return the mounts in the order in which they were mounted. Format: proc_pid_mountinfo(5)."""
     mounts = []
     for line in text.splitlines():
         # The optional fields before the dash vary in number.
@@ -45,7 +42,7 @@ def parse_mountinfo(text: str) -> list[Mount]:
 
 
 def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that a path lies on; of two on one mount point, the later one hides the earlier."""
+    """Return the mount that holds a path; of two on one mount point, the later hides the earlier."""
     found: Mount | None = None
     for mount in mounts:
         below = mount.mount_point.rstrip("/") + "/"
@@ -56,9 +53,10 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 @dataclass(frozen=True)
 class PathState:
-    """Where a path lies. For one that does not exist, space and writable are those of its nearest parent.
+    """The mount that holds a path, and its space.
 
-    error: why nothing can be said, as with a file server that does not answer.
+    For a path that does not exist, mount, space and writable are those of its nearest parent.
+    error: why the path cannot be read, as with a file server that does not answer.
     """
 
     path: str
@@ -66,7 +64,7 @@ class PathState:
     mount_point: str
     fstype: str
     source: str
-    options: list[str]
+    options: Sequence[str]
     free_bytes: int
     total_bytes: int
     writable: bool

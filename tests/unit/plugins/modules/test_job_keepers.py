@@ -8,7 +8,6 @@ from pathlib import Path
 from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules.job_keepers import left
-from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import unkept
 
 
 def job(jobs: Path, name: str, state: str, host: str = "head") -> Archive:
@@ -30,17 +29,6 @@ def test_jobs_of_this_head_that_nobody_keeps(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = [archive.submission_id for archive in left(tmp_path, "head")]
     assert found == ["ending", "queued", "retrying", "running", "submitted", "succeeded"]
-
-
-def test_jobs_whose_keeper_gives_no_sign(tmp_path: Path) -> None:
-    now = time.time()
-    for name, age in (("fresh", 1), ("old", 1000)):
-        job(tmp_path / "jobs", name, "RUNNING").write_sign("keeper.json", time=now - age, host="head", pid=1)
-    keep.close(job(tmp_path / "jobs", "closed", "FAILED"), "FAILED")
-    assert unkept(str(tmp_path), [{"head": True, "since": None}]) == ["old"]
-    # With the head's container, all keepers have ended.
-    assert unkept(str(tmp_path), [{"head": True, "since": now}, {"head": False, "since": None}]) == ["fresh", "old"]
-    assert unkept(None, []) == []
 
 
 def test_a_job_that_is_kept_is_left_alone(tmp_path: Path) -> None:

@@ -4,7 +4,12 @@ import copy
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import machine_of, validate, workers_of
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
+    WORKERS,
+    machine_of,
+    nodes_of,
+    validate,
+)
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 
 Inventory = tuple[dict[str, dict[str, Any]], dict[str, list[str]]]
@@ -22,7 +27,7 @@ KNOWN = {
 
 
 def one_machine() -> Inventory:
-    """As inventories/dev: three containers on this machine."""
+    """Like inventories/dev: three containers on this machine."""
     node = {"ray_node_machine": "localhost", "cluster_name": "mvp"}
     hostvars = {"localhost": {}, "ray-head": dict(node), "worker-0": dict(node), "worker-1": dict(node)}
     groups = {
@@ -35,7 +40,7 @@ def one_machine() -> Inventory:
 
 
 def two_machines() -> Inventory:
-    """As in production: a node is a machine, and has an address there."""
+    """Like production: a node is a machine, with an address."""
     hostvars: dict[str, dict[str, Any]] = {
         name: {"cluster_network": "host", "ray_node_address": address}
         for name, address in (("gpu-1", "10.0.0.1"), ("gpu-2", "10.0.0.2"))
@@ -44,38 +49,40 @@ def two_machines() -> Inventory:
     return hostvars, groups
 
 
-def said(inventory: Inventory) -> list[tuple[str, str]]:
+def findings(inventory: Inventory) -> list[tuple[str, str]]:
     return [(finding.where, finding.what) for finding in validate(*inventory, KNOWN)]
 
 
 @pytest.mark.parametrize("inventory", [one_machine(), two_machines()], ids=["one machine", "two machines"])
-def test_a_correct_inventory_has_no_findings(inventory: Inventory) -> None:
+def test_correct_inventory_has_no_findings(inventory: Inventory) -> None:
     assert validate(*inventory, KNOWN) == []
 
 
-def test_what_is_planned_on_a_machine_follows_the_inventory() -> None:
+def test_nodes_of_a_machine_follow_the_inventory() -> None:
     hostvars, groups = one_machine()
     groups["workers"].reverse()
     assert machine_of("worker-0", hostvars) == "localhost"
-    assert workers_of("localhost", hostvars, groups) == ["worker-1", "worker-0"]
+    assert nodes_of("localhost", hostvars, groups, WORKERS) == ["worker-1", "worker-0"]
+    assert nodes_of("localhost", hostvars, groups) == ["ray-head", "worker-0", "worker-1"]
     hostvars, groups = two_machines()
     assert machine_of("gpu-2", hostvars) == "gpu-2"
-    assert workers_of("gpu-1", hostvars, groups) == []
+    assert nodes_of("gpu-1", hostvars, groups, WORKERS) == []
+    assert nodes_of("gpu-1", hostvars, groups) == ["gpu-1"]
 
 
-def test_a_cluster_has_one_head() -> None:
+def test_cluster_has_one_head() -> None:
     hostvars, groups = one_machine()
     groups["head"], groups["workers"] = ["ray-head", "worker-0"], ["worker-1"]
     assert validate(hostvars, groups, KNOWN) == [
         Finding("group head", "has 2 hosts (ray-head, worker-0)", "a cluster has one head: keep exactly one")
     ]
     groups["head"], groups["workers"] = [], ["worker-0", "worker-1"]
-    assert said((hostvars, groups)) == [("group head", "has 0 hosts")]
+    assert findings((hostvars, groups)) == [("group head", "has 0 hosts")]
     del groups["head"]
-    assert said((hostvars, groups)) == [("group head", "has 0 hosts")]
+    assert findings((hostvars, groups)) == [("group head", "has 0 hosts")]
 
 
-def test_a_cluster_has_workers() -> None:
+def test_cluster_has_workers() -> None:
     hostvars, groups = one_machine()
     groups["workers"] = []
     expected = Finding("group workers", "has no hosts", "add at least one worker: the head never trains")
@@ -84,25 +91,25 @@ def test_a_cluster_has_workers() -> None:
     assert validate(hostvars, groups, KNOWN) == [expected]
 
 
-def test_a_node_in_both_groups_is_said_once() -> None:
+def test_node_in_both_groups_is_reported_once() -> None:
     hostvars, groups = two_machines()
     hostvars["gpu-1"]["ray_node_address"] = "127.0.0.1"
     groups["workers"].append("gpu-1")
-    assert said((hostvars, groups)) == [
+    assert findings((hostvars, groups)) == [
         ("gpu-1", "is in both head and workers"),
         ("gpu-1", "ray_node_address is '127.0.0.1' with cluster_network: host"),
     ]
 
 
-def test_an_unknown_machine_is_named_with_the_one_that_was_meant() -> None:
+def test_unknown_machine_is_reported_with_a_suggestion() -> None:
     hostvars, groups = one_machine()
     groups["machines"] = ["gpu-box-1"]
     hostvars["gpu-box-1"] = {}
     for name in groups["ray"]:
         hostvars[name]["ray_node_machine"] = "gpu-box-1"
     hostvars["worker-1"]["ray_node_machine"] = "gpu-bx-1"
-    findings = validate(hostvars, groups, KNOWN)
-    assert findings[0] == Finding(
+    found = validate(hostvars, groups, KNOWN)
+    assert found[0] == Finding(
         "worker-1",
         "its machine 'gpu-bx-1' is not in the group machines",
         'add the machine to the group machines, or correct ray_node_machine; did you mean "gpu-box-1"?',
@@ -122,50 +129,50 @@ def test_nodes_are_in_the_group_ray() -> None:
 
 
 @pytest.mark.parametrize("name", ["Worker-0", "worker_0", "worker.0", "-worker", "worker-", "w" * 64, "worker 0"])
-def test_a_bad_name(name: str) -> None:
+def test_invalid_name(name: str) -> None:
     hostvars, groups = one_machine()
     hostvars[name] = hostvars.pop("worker-0")
     groups["ray"][1] = groups["workers"][0] = name
-    assert said((hostvars, groups)) == [(name, "is not a name for a node")]
+    assert findings((hostvars, groups)) == [(name, "is not a valid node name")]
 
 
 @pytest.mark.parametrize("name", ["w", "0", "w" * 63, "a--b", "gpu-17"])
-def test_a_good_name(name: str) -> None:
+def test_valid_name(name: str) -> None:
     hostvars, groups = one_machine()
     hostvars[name] = hostvars.pop("worker-0")
     groups["ray"][1] = groups["workers"][0] = name
-    assert said((hostvars, groups)) == []
+    assert findings((hostvars, groups)) == []
 
 
 @pytest.mark.parametrize("variable", ["ray_node_gpus", "ray_node_cpus"])
 @pytest.mark.parametrize("value", [-1, 1.5, "4", "all", True, [4]])
-def test_a_bad_count(variable: str, value: object) -> None:
+def test_invalid_count(variable: str, value: object) -> None:
     hostvars, groups = one_machine()
     hostvars["worker-0"][variable] = value
     assert validate(hostvars, groups, KNOWN) == [
-        Finding("worker-0", f"{variable} is {value!r}", "give a whole number, or leave it out for what is there")
+        Finding("worker-0", f"{variable} is {value!r}", "set a whole number, or remove it for the default")
     ]
 
 
 @pytest.mark.parametrize("value", [0, 8, None])
-def test_a_good_count(value: int | None) -> None:
+def test_valid_count(value: int | None) -> None:
     hostvars, groups = one_machine()
     hostvars["worker-0"]["ray_node_gpus"] = value
-    assert said((hostvars, groups)) == []
+    assert findings((hostvars, groups)) == []
 
 
 @pytest.mark.parametrize("variable", ["shared_root", "shared_root_source", "cluster_state_dir"])
 @pytest.mark.parametrize("value", ["private", "./private", "~/private", ""])
-def test_a_relative_path(variable: str, value: str) -> None:
+def test_relative_path(variable: str, value: str) -> None:
     hostvars, groups = one_machine()
     hostvars["ray-head"][variable] = value
     assert validate(hostvars, groups, KNOWN) == [
-        Finding("ray-head", f"{variable} is {value!r}", "give an absolute path")
+        Finding("ray-head", f"{variable} is {value!r}", "set an absolute path")
     ]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "gpu-2", ""])
-def test_the_network_of_the_host_needs_an_address_that_others_reach(address: str) -> None:
+def test_host_network_needs_an_address_that_others_reach(address: str) -> None:
     hostvars, groups = two_machines()
     hostvars["gpu-2"]["ray_node_address"] = address
     (finding,) = validate(hostvars, groups, KNOWN)
@@ -173,29 +180,29 @@ def test_the_network_of_the_host_needs_an_address_that_others_reach(address: str
         "gpu-2",
         f"ray_node_address is {address!r} with cluster_network: host",
     )
-    assert "give the IP address" in finding.todo
+    assert "set the IP address" in finding.todo
 
 
-def test_the_network_of_the_host_without_any_address() -> None:
+def test_host_network_without_an_address() -> None:
     hostvars, groups = two_machines()
     del hostvars["gpu-2"]["ray_node_address"]
-    assert said((hostvars, groups)) == [("gpu-2", "ray_node_address is '' with cluster_network: host")]
+    assert findings((hostvars, groups)) == [("gpu-2", "ray_node_address is '' with cluster_network: host")]
 
 
-def test_an_address_of_version_6_will_do() -> None:
+def test_ipv6_address_is_accepted() -> None:
     hostvars, groups = two_machines()
     hostvars["gpu-2"]["ray_node_address"] = "fd00::2"
-    assert said((hostvars, groups)) == []
+    assert findings((hostvars, groups)) == []
 
 
-def test_a_container_network_does_not_reach_over_two_machines() -> None:
+def test_container_network_does_not_span_two_machines() -> None:
     hostvars, groups = two_machines()
     for settings in hostvars.values():
         settings["cluster_network"] = "mvp-ray"
     assert validate(hostvars, groups, KNOWN) == [
         Finding(
             "gpu-1, gpu-2",
-            "a container network does not reach over 2 machines (gpu-1, gpu-2)",
+            "a container network does not span 2 machines (gpu-1, gpu-2)",
             "set cluster_network: host and ray_node_address for every node",
         )
     ]
@@ -204,7 +211,7 @@ def test_a_container_network_does_not_reach_over_two_machines() -> None:
 def test_one_node_of_two_machines_in_a_container_network() -> None:
     hostvars, groups = two_machines()
     del hostvars["gpu-2"]["cluster_network"]
-    assert said((hostvars, groups)) == [("gpu-2", "a container network does not reach over 2 machines (gpu-1, gpu-2)")]
+    assert findings((hostvars, groups)) == [("gpu-2", "a container network does not span 2 machines (gpu-1, gpu-2)")]
 
 
 def test_two_nodes_on_the_network_of_one_host() -> None:
@@ -213,40 +220,44 @@ def test_two_nodes_on_the_network_of_one_host() -> None:
         hostvars[node] |= {"cluster_network": "host", "ray_node_address": f"10.0.0.{number}"}
     (finding,) = validate(hostvars, groups, KNOWN)
     assert (finding.where, finding.what) == ("localhost", "holds 3 nodes (ray-head, worker-0, worker-1)")
-    assert "each other's ports" in finding.todo
+    assert "use the same ports" in finding.todo
+    hostvars["worker-1"]["ray_node_machine"] = "other"
+    groups["machines"].append("other")
+    hostvars["other"] = {}
+    assert findings((hostvars, groups)) == [("localhost", "holds 2 nodes (ray-head, worker-0)")]
 
 
-def test_an_unknown_variable_is_named_with_the_one_that_was_meant() -> None:
+def test_unknown_variable_is_reported_with_a_suggestion() -> None:
     hostvars, groups = one_machine()
     hostvars["worker-0"]["ray_node_gpu"] = 4
     hostvars["worker-1"]["ray_node_gpu"] = 4
     hostvars["localhost"]["cluster_qqqqqqqqqqqq"] = 1
-    hostvars["localhost"]["somebody_elses"] = 1
+    hostvars["localhost"]["other_variable"] = 1
     assert validate(hostvars, groups, KNOWN) == [
         Finding(
             "localhost",
-            "variable cluster_qqqqqqqqqqqq is not known",
+            "variable cluster_qqqqqqqqqqqq is unknown",
             "remove it; the roles' READMEs list all variables",
         ),
-        Finding("worker-0, worker-1", "variable ray_node_gpu is not known", 'did you mean "ray_node_gpus"?'),
+        Finding("worker-0, worker-1", "variable ray_node_gpu is unknown", 'did you mean "ray_node_gpus"?'),
     ]
 
 
-def test_everything_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     hostvars, groups = copy.deepcopy(one_machine())
     groups["head"], groups["workers"] = [], ["worker-0", "Worker_1"]
     hostvars["Worker_1"] = {"ray_node_machine": "localhots", "shared_root": "private", "cluster_nmae": "mvp"}
     hostvars["worker-0"]["ray_node_gpus"] = "four"
-    assert said((hostvars, groups)) == [
+    assert findings((hostvars, groups)) == [
         ("group head", "has 0 hosts"),
         ("Worker_1", "is not in the group ray"),
         ("Worker_1", "its machine 'localhots' is not in the group machines"),
         ("worker-0", "ray_node_gpus is 'four'"),
-        ("Worker_1", "is not a name for a node"),
+        ("Worker_1", "is not a valid node name"),
         ("Worker_1", "shared_root is 'private'"),
         (
             "worker-0, Worker_1",
-            "a container network does not reach over 2 machines (localhost, localhots)",
+            "a container network does not span 2 machines (localhost, localhots)",
         ),
-        ("Worker_1", "variable cluster_nmae is not known"),
+        ("Worker_1", "variable cluster_nmae is unknown"),
     ]

@@ -1,80 +1,13 @@
 from __future__ import annotations
 
-from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.preflight import GIB, Expectation, machine_findings
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineStatus
+from ansible_collections.argus.verl.plugins.module_utils.cluster.preflight import Expectation, machine_findings
 from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING, Finding
-
-H100 = "NVIDIA H100 80GB HBM3"
-
-
-def mount(path: str, **changes: Any) -> dict[str, Any]:
-    state = {
-        "path": path,
-        "exists": True,
-        "mount_point": "/private",
-        "fstype": "nfs4",
-        "source": "storage:/export",
-        "options": ["rw", "vers=4.2"],
-        "free_bytes": 500 * GIB,
-        "total_bytes": 1000 * GIB,
-        "writable": True,
-        "error": None,
-    }
-    return {**state, **changes}
-
-
-def hca(device: str, state: str) -> dict[str, Any]:
-    return {"device": device, "port": 1, "netdev": device.replace("mlx5_", "ib"), "state": state}
-
-
-def container(cluster: str | None = "mvp", **changes: Any) -> dict[str, Any]:
-    labels = {} if cluster is None else {"argus.verl.cluster": cluster}
-    state = {
-        "id": "0123456789abcdef",
-        "state": "running",
-        "started_at": "2026-01-12T08:15:30Z",
-        "image_id": "sha256:1",
-        "labels": labels,
-        "host_ports": [],
-        "host_network": False,
-    }
-    return {**state, **changes}
-
-
-HEALTHY: dict[str, Any] = {
-    "cluster": "mvp",
-    "gpus": [
-        {"index": i, "name": H100, "uuid": f"GPU-{i}", "memory_mib": 81559, "driver_version": "1"} for i in range(8)
-    ],
-    "gpus_error": None,
-    "hcas": [hca("mlx5_0", "up"), hca("mlx5_1", "up")],
-    "hca_source": "ibdev2netdev",
-    "python": "/usr/bin/python3",
-    "missing_packages": [],
-    "mounts": [mount("/private")],
-    "disk": mount("/var/lib/docker", mount_point="/", fstype="ext4", source="/dev/vda"),
-    "memory_bytes": 1000 * GIB,
-    "memory_available_bytes": 900 * GIB,
-    "shm_bytes": 500 * GIB,
-    "cpus": 192,
-    "uid": 1000,
-    "gid": 1000,
-    "user": "ray",
-    "engine": {
-        "name": "docker",
-        "status": "ok",
-        "version": "27.3.1",
-        "error": None,
-        "root_dir": "/var/lib/docker",
-        "nvidia": True,
-    },
-    "containers": {},
-    "images": {},
-    "ports_in_use": [],
-}
+from samples import DOCKER, GIB, H100, HEALTHY, PRIVATE, container, gpus, hca
 
 FULL = Expectation(
     gpus=8,
@@ -89,8 +22,8 @@ FULL = Expectation(
 
 
 def only(expectation: Expectation = FULL, **changes: Any) -> Finding:
-    """The one finding about the healthy machine with these changes."""
-    findings = machine_findings("gpu-01", {**deepcopy(HEALTHY), **changes}, expectation)
+    """Return the one finding about the healthy machine with these changes."""
+    findings = machine_findings("gpu-01", replace(HEALTHY, **changes), expectation)
     assert len(findings) == 1, findings
     assert findings[0].where == "gpu-01"
     assert findings[0].todo
@@ -98,46 +31,45 @@ def only(expectation: Expectation = FULL, **changes: Any) -> Finding:
 
 
 def none(expectation: Expectation = FULL, **changes: Any) -> bool:
-    return machine_findings("gpu-01", {**deepcopy(HEALTHY), **changes}, expectation) == []
+    return machine_findings("gpu-01", replace(HEALTHY, **changes), expectation) == []
 
 
-def test_a_python_that_cannot_speak_to_the_engine() -> None:
+def test_python_without_the_package_for_the_engine() -> None:
     finding = only(missing_packages=["requests"])
-    assert finding.what == "/usr/bin/python3 has no package requests, with which containers are started"
+    assert finding.what == "/usr/bin/python3 has no package requests, which is needed to start containers"
+    assert finding.severity == ERROR
     assert "python3-requests" in finding.todo
-    # Without an engine there is nothing to speak to.
-    engine = {**HEALTHY["engine"], "status": "none"}
-    assert none(missing_packages=["requests"], engine=engine)
+    # Without an engine the package is not needed.
+    assert none(missing_packages=["requests"], engine=replace(DOCKER, status=EngineStatus.NONE))
 
 
-def test_a_healthy_machine_and_one_of_which_nothing_is_expected() -> None:
+def test_healthy_machine_and_machine_without_expectations() -> None:
     assert none()
     assert none(Expectation(), gpus=[], hcas=[], mounts=[], memory_bytes=1, shm_bytes=0)
 
 
 @pytest.mark.parametrize(
-    ("status", "way_out"),
+    ("status", "todo"),
     [
-        ("missing", "install it"),
-        ("denied", 'let the user "ray" use it'),
-        ("no_answer", "start its daemon"),
-        ("failed", "run the command"),
+        (EngineStatus.MISSING, 'install "docker" on this machine'),
+        (EngineStatus.DENIED, 'add the user "ray" to the group "docker", or set ansible_become: true'),
+        (EngineStatus.NO_ANSWER, "start its daemon (systemctl enable --now docker) and check its log"),
+        (EngineStatus.FAILED, "run the command on the machine and fix the error that it prints"),
     ],
 )
-def test_engine_not_usable(status: str, way_out: str) -> None:
-    engine = {**HEALTHY["engine"], "status": status, "error": "it said so", "nvidia": False}
-    finding = only(engine=engine, disk=None)
-    assert finding.severity == ERROR
-    assert finding.what == "container engine not usable, expected one that answers: it said so"
-    assert way_out in finding.todo
+def test_engine_not_usable(status: EngineStatus, todo: str) -> None:
+    finding = only(engine=replace(DOCKER, status=status, error="the error", nvidia=False), disk=None)
+    assert finding == Finding(
+        "gpu-01", "container engine not usable, expected one that answers: the error", todo, ERROR
+    )
 
 
-def test_no_engine_is_no_finding_where_none_is_used() -> None:
-    assert none(engine={**HEALTHY["engine"], "name": "none", "status": "none", "nvidia": False})
+def test_machine_without_an_engine_needs_none() -> None:
+    assert none(engine=replace(DOCKER, name="none", status=EngineStatus.NONE, nvidia=False))
 
 
 def test_fewer_gpus_than_expected() -> None:
-    finding = only(gpus=HEALTHY["gpus"][:7])
+    finding = only(gpus=gpus(7))
     assert (finding.what, finding.severity) == ("7 GPUs found, expected at least 8", ERROR)
     assert "dmesg" in finding.todo
     finding = only(gpus=[])
@@ -150,135 +82,164 @@ def test_broken_driver_is_one_finding_with_the_numbers() -> None:
     finding = only(gpus=[], gpus_error="Driver/library version mismatch")
     assert finding.what == "nvidia-smi fails and shows 0 GPUs, expected 8: Driver/library version mismatch"
     assert finding.severity == ERROR
-    # Where no GPU is needed it is only worth knowing; where any number will do it is an error.
+    # A warning where no GPU is needed, an error where any number is accepted.
     assert only(Expectation(gpus=0), gpus=[], gpus_error="x").severity == WARNING
-    assert only(Expectation(), gpus=[], gpus_error="x").severity == ERROR
+    finding = only(Expectation(), gpus=[], gpus_error="x")
+    assert (finding.what, finding.severity) == ("nvidia-smi fails and shows 0 GPUs: x", ERROR)
 
 
 def test_lost_gpu_is_found_though_the_others_answer() -> None:
-    finding = only(gpus=HEALTHY["gpus"][:7], gpus_error="Unable to determine the device handle for GPU7")
+    finding = only(gpus=gpus(7), gpus_error="Unable to determine the device handle for GPU7")
     assert finding.what.startswith("nvidia-smi fails and shows 7 GPUs, expected 8: Unable to determine")
 
 
 def test_gpus_of_different_models_are_a_warning() -> None:
-    gpus = [*HEALTHY["gpus"][:6], *({**gpu, "name": "NVIDIA A100"} for gpu in HEALTHY["gpus"][6:])]
-    finding = only(gpus=gpus)
+    finding = only(gpus=[*gpus(6), *gpus(2, "NVIDIA A100")])
     assert finding.severity == WARNING
     assert f"2 x NVIDIA A100, 6 x {H100}" in finding.what
 
 
-def test_containers_cannot_have_the_gpus() -> None:
-    engine = {**HEALTHY["engine"], "nvidia": False}
+def test_engine_that_cannot_give_gpus_to_containers() -> None:
+    engine = replace(DOCKER, nvidia=False)
     finding = only(engine=engine)
     assert finding.severity == ERROR
-    assert finding.what.startswith("8 GPUs found, but docker 27.3.1 cannot hand them to containers")
+    assert finding.what.startswith("8 GPUs found, but docker 27.3.1 cannot give them to containers")
     assert "nvidia-ctk runtime configure" in finding.todo
-    assert "nvidia-ctk cdi generate" in only(engine={**engine, "name": "podman"}).todo
-    # A head that uses no GPU does not care.
+    assert "nvidia-ctk cdi generate" in only(engine=replace(engine, name="podman")).todo
+    # A head that uses no GPU needs no access.
     assert none(Expectation(gpus=0), engine=engine)
 
 
 def test_hcas_that_are_down_are_listed() -> None:
     finding = only(hcas=[hca("mlx5_0", "up"), hca("mlx5_1", "down")])
-    assert finding.what == ("1 HCA ports up, expected at least 2 (told by ibdev2netdev); down: mlx5_1 port 1 (ib1)")
+    assert finding.what == "1 HCA ports up, expected at least 2 (source: ibdev2netdev); down: mlx5_1 port 1 (ib1)"
     assert finding.severity == ERROR
+    assert "cable" in finding.todo
+    finding = only(hcas=[hca("mlx5_0", "up")])
+    assert finding.what.endswith("; down: none")
+    assert "ibstat" in finding.todo
+    without = replace(hca("mlx5_1", "down"), netdev=None)
+    assert only(hcas=[hca("mlx5_0", "up"), without]).what.endswith("mlx5_1 port 1 (no netdev)")
     assert only(hcas=[], hca_source="none").what == "no HCA found, expected at least 2 ports up"
     assert none(Expectation(hcas=1), hcas=[hca("mlx5_0", "up"), hca("mlx5_1", "down")])
 
 
-def test_shared_root_missing() -> None:
-    finding = only(mounts=[mount("/private", exists=False, mount_point="/", fstype="ext4", source="/dev/vda")])
+def test_missing_shared_root() -> None:
+    finding = only(mounts=[replace(PRIVATE, exists=False, mount_point="/", fstype="ext4", source="/dev/vda")])
     assert finding.severity == ERROR
     assert finding.what == (
-        "shared root /private does not exist (the path leads to ext4 from /dev/vda, mounted at /), "
+        "shared root /private does not exist (its nearest parent is on ext4 from /dev/vda, mounted at /), "
         "expected a directory of type nfs4 or lustre"
     )
     assert "create the directory" in finding.todo
 
 
 def test_shared_root_on_the_wrong_file_system() -> None:
-    finding = only(mounts=[mount("/private", mount_point="/", fstype="ext4", source="/dev/vda")])
+    finding = only(mounts=[replace(PRIVATE, mount_point="/", fstype="ext4", source="/dev/vda")])
     assert finding.what == "shared root /private is ext4 from /dev/vda, mounted at /, expected of type nfs4 or lustre"
     assert finding.severity == ERROR
-    assert none(Expectation(shared_root="/private"), mounts=[mount("/private", fstype="ext4")])
+    assert 'add "ext4" to preflight_shared_root_fstypes' in finding.todo
+    assert none(Expectation(shared_root="/private"), mounts=[replace(PRIVATE, fstype="ext4")])
 
 
-def test_shared_root_not_writable() -> None:
-    finding = only(mounts=[mount("/private", writable=False)])
+def test_only_the_shared_root_is_checked() -> None:
+    other = replace(PRIVATE, path="/other", exists=False, writable=False, free_bytes=0)
+    assert none(mounts=[other, PRIVATE])
+    assert none(Expectation(), mounts=[other])
+
+
+def test_shared_root_that_is_not_writable() -> None:
+    finding = only(mounts=[replace(PRIVATE, writable=False)])
     assert 'is not writable, expected writable for user "ray" (uid 1000)' in finding.what
     assert "root_squash" in finding.todo
-    finding = only(mounts=[mount("/private", writable=False, options=["ro"])])
+    finding = only(mounts=[replace(PRIVATE, writable=False, options=["ro"])])
     assert "is mounted read-only" in finding.what
     assert finding.todo == "mount it with the option rw"
 
 
-def test_shared_root_full() -> None:
-    finding = only(mounts=[mount("/private", free_bytes=150 * GIB)])
+def test_shared_root_without_free_space() -> None:
+    finding = only(mounts=[replace(PRIVATE, free_bytes=150 * GIB)])
     assert finding.what.endswith("has 150.0 GiB free, expected at least 200 GiB")
-    assert none(mounts=[mount("/private", free_bytes=200 * GIB)])
+    assert none(mounts=[replace(PRIVATE, free_bytes=200 * GIB)])
+
+
+def test_all_problems_of_the_shared_root_are_reported() -> None:
+    state = replace(PRIVATE, fstype="ext4", writable=False, free_bytes=0)
+    findings = machine_findings("gpu-01", replace(HEALTHY, mounts=[state]), FULL)
+    assert len(findings) == 3
 
 
 def test_shared_root_that_does_not_answer_is_one_finding() -> None:
-    silent = mount("/private", exists=False, error="storage:/export does not answer within 5 s", free_bytes=0)
+    silent = replace(PRIVATE, exists=False, error="storage:/export does not answer within 5 s", free_bytes=0)
     finding = only(mounts=[silent])
     assert "cannot be read: storage:/export does not answer within 5 s" in finding.what
     assert "umount -l" in finding.todo
 
 
-def test_engine_disk_full() -> None:
-    disk = {**HEALTHY["disk"], "free_bytes": 20 * GIB}
+def test_engine_disk_without_free_space() -> None:
+    disk = replace(PRIVATE, path="/var/lib/docker", fstype="ext4", source="/dev/vda", free_bytes=20 * GIB)
     finding = only(disk=disk)
     assert finding.what == "/var/lib/docker (ext4 from /dev/vda) has 20.0 GiB free, expected at least 100 GiB"
     assert "docker image prune" in finding.todo
+    assert "20.0 GiB free (it hangs)," in only(disk=replace(disk, error="it hangs")).what
+    assert none(disk=replace(disk, free_bytes=100 * GIB))
+    engine = replace(DOCKER, name="none", status=EngineStatus.NONE)
+    assert "/tmp/ray" in only(disk=disk, engine=engine).todo
 
 
 def test_shared_memory_too_small() -> None:
     finding = only(shm_bytes=GIB // 16)
     assert finding.what == "shared memory (/dev/shm) has 0.1 GiB, expected at least 64 GiB"
+    assert finding.severity == ERROR
+    assert none(shm_bytes=64 * GIB)
 
 
-def test_memory_for_each_gpu_is_a_warning_with_its_source() -> None:
+def test_memory_per_gpu_is_a_warning_with_its_source() -> None:
     finding = only(memory_bytes=512 * GIB)
     assert finding.severity == WARNING
-    assert finding.what == "512.0 GiB of memory for 8 GPUs, expected at least 80 GiB a GPU (640 GiB in all)"
+    assert finding.what == "512.0 GiB of memory for 8 GPUs, expected at least 80 GiB per GPU (640 GiB in total)"
     assert "verl issue 429" in finding.todo
-    # Without an expected number, those that are there.
+    # Without an expected number, the GPUs of the machine count.
     any_number = Expectation(memory_gib_per_gpu=80)
     assert only(any_number, memory_bytes=512 * GIB).what.startswith("512.0 GiB of memory for 8 GPUs")
-    assert none(any_number, memory_bytes=512 * GIB, gpus=HEALTHY["gpus"][:4])
+    assert none(any_number, memory_bytes=512 * GIB, gpus=gpus(4))
+    assert none(memory_bytes=640 * GIB)
+    # Of a larger machine, only the expected GPUs count.
+    assert none(Expectation(gpus=4, memory_gib_per_gpu=80), memory_bytes=320 * GIB)
 
 
-def test_port_held_by_somebody_else() -> None:
+def test_port_held_by_another_program() -> None:
     finding = only(ports_in_use=[8265])
     assert finding.severity == ERROR
     assert finding.what.startswith("port 8265 on 127.0.0.1 is in use")
     assert "cluster_dashboard_port" in finding.todo
-    # Neither a container of the cluster that is not up, nor one that has another port.
+    # Neither a container of the cluster that is not up, nor one with another port, holds it.
     assert only(ports_in_use=[8265], containers={"h": container(state="exited", host_ports=[8265])})
     assert only(ports_in_use=[8265], containers={"h": container(host_ports=[8266])})
 
 
-@pytest.mark.parametrize("how", [{"host_ports": [8265]}, {"host_network": True}])
-def test_port_held_by_the_cluster_itself_is_as_it_should_be(how: dict[str, Any]) -> None:
-    assert none(ports_in_use=[8265], containers={"mvp-ray-head": container(**how)})
+@pytest.mark.parametrize("state", ["running", "restarting", "paused"])
+@pytest.mark.parametrize("network", [{"host_ports": [8265]}, {"host_network": True}])
+def test_port_held_by_the_cluster_itself(network: dict[str, Any], state: str) -> None:
+    assert none(ports_in_use=[8265], containers={"mvp-ray-head": container(state=state, **network)})
 
 
 @pytest.mark.parametrize(
     ("cluster", "owner"),
-    [(None, "somebody else, without the label argus.verl.cluster"), ("other", 'cluster "other"')],
+    [(None, "no cluster (no label argus.verl.cluster)"), ("other", 'cluster "other"')],
 )
-def test_name_held_by_a_container_of_somebody_else(cluster: str | None, owner: str) -> None:
+def test_name_taken_by_another_owner(cluster: str | None, owner: str) -> None:
     finding = only(containers={"mvp-ray-head": container(cluster), "mvp-ray-worker-0": container()})
     assert finding.severity == ERROR
     assert finding.what == (
-        f'the name "mvp-ray-head" is held by a container of {owner} (running, id 0123456789ab), '
+        f'the name "mvp-ray-head" is taken by a container of {owner} (running, id 0123456789ab), '
         'expected free or of cluster "mvp"'
     )
 
 
 def test_port_held_by_another_cluster_is_an_error_beside_the_name() -> None:
     holder = {"mvp-ray-head": container("other", host_ports=[8265])}
-    findings = machine_findings("gpu-01", {**HEALTHY, "ports_in_use": [8265], "containers": holder}, FULL)
+    findings = machine_findings("gpu-01", replace(HEALTHY, ports_in_use=[8265], containers=holder), FULL)
     assert [finding.what.split(" is ")[0] for finding in findings] == [
         "port 8265 on 127.0.0.1",
         'the name "mvp-ray-head"',

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import membership, wait_for_membership
 from ansible_collections.argus.verl.plugins.module_utils.launcher import ray_api
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     Node,
@@ -95,14 +94,8 @@ def node(name: str, state: str = "ALIVE", is_head: bool = False, **resources: fl
     return {"node_name": name, "state": state, "is_head_node": is_head, "resources_total": total}
 
 
-def want(name: str, cpus: float | None = None, gpus: float = 4, head: bool = False) -> dict[str, Any]:
-    resources = {} if head else {"worker_node": 100}
-    return {"name": name, "head": head, "cpus": cpus, "gpus": gpus, "resources": resources}
-
-
 HEAD = node("ray-head", is_head=True)
 WORKER = node("worker-0", CPU=48.0, GPU=4.0, worker_node=100.0)
-EXPECTED = [want("ray-head", cpus=0, gpus=0, head=True), want("worker-0", cpus=48)]
 
 
 # --- HTTP -------------------------------------------------------------------------------------------------------------
@@ -204,118 +197,6 @@ def test_a_proxy_of_the_environment_is_not_used(
     monkeypatch.delenv("no_proxy", raising=False)
     server.set_nodes(HEAD)
     assert head.nodes() == [HEAD]
-
-
-# --- Who is there -----------------------------------------------------------------------------------------------------
-
-
-def test_the_cluster_is_whole() -> None:
-    seen = membership(EXPECTED, [HEAD, WORKER])
-    assert seen.complete
-    assert seen.missing == ()
-    assert seen.rows == (
-        ("ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"),
-        ("worker-0", "CPU 48, GPU 4, worker_node 100", "CPU 48, GPU 4, worker_node 100", "alive"),
-    )
-
-
-def test_a_node_that_never_joined_and_one_that_died() -> None:
-    seen = membership(EXPECTED, [{**HEAD, "state": "DEAD"}])
-    assert not seen.complete
-    assert seen.missing == ("ray-head", "worker-0")
-    assert [row[2:] for row in seen.rows] == [("dead", "missing"), ("never joined", "missing")]
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_node_that_died_and_came_back_is_there(order: int) -> None:
-    nodes = [HEAD, {**WORKER, "state": "DEAD"}, WORKER][::order]
-    assert membership(EXPECTED, nodes).complete
-
-
-def test_a_dead_node_that_ray_still_holds_for_alive_does_not_count() -> None:
-    since = 1_700_000_000.5
-    expected = [{**want("worker-0", cpus=48), "since": since}]
-    before, after = ({**WORKER, "start_time_ms": int(since * 1000) + ms} for ms in (-1, 0))
-    assert membership(expected, [before]).rows[0][2:] == ("dead", "missing")
-    assert membership(expected, [after]).complete
-    # Whichever of them Ray names last.
-    wrong = {**before, "resources_total": {}}
-    assert membership(expected, [wrong, after]).complete
-    assert membership(expected, [after, wrong]).complete
-    assert membership([{**expected[0], "since": None}], [WORKER]).complete
-
-
-@pytest.mark.parametrize(
-    ("there", "seen"),
-    [
-        (node("worker-0", CPU=48.0, GPU=3.0, worker_node=100.0), "CPU 48, GPU 3, worker_node 100"),
-        (node("worker-0", CPU=48.0, worker_node=100.0), "CPU 48, GPU 0, worker_node 100"),
-        (node("worker-0", CPU=4.0, GPU=4.0, worker_node=100.0), "CPU 4, GPU 4, worker_node 100"),
-        (node("worker-0", CPU=48.0, GPU=4.0), "CPU 48, GPU 4, worker_node 0"),
-        (node("worker-0", is_head=True, CPU=48.0, GPU=4.0, worker_node=100.0), "CPU 48, GPU 4, worker_node 100"),
-    ],
-    ids=["fewer GPUs", "no GPUs", "fewer CPUs", "no worker_node", "a head"],
-)
-def test_a_node_that_is_not_as_expected(there: dict[str, Any], seen: str) -> None:
-    found = membership(EXPECTED, [HEAD, there])
-    assert found.missing == ("worker-0",)
-    assert found.rows[1] == ("worker-0", "CPU 48, GPU 4, worker_node 100", seen, "differs")
-
-
-def test_any_number_of_cpus_will_do_where_ray_counts_them() -> None:
-    found = membership([want("worker-0", cpus=None)], [node("worker-0", CPU=17.0, GPU=4.0, worker_node=100.0)])
-    assert found.rows == (("worker-0", "GPU 4, worker_node 100", "GPU 4, worker_node 100", "alive"),)
-
-
-def test_further_nodes_do_not_matter() -> None:
-    assert membership(EXPECTED, [HEAD, WORKER, node("somebody-else", GPU=1.0)]).complete
-
-
-# --- Waiting ----------------------------------------------------------------------------------------------------------
-
-
-def test_waits_until_the_last_node_has_joined(server: FakeHead, head: RayHead) -> None:
-    server.set_nodes(HEAD)
-    timer = threading.Timer(0.3, server.set_nodes, (HEAD, WORKER))
-    timer.start()
-    seen, waited, problem = wait_for_membership(head, EXPECTED, timeout=10, interval=0.02)
-    timer.join()
-    assert seen.complete
-    assert problem == ""
-    assert 0.25 < waited < 3
-    assert len(server.asked) > 3
-
-
-def test_waits_for_a_head_that_does_not_answer_yet(server: FakeHead, head: RayHead) -> None:
-    timer = threading.Timer(0.2, server.set_nodes, (HEAD, WORKER))
-    timer.start()
-    seen, _, problem = wait_for_membership(head, EXPECTED, timeout=10, interval=0.02)
-    timer.join()
-    assert seen.complete
-    assert problem == ""
-
-
-def test_gives_up_when_the_time_is_over(server: FakeHead, head: RayHead) -> None:
-    server.set_nodes(HEAD)
-    seen, waited, problem = wait_for_membership(head, EXPECTED, timeout=0.3, interval=0.02)
-    assert seen.missing == ("worker-0",)
-    assert 0.3 <= waited < 2
-    assert problem == ""
-
-
-def test_looks_once_without_a_timeout(server: FakeHead, head: RayHead) -> None:
-    server.set_nodes(HEAD)
-    seen, waited, _ = wait_for_membership(head, EXPECTED, timeout=0)
-    assert seen.missing == ("worker-0",)
-    assert len(server.asked) == 1
-    assert waited < 1
-
-
-def test_says_why_the_head_did_not_answer(closed_port: int) -> None:
-    head = RayHead(f"http://127.0.0.1:{closed_port}")
-    seen, _, problem = wait_for_membership(head, EXPECTED, timeout=0.1, interval=0.02)
-    assert seen.missing == ("ray-head", "worker-0")
-    assert "Connection refused" in problem
 
 
 # --- Room for a job ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The gate: a cluster of which a part is missing is told from a whole one, and by what its nodes say of it."""
+"""Readiness: a cluster with a missing node is reported, with the end of that node's log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import yaml
 from system import INVENTORY, playbook
 
 
-def test_a_worker_that_cannot_join_is_named_with_its_log(tmp_path: Path) -> None:
-    # It looks for the token where there is none, and says so.
+def test_worker_that_cannot_join_is_reported_with_its_log(tmp_path: Path) -> None:
+    # Its token file does not exist, which its log reports.
     broken = {"all": {"hosts": {"test-ray-worker-1": {"ray_node_env": {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"}}}}}
     (tmp_path / "broken.yml").write_text(yaml.safe_dump(broken))
     sources = (INVENTORY, tmp_path / "broken.yml")
@@ -23,7 +23,7 @@ def test_a_worker_that_cannot_join_is_named_with_its_log(tmp_path: Path) -> None
     assert "/nowhere/token" in log, done.stdout
     assert "The last lines of test-ray-worker-0:" not in done.stdout
 
-    # What was wrong is mended: only that node is touched.
+    # Without the wrong setting, only that node is started again.
     again = playbook("cluster_up")
     assert "Cluster test: 3 of 3 nodes as expected" in again.stdout
     rows = [line.split()[:2] for line in again.stdout.partition("Changes")[2].splitlines()[2:3]]

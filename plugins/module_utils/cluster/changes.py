@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Changes: what a run will do, collected from the plans of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from .actions import ActionKind, PlannedNode
+from .machine import Machine
+from .membership import ExpectedNode
+
+
+@dataclass(frozen=True)
+class MachineWork:
+    """What a machine needs before its nodes start.
+
+    user: the user of the nodes, as uid:gid; empty when no node has to be started.
+    images: the images that have to be pulled.
+    """
+
+    user: str = ""
+    images: tuple[str, ...] = ()
+
+
+def machine_work(plans: Iterable[PlannedNode]) -> MachineWork:
+    """Collect the work for a machine from the plans of its nodes."""
+    starting = [plan for plan in plans if plan.action.kind != ActionKind.KEEP]
+    if not starting:
+        return MachineWork()
+    return MachineWork(starting[0].user, tuple(sorted({plan.image for plan in starting if plan.image_missing})))
+
+
+def expected_since(plan: PlannedNode, started_at: str | None) -> ExpectedNode:
+    """Return the expected node, not older than its container.
+
+    started_at: when this run started the container; None when it did not.
+    """
+    start = started_at or plan.started_at
+    return replace(plan.expected, since=datetime.fromisoformat(start).timestamp() if start else None)
+
+
+def change_rows(
+    plans: Mapping[str, PlannedNode], machines: Mapping[str, Machine], inventory_nodes: Iterable[str], cluster: str
+) -> list[list[str]]:
+    """Return rows of node, action and reason; nodes that are kept have no row.
+
+    A container of a node that left the inventory has a row, but no action: jobs may still run there.
+    """
+    rows = [
+        [node, plan.action.kind.value, plan.action.reason]
+        for node, plan in plans.items()
+        if plan.action.kind != ActionKind.KEEP
+    ]
+    known = set(inventory_nodes)
+    for machine, probed in machines.items():
+        for name in probed.containers_of(cluster):
+            if name not in known:
+                todo = f"`docker rm -f {name}` on {machine} removes it"
+                rows.append([name, "none", f"no longer in the inventory; {todo}"])
+    return rows

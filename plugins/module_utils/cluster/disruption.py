@@ -1,0 +1,38 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Disruption: the jobs that an operation on running nodes would end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..findings import WARNING, Finding
+from .actions import PlannedNode
+from .report import ClusterInfo
+
+TODO = "wait for them or stop them, or pass -e allow_disruption=true"
+
+
+def job_findings(cluster: ClusterInfo, where: str, operation: str) -> list[Finding]:
+    """Return why an operation that ends nodes has to be refused now; no finding when no job runs.
+
+    operation: the first words of a sentence, such as "restarting it".
+    """
+    if cluster.problem:
+        what = f"{operation} may end jobs, and they cannot be listed: {cluster.problem}"
+    elif cluster.jobs:
+        what = f"{operation} would end " + ", ".join(f"{job.submission_id} ({job.status})" for job in cluster.jobs)
+    else:
+        return []
+    return [Finding(where, what, TODO)]
+
+
+def disruption_findings(plans: Mapping[str, PlannedNode], cluster: ClusterInfo, allowed: bool) -> list[Finding]:
+    """Return the jobs that the planned restarts would end; warnings when that is allowed."""
+    found = []
+    for host, plan in plans.items():
+        if plan.action.disrupts:
+            found += job_findings(cluster, host, f"restarting it ({plan.action.reason})")
+    return [replace(finding, severity=WARNING) for finding in found] if allowed else found

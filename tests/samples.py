@@ -1,0 +1,145 @@
+"""Samples for tests of the cluster: recorded output, a healthy machine with eight GPUs, containers, planned nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind, PlannedNode
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    CLUSTER_LABEL,
+    Container,
+    Engine,
+    EngineStatus,
+    Image,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu, Hca
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
+from ansible_collections.argus.verl.plugins.module_utils.cluster.mounts import PathState
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
+    NodePlan,
+    Settings,
+    accelerator_of,
+    plan_node,
+)
+
+RECORDED = Path(__file__).parent / "unit" / "fixtures" / "machine"
+GIB = 2**30
+H100 = "NVIDIA H100 80GB HBM3"
+DOCKER = Engine("docker", EngineStatus.OK, "27.3.1", root_dir="/var/lib/docker", nvidia=True)
+PRIVATE = PathState(
+    path="/private",
+    exists=True,
+    mount_point="/private",
+    fstype="nfs4",
+    source="storage:/export",
+    options=["rw", "vers=4.2"],
+    free_bytes=500 * GIB,
+    total_bytes=1000 * GIB,
+    writable=True,
+)
+
+
+def recorded(name: str) -> str:
+    """Return the output of a tool; fixtures/machine/README.md lists the sources."""
+    return (RECORDED / name).read_text()
+
+
+def gpus(count: int, name: str = H100) -> list[Gpu]:
+    return [Gpu(index, name, f"GPU-{index}", 81559, "550.90.07") for index in range(count)]
+
+
+def hca(device: str, state: str) -> Hca:
+    return Hca(device, 1, device.replace("mlx5_", "ib"), state)
+
+
+def container(cluster: str | None = "mvp", **changes: Any) -> Container:
+    there = Container(
+        id="0123456789abcdef",
+        state="running",
+        started_at="2026-01-12T08:15:30Z",
+        image_id="sha256:1",
+        labels={} if cluster is None else {CLUSTER_LABEL: cluster},
+        host_ports=[],
+        host_network=False,
+    )
+    return replace(there, **changes)
+
+
+HEALTHY = Machine(
+    cluster="mvp",
+    python="/usr/bin/python3",
+    missing_packages=[],
+    gpus=gpus(8),
+    gpus_error=None,
+    hcas=[hca("mlx5_0", "up"), hca("mlx5_1", "up")],
+    hca_source="ibdev2netdev",
+    mounts=[PRIVATE],
+    disk=replace(PRIVATE, path="/var/lib/docker", mount_point="/", fstype="ext4", source="/dev/vda"),
+    memory_bytes=1000 * GIB,
+    memory_available_bytes=900 * GIB,
+    shm_bytes=500 * GIB,
+    cpus=192,
+    uid=1000,
+    gid=1000,
+    user="ray",
+    engine=DOCKER,
+    containers={},
+    images={},
+    ports_in_use=[],
+)
+
+
+def planned(kind: str = "keep", reason: str = "runs as planned", **changes: Any) -> PlannedNode:
+    """A planned node; the action disrupts when it recreates the container."""
+    plan = PlannedNode(
+        accelerator="cpu",
+        image="argus-verl-cpu:0.1.0",
+        image_missing=False,
+        user="1000:1000",
+        container={"name": "worker-0"},
+        action=Action(ActionKind(kind), reason, disrupts=kind == "recreate"),
+        started_at="1970-01-01T00:01:00.123456789Z",
+        expected=ExpectedNode("worker-0", cpus=48, gpus=4, resources={"worker_node": 100}),
+    )
+    return replace(plan, **changes)
+
+
+IMAGES = {"cpu": "argus-verl-cpu:0.1.0", "cuda": "verlai/verl:vllm024.latest"}
+SETTINGS = Settings(
+    name="worker-0",
+    role="worker",
+    machine="box",
+    cluster="mvp",
+    images=IMAGES,
+    accelerator="cpu",
+    cpus=None,
+    gpus=None,
+    network="mvp-ray",
+    address="worker-0",
+    head_address="ray-head",
+    dashboard_port=8265,
+    shared_root="/private",
+    shared_root_source="/srv/shared",
+    state_dir="/var/lib/argus-verl",
+    shm_gib=2,
+    user="",
+    env={},
+)
+WORKERS = ["worker-0", "worker-1"]
+
+
+def machine(count: int = 0, uid: int = 1001, **changes: Any) -> Machine:
+    images = {image: Image(f"sha256:{kind}", {}) for kind, image in IMAGES.items()}
+    return replace(HEALTHY, gpus=gpus(count), uid=uid, gid=uid + 1, **{"images": images, **changes})
+
+
+def plan(gpus_there: int = 0, siblings: list[str] = WORKERS, uid: int = 1001, **changes: Any) -> NodePlan:
+    changes.setdefault("accelerator", accelerator_of("auto", [gpus_there]))
+    return plan_node(replace(SETTINGS, **changes), machine(gpus_there, uid), siblings)
+
+
+def head(**changes: Any) -> NodePlan:
+    return plan(name="ray-head", role="head", **changes)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, findings_table
+
+ERROR = Finding("gpu-0", "is broken", "fix it")
+WARN = Finding("gpu-1", "is old", "replace it", WARNING)
+
+
+def test_report_has_title_table_findings_and_text() -> None:
+    assert report_lines("Cluster mvp", ["node"], [["head"], ["worker-0"]], [ERROR], ["Dashboard: x"]) == [
+        "Cluster mvp",
+        "NODE\nhead\nworker-0",
+        "",
+        findings_table([ERROR]),
+        "Dashboard: x",
+    ]
+
+
+def test_report_without_content_prints_nothing() -> None:
+    assert report_lines("Preflight", None, None, [], []) == []
+    assert report_lines("Changes", ["node"], [], [], []) == []
+
+
+def test_report_of_findings_alone() -> None:
+    assert report_lines("Preflight", None, None, [WARN], []) == ["Preflight", findings_table([WARN])]
+    assert report_lines(None, None, None, [], ["text"]) == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("findings", "fail_when", "message"),
+    [
+        ([], None, ""),
+        ([WARN], "", ""),
+        ([ERROR, WARN], None, "1 error, see the table above"),
+        ([ERROR, ERROR], None, "2 errors, see the table above"),
+        ([], "The cluster is not ready", "The cluster is not ready"),
+        ([ERROR], "It is not ready", "1 error, see the table above. It is not ready"),
+    ],
+)
+def test_failure(findings: list[Finding], fail_when: str | None, message: str) -> None:
+    assert failure(findings, fail_when) == message

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import (
+    Action,
+    ActionKind,
+    PlannedNode,
+    decide,
+    planned_node,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import container_arguments
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Container
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, expected_node
+from samples import SETTINGS, WORKERS, container, machine, plan, planned
+
+
+def existing(plan: NodePlan, **changes: Any) -> dict[str, Container]:
+    """Return the container of a plan, by name."""
+    labels = container_arguments(plan)["labels"]
+    return {plan.name: container(**{"labels": labels, "image_id": plan.image_id, **changes})}
+
+
+def test_missing_container_is_created() -> None:
+    worker, other = plan(), plan(name="worker-1")
+    action = decide(worker, container_arguments(worker), existing(other))
+    assert action == Action(ActionKind.CREATE, "no container", disrupts=False)
+
+
+def test_container_that_runs_as_planned_is_kept() -> None:
+    worker = plan()
+    assert decide(worker, container_arguments(worker), existing(worker)) == Action(ActionKind.KEEP, "runs as planned")
+
+
+@pytest.mark.parametrize("state", ["exited", "created", "dead"])
+def test_stopped_container_is_started(state: str) -> None:
+    worker = plan()
+    action = decide(worker, container_arguments(worker), existing(worker, state=state))
+    assert action == Action(ActionKind.START, f"container is {state}", disrupts=False)
+
+
+@pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
+def test_container_with_other_settings_is_recreated(state: str, disrupts: bool) -> None:
+    worker = plan(gpus=2)
+    action = decide(worker, container_arguments(worker), existing(plan(), state=state))
+    assert action == Action(ActionKind.RECREATE, f"its settings changed, it is {state}", disrupts=disrupts)
+
+
+@pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
+def test_container_of_an_older_image_is_recreated(state: str, disrupts: bool) -> None:
+    worker = plan()
+    action = decide(worker, container_arguments(worker), existing(worker, state=state, image_id="sha256:old"))
+    assert action == Action(ActionKind.RECREATE, f"argus-verl-cpu:0.1.0 was rebuilt, it is {state}", disrupts=disrupts)
+
+
+def test_container_without_a_specification_is_recreated() -> None:
+    worker = plan()
+    action = decide(worker, container_arguments(worker), existing(worker, labels={}))
+    assert (action.kind, action.disrupts) == ("recreate", True)
+
+
+def test_removed_image_is_no_reason_to_restart_a_node() -> None:
+    worker = replace(plan(), image_id="")
+    there = existing(plan(), image_id="sha256:cpu")
+    assert decide(worker, container_arguments(worker), there).kind == "keep"
+
+
+# --- The planned node -------------------------------------------------------------------------------------------------
+
+
+def test_planned_node_without_a_container() -> None:
+    worker = planned_node(SETTINGS, machine(), WORKERS)
+    assert worker.container == container_arguments(plan())
+    assert worker == PlannedNode(
+        accelerator="cpu",
+        image="argus-verl-cpu:0.1.0",
+        image_missing=False,
+        user="1001:1002",
+        container=worker.container,
+        action=Action(ActionKind.CREATE, "no container"),
+        started_at=None,
+        expected=expected_node(plan()),
+    )
+    assert planned_node(SETTINGS, machine(images={}), WORKERS).image_missing
+
+
+def test_planned_node_with_a_container() -> None:
+    there = existing(plan(), state="exited") | existing(plan(name="worker-1"), started_at="2020-01-01T00:00:00Z")
+    worker = planned_node(SETTINGS, machine(containers=there), WORKERS)
+    assert worker.action == Action(ActionKind.START, "container is exited")
+    assert worker.started_at == "2026-01-12T08:15:30Z"
+
+
+def test_planned_node_as_json_and_back() -> None:
+    worker = planned("recreate", "its settings changed, it is running")
+    fact = json.loads(json.dumps(worker.to_json()))
+    assert PlannedNode.from_json(fact) == worker
+    # Roles read these.
+    assert (fact["action"], fact["reason"], fact["disrupts"]) == ("recreate", worker.action.reason, True)
+    assert (fact["image"], fact["container"], fact["user"]) == (worker.image, worker.container, "1000:1000")
+    # Ansible refuses values of other types, such as members of an Enum.
+    assert type(worker.to_json()["action"]) is str

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.argus.verl.plugins.module_utils.cluster.changes import (
+    MachineWork,
+    change_rows,
+    expected_since,
+    machine_work,
+)
+from samples import HEALTHY, container, planned
+
+NODES = ["ray-head", "worker-0", "worker-1"]
+
+
+def test_work_of_a_machine_is_that_of_the_nodes_that_start() -> None:
+    missing = [planned("create", user="7:7", image=image, image_missing=True) for image in ("b", "a", "b")]
+    kept = planned(user="1:1", image="c", image_missing=True)
+    assert machine_work([kept, *missing]) == MachineWork("7:7", ("a", "b"))
+    assert machine_work([planned("start")]) == MachineWork("1000:1000", ())
+
+
+def test_machine_without_nodes_to_start_has_no_work() -> None:
+    assert machine_work([]) == machine_work([planned(image_missing=True)]) == MachineWork("", ())
+
+
+def test_expected_node_is_not_older_than_its_container() -> None:
+    plan = planned()
+    assert expected_since(plan, None) == replace(plan.expected, since=60.123456)
+    assert expected_since(plan, "1970-01-01T01:01:40.5+01:00").since == 100.5
+    assert expected_since(planned("create", started_at=None), None).since is None
+
+
+def test_changes_have_a_row_for_each_node_that_is_not_kept() -> None:
+    plans = {
+        "ray-head": planned("start", "container is exited"),
+        "worker-0": planned("create", "no container"),
+        "worker-1": planned(),
+    }
+    assert change_rows(plans, {"box": HEALTHY}, NODES, "mvp") == [
+        ["ray-head", "start", "container is exited"],
+        ["worker-0", "create", "no container"],
+    ]
+
+
+def test_node_that_left_the_inventory_is_listed_without_an_action() -> None:
+    there = {"worker-0": container(), "worker-9": container(), "registry": container(None), "x": container("prod")}
+    (row,) = change_rows({}, {"box": replace(HEALTHY, containers=there)}, NODES, "mvp")
+    assert row == ["worker-9", "none", "no longer in the inventory; `docker rm -f worker-9` on box removes it"]

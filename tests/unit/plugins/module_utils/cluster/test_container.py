@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
+    SPECIFICATION_LABEL,
+    TOKEN_PATH,
+    container_arguments,
+    ray_environment,
+    ray_start_arguments,
+    specification,
+    token_file,
+)
+from samples import WORKERS, head, plan
+
+# --- ray start --------------------------------------------------------------------------------------------------------
+
+
+def test_ray_start_of_the_head() -> None:
+    assert ray_start_arguments(head()) == [
+        "ray",
+        "start",
+        "--block",
+        "--node-name=ray-head",
+        "--head",
+        "--port=6379",
+        "--dashboard-host=0.0.0.0",
+        "--dashboard-port=8265",
+        "--num-cpus=0",
+        "--num-gpus=0",
+        "--object-store-memory=1073741824",
+        "--labels=argus.verl/accelerator=cpu",
+        "--disable-usage-stats",
+    ]
+
+
+def test_ray_start_of_a_worker() -> None:
+    assert ray_start_arguments(plan()) == [
+        "ray",
+        "start",
+        "--block",
+        "--node-name=worker-0",
+        "--address=ray-head:6379",
+        '--resources={"worker_node": 100}',
+        "--num-cpus=48",
+        "--num-gpus=4",
+        "--object-store-memory=1073741824",
+        "--labels=argus.verl/accelerator=cpu",
+        "--disable-usage-stats",
+    ]
+
+
+def test_ray_counts_the_cpus_of_machines_with_gpus() -> None:
+    arguments = ray_start_arguments(plan(gpus_there=8))
+    assert not [argument for argument in arguments if argument.startswith("--num-cpus")]
+    assert "--num-gpus=4" in arguments
+    assert "--labels=argus.verl/accelerator=cuda" in arguments
+
+
+def test_on_the_network_of_the_host_the_dashboard_stays_on_the_loopback() -> None:
+    arguments = ray_start_arguments(head(network="host", address="10.0.0.1", dashboard_port=9000))
+    assert "--dashboard-host=127.0.0.1" in arguments
+    assert "--dashboard-port=9000" in arguments
+    assert "--node-ip-address=10.0.0.1" in arguments
+    # In its own network, the container listens at the default port, and the engine publishes it at the other.
+    assert "--dashboard-port=8265" in ray_start_arguments(head(dashboard_port=9000))
+    worker = ray_start_arguments(plan(network="host", address="10.0.0.2", head_address="10.0.0.1"))
+    assert "--address=10.0.0.1:6379" in worker
+    assert "--node-ip-address=10.0.0.2" in worker
+
+
+# --- The container ----------------------------------------------------------------------------------------------------
+
+
+def test_container_of_a_worker() -> None:
+    worker = plan(gpus_there=8, name="worker-1", env={"NCCL_DEBUG": "INFO"}, shm_gib=0.5)
+    arguments = container_arguments(worker)
+    assert arguments["name"] == arguments["hostname"] == "worker-1"
+    assert arguments["image"] == "verlai/verl:vllm024.latest"
+    assert arguments["command"] == ray_start_arguments(worker)
+    assert arguments["user"] == "1001:1002"
+    assert arguments["shm_size"] == "512M"
+    assert arguments["networks"] == [{"name": "mvp-ray"}]
+    assert arguments["env"]["NCCL_DEBUG"] == "INFO"
+    assert arguments["device_requests"] == [
+        {"driver": "nvidia", "device_ids": ["4", "5", "6", "7"], "capabilities": [["gpu"]]}
+    ]
+    assert arguments["mounts"][0] == {"type": "bind", "source": "/srv/shared", "target": "/private"}
+    labels = dict(arguments["labels"])
+    assert len(labels.pop(SPECIFICATION_LABEL)) == 16
+    assert labels == {"argus.verl.cluster": "mvp", "argus.verl.node": "worker-1", "argus.verl.role": "worker"}
+    assert not {"network_mode", "published_ports"} & arguments.keys()
+
+
+def test_container_of_the_head_publishes_the_dashboard_on_the_loopback_only() -> None:
+    arguments = container_arguments(head(dashboard_port=9000))
+    assert arguments["published_ports"] == ["127.0.0.1:9000:8265"]
+    assert "device_requests" not in arguments
+    assert arguments["labels"]["argus.verl.role"] == "head"
+
+
+def test_on_the_network_of_the_host_nothing_is_published() -> None:
+    arguments = container_arguments(head(network="host", address="10.0.0.1"))
+    assert arguments["network_mode"] == "host"
+    assert not {"hostname", "networks", "published_ports"} & arguments.keys()
+
+
+def test_token_is_passed_as_a_path() -> None:
+    assert token_file("/var/lib/argus-verl", "mvp") == "/var/lib/argus-verl/mvp/auth_token"
+    arguments = container_arguments(plan())
+    assert arguments["env"]["RAY_AUTH_MODE"] == "token"
+    assert arguments["env"]["RAY_AUTH_TOKEN_PATH"] == TOKEN_PATH
+    assert "RAY_AUTH_TOKEN" not in arguments["env"]
+    assert arguments["mounts"][1] == {
+        "type": "bind",
+        "source": "/var/lib/argus-verl/mvp/auth_token",
+        "target": TOKEN_PATH,
+        "read_only": True,
+    }
+
+
+def test_head_counts_resources_every_second() -> None:
+    """With Ray's default of 5 s, the gate of each job would wait that long."""
+    assert ray_environment(head())["AUTOSCALER_UPDATE_INTERVAL_S"] == "1"
+    assert "AUTOSCALER_UPDATE_INTERVAL_S" not in ray_environment(plan())
+
+
+def test_environment_of_a_node_can_be_changed() -> None:
+    assert ray_environment(plan(env={"HOME": "/home/ray"}))["HOME"] == "/home/ray"
+    assert ray_environment(plan())["HOME"] == "/tmp"
+
+
+# --- The specification ------------------------------------------------------------------------------------------------
+
+
+def test_specification_is_the_same_in_every_run() -> None:
+    arguments = container_arguments(plan(env={"A": "1", "B": "2"}))
+    again = container_arguments(plan(env={"B": "2", "A": "1"}))
+    assert arguments["labels"][SPECIFICATION_LABEL] == again["labels"][SPECIFICATION_LABEL]
+    assert json.loads(json.dumps(arguments)) == arguments
+    # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
+    assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
+    arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
+    assert arguments["labels"][SPECIFICATION_LABEL] == "137b0e669c15b62b"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cluster": "other"},
+        {"images": {"cpu": "argus-verl-cpu:0.2.0"}},
+        {"cpus": 8},
+        {"gpus": 3},
+        {"network": "other"},
+        {"network": "host"},
+        {"head_address": "elsewhere"},
+        {"shared_root": "/shared"},
+        {"shared_root_source": "/mnt/shared"},
+        {"state_dir": "/opt"},
+        {"shm_gib": 4},
+        {"user": "7:7"},
+        {"env": {"NCCL_DEBUG": "INFO"}},
+        {"name": "worker-1"},
+        {"role": "head"},
+    ],
+    ids=str,
+)
+def test_specification_depends_on_every_setting(change: dict[str, Any]) -> None:
+    one, other = container_arguments(plan()), container_arguments(plan(**change))
+    assert one["labels"][SPECIFICATION_LABEL] != other["labels"][SPECIFICATION_LABEL]
+
+
+def test_specification_depends_on_the_gpus() -> None:
+    arguments = [container_arguments(plan(gpus_there=8, siblings=s)) for s in (WORKERS, WORKERS[::-1])]
+    assert arguments[0]["labels"][SPECIFICATION_LABEL] != arguments[1]["labels"][SPECIFICATION_LABEL]

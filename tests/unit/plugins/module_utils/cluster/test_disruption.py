@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind
+from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
+    TODO,
+    disruption_findings,
+    job_findings,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ActiveJob, ClusterInfo
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
+from samples import planned
+
+IDLE = ClusterInfo(complete=True, missing=[], rows=[], waited=0, problem="", jobs=[])
+BUSY = replace(IDLE, jobs=[ActiveJob("grpo-1", "RUNNING"), ActiveJob("sft-2", "PENDING")])
+
+
+def test_jobs_are_listed_before_they_are_ended() -> None:
+    assert job_findings(IDLE, "mvp", "cluster_down") == []
+    assert job_findings(BUSY, "mvp", "cluster_down") == [
+        Finding("mvp", "cluster_down would end grpo-1 (RUNNING), sft-2 (PENDING)", TODO)
+    ]
+
+
+def test_jobs_that_cannot_be_listed_may_run() -> None:
+    assert job_findings(replace(IDLE, problem="no answer"), "mvp", "cluster_down") == [
+        Finding("mvp", "cluster_down may end jobs, and they cannot be listed: no answer", TODO)
+    ]
+
+
+def test_incomplete_list_of_jobs_is_not_taken_for_complete() -> None:
+    (finding,) = job_findings(replace(BUSY, problem="no answer"), "mvp", "cluster_down")
+    assert "they cannot be listed: no answer" in finding.what
+
+
+def test_restart_of_a_running_node_is_a_disruption() -> None:
+    plans = {
+        "ray-head": planned(),
+        "worker-0": planned("recreate", "its settings changed, it is running"),
+        "worker-1": planned("create", "no container"),
+        # Stopped: nothing runs that it could end.
+        "worker-2": planned(action=Action(ActionKind.RECREATE, "its settings changed, it is exited")),
+    }
+    what = "restarting it (its settings changed, it is running) would end grpo-1 (RUNNING), sft-2 (PENDING)"
+    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", what, TODO)]
+    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", what, TODO, WARNING)]
+    assert disruption_findings(plans, IDLE, allowed=False) == []

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    Image,
+    message,
+    only_absence,
+    parse_containers,
+    parse_engine_info,
+    parse_image,
+)
+from samples import recorded
+
+
+def test_docker_without_and_with_gpus() -> None:
+    plain = parse_engine_info("docker", 0, recorded("docker_info.json"), "").engine
+    assert (plain.name, plain.status, plain.version) == ("docker", "ok", "20.10.24+dfsg1")
+    assert (plain.error, plain.root_dir, plain.nvidia) == (None, "/var/lib/docker", False)
+    assert parse_engine_info("docker", 0, recorded("docker_info_nvidia.json"), "").engine.nvidia is True
+    assert parse_engine_info("docker", 0, recorded("docker_info_cdi.json"), "").engine.nvidia is True
+
+
+@pytest.mark.parametrize("command", ["podman", "/usr/bin/podman", "docker"])
+def test_podman_under_any_command(command: str) -> None:
+    engine = parse_engine_info(command, 0, recorded("podman_info.json"), "").engine
+    assert (engine.name, engine.status, engine.version) == ("podman", "ok", "4.9.4")
+    assert engine.root_dir == "/home/ray/.local/share/containers/storage"
+
+
+DENIED = (
+    "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock: "
+    'Get "http://%2Fvar%2Frun%2Fdocker.sock/v1.50/info": dial unix /var/run/docker.sock: connect: permission denied'
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "status", "text"),
+    [
+        (127, "", "docker: not found", "missing", '"docker" is not installed'),
+        (1, '{"ID":"","ServerVersion":""}', DENIED, "denied", "permission denied"),
+        (0, recorded("docker_info_no_daemon.json"), "", "no_answer", "Is the docker daemon running?"),
+        (1, '{"ID":""}', "Cannot connect to the Docker daemon at unix:///x.", "no_answer", "unix:///x"),
+        (124, "", "no answer within 30 s", "no_answer", "no answer within 30 s"),
+        (125, "", "Error: cannot set up namespace", "failed", "exit code 125: Error: cannot set up namespace"),
+    ],
+)
+def test_reasons_why_the_engine_does_not_answer(code: int, out: str, err: str, status: str, text: str) -> None:
+    engine = parse_engine_info("docker", code, out, err).engine
+    assert (engine.status, engine.version, engine.root_dir) == (status, None, None)
+    assert text in str(engine.error)
+
+
+def test_containers_of_docker() -> None:
+    containers = parse_containers(recorded("docker_container_inspect.json"))
+    head = containers["mvp-ray-head"]
+    assert (head.state, head.started_at) == ("running", "2026-11-20T10:36:12.289023026Z")
+    assert head.image_id == "sha256:f625180106df0dbcc3914b0c17be4c90e6ffcd77c625aab21a605224d1207055"
+    assert (head.labels["argus.verl.cluster"], head.host_ports, head.host_network) == ("mvp", [8265], False)
+    assert head.cluster == "mvp"
+    assert containers["mvp-ray-worker-0"].host_ports == []
+
+
+def test_containers_of_podman_have_the_same_shape() -> None:
+    worker = parse_containers(recorded("podman_container_inspect.json"))["mvp-ray-worker-0"]
+    assert (worker.state, worker.started_at, worker.host_network) == ("created", None, True)
+    assert worker.image_id == "sha256:9d1c6b7ae25dd1f0c8a5e4b3f2a1908f7e6d5c4b3a29181f0e9d8c7b6a5f4e3d"
+
+
+def test_image() -> None:
+    assert parse_image(recorded("docker_image_inspect.json")) == Image(
+        "sha256:f625180106df0dbcc3914b0c17be4c90e6ffcd77c625aab21a605224d1207055",
+        {"argus.verl.inputs": "c58f612840dcfcdb"},
+    )
+    assert parse_image("[]\n") is None
+
+
+def test_engine_failure_names_the_program_without_its_path() -> None:
+    engine = parse_engine_info("/opt/bin/docker", 127, "", "").engine
+    assert (engine.name, engine.error) == ("docker", '"/opt/bin/docker" is not installed: it is not on PATH')
+    engine = parse_engine_info("docker", 3, "", "").engine
+    assert engine.error == '"docker info" failed with exit code 3: no message'
+
+
+def test_cdi_directories_of_the_engine() -> None:
+    assert parse_engine_info("podman", 0, recorded("podman_info.json"), "").cdi_directories == [
+        "/etc/cdi",
+        "/var/run/cdi",
+    ]
+    assert parse_engine_info("docker", 0, recorded("docker_info.json"), "").cdi_directories == []
+
+
+def test_message_is_on_one_line_and_stderr_takes_precedence() -> None:
+    assert message("on stdout", " one\n  two\n") == "one two"
+    assert message("on\nstdout\n", "\n") == "on stdout"
+
+
+@pytest.mark.parametrize(
+    ("err", "absent"),
+    [
+        ("Error: No such image: x:1\n", True),
+        ("WARNING: Error loading config file: denied\nError: No such container: x\n", True),
+        ("Error response from daemon: No such container: x\nError: layer does not exist\n", False),
+        ("no such container\n", False),
+        ("", False),
+    ],
+)
+def test_absence_is_the_only_error(err: str, absent: bool) -> None:
+    assert only_absence(err) is absent
+
+
+def test_published_ports_are_sorted_and_listed_once() -> None:
+    bindings = {
+        "8265/tcp": [{"HostPort": "9001"}, {"HostPort": "9000"}],
+        "1/tcp": [{"HostPort": "9001"}],
+        "2/tcp": None,
+    }
+    inspected = {
+        "Id": "1",
+        "Name": "/x",
+        "State": {"Status": "running", "StartedAt": "0001-01-01T00:00:00Z"},
+        "Image": "f" * 64,
+        "Config": {"Labels": None},
+        "HostConfig": {"PortBindings": bindings},
+    }
+    (there,) = parse_containers(json.dumps([inspected])).values()
+    assert there.host_ports == [9000, 9001]
+    assert (there.started_at, there.image_id, there.cluster) == (None, "sha256:" + "f" * 64, None)
+    assert parse_containers("") == {}

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import (
+    ExpectedNode,
+    NodeRow,
+    NodeState,
+    membership,
+)
+
+
+def node(name: str, state: str = "ALIVE", is_head: bool = False, **resources: float) -> dict[str, Any]:
+    """A node as Ray's state API returns it."""
+    total = {"memory": 1e9, "node:10.0.0.1": 1.0, **resources}
+    return {"node_name": name, "state": state, "is_head_node": is_head, "resources_total": total}
+
+
+HEAD = node("ray-head", is_head=True)
+WORKER = node("worker-0", CPU=48.0, GPU=4.0, worker_node=100.0)
+EXPECTED_WORKER = ExpectedNode("worker-0", cpus=48, gpus=4, resources={"worker_node": 100})
+EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), EXPECTED_WORKER]
+
+
+def test_ready_cluster() -> None:
+    seen = membership(EXPECTED, [HEAD, WORKER])
+    assert seen.complete
+    assert seen.missing == []
+    assert [row.to_json() for row in seen.rows] == [
+        ["ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"],
+        ["worker-0", "CPU 48, GPU 4, worker_node 100", "CPU 48, GPU 4, worker_node 100", "alive"],
+    ]
+
+
+def test_node_that_never_joined_and_node_that_died() -> None:
+    seen = membership(EXPECTED, [{**HEAD, "state": "DEAD"}])
+    assert not seen.complete
+    assert seen.missing == ["ray-head", "worker-0"]
+    assert [(row.seen, row.state) for row in seen.rows] == [("dead", "missing"), ("never joined", "missing")]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_node_that_died_and_came_back_is_alive(order: int) -> None:
+    nodes = [HEAD, {**WORKER, "state": "DEAD"}, WORKER][::order]
+    assert membership(EXPECTED, nodes).complete
+
+
+def test_dead_node_that_ray_reports_as_alive_does_not_count() -> None:
+    since = 1_700_000_000.5
+    expected = [replace(EXPECTED_WORKER, since=since)]
+    before, after = ({**WORKER, "start_time_ms": int(since * 1000) + ms} for ms in (-1, 0))
+    (row,) = membership(expected, [before]).rows
+    assert (row.seen, row.state) == ("dead", NodeState.MISSING)
+    assert membership(expected, [after]).complete
+    # In any order.
+    wrong = {**before, "resources_total": {}}
+    assert membership(expected, [wrong, after]).complete
+    assert membership(expected, [after, wrong]).complete
+    assert membership([EXPECTED_WORKER], [WORKER]).complete
+
+
+@pytest.mark.parametrize(
+    ("there", "seen"),
+    [
+        (node("worker-0", CPU=48.0, GPU=3.0, worker_node=100.0), "CPU 48, GPU 3, worker_node 100"),
+        (node("worker-0", CPU=48.0, worker_node=100.0), "CPU 48, GPU 0, worker_node 100"),
+        (node("worker-0", GPU=4.0, worker_node=100.0), "CPU 0, GPU 4, worker_node 100"),
+        (node("worker-0", CPU=48.0, GPU=4.0), "CPU 48, GPU 4, worker_node 0"),
+        (node("worker-0", is_head=True, CPU=48.0, GPU=4.0, worker_node=100.0), "CPU 48, GPU 4, worker_node 100"),
+    ],
+    ids=["fewer GPUs", "no GPUs", "no CPUs", "no worker_node", "a head"],
+)
+def test_node_that_differs(there: dict[str, Any], seen: str) -> None:
+    found = membership(EXPECTED, [HEAD, there])
+    assert found.missing == ["worker-0"]
+    assert found.rows[1] == NodeRow("worker-0", "CPU 48, GPU 4, worker_node 100", seen, NodeState.DIFFERS)
+
+
+def test_any_number_of_cpus_is_accepted_where_ray_counts_them() -> None:
+    there = node("worker-0", CPU=17.0, GPU=4.0, worker_node=100.0)
+    found = membership([replace(EXPECTED_WORKER, cpus=None)], [there])
+    described = "GPU 4, worker_node 100"
+    assert found.rows == (NodeRow("worker-0", described, described, NodeState.ALIVE),)
+
+
+def test_resources_are_described_in_a_fixed_order() -> None:
+    expected = ExpectedNode("worker-0", resources={"worker_node": 100, "a": 1})
+    assert membership([expected], []).rows[0].expected == "GPU 0, a 1, worker_node 100"
+
+
+def test_other_nodes_are_ignored() -> None:
+    seen = membership(EXPECTED, [HEAD, WORKER, node("other", GPU=1.0)])
+    assert seen.complete
+    assert [row.name for row in seen.rows] == ["ray-head", "worker-0"]
+
+
+class LazyDict(dict[str, Any]):
+    """Like Ansible's containers of variables: it refuses to be constructed from items."""
+
+    def __init__(self, *items: Any) -> None:
+        assert not items, "Direct construction of lazy containers is not supported"
+
+
+def test_expected_node_from_variables_of_ansible() -> None:
+    resources = LazyDict()
+    resources["worker_node"] = 100
+    node = ExpectedNode.from_json({"name": "worker-0", "cpus": 48, "gpus": 4, "resources": resources})
+    assert node == EXPECTED_WORKER
+    assert ExpectedNode.from_json(node.to_json()) == node
+
+
+def test_row_as_json_and_back() -> None:
+    row = NodeRow("worker-0", "GPU 4", "dead", NodeState.MISSING)
+    assert NodeRow.from_json(row.to_json()) == row
+    assert type(row.to_json()[3]) is str

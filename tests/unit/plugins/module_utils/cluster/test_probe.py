@@ -1,0 +1,405 @@
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster import engine as engines
+from ansible_collections.argus.verl.plugins.module_utils.cluster import probe as probes
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineError, EngineStatus
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Hca
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question, port_in_use
+from samples import RECORDED, recorded
+
+Answer = tuple[int, str, str]
+
+
+def answering(answers: dict[str, Answer]) -> probes.Run:
+    """Return a runner that knows command lines by their beginning; any other program is not installed."""
+
+    def run(argv: Sequence[str]) -> Answer:
+        line = " ".join(argv)
+        found = [answer for beginning, answer in answers.items() if line.startswith(beginning)]
+        return found[0] if found else (engines.NOT_INSTALLED, "", f"{argv[0]}: not found")
+
+    return run
+
+
+# --- GPUs
+
+
+def test_without_nvidia_smi_there_are_no_gpus_and_no_error() -> None:
+    assert Probe(run=answering({})).gpus() == ([], None)
+
+
+def test_broken_driver_is_an_error() -> None:
+    broken = answering({"nvidia-smi": (18, recorded("nvidia_smi_mismatch.txt"), "")})
+    gpus, error = Probe(run=broken).gpus()
+    assert gpus == []
+    assert error == "Failed to initialize NVML: Driver/library version mismatch NVML library version: 550.144"
+
+
+def test_failure_without_a_message_is_an_error() -> None:
+    assert Probe(run=answering({"nvidia-smi": (9, "", "")})).gpus() == ([], "exit code 9 without a message")
+
+
+@pytest.mark.parametrize("code", [0, 15])
+def test_lost_gpu_is_an_error_beside_the_other_gpus(code: int) -> None:
+    gpus, error = Probe(run=answering({"nvidia-smi": (code, recorded("nvidia_smi_gpu_lost.csv"), "")})).gpus()
+    assert len(gpus) == 7
+    assert error == "Unable to determine the device handle for GPU7: 0000:DB:00.0: Unknown Error"
+
+
+# --- HCAs
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    """An InfiniBand device without a GID table, one with RoCE, and one with two ports and one function."""
+    devices = tmp_path / "sys/class/infiniband"
+    write(devices / "mlx5_0/ports/1/state", "4: ACTIVE\n")
+    write(devices / "mlx5_0/device/net/ib0/dev_port", "0\n")
+    write(devices / "mlx5_1/ports/1/state", "1: DOWN\n")
+    write(devices / "mlx5_1/ports/1/gid_attrs/ndevs/0", "enp9s0np0\n")
+    write(devices / "mlx4_0/ports/1/state", "2: INIT\n")
+    write(devices / "mlx4_0/ports/2/state", "4: ACTIVE\n")
+    write(devices / "mlx4_0/device/net/ib8/dev_port", "0\n")
+    write(devices / "mlx4_0/device/net/ib9/dev_port", "1\n")
+    write(devices / "mlx5_9/ports/1/state", "4: ACTIVE\n")
+    return tmp_path
+
+
+def test_sysfs_is_read_when_ibdev2netdev_lists_nothing(sysfs: Path) -> None:
+    expected = [
+        Hca("mlx4_0", 1, "ib8", "down"),
+        Hca("mlx4_0", 2, "ib9", "up"),
+        Hca("mlx5_0", 1, "ib0", "up"),
+        Hca("mlx5_1", 1, "enp9s0np0", "down"),
+        Hca("mlx5_9", 1, None, "up"),
+    ]
+    assert Probe(run=answering({}), root=sysfs).hcas() == (expected, "sysfs")
+    # Installed, but without IPoIB it lists nothing.
+    assert Probe(run=answering({"ibdev2netdev": (0, "", "")}), root=sysfs).hcas() == (expected, "sysfs")
+
+
+def test_ibdev2netdev_takes_precedence_over_sysfs(sysfs: Path, tmp_path: Path) -> None:
+    listed = answering({"ibdev2netdev": (0, recorded("ibdev2netdev.txt"), "")})
+    ports, source = Probe(run=listed, root=sysfs).hcas()
+    assert (len(ports), source) == (6, "ibdev2netdev")
+    assert Probe(run=answering({}), root=tmp_path / "empty").hcas() == ([], "none")
+
+
+# --- Memory and mounts
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    write(tmp_path / "proc/self/mountinfo", recorded("mountinfo.txt"))
+    write(tmp_path / "proc/meminfo", recorded("meminfo.txt"))
+    (tmp_path / "private").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("limit_file", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_memory_is_limited_by_the_container(tree: Path, limit_file: str) -> None:
+    assert Probe(root=tree).memory() == (2113958512 * 1024, 2050000000 * 1024)
+    write(tree / "sys/fs/cgroup" / limit_file, "1099511627776\n")
+    assert Probe(root=tree).memory() == (1099511627776, 1099511627776)
+    write(tree / "sys/fs/cgroup" / limit_file, "max\n")
+    assert Probe(root=tree).memory() == (2113958512 * 1024, 2050000000 * 1024)
+
+
+def test_existing_and_missing_paths(tree: Path) -> None:
+    space = os.statvfs(tree)
+    there, missing = Probe(root=tree).paths(["/private", "/private/models/qwen/x"])
+    assert (there.path, there.exists, there.mount_point, there.fstype) == ("/private", True, "/private", "nfs4")
+    assert there.total_bytes == space.f_blocks * space.f_frsize
+    assert (there.writable, there.error) == (True, None)
+    # It is on the mount of its nearest existing parent.
+    assert (missing.path, missing.exists, missing.mount_point) == ("/private/models/qwen/x", False, "/private")
+    assert missing.total_bytes == there.total_bytes
+
+
+def test_free_space_is_that_of_users_other_than_root(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = os.statvfs_result((4096, 10, 7, 5, 3, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _path: space)
+    (state,) = Probe(root=tree).paths(["/private"])
+    assert (state.free_bytes, state.total_bytes) == (3 * 10, 7 * 10)
+    assert Probe(root=tree).shm_bytes() == 70
+
+
+def test_links_are_followed_to_their_mounts(tree: Path) -> None:
+    (tree / "shared").symlink_to("private")
+    (state,) = Probe(root=tree).paths(["/shared"])
+    assert (state.exists, state.mount_point) == (True, "/private")
+
+
+def test_path_without_write_permission_is_not_writable(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Faked, because root may write everywhere.
+    used = os.W_OK | os.X_OK
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == used and Path(path) != tree / "private")
+    assert [state.writable for state in Probe(root=tree).paths(["/private", "/"])] == [False, True]
+
+
+def test_dead_file_server_is_reported_without_hanging(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = os.statvfs
+
+    threads = []
+
+    def hanging(path: Any) -> os.statvfs_result:
+        threads.append(threading.current_thread())
+        if Path(path) == tree / "private":
+            time.sleep(3)
+        return asked(path)
+
+    monkeypatch.setattr(os, "statvfs", hanging)
+    begin = time.monotonic()
+    dead, alive = Probe(root=tree, path_seconds=0.2).paths(["/private", "/"])
+    assert time.monotonic() - begin < 2
+    assert dead.error == "storage.example.org:/export/private does not answer within 0.2 s"
+    assert (dead.exists, dead.fstype, dead.free_bytes) == (False, "nfs4", 0)
+    assert (alive.exists, alive.error) == (True, None)
+    # Otherwise the interpreter would wait for the thread that hangs.
+    assert all(thread.daemon for thread in threads)
+
+
+def test_stale_handle_is_reported(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = os.statvfs
+
+    def stale(path: Any) -> os.statvfs_result:
+        if Path(path) == tree / "private":
+            raise OSError(116, "Stale file handle")
+        return asked(path)
+
+    monkeypatch.setattr(os, "statvfs", stale)
+    (state,) = Probe(root=tree).paths(["/private"])
+    assert (state.exists, state.error) == (False, "Stale file handle")
+
+
+# --- The engine
+
+
+def test_podman_has_gpus_when_a_cdi_specification_lists_them(tmp_path: Path) -> None:
+    run = answering({"podman info": (0, recorded("podman_info.json"), "")})
+    write(tmp_path / "etc/cdi/other.yaml", "kind: vendor.example/card\n")
+    assert Probe(run=run, root=tmp_path).engine("podman").nvidia is False
+    write(tmp_path / "var/run/cdi/nvidia.yaml", "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
+    assert Probe(run=run, root=tmp_path).engine("podman").nvidia is True
+
+
+def test_docker_ignores_cdi_unless_enabled_but_finds_the_hook(tmp_path: Path) -> None:
+    run = answering({"docker info": (0, recorded("docker_info.json"), "")})
+    write(tmp_path / "etc/cdi/nvidia.yaml", "kind: nvidia.com/gpu\n")
+    assert Probe(run=run, root=tmp_path).engine("docker").nvidia is False
+    write(tmp_path / "usr/bin/nvidia-container-runtime-hook", "")
+    assert Probe(run=run, root=tmp_path).engine("docker").nvidia is True
+    # The hook belongs to docker.
+    run = answering({"podman info": (0, recorded("podman_info.json"), "")})
+    (tmp_path / "etc/cdi/nvidia.yaml").unlink()
+    assert Probe(run=run, root=tmp_path).engine("podman").nvidia is False
+
+
+def test_containers_are_listed_in_two_calls_and_a_free_name_is_no_error() -> None:
+    calls: list[list[str]] = []
+
+    def run(argv: Sequence[str]) -> Answer:
+        calls.append(list(argv))
+        if argv[1] == "ps":
+            return 0, "a1\nb2\n", ""
+        missing = "WARNING: Error loading config file: denied\nError response from daemon: No such container: free\n"
+        return 1, recorded("docker_container_inspect.json"), missing
+
+    found = Probe(run=run).containers("docker", "mvp", ["mvp-ray-head", "free"])
+    assert calls == [
+        ["docker", "ps", "-aq", "--no-trunc", "--filter", "label=argus.verl.cluster=mvp"],
+        ["docker", "container", "inspect", "a1", "b2", "mvp-ray-head", "free"],
+    ]
+    # The worker was neither listed nor requested: "inspect" found it by the beginning of its id.
+    assert list(found) == ["mvp-ray-head"]
+
+
+def test_containers_are_found_by_label_or_by_name() -> None:
+    inspected = (0, recorded("docker_container_inspect.json"), "")
+    head = "166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656"
+    labelled = answering({"docker ps": (0, f"{head}\n", ""), "docker container": inspected})
+    assert list(Probe(run=labelled).containers("docker", "mvp", ["free"])) == ["mvp-ray-head"]
+    named = answering({"docker ps": (0, "", ""), "docker container": inspected})
+    assert list(Probe(run=named).containers("docker", "mvp", ["mvp-ray-worker-0"])) == ["mvp-ray-worker-0"]
+
+
+def test_without_containers_and_names_there_is_one_call() -> None:
+    assert Probe(run=answering({"docker ps": (0, "", "")})).containers("docker", "mvp", []) == {}
+
+
+def test_other_failures_of_the_engine_are_errors() -> None:
+    broken = answering({"docker": (1, "", "Error response from daemon: layer does not exist")})
+    with pytest.raises(EngineError, match=r'"docker image inspect x:1" failed with exit code 1: .*layer does not'):
+        Probe(run=broken).image("docker", "x:1")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Error: No such image: x:1",
+        "Error response from daemon: no such image: x:1: No such image: x:1",
+        "Error: x:1: image not known",
+    ],
+)
+def test_absent_images_of_docker_and_podman(message: str) -> None:
+    assert Probe(run=answering({"docker image": (1, "[]\n", message + "\n")})).image("docker", "x:1") is None
+
+
+# --- Ports, and the complete answer
+
+
+def test_port_is_in_use_only_while_a_process_listens() -> None:
+    with socket.socket() as listener:
+        # Like servers; the kernel requires it of both sockets.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert port_in_use(port)
+        # The side that closes first stays in TIME_WAIT.
+        with socket.create_connection(("127.0.0.1", port)):
+            accepted, _address = listener.accept()
+            accepted.close()
+    assert not port_in_use(port)
+    # An address of another machine.
+    assert not port_in_use(port, "192.0.2.1")
+
+
+FAKE_DOCKER = """#!/bin/sh
+case "$1 $2" in
+"info --format") cat "{recorded}/docker_info_nvidia.json" ;;
+"ps -aq") echo 166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656 ;;
+"container inspect")
+  cat "{recorded}/docker_container_inspect.json"; echo "Error: No such container: free" >&2; exit 1 ;;
+"image inspect")
+  if [ "$3" = argus-verl-cpu:0.1.0 ]; then cat "{recorded}/docker_image_inspect.json"
+  else echo "[]"; echo "Error: No such image: $3" >&2; exit 1; fi ;;
+*) echo "unexpected: $*" >&2; exit 64 ;;
+esac
+"""
+
+
+@pytest.fixture
+def fake_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    programs = tmp_path / "programs"
+    write(programs / "docker", FAKE_DOCKER.format(recorded=RECORDED))
+    write(programs / "nvidia-smi", f'#!/bin/sh\ncat "{RECORDED}/nvidia_smi_h100.csv"\n')
+    write(programs / "ibdev2netdev", f'#!/bin/sh\ncat "{RECORDED}/ibdev2netdev.txt"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return programs
+
+
+def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) -> None:
+    (tree / "var/lib/docker").mkdir(parents=True)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        machine = Probe(root=tree).machine(
+            Question(
+                cluster="mvp",
+                names=["mvp-ray-head", "free"],
+                images=["argus-verl-cpu:0.1.0", "other:1"],
+                paths=["/private"],
+                ports=[port],
+            )
+        )
+    assert (machine.cluster, machine.python, machine.missing_packages) == ("mvp", sys.executable, [])
+    assert (len(machine.gpus), machine.gpus[0].memory_mib, machine.gpus_error) == (8, 81559, None)
+    assert (machine.hca_source, machine.hcas[2].state) == ("ibdev2netdev", "down")
+    assert [mount.fstype for mount in machine.mounts] == ["nfs4"]
+    assert machine.disk
+    assert (machine.disk.path, machine.disk.mount_point) == ("/var/lib/docker", "/var/lib/docker")
+    assert machine.memory_bytes == 2113958512 * 1024
+    assert machine.memory_available_bytes == 2050000000 * 1024
+    assert machine.to_json()["engine"] == {
+        "name": "docker",
+        "status": "ok",
+        "version": "20.10.24+dfsg1",
+        "error": None,
+        "root_dir": "/var/lib/docker",
+        "nvidia": True,
+    }
+    assert list(machine.containers) == ["mvp-ray-head"]
+    assert machine.containers["mvp-ray-head"].labels["argus.verl.role"] == "head"
+    image = machine.images["argus-verl-cpu:0.1.0"]
+    assert image and image.labels == {"argus.verl.inputs": "c58f612840dcfcdb"}
+    assert machine.images["other:1"] is None
+    assert machine.ports_in_use == [port]
+    assert (machine.uid, machine.gid) == (os.geteuid(), os.getegid())
+    assert (machine.user, machine.cpus) == (getpass.getuser(), len(os.sched_getaffinity(0)))
+    # Ansible returns it as JSON, which filters read again.
+    assert Machine.from_json(json.loads(json.dumps(machine.to_json()))) == machine
+
+
+def test_engine_that_fails_after_info_is_reported(fake_programs: Path, tree: Path) -> None:
+    write(fake_programs / "docker", FAKE_DOCKER.format(recorded=RECORDED).replace('"ps -aq")', '"never")'))
+    machine = Probe(root=tree).machine(Question(cluster="mvp", images=["x:1"]))
+    assert (machine.engine.status, machine.engine.version) == (EngineStatus.FAILED, "20.10.24+dfsg1")
+    assert (machine.containers, machine.images) == ({}, {})
+    assert "docker ps -aq" in str(machine.engine.error)
+
+
+def test_missing_engine_is_reported_as_missing(tree: Path) -> None:
+    machine = Probe(run=answering({}), root=tree).machine(Question(cluster="mvp", engine="no-such-docker"))
+    assert machine.engine.status == EngineStatus.MISSING
+    assert machine.disk is None
+
+
+def test_without_an_engine_no_command_of_it_runs(fake_programs: Path, tree: Path) -> None:
+    write(fake_programs / "docker", "#!/bin/sh\nexit 64\n")
+    machine = Probe(root=tree).machine(Question(cluster="mvp", engine="none", images=["x:1"]))
+    assert (machine.engine.status, machine.engine.error) == (EngineStatus.NONE, None)
+    assert machine.images == {"x:1": None}
+    assert machine.disk and machine.disk.path == "/tmp"
+
+
+def test_programs_that_do_not_exist_may_not_run_or_take_too_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert probes.run_command(["no-such-program"])[0] == engines.NOT_INSTALLED
+    assert probes.run_command([str(tmp_path)])[0] == 126
+    monkeypatch.setattr(probes, "COMMAND_SECONDS", 0.1)
+    assert probes.run_command(["sleep", "5"])[0] == engines.TIMED_OUT
+
+
+def test_programs_run_with_system_directories_and_english_messages() -> None:
+    code, out, _err = probes.run_command(["sh", "-c", 'echo "$LC_ALL $PATH"'])
+    assert code == 0
+    assert out.startswith("C ") and out.endswith(":/usr/local/sbin:/usr/sbin:/sbin\n")
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="needs docker")
+def test_real_docker_is_only_read() -> None:
+    """Only reads: other containers may run on this machine."""
+    probe = Probe()
+    if probe.engine("docker").status != EngineStatus.OK:
+        pytest.skip("docker does not answer")
+    name = "argus-verl-test-unused-name"
+    question = Question(cluster=name, names=[name], images=[f"{name}:1"], paths=["/"])
+    machine = probe.machine(question)
+    assert (machine.engine.error, machine.containers) == (None, {})
+    assert machine.images == {f"{name}:1": None}
+    assert machine.mounts[0].mount_point == "/"
+    assert machine.disk and machine.disk.total_bytes > 0

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
+from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import (
+    POLL_SECONDS,
+    Readiness,
+    wait_until_ready,
+)
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError
+
+EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), ExpectedNode("worker-0", cpus=2)]
+
+
+def node(name: str, **resources: float) -> dict[str, Any]:
+    return {
+        "node_name": name,
+        "state": "ALIVE",
+        "is_head_node": name == "ray-head",
+        "resources_total": resources,
+    }
+
+
+HEAD, WORKER = node("ray-head"), node("worker-0", CPU=2.0)
+
+
+class FakeHead:
+    """Returns one answer for each question, then the last one for ever."""
+
+    def __init__(self, *answers: list[dict[str, Any]] | RayApiError) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def nodes(self) -> list[dict[str, Any]]:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        if isinstance(answer, RayApiError):
+            raise answer
+        return answer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds == POLL_SECONDS
+        self.now += seconds
+
+
+def wait(head: FakeHead, timeout: float) -> Readiness:
+    clock = Clock()
+    return wait_until_ready(head, EXPECTED, timeout, clock.sleep, clock)
+
+
+def test_waits_until_the_last_node_has_joined() -> None:
+    head = FakeHead([], [HEAD], [HEAD], [HEAD, WORKER])
+    readiness = wait(head, timeout=10)
+    assert readiness.membership.complete
+    assert readiness.problem == ""
+    assert (head.asked, round(readiness.waited, 3)) == (4, round(3 * POLL_SECONDS, 3))
+
+
+def test_waits_for_a_head_that_does_not_answer_yet() -> None:
+    head = FakeHead(RayApiError("refused"), [HEAD, WORKER])
+    readiness = wait(head, timeout=10)
+    assert readiness.membership.complete
+    assert (readiness.problem, head.asked) == ("", 2)
+
+
+def test_gives_up_after_the_timeout() -> None:
+    head = FakeHead([HEAD])
+    readiness = wait(head, timeout=1)
+    assert readiness.membership.missing == ["worker-0"]
+    assert (readiness.problem, head.asked, round(readiness.waited, 3)) == ("", 6, 1.0)
+
+
+def test_asks_once_without_a_timeout() -> None:
+    head = FakeHead([HEAD])
+    assert wait(head, timeout=0).membership.missing == ["worker-0"]
+    assert head.asked == 1
+
+
+def test_returns_the_last_error_of_the_head() -> None:
+    readiness = wait(FakeHead([HEAD, {**WORKER, "state": "DEAD"}], RayApiError("connection refused")), timeout=1)
+    assert readiness.problem == "connection refused"
+    assert [(row.seen, row.state) for row in readiness.membership.rows] == [("never joined", "missing")] * 2

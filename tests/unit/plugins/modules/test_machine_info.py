@@ -1,0 +1,43 @@
+"""The real module, on this machine and without a container engine."""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.argus.verl.plugins.modules import machine_info
+
+
+def result(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
+    with patch_module_args({"cluster": "mvp", "engine": "none", **arguments}), pytest.raises(SystemExit):
+        machine_info.main()
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_machine_with_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "none")
+    answer = result(capsys, host="gpu-01", paths=[str(tmp_path)], expect={"shared_root": missing, "hcas": 1000})
+    assert [mount["path"] for mount in answer["machine"]["mounts"]] == [str(tmp_path), missing]
+    assert answer["machine"]["engine"]["status"] == "none"
+    assert not answer.get("changed")
+    findings = {finding["what"].split(" ")[0]: finding for finding in answer["findings"]}
+    assert findings["shared"]["where"] == "gpu-01"
+    assert f"shared root {missing} does not exist" in findings["shared"]["what"]
+    assert findings["shared"]["severity"] == "error"
+
+
+def test_expected_path_is_read_once_and_the_host_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expect = {"shared_root": str(tmp_path), "hcas": 1000}
+    answer = result(capsys, paths=[str(tmp_path)], expect=expect)
+    assert [mount["path"] for mount in answer["machine"]["mounts"]] == [str(tmp_path)]
+    assert {finding["where"] for finding in answer["findings"]} == {platform.node()}
+
+
+def test_without_expectations_only_general_problems_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = result(capsys)
+    assert answer["machine"]["mounts"] == []
+    assert [finding for finding in answer["findings"] if "expected at least" in finding["what"]] == []

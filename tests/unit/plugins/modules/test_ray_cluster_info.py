@@ -1,0 +1,99 @@
+"""The module for real, against a head that answers over HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.modules import ray_cluster_info
+from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import unattended
+
+NODE = {"node_name": "ray-head", "state": "ALIVE", "is_head_node": True, "resources_total": {"memory": 1.0}}
+ANSWERS: dict[str, Any] = {
+    "/api/v0/nodes": {"data": {"result": {"result": [NODE]}}},
+    "/api/jobs/": [
+        {"submission_id": "running-1", "status": "RUNNING", "entrypoint": "x"},
+        {"submission_id": "pending-1", "status": "PENDING"},
+        *({"submission_id": "ended", "status": status} for status in ("SUCCEEDED", "FAILED", "STOPPED")),
+    ],
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps(ANSWERS[self.path.partition("?")[0]]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def result(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
+    with patch_module_args(arguments), pytest.raises(SystemExit):
+        ray_cluster_info.main()
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_ready_cluster_and_its_active_jobs(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = result(capsys, address=address, expected=[{"name": "ray-head", "head": True, "cpus": 0}])
+    assert answer["complete"] is True
+    assert (answer["missing"], answer["problem"], answer["changed"]) == ([], "", False)
+    assert answer["rows"] == [["ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"]]
+    assert answer["nodes"] == [NODE]
+    assert answer["jobs"] == [
+        {"submission_id": "running-1", "status": "RUNNING"},
+        {"submission_id": "pending-1", "status": "PENDING"},
+    ]
+    assert answer["unattended"] == []
+
+
+def test_missing_node_does_not_fail(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = [{"name": "worker-0", "gpus": 4, "resources": {"worker_node": 100}, "since": 5}]
+    answer = result(capsys, address=address, expected=expected)
+    assert (answer["complete"], answer["missing"]) == (False, ["worker-0"])
+    assert answer["rows"] == [["worker-0", "GPU 4, worker_node 100", "never joined", "missing"]]
+
+
+def test_head_that_does_not_answer_is_not_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = result(capsys, address="http://127.0.0.1:1")
+    assert (answer["complete"], answer["nodes"], answer["jobs"]) == (False, [], [])
+    assert "127.0.0.1:1" in answer["problem"]
+
+
+def test_jobs_without_a_heartbeat_are_unattended(tmp_path: Path) -> None:
+    now = time.time()
+    for name, age in (("fresh", 1), ("old", 1000), ("closed", 1000)):
+        archive = Archive(tmp_path / "jobs" / name)
+        archive.reserve()
+        archive.set_status("RUNNING")
+        (archive.path / "keeper.json").write_text(json.dumps({"time": now - age, "host": "head", "pid": 1}))
+    archive.close()
+    assert unattended(str(tmp_path), [ExpectedNode("ray-head", head=True)]) == ["old"]
+    # All stewards have ended with the container of an earlier head.
+    started = [ExpectedNode("ray-head", head=True, since=now), ExpectedNode("worker-0", since=0)]
+    assert unattended(str(tmp_path), started) == ["fresh", "old"]
+    # The start of a worker does not matter.
+    assert unattended(str(tmp_path), [ExpectedNode("worker-0", since=now)]) == ["old"]
+    assert unattended(None, []) == []
