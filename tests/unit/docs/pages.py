@@ -76,7 +76,9 @@ def anchors(page: Path) -> set[str]:
 
 def links(page: Path) -> Iterator[tuple[Line, str]]:
     for line in lines(page):
-        for found in LINK.finditer(CODE.sub("", line.text) if "](" not in CODE.sub("", line.text) else line.text):
+        # The text of a link may be code; code may look like a link.
+        without_code = CODE.sub(lambda found: "x" * len(found[0]), line.text)
+        for found in LINK.finditer(without_code):
             yield line, found[1]
 
 
