@@ -66,10 +66,7 @@ def options_table(title: str, options: Options) -> str:
 
 
 def entry_points(specs: Mapping[str, Any]) -> str:
-    rows = [
-        (f"`{name}`", f"{spec['short_description']}. {plain(spec['description'])}")
-        for name, spec in specs.items()
-    ]
+    rows = [(f"`{name}`", f"{spec['short_description']}. {plain(spec['description'])}") for name, spec in specs.items()]
     return table(("Entry point", "Description"), rows)
 
 

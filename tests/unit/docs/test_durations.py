@@ -26,15 +26,14 @@ def constants(text: str) -> dict[str, float]:
     """The numbers that a module names at its top level, also several in one line."""
     found: dict[str, float] = {}
     for statement in ast.parse(text).body:
+        pairs: list[tuple[ast.expr, ast.expr]] = []
         if isinstance(statement, ast.AnnAssign) and statement.value:
-            pairs = [(statement.target, statement.value)]
+            pairs += [(statement.target, statement.value)]
         elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple):
             values = statement.value.elts if isinstance(statement.value, ast.Tuple) else []
-            pairs = list(zip(statement.targets[0].elts, values, strict=False))
+            pairs += zip(statement.targets[0].elts, values, strict=False)
         elif isinstance(statement, ast.Assign):
-            pairs = [(statement.targets[0], statement.value)]
-        else:
-            continue
+            pairs += [(statement.targets[0], statement.value)]
         for target, value in pairs:
             seconds = number(value)
             if isinstance(target, ast.Name) and seconds is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from unit.docs import pages
@@ -18,6 +19,6 @@ def test_generated_tables_are_current() -> None:
 
 
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: str(page.relative_to(pages.REPO)))
-def test_every_page_has_its_tables(page: pages.Path) -> None:
+def test_every_page_has_its_tables(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.count("<!-- begin generated: ") == text.count("<!-- end generated -->") > 0

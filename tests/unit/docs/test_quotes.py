@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
 from unit.docs import pages, sources
 
 # What is filled in may bring its quotation marks: f"{name!r}".
@@ -61,9 +60,7 @@ def quoted() -> list[pages.Quote]:
 
 def test_every_quoted_message_is_in_the_source() -> None:
     lost = [quote for quote in quoted() if not is_found(quote.text)]
-    report = "\n".join(
-        f"{quote.place}\n  quoted:  {quote.text}\n  nearest: {nearest(quote.text)}" for quote in lost
-    )
+    report = "\n".join(f"{quote.place}\n  quoted:  {quote.text}\n  nearest: {nearest(quote.text)}" for quote in lost)
     assert not lost, f"{len(lost)} quoted messages are not in the source:\n{report}"
 
 
@@ -89,7 +86,7 @@ def test_a_quote_is_held_against_python(code: str, quote: str, expected: bool) -
 
 
 def test_a_quote_is_held_against_yaml_and_shell() -> None:
-    [text] = sources.of_text('msg: >-\n  The cluster {{ name }} is\n  not ready after $(limit) s of $HOME\n')
+    [text] = sources.of_text("msg: >-\n  The cluster {{ name }} is\n  not ready after $(limit) s of $HOME\n")
     assert fits("The cluster <name> is not ready after <n> s of <home>", text)
 
 
@@ -100,4 +97,3 @@ def test_quotes_are_bold_code_and_code_in_a_column_of_messages(tmp_path: Path) -
         "| Key | Meaning |\n|---|---|\n| `k` | `no` |\n\n```\n**`in a block`**\n```\n"
     )
     assert [quote.text for quote in pages.quotes(page)] == ["a message", "one <n>", "two `x`"]
-
