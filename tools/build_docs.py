@@ -71,17 +71,13 @@ def with_links(page: Path, text: str, copied: set[Path]) -> str:
 def contents(pages: list[str]) -> str:
     """The tables of contents, from which Sphinx makes the sidebar."""
     left = [page for page in pages if page != "README"]
-    named = [name for names in CONTENTS.values() for name in names]
     blocks = []
     for title, names in CONTENTS.items():
         found: list[str] = []
         for name in names:
             folder = name.removesuffix("*")
-            fitting = (
-                [page for page in left if page.startswith(folder) and page not in named] if "*" in name else [name]
-            )
-            found += fitting
-            left = [page for page in left if page not in fitting]
+            found += [page for page in left if page.startswith(folder)] if name.endswith("*") else [name]
+            left = [page for page in left if page not in found]
         blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *found, "```"]))
     return "\n\n".join(blocks) + "\n"
 

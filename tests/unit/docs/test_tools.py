@@ -97,6 +97,26 @@ def test_only_what_is_between_the_markers_is_written(generate: ModuleType) -> No
     assert generate.filled(text, {"one": "new\n"}) == text.replace("old", "new")
 
 
+def test_a_page_that_is_not_current_is_reported_and_written(
+    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    stale = "<!-- begin generated: one -->\nold\n<!-- end generated -->\n"
+    page.write_text(stale)
+    monkeypatch.setattr(generate, "REPO", tmp_path)
+    monkeypatch.setattr(generate, "pages", lambda: [(page, {"one": "new\n"})])
+    monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
+    assert generate.main() == 1
+    assert page.read_text() == stale
+    assert capsys.readouterr().out == "page.md: is not current; run make generate\n"
+    monkeypatch.setattr("sys.argv", ["generate_docs.py"])
+    assert generate.main() == 0
+    assert page.read_text() == stale.replace("old", "new")
+    assert capsys.readouterr().out == "page.md: written\n"
+    monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
+    assert generate.main() == 0
+
+
 def test_links_to_what_is_not_copied_lead_to_the_repository(build: ModuleType) -> None:
     text = "[a](b.md#c) [d](../inventories/dev) [e](https://example.org/x.md) [f](#here)"
     page, copied = Path("docs/page.md"), {Path("docs/b.md")}
