@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import yaml
 from unit.docs import pages
@@ -16,7 +17,7 @@ VARIABLE = re.compile(
 )
 
 
-def code(page: pages.Path) -> Iterator[tuple[str, str]]:
+def code(page: Path) -> Iterator[tuple[str, str]]:
     """Code in the text of a page, and its blocks of commands, with their places."""
     for line in pages.lines(page):
         for found in pages.CODE.finditer(line.text):
