@@ -60,11 +60,15 @@ def files(repo: Path) -> Iterator[Path]:
         yield from [path] if path.is_file() else sorted(path.rglob("*"))
 
 
-def strings(repo: Path) -> list[str]:
-    found: set[str] = set()
+def strings(repo: Path) -> dict[str, str]:
+    """All strings, each with a file that has it."""
+    found: dict[str, str] = {}
     for file in files(repo):
         if file.suffix == ".py":
-            found |= set(of_python(file.read_text(encoding="utf-8")))
+            texts = of_python(file.read_text(encoding="utf-8"))
         elif file.suffix in TEXT_SUFFIXES or file.name == "Makefile":
-            found |= set(of_text(file.read_text(encoding="utf-8")))
-    return sorted(found)
+            texts = of_text(file.read_text(encoding="utf-8"))
+        else:
+            continue
+        found |= dict.fromkeys(texts, str(file.relative_to(repo)))
+    return found

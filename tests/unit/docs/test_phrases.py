@@ -7,10 +7,10 @@ import re
 from unit.docs import pages
 
 FORBIDDEN = re.compile(
-    r"""as\ it\ says | \bnobody\b | \bwhoever\b | \bno\ word\ of\b | \bsomebody\b | \bis\ said\b | \bare\ said\b | \bsay\ `?-e\b | \bsay\ `
-    | what\ was\ never\ run | what\ was\ tried | \bmend\b | \bwhat\ is\ there\b | \ball\ that\ is\ wrong\b
-    | \bof\ which\ the\b | \bspeaks?\ against\b | \bsigns?\ of\ life\b | \btaken\ up\ again\b | \bkeepers?\b(?!\.)
-    | \bway\ out\b | \bways\ out\b | \bthe\ same\ goes\b | \blooked\ at\b | \blooks\ at\b""",
+    r"""as\ it\ says | \bnobody\b | \bsomebody\b | \bwhoever\b | \bno\ word\ of\b | \b(?:is|are)\ said\b
+    | \bsay\ `?-e\b | \bsay\ ` | what\ was\ never\ run | what\ was\ tried | \bmend\b | \bwhat\ is\ there\b
+    | \ball\ that\ is\ wrong\b | \bof\ which\ the\b | \bspeaks?\ against\b | \bsigns?\ of\ life\b
+    | \btaken\ up\ again\b | \bkeepers?\b(?!\.) | \bways?\ out\b | \bthe\ same\ goes\b | \blook(?:ed|s)\ at\b""",
     re.IGNORECASE | re.VERBOSE,
 )
 

@@ -21,8 +21,8 @@ LEAST = 6
 
 
 @cache
-def messages() -> tuple[str, ...]:
-    return tuple(sources.strings(pages.REPO))
+def messages() -> dict[str, str]:
+    return sources.strings(pages.REPO)
 
 
 def fragments(quote: str) -> list[str]:
@@ -51,7 +51,7 @@ def nearest(quote: str) -> str:
 
     best = sorted((source for source in messages() if len(source) < 400), key=likeness, reverse=True)[:20]
     chosen = max(best, key=lambda source: difflib.SequenceMatcher(None, quote, source).ratio())
-    return chosen.replace(sources.HOLE, "<>")
+    return f"{chosen.replace(sources.HOLE, '<>')}  ({messages()[chosen]})"
 
 
 def quoted() -> list[pages.Quote]:
