@@ -49,7 +49,7 @@ def nearest(quote: str) -> str:
         common = len(words & other) / max(len(words), 1)
         return common, -abs(len(other) - len(words))
 
-    best = sorted((source for source in messages() if len(source) < 400), key=likeness, reverse=True)[:20]
+    best = sorted((source for source in messages() if len(source) < 400), key=likeness, reverse=True)[:300]
     chosen = max(best, key=lambda source: difflib.SequenceMatcher(None, quote, source).ratio())
     return f"{chosen.replace(sources.HOLE, '<>')}  ({messages()[chosen]})"
 
