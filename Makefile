@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine image demo down test lint unit mutation image-test snapshots sanity refusals molecule training schema tarball clean
+.PHONY: help setup setup-dev engine image demo down test lint unit mutation image-test snapshots sanity refusals molecule training schema generate docs tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -88,6 +88,12 @@ training: setup-dev  ## Run real training jobs
 
 schema: $(VENV)/requirements  ## Write docs/jobspec.schema.json after a change of the JobSpec's keys
 	$(VENV)/bin/python tools/jobspec_schema.py
+
+generate: schema  ## Write the generated parts of the documentation
+	$(VENV)/bin/python tools/generate_docs.py
+
+docs: $(VENV)/requirements-dev  ## Build the documentation as a website in .cache/docs
+	$(VENV)/bin/python tools/build_docs.py
 
 tarball: $(VENV)/requirements
 	ansible-galaxy collection build --force --output-path .cache

@@ -1,0 +1,63 @@
+"""Files, targets of make and variables that pages name exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from unit.docs import pages
+
+FOLDERS = "plugins|roles|playbooks|tests|tools|images|inventories|benchmarks|molecule|docs|changelogs"
+FILE = re.compile(rf"(?<![\w./])(?:{FOLDERS})/[\w./-]+\.(?:py|md|yml|yaml|sh|json|svg)")
+TARGET = re.compile(r"^\s*make ([a-z][a-z-]+)")
+VARIABLE = re.compile(
+    r"-e ((?:cluster|preflight|ray_node|staging|job)_\w+|allow_disruption|submission_id|jobspec|resume_from)="
+)
+
+
+def code(page: Path) -> Iterator[tuple[str, str]]:
+    """Code in the text of a page, and its blocks of commands, with their places."""
+    for line in pages.lines(page):
+        for found in pages.CODE.finditer(line.text):
+            yield line.place, found[2]
+    for number, text in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if text.startswith("    "):
+            yield f"{page.relative_to(pages.REPO)}:{number}", text.partition("#")[0]
+
+
+def everywhere() -> list[tuple[str, str]]:
+    return [found for page in pages.pages() for found in code(page)]
+
+
+def test_files_exist() -> None:
+    lost = [
+        f"{place}: {name}"
+        for place, text in everywhere()
+        for name in FILE.findall(text)
+        if "<" not in text and not (pages.REPO / name).exists()
+    ]
+    assert not lost, "\n".join(lost)
+
+
+def test_targets_of_make_exist() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (pages.REPO / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = [(place, name) for place, text in everywhere() for name in TARGET.findall(text)]
+    assert len(named) > 20
+    assert [f"{place}: make {name}" for place, name in named if name not in targets] == []
+
+
+def test_variables_of_commands_exist() -> None:
+    known: set[str] = set()
+    for specs in pages.REPO.glob("roles/*/meta/argument_specs.yml"):
+        for spec in yaml.safe_load(specs.read_text(encoding="utf-8"))["argument_specs"].values():
+            known |= set(spec["options"])
+    named = [(place, name) for place, text in everywhere() for name in VARIABLE.findall(text)]
+    assert len(named) > 20
+    assert [f"{place}: {name}" for place, name in named if name not in known] == []
+
+
+def test_playbooks_all_have_a_page() -> None:
+    playbooks = {file.stem for file in pages.REPO.glob("playbooks/*.yml")}
+    assert {file.stem for file in pages.REPO.glob("docs/playbooks/*.md")} == playbooks

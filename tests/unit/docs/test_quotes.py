@@ -1,0 +1,99 @@
+"""Every message that a page quotes is one that the source can write.
+
+A page quotes a message as bold code (**`…`**), or as code in a table's column "Message". `<name>` and `…` stand for
+what is filled in. Output of other programs is quoted in other ways, and is not checked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from unit.docs import pages, sources
+
+# What is filled in may bring its quotation marks: f"{name!r}".
+WILD = re.compile(r"""["']?<[^<>]*>["']?|…""")
+# A quote has to have more than a word of its own, or it would be found anywhere.
+LEAST = 6
+
+
+@cache
+def messages() -> dict[str, str]:
+    return sources.strings(pages.REPO)
+
+
+def fragments(quote: str) -> list[str]:
+    return [sources.plain(part) for part in WILD.split(quote) if part.strip()]
+
+
+def fits(quote: str, source: str) -> bool:
+    """Whether all that a quote says stands in the source, in this order and with the same ends of words."""
+    pattern = r".*?".join(re.escape(part) for part in fragments(quote))
+    return bool(re.search(pattern, source, re.DOTALL))
+
+
+def is_found(quote: str) -> bool:
+    parts = fragments(quote)
+    return sum(len(part) for part in parts) >= LEAST and any(fits(quote, source) for source in messages())
+
+
+def nearest(quote: str) -> str:
+    """The source string that has most of the quote's words in common, for whoever corrects the page."""
+    words = set(re.findall(r"\w{3,}", WILD.sub(" ", quote)))
+
+    def likeness(source: str) -> tuple[float, float]:
+        other = set(re.findall(r"\w{3,}", source))
+        common = len(words & other) / max(len(words), 1)
+        return common, -abs(len(other) - len(words))
+
+    best = sorted((source for source in messages() if len(source) < 400), key=likeness, reverse=True)[:300]
+    chosen = max(best, key=lambda source: difflib.SequenceMatcher(None, quote, source).ratio())
+    return f"{chosen.replace(sources.HOLE, '<>')}  ({messages()[chosen]})"
+
+
+def quoted() -> list[pages.Quote]:
+    return [quote for page in pages.pages() for quote in pages.quotes(page)]
+
+
+def test_every_quoted_message_is_in_the_source() -> None:
+    lost = [quote for quote in quoted() if not is_found(quote.text)]
+    report = "\n".join(f"{quote.place}\n  quoted:  {quote.text}\n  nearest: {nearest(quote.text)}" for quote in lost)
+    assert not lost, f"{len(lost)} quoted messages are not in the source:\n{report}"
+
+
+def test_troubleshooting_quotes_messages() -> None:
+    """The markup is what the test above goes by: were it lost, that test would pass."""
+    found = [quote for quote in quoted() if quote.place.startswith("docs/troubleshooting.md")]
+    assert len(found) > 150
+
+
+@pytest.mark.parametrize(
+    ("code", "quote", "expected"),
+    [
+        ('x = f"there are {n} rows in {file}"', "there are <n> rows in <file>", True),
+        ('x = f"there are {n} rows in {file}"', "there are … in", True),
+        ('x = ("there are " f"{n} " "rows")', "there are <n> rows", True),
+        ('x = "there are " + str(n) + " rows"', "there are <n> rows", True),
+        ('x = "there are no rows"', "there are few rows", False),
+        ('x = f"{n} rows are there"', "there <n> rows are", False),
+    ],
+)
+def test_a_quote_is_held_against_python(code: str, quote: str, expected: bool) -> None:
+    assert any(fits(quote, source) for source in sources.of_python(code)) is expected
+
+
+def test_a_quote_is_held_against_yaml_and_shell() -> None:
+    [text] = sources.of_text("msg: >-\n  The cluster {{ name }} is\n  not ready after $(limit) s of $HOME\n")
+    assert fits("The cluster <name> is not ready after <n> s of <home>", text)
+
+
+def test_quotes_are_bold_code_and_code_in_a_column_of_messages(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "**`a message`**, `other code`\n\n| Key | Message |\n|---|---|\n| `k` | `one <n>`, ``two `x` `` |\n\n"
+        "| Key | Meaning |\n|---|---|\n| `k` | `no` |\n\n```\n**`in a block`**\n```\n"
+    )
+    assert [quote.text for quote in pages.quotes(page)] == ["a message", "one <n>", "two `x`"]

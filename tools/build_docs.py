@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Build the website of the documentation in .cache/docs.
+
+All Markdown pages are copied with their places, so that their links work as they do in the repository. antsibull-docs
+writes the pages of modules, roles and filters, and Sphinx builds HTML of both. Warnings are errors.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+REPO = Path(__file__).resolve().parents[1]
+SOURCE = REPO / ".cache" / "docs-source"
+TARGET = REPO / ".cache" / "docs"
+SETTINGS = REPO / "tools" / "docs"
+LINK = re.compile(r"(?P<text>\[[^\[\]]*\]\()(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+# What antsibull-docs writes: a table of contents in each page, and long titles for the sidebar.
+LOCAL_CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
+ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role)$", re.MULTILINE)
+# What the sidebar lists, in this order: titles and pages without their suffix. `*` stands for all others of a folder.
+CONTENTS = {
+    "Guides": [
+        "docs/index", "docs/staging", "docs/jobspec", "docs/life_of_a_job", "docs/failures", "docs/debugging",
+        "docs/cpu_backend", "docs/troubleshooting",
+    ],
+    "Reference": [
+        "docs/archive", "docs/durations", "docs/files_on_machines",
+        "collections/index",
+    ],
+    "Playbooks": ["docs/playbooks/*"],
+    "Roles": ["roles/*"],
+    "Project": ["CONTRIBUTING", "*"],
+}  # fmt: skip
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, cwd=REPO, check=False)
+    if done.returncode:
+        raise SystemExit(f"tools/build_docs.py: {command[0]} failed with exit code {done.returncode}")
+
+
+def listed(*patterns: str) -> list[Path]:
+    """Files that git knows or would add."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    names = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [Path(name) for name in sorted(names) if (REPO / name).is_file()]
+
+
+def with_links(page: Path, text: str, copied: set[Path]) -> str:
+    """The text of a page with links that work on the website: what is not copied is linked in the repository."""
+    repository = yaml.safe_load((REPO / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
+
+    def link(found: re.Match[str]) -> str:
+        if "://" in found["target"]:
+            return found[0]
+        target = Path(os.path.normpath(page.parent / found["target"]))
+        if target in copied:
+            return found[0]
+        return f"{found['text']}{repository}/tree/main/{target})"
+
+    return LINK.sub(link, text)
+
+
+def contents(pages: list[str]) -> str:
+    """The tables of contents, from which Sphinx makes the sidebar."""
+    left = [page for page in pages if page != "README"]
+    blocks = []
+    for title, names in CONTENTS.items():
+        found: list[str] = []
+        for name in names:
+            folder = name.removesuffix("*")
+            found += [page for page in left if page.startswith(folder)] if name.endswith("*") else [name]
+            left = [page for page in left if page not in found]
+        blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *found, "```"]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def write_source() -> None:
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    pages, images = listed("*.md"), listed("docs/*.svg")
+    for file in [*pages, *images]:
+        copy = SOURCE / file
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        text = (REPO / file).read_text(encoding="utf-8")
+        copy.write_text(with_links(file, text, {*pages, *images}) if file in pages else text, encoding="utf-8")
+    start = SOURCE / "README.md"
+    names = [str(page.with_suffix("")) for page in pages]
+    start.write_text(f"{start.read_text(encoding='utf-8')}\n{contents(names)}", encoding="utf-8")
+
+
+def write_reference(folder: Path) -> None:
+    """The pages of modules, roles and filters."""
+    folder.mkdir()
+    run(
+        "antsibull-docs",
+        "collection", "--use-current", "--squash-hierarchy", "--no-add-antsibull-docs-version", "--fail-on-error",
+        "--dest-dir", str(folder), "argus.verl",
+    )  # fmt: skip
+    for page in folder.glob("*.rst"):
+        text = LOCAL_CONTENTS.sub("", page.read_text(encoding="utf-8"))
+        if page.stem == "index":
+            text = ENTRY.sub(r"    \g<name> (\g<kind>) <\g<name>_\g<kind>>", text)
+            text = text.replace("Argus.Verl\n==========", "Modules, roles and filters\n==========================", 1)
+        page.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    write_source()
+    write_reference(SOURCE / "collections")
+    shutil.rmtree(TARGET, ignore_errors=True)
+    run(
+        "sphinx-build", "--builder", "html", "--conf-dir", str(SETTINGS), "--doctree-dir", str(SOURCE / ".doctrees"),
+        "--fail-on-warning", "--keep-going", "--quiet", str(SOURCE), str(TARGET),
+    )  # fmt: skip
+    shutil.copy(TARGET / "README.html", TARGET / "index.html")
+    sys.stdout.write(f"{TARGET}/index.html\n")
+
+
+if __name__ == "__main__":
+    main()

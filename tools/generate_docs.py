@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Write the generated tables of the documentation, between their markers; with --check only compare.
+
+A README of a role has its entry points and variables, from meta/argument_specs.yml. docs/jobspec.md has the keys of a
+JobSpec, from the documentation of the module ray_job. A marker names the table:
+
+    <!-- begin generated: variables -->
+    <!-- end generated -->
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
+from jobspec_schema import plain
+
+REPO = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(
+    r"(?P<begin><!-- begin generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end generated -->)", re.DOTALL
+)
+Options = Mapping[str, Mapping[str, Any]]
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table. A column in which no row has anything is left out."""
+    kept = [number for number in range(len(titles)) if any(row[number] for row in rows)]
+    lines = [[titles[number] for number in kept], ["---"] * len(kept)]
+    lines += [[row[number].replace("|", "\\|") for number in kept] for row in rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def default(option: Mapping[str, Any]) -> str:
+    if option.get("required"):
+        return "required"
+    if "default" not in option:
+        return "not set"
+    if isinstance(option["default"], str):
+        return f"`{option['default']}`" if option["default"] else '`""`'
+    flow = yaml.safe_dump(option["default"], default_flow_style=True, width=10_000, sort_keys=False)
+    flow = flow.removesuffix("...\n").strip()
+    return f"`{flow}`"
+
+
+def kind(option: Mapping[str, Any]) -> str:
+    elements = f" of {option['elements']}" if "elements" in option else ""
+    return f"{option.get('type', 'str')}{elements}"
+
+
+def description(option: Mapping[str, Any]) -> str:
+    text = plain(option["description"])
+    if "choices" in option:
+        text += f" Choices: {', '.join(f'`{choice}`' for choice in option['choices'])}."
+    return text
+
+
+def options_table(title: str, options: Options) -> str:
+    rows = [(f"`{name}`", kind(option), default(option), description(option)) for name, option in options.items()]
+    return table((title, "Type", "Default", "Description"), rows)
+
+
+def entry_points(specs: Mapping[str, Any]) -> str:
+    rows = [(f"`{name}`", f"{spec['short_description']}. {plain(spec['description'])}") for name, spec in specs.items()]
+    return table(("Entry point", "Description"), rows)
+
+
+def variables(specs: Mapping[str, Any]) -> str:
+    """All variables of a role. Where its entry points take different ones, with the entry points."""
+    options: dict[str, Mapping[str, Any]] = {}
+    takers: dict[str, list[str]] = {}
+    for name, spec in specs.items():
+        for option, about in spec["options"].items():
+            options.setdefault(option, about)
+            takers.setdefault(option, []).append(name)
+    differ = len({tuple(names) for names in takers.values()}) > 1
+    rows = [
+        (
+            f"`{name}`",
+            ", ".join(f"`{taker}`" for taker in takers[name]) if differ else "",
+            kind(option),
+            default(option),
+            description(option),
+        )
+        for name, option in options.items()
+    ]
+    return table(("Variable", "Entry points", "Type", "Default", "Description"), rows)
+
+
+def role_tables(specs: Mapping[str, Any]) -> dict[str, str]:
+    found = {"entry points": entry_points(specs), "variables": variables(specs)}
+    for spec in specs.values():
+        for name, option in spec["options"].items():
+            if "options" in option:
+                found[f"items of {name}"] = options_table("Key", option["options"])
+    return found
+
+
+def keys(options: Options, before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The keys of a JobSpec, those of mappings by their dotted names."""
+    for name, option in options.items():
+        if "suboptions" in option:
+            yield from keys(option["suboptions"], f"{before}{name}.")
+        else:
+            yield f"{before}{name}", option
+
+
+def jobspec_tables() -> dict[str, str]:
+    documented = yaml.safe_load(DOCUMENTATION)["options"]["jobspec"]["suboptions"]
+    return {"keys": options_table("Key", dict(keys(documented)))}
+
+
+def filled(text: str, tables: Mapping[str, str]) -> str:
+    return BLOCK.sub(lambda found: f"{found['begin']}{tables[found['name']]}{found['end']}", text)
+
+
+def pages() -> Iterator[tuple[Path, dict[str, str]]]:
+    yield REPO / "docs" / "jobspec.md", jobspec_tables()
+    for specs in sorted(REPO.glob("roles/*/meta/argument_specs.yml")):
+        loaded = yaml.safe_load(specs.read_text(encoding="utf-8"))
+        yield specs.parents[1] / "README.md", role_tables(loaded["argument_specs"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not current")
+    check = parser.parse_args().check
+    stale = []
+    for page, tables in pages():
+        before = page.read_text(encoding="utf-8")
+        after = filled(before, tables)
+        if after != before:
+            stale.append(str(page.relative_to(REPO)))
+            if not check:
+                page.write_text(after, encoding="utf-8")
+    for name in stale:
+        sys.stdout.write(f"{name}: {'is not current; run make generate' if check else 'written'}\n")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
