@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The keys of a JobSpec: Ansible's argument spec of them, and a given JobSpec brought into its form."""
+"""The keys of a JobSpec as an Ansible argument spec, and the validation of a given JobSpec against it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .verl_releases import GRPO, PPO, SFT
 
 WORKLOADS = (PPO, GRPO, SFT)
 
-# The argument spec of a JobSpec. The module's option, the documentation and the schema for editors follow it.
+# The module's documentation and the schema for editors must match this argument spec; a test compares them.
 OPTIONS: dict[str, Any] = {
     "submission_id": {"type": "str"},
     "workload": {"type": "str", "choices": list(WORKLOADS), "required": True},
@@ -82,7 +82,7 @@ def unknown_keys(given: Mapping[str, Any], options: Mapping[str, Any], where: st
 
 
 def without_empty(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The given keys without those whose value is empty in YAML. Keys that users name themselves (env_vars) stay."""
+    """The given keys without those that are empty in YAML. Free-form mappings (env_vars, tags) are not changed."""
     return {
         key: without_empty(value, options[key]["options"])
         if isinstance(value, Mapping) and "options" in options.get(key, {})
@@ -93,7 +93,7 @@ def without_empty(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
 
 
 def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that Ansible's validator can check. It raises an exception for a number in place of a mapping."""
+    """The keys that Ansible's validator can check; it raises an exception for a number in place of a mapping."""
     return {
         key: known_only(value, options[key]["options"]) if "options" in options[key] else value
         for key, value in given.items()
@@ -102,11 +102,11 @@ def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str
 
 
 def typed(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, Any]]:
-    """Findings of Ansible's validator, and the JobSpec with its defaults and with values of the right types."""
+    """Findings of Ansible's validator, and the JobSpec with defaults and with values of the right types."""
     found, values = [], {}
     for key, option in OPTIONS.items():
         value = known_only({key: given[key]}, OPTIONS) if key in given else {}
-        # The validator writes into the defaults that it gets.
+        # The validator modifies the defaults in place.
         option = copy.deepcopy(option)
         result = ArgumentSpecValidator({key: option}).validate(value)
         if result.error_messages:
@@ -120,7 +120,10 @@ def typed(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, Any]]:
 
 
 def with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
-    """A JobSpec completed by the defaults of the cluster. Mappings are merged key by key."""
+    """A JobSpec completed by the cluster's defaults. Mappings are merged key by key.
+
+    Anything but a mapping is returned unchanged, so that parse_jobspec reports it.
+    """
     if not isinstance(given, Mapping):
         return given
     merged = {**defaults, **{key: value for key, value in given.items() if value is not None}}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec: what the author of a job asks for. Paths are those that nodes see."""
+"""JobSpec: a training job as its author describes it. Paths are those on the nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RewardFunction:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a job reads, as absolute paths."""
+    """The inputs of a job, as absolute paths."""
 
     code_path: str
     model: str
@@ -52,9 +52,9 @@ class JobSpec:
     entrypoint_num_cpus: float
     nnodes: int | None
     gpus_per_node: int | None
-    # Each as ``key=value``.
+    # Each is ``key=value`` or ``~key``.
     trainer_overrides: tuple[str, ...]
-    env_vars: Mapping[str, Any]
+    env_vars: Mapping[str, object]
     secrets: tuple[str, ...]
     retries: int
     deadline: float | None
@@ -63,7 +63,7 @@ class JobSpec:
     on_stall: str
     resume_from: str | None
     debugger: str | None
-    tags: Mapping[str, Any]
+    tags: Mapping[str, object]
     accept: tuple[str, ...]
 
     @classmethod
@@ -79,7 +79,7 @@ class JobSpec:
         )
         return cls(
             **{name: values[name] for name in names},
-            # A slash at its end would show in all paths that are built from it.
+            # A trailing slash would appear in every path that is built from it.
             shared_root=values["shared_root"].rstrip("/") or "/",
             address=ray["address"],
             entrypoint_resources=ray["resources"]["entrypoint_resources"],
