@@ -74,8 +74,8 @@ RL_SETTINGS = (
     # main_ppo.py:run_ppo
     renamed("ray_init.num_cpus", (0, 6, 0), "ray_kwargs.ray_init.num_cpus"),
     renamed("ray_init.timeline_json_file", (0, 6, 0), "ray_kwargs.timeline_json_file"),
-    # reward_loop.py:migrate_legacy_reward_impl copies the old names in 0.7.1 and 0.8. In 0.9 main_ppo.py no longer calls
-    # it, but the configuration still contains the old names (legacy_reward_impl.yaml).
+    # reward_loop.py:migrate_legacy_reward_impl copies the old names in 0.7.1 and 0.8. In 0.9 main_ppo.py does not call
+    # it any more, but the configuration still contains the old names (legacy_reward_impl.yaml).
     renamed("custom_reward_function", (0, 7, 1), "reward.custom_reward_function", until=(0, 9, 0)),
     setting(
         Name("reward_model.reward_manager", until=(0, 9, 0)),
@@ -165,8 +165,13 @@ RL_SETTINGS = (
     ),
     renamed("actor_rollout_ref.profiler", (0, 6, 0), "actor_rollout_ref.actor.profiler"),
     # main_ppo.py:TaskRunnerV1.run sets it.
-    setting(Name("transfer_queue.enable", since=(0, 6, 1), until=(0, 9, 0)), hint="remove it: verl always uses TransferQueue"),
-    setting(Name("trainer.use_legacy_worker_impl", until=(0, 8, 0)), hint="remove it: verl has only one implementation"),
+    setting(
+        Name("transfer_queue.enable", since=(0, 6, 1), until=(0, 9, 0)),
+        hint="remove it: verl always uses TransferQueue",
+    ),
+    setting(
+        Name("trainer.use_legacy_worker_impl", until=(0, 8, 0)), hint="remove it: verl has only one implementation"
+    ),
     # main_ppo.py:create_rl_sampler, create_rl_dataset
     setting(Name("data.sampler", until=(0, 8, 0))),
     setting(Name("data.datagen", until=(0, 8, 0))),
