@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write docs/jobspec.schema.json, with which editors check and complete JobSpecs.
+"""Write docs/jobspec.schema.json, with which editors complete and validate JobSpecs.
 
-Its keys and types are those of the module's argument spec, its texts those of the module's documentation.
+Keys and types come from the argument spec of the module ray_job, and descriptions from its documentation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTI
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "jobspec.schema.json"
-# What a JobSpec may hold for each of Ansible's types; a number is a text as well. `raw` is not restricted.
+# The types in JSON for each of Ansible's types. Ansible accepts a number as a string, and anything as `raw`.
 TYPES = {
     "str": ["string", "number"],
     "path": ["string"],
@@ -39,7 +39,7 @@ def plain(description: str | list[str]) -> str:
 
 
 def value_schema(option: Mapping[str, Any], documented: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of one key, whatever its depth."""
+    """The schema of one key at any depth."""
     kind = option.get("type", "str")
     # A key without a value counts as not given.
     empty = [] if option.get("required") else [None]
@@ -72,7 +72,7 @@ def jobspec_schema(options: Mapping[str, Any], documentation: str) -> dict[str, 
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "JobSpec of argus.verl",
-        "description": "One training job with verl. Defaults may be set by the inventory as well.",
+        "description": "A training job with verl. The inventory can set defaults for all jobs.",
         "type": "object",
         **object_schema(options, documented),
     }

@@ -171,8 +171,8 @@ options:
         default: []
       retries:
         description:
-          - The number of further attempts after a node was lost, a process was killed, or communication failed after the
-            first step. They resume from the last complete checkpoint.
+          - The number of further attempts after a node was lost, a process was killed, or communication failed after
+            the first step. They resume from the last complete checkpoint.
           - Errors in the job itself are never retried, and a job ends with its head.
         type: int
         default: 0

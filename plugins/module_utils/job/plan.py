@@ -18,7 +18,7 @@ from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, merge
 from ..launcher.plan import Plan
 from ..shared_root import HF_HOME, archive_path
-from .capacity import Cluster, size_of
+from .capacity import Cluster, JobSize, size_of
 from .overrides import accelerator_overrides, common_overrides, rl_overrides, sft_overrides
 from .spec import JobSpec
 from .verl_releases import SFT, Profile
@@ -90,6 +90,23 @@ def environment(spec: JobSpec, archive: str) -> dict[str, str]:
     }
 
 
+def default_overrides(
+    spec: JobSpec, size: JobSize, accelerator: str, submission_id: str, profile: Profile, checkpoint: Checkpoint | None
+) -> list[str]:
+    """The overrides of a job without those of its JobSpec."""
+    workload, inputs = spec.workload, spec.inputs
+    archive = archive_path(spec.shared_root, submission_id)
+    overrides = [
+        *common_overrides(workload, size, submission_id, archive, profile),
+        *(sft_overrides(inputs, profile) if workload == SFT else rl_overrides(workload, inputs, profile)),
+        *accelerator_overrides(workload, accelerator, size.gpus_per_node),
+    ]
+    if checkpoint:
+        path = hydra_value(str(checkpoint.path))
+        overrides += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
+    return overrides
+
+
 def plan_job(
     spec: JobSpec,
     cluster: Cluster,
@@ -104,28 +121,21 @@ def plan_job(
     profile: the snapshot's release of verl; version_findings and accelerator_findings have returned nothing for it.
     checkpoint: the checkpoint to resume from, of the job that resume_from names.
     """
-    workload, inputs, size = spec.workload, spec.inputs, size_of(spec, cluster)
-    archive = archive_path(spec.shared_root, submission_id)
-    defaults = [
-        *common_overrides(workload, size, submission_id, archive, profile),
-        *(sft_overrides(inputs, profile) if workload == SFT else rl_overrides(workload, inputs, profile)),
-        *accelerator_overrides(workload, cluster.accelerator, size.gpus_per_node),
-    ]
-    if checkpoint:
-        defaults += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={hydra_value(str(checkpoint.path))}"]
+    size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
+    defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint)
     env = environment(spec, archive)
     forwarded = {name: value for name, value in env.items() if name in FORWARDED_BY_VERL}
     plan = Plan(
-        code_path=inputs.code_path,
+        code_path=spec.inputs.code_path,
         code_id=code_id,
-        module=profile.module(workload) or "",
+        module=profile.module(spec.workload) or "",
         overrides=tuple(merge(defaults, spec.trainer_overrides)),
-        driver_env={**profile.driver_environment(workload), **forwarded},
+        driver_env={**profile.driver_environment(spec.workload), **forwarded},
         address=spec.address,
         entrypoint=shlex.join(["python3", f"{archive}/config/launcher", "run", archive]),
         entrypoint_resources=dict(spec.entrypoint_resources),
         entrypoint_num_cpus=spec.entrypoint_num_cpus,
-        workload=workload,
+        workload=spec.workload,
         nnodes=size.nnodes,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
@@ -135,7 +145,7 @@ def plan_job(
         deadline=spec.deadline,
         wait_for_resources=spec.wait_for_resources,
         stall_timeout=spec.stall_timeout,
-        transfer_queue=workload != SFT and profile.transfer_queue,
+        transfer_queue=spec.workload != SFT and profile.transfer_queue,
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )
