@@ -34,10 +34,11 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     node_is_gone,
 )
 
-# Arguments, variables and results as Ansible passes them.
+# Arguments, variables and results as Ansible passes them, and a job as ray_job_info returns it.
 Arguments = dict[str, Any]
 Variables = dict[str, Any]
 Result = dict[str, Any]
+JobInfo = Mapping[str, Any]
 
 display = Display()
 # Each poll costs the head half a second of CPU, and a line of progress appears at least every 10 seconds.
@@ -70,7 +71,7 @@ def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Findi
         return None, [Finding(str(found), one_line(error), "fix the file")]
 
 
-def secret_values(names: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+def secret_values(names: Sequence[str], given: Mapping[str, object]) -> dict[str, object]:
     """The values of the named secrets only: given ones, otherwise those in the controller's environment."""
     available = {**os.environ, **given}
     return {name: available[name] for name in names if name in available}
@@ -195,19 +196,19 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return failed(str(error), head_is_gone=True)
 
 
-def info_arguments(submission_id: str, jobspec: Any) -> Arguments:
+def info_arguments(submission_id: str, jobspec: object) -> Arguments:
     """The arguments of ray_job_info for each poll of a job."""
     _dummy, spec = parse_jobspec(jobspec)
     where = {"shared_root": spec.shared_root, "address": spec.address} if spec else {}
     return {"submission_id": submission_id, **where, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}
 
 
-def show_progress(job: Mapping[str, Any], now: float) -> None:
+def show_progress(job: JobInfo, now: float) -> None:
     closing = "  its last evidence is being collected" if job["state"] in ENDED and not job["ended"] else ""
     display.display(f"{progress_line(job, now)}{closing}")
 
 
-def end_of(job: Mapping[str, Any]) -> Result:
+def end_of(job: JobInfo) -> Result:
     """The result for a job that has ended. The end of its log and the cause are shown if it did not succeed."""
     if job["state"] == JobState.SUCCEEDED:
         return {"job": job, "state": job["state"]}

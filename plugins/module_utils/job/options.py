@@ -16,10 +16,14 @@ from ..shared_root import DEFAULT_SHARED_ROOT
 from ..text import nearest
 from .verl_releases import GRPO, PPO, SFT
 
+# A JobSpec as its author wrote it, and an Ansible argument spec.
+RawSpec = Mapping[str, Any]
+Options = Mapping[str, Any]
+
 WORKLOADS = (PPO, GRPO, SFT)
 
 # The module's documentation and the schema for editors must match this argument spec; a test compares them.
-OPTIONS: dict[str, Any] = {
+OPTIONS: Options = {
     "submission_id": {"type": "str"},
     "workload": {"type": "str", "choices": list(WORKLOADS), "required": True},
     "shared_root": {"type": "str", "default": DEFAULT_SHARED_ROOT},
@@ -64,7 +68,7 @@ OPTIONS: dict[str, Any] = {
 STAND_INS = {"workload": GRPO, "code_path": "x", "model": "x", "dataset": "x"}
 
 
-def unknown_keys(given: Mapping[str, Any], options: Mapping[str, Any], where: str = "") -> list[Finding]:
+def unknown_keys(given: RawSpec, options: Options, where: str = "") -> list[Finding]:
     """Findings for keys that are not in `options`, and for values that should be mappings."""
     found = []
     for key, value in given.items():
@@ -81,7 +85,7 @@ def unknown_keys(given: Mapping[str, Any], options: Mapping[str, Any], where: st
     return found
 
 
-def without_empty(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def without_empty(given: RawSpec, options: Options) -> dict[str, Any]:
     """The given keys without those that are empty in YAML. Free-form mappings (env_vars, tags) are not changed."""
     return {
         key: without_empty(value, options[key]["options"])
@@ -92,7 +96,7 @@ def without_empty(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
     }
 
 
-def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def known_only(given: RawSpec, options: Options) -> dict[str, Any]:
     """The keys that Ansible's validator can check; it raises an exception for a number in place of a mapping."""
     return {
         key: known_only(value, options[key]["options"]) if "options" in options[key] else value
@@ -101,7 +105,7 @@ def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str
     }
 
 
-def typed(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, Any]]:
+def typed(given: RawSpec) -> tuple[list[Finding], dict[str, Any]]:
     """Findings of Ansible's validator, and the JobSpec with defaults and with values of the right types."""
     found, values = [], {}
     for key, option in OPTIONS.items():
@@ -119,7 +123,7 @@ def typed(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, Any]]:
     return found, values
 
 
-def with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
+def with_defaults(given: Any, defaults: RawSpec) -> Any:
     """A JobSpec completed by the cluster's defaults. Mappings are merged key by key.
 
     Anything but a mapping is returned unchanged, so that parse_jobspec reports it.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..launcher.hydra import override_list
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, resolve_path
 from .durations import seconds
+from .options import RawSpec
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class JobSpec:
     accept: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> JobSpec:
+    def of(cls, values: RawSpec) -> JobSpec:
         """From the values that `options.typed` returns.
 
         Raises ValueError if a duration or the overrides are malformed; `spec_checks.syntax_findings` reports those.

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
 from ..findings import Finding
 from ..launcher import redact
@@ -19,6 +18,7 @@ from ..launcher.hydra import override_key, override_list, override_text
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, under_root
 from .capacity import Cluster
 from .durations import seconds
+from .options import RawSpec
 from .spec import JobSpec
 from .submission_id import SUBMISSION_ID
 from .verl_releases import SFT, Profile
@@ -69,7 +69,7 @@ def about_override(override: str, what: str, todo: str) -> Finding:
     return Finding(f"{OVERRIDES}: {override}", what, todo, key=f"{OVERRIDES}.{override}")
 
 
-def syntax_findings(values: Mapping[str, Any]) -> list[Finding]:
+def syntax_findings(values: RawSpec) -> list[Finding]:
     """Durations and overrides that cannot be read. `values` are those of the right types, from `options.typed`."""
     found = []
     for key in DURATIONS:
@@ -230,17 +230,16 @@ def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
         return [about("workload", what, "use a snapshot of verl 0.7 or newer")]
     found = []
     for override in spec.trainer_overrides:
-        key = override_key(override)
+        key, value = override_key(override), override_text(override)
         todo = None if key in OWNED_OVERRIDES else profile.unread_hint(spec.workload, key)
         if todo:
             found.append(about_override(key, f"is not read by {verl}", todo))
         elif key == "trainer.logger":
-            named = re.findall(r"\w+", override.partition("=")[2])
+            unknown = [name for name in re.findall(r"\w+", value) if name not in profile.loggers]
             todo = f"use some of {', '.join(profile.loggers)}"
-            unknown = [name for name in named if name not in profile.loggers]
             found += [about_override(key, f"{verl} has no logger {name}", todo) for name in unknown]
-        elif spec.workload == SFT and key == "trainer.device" and override_text(override) != profile.sft_device:
-            what = f"is {override_text(override)}, but the driver of {verl} works with {profile.sft_device} only"
+        elif spec.workload == SFT and key == "trainer.device" and value != profile.sft_device:
+            what = f"is {value or 'empty'}, but the driver of {verl} works with {profile.sft_device} only"
             found.append(about_override(key, what, "remove it"))
     return found
 

@@ -114,3 +114,8 @@ def test_anything_but_a_mapping_gets_no_defaults(given: object) -> None:
 def test_a_value_replaces_the_default_of_another_kind() -> None:
     assert with_defaults({"env_vars": ["A"]}, DEFAULTS)["env_vars"] == ["A"]
     assert with_defaults({"shared_root": {"a": 1}}, DEFAULTS)["shared_root"] == {"a": 1}
+
+
+def test_names_of_secrets_are_not_masked() -> None:
+    """They are no secrets. Without the setting Ansible warns about the name of the option."""
+    assert OPTIONS["secrets"]["no_log"] is False

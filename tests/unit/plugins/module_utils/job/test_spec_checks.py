@@ -349,6 +349,8 @@ def test_the_device_of_the_sft_driver() -> None:
         )
     ]
     assert version_findings(spec, NEWEST) == []
+    (deleted,) = version_findings(jobspec(workload="sft", trainer_overrides=["~trainer.device"]), NEWEST)
+    assert deleted.what == "is empty, but the driver of verl 0.9.1 works with cpu only"
     # Only SFT has its device on the driver.
     assert version_findings(jobspec(trainer_overrides={"trainer.device": "npu"}), NEWEST) == []
 
