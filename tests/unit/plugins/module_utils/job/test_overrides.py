@@ -5,7 +5,6 @@ from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Clu
 from ansible_collections.argus.verl.plugins.module_utils.job.overrides import (
     CPU_CRITIC,
     CPU_RL,
-    CPU_SFT,
     accelerator_overrides,
 )
 from ansible_collections.argus.verl.plugins.module_utils.job.plan import plan_job
@@ -170,12 +169,72 @@ def test_hydra_writes_into_the_archive() -> None:
     assert settings(planned())["hydra.output_subdir"] == "."
 
 
-def test_the_overrides_of_the_cpu_backend_are_complete() -> None:
-    """docs/cpu_backend.md lists them. PPO's critic adds its own, and SFT has other names."""
-    grpo, ppo, sft = (set(planned(workload=workload).plan.overrides) for workload in ("grpo", "ppo", "sft"))
-    assert set(CPU_RL) <= grpo
-    assert set(CPU_RL + CPU_CRITIC) <= ppo
-    assert set(CPU_SFT) <= sft
-    assert not set(CPU_CRITIC) & grpo
+# All overrides of three jobs, below those that every job has.
+OF_A_JOB = {
+    ("ppo", CPU): """
+        actor_rollout_ref.model.path=/private/common/models/tiny-qwen2
+        actor_rollout_ref.actor.use_dynamic_bsz=True
+        trainer.val_before_train=False
+        trainer.max_actor_ckpt_to_keep=3
+        trainer.max_critic_ckpt_to_keep=3
+        ++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node
+        algorithm.adv_estimator=gae
+        critic.model.path=/private/common/models/tiny-qwen2
+        trainer.device=cpu
+        data.dataloader_num_workers=0
+        actor_rollout_ref.model.use_remove_padding=False
+        ++actor_rollout_ref.model.override_config.attn_implementation=eager
+        actor_rollout_ref.actor.strategy=fsdp2
+        actor_rollout_ref.actor.use_torch_compile=False
+        actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
+        actor_rollout_ref.ref.fsdp_config.use_torch_compile=False
+        actor_rollout_ref.rollout.name=hf_cpu
+        actor_rollout_ref.rollout.tensor_model_parallel_size=1
+        actor_rollout_ref.rollout.agent.num_workers=1
+        reward.num_workers=1
+        transfer_queue.backend.SimpleStorage.num_data_storage_units=1
+        critic.strategy=fsdp2
+        critic.model.use_remove_padding=False
+        ++critic.model.override_config.attn_implementation=eager
+        critic.fsdp.use_torch_compile=False
+    """,
+    ("sft", CPU): """
+        model.path=/private/common/models/tiny-qwen2
+        trainer.device=cpu
+        trainer.max_ckpt_to_keep=3
+        data.num_workers=0
+        model.use_remove_padding=False
+        ++model.override_config.attn_implementation=eager
+        engine.strategy=fsdp2
+        engine.use_torch_compile=False
+    """,
+    ("grpo", CUDA): """
+        actor_rollout_ref.model.path=/private/common/models/tiny-qwen2
+        actor_rollout_ref.actor.use_dynamic_bsz=True
+        trainer.val_before_train=False
+        trainer.max_actor_ckpt_to_keep=3
+        trainer.max_critic_ckpt_to_keep=3
+        ++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node
+        algorithm.adv_estimator=grpo
+        actor_rollout_ref.rollout.n=5
+        actor_rollout_ref.actor.use_kl_loss=True
+        actor_rollout_ref.rollout.name=vllm
+    """,
+}
+
+
+@pytest.mark.parametrize(("workload", "cluster"), OF_A_JOB, ids=["ppo on cpu", "sft on cpu", "grpo on cuda"])
+def test_all_overrides_of_a_job(workload: str, cluster: Cluster) -> None:
+    """The tests in tests/snapshots compose them with the configurations of verl."""
+    overrides = planned(cluster, workload=workload).plan.overrides
+    assert list(overrides[12:]) == OF_A_JOB[workload, cluster].split()
+
+
+def test_the_cpu_backend_of_grpo_has_no_critic() -> None:
+    assert set(CPU_RL) <= set(planned().plan.overrides)
+    assert not set(CPU_CRITIC) & set(planned().plan.overrides)
+
+
+def test_overrides_of_an_accelerator() -> None:
     assert accelerator_overrides("sft", "cuda", 1) == []
     assert accelerator_overrides("grpo", "cuda", 2) == ["actor_rollout_ref.rollout.name=vllm"]
