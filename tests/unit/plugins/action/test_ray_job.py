@@ -100,6 +100,13 @@ def test_a_file_that_is_not_yaml(inventory: Path, content: bytes, piece: str) ->
     assert "\n" not in finding.what
 
 
+def test_a_file_that_cannot_be_read() -> None:
+    given, (finding,) = load_jobspec("/proc/self/mem", [])
+    assert given is None
+    assert (finding.where, finding.todo) == ("/proc/self/mem", "fix the file")
+    assert "Input/output error" in finding.what
+
+
 def test_an_inventory_without_jobspecs(tmp_path: Path) -> None:
     given, (finding,) = load_jobspec("x.yaml", [str(tmp_path)])
     assert given is None
