@@ -204,7 +204,7 @@ def info_arguments(submission_id: str, jobspec: object) -> Arguments:
 
 
 def show_progress(job: JobInfo, now: float) -> None:
-    closing = "  its last evidence is being collected" if job["state"] in ENDED and not job["ended"] else ""
+    closing = "  collecting the final evidence" if job["state"] in ENDED and not job["ended"] else ""
     display.display(f"{progress_line(job, now)}{closing}")
 
 
@@ -241,4 +241,4 @@ def refused(findings: Sequence[Mapping[str, str]]) -> Result:
     show_findings(findings)
     count = len(errors(Finding(**finding) for finding in findings))
     errors_text = f"{count} error{'s'[: count > 1]}"
-    return failed(f"The JobSpec was refused, nothing was changed: {errors_text}, see the table above")
+    return failed(f"The JobSpec was refused; nothing was changed: {errors_text}, see the table above")

@@ -1,10 +1,16 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The cluster: what the inventory requests, what machines have, and which nodes follow from both.
+"""The cluster: its inventory, its machines, its nodes, and whether it is ready.
 
-Lives here: checks of the inventory (inventory), the probe of a machine (machine, hardware, mounts, engine), checks of
-a machine (preflight), the plan of the nodes (nodes) and whether Ray has them all (readiness).
-Called by: machine_info, machine_state and ray_cluster_info, and the filters of cluster_up.yml and cluster_status.yml.
-The probe runs on machines, with Python 3.9. Nothing here knows about jobs.
+Inventory: `inventory` checks groups, names and variables before any host is touched.
+Machines: `probe` reads a machine with the parsers of `hardware`, `mounts` and `engine`; the answer is a
+`machine.Machine`, which `preflight` compares with what is expected.
+Nodes: `nodes` plans each Ray node, `container` derives its container, `actions` decides what has to be done; `changes`
+collects that for a run, and `disruption` lists the jobs that it would end.
+Readiness: `membership` compares expected nodes with those that Ray reports, `readiness` waits until they agree,
+`report` shows the result.
+
+Callers: the modules machine_info, machine_state and ray_cluster_info, and the filters in plugins/filter/cluster.py.
+What machine_info and machine_state import runs on machines with Python 3.9.
 """

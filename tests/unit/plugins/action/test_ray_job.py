@@ -284,7 +284,7 @@ def test_a_jobspec_from_a_file(shown: list[str], tmp_path: Path) -> None:
 def test_a_file_that_does_not_exist(shown: list[str]) -> None:
     head = Head(SUBMITTED)
     result = head.run(file="none.yaml")
-    assert result["msg"] == "The JobSpec was refused, nothing was changed: 1 error, see the table above"
+    assert result["msg"] == "The JobSpec was refused; nothing was changed: 1 error, see the table above"
     assert head.calls == []
     assert "there is no file 'none.yaml'" in "".join(shown)
 
@@ -298,7 +298,7 @@ def test_warnings_are_shown(shown: list[str]) -> None:
 def test_the_findings_of_the_head_are_shown(shown: list[str]) -> None:
     findings = [FINDING, {**FINDING, "where": "dataset"}, {**FINDING, "severity": "warning"}]
     result = Head({"failed": True, "msg": "long", "findings": findings}).run(jobspec=MINIMAL)
-    message = "The JobSpec was refused, nothing was changed: 2 errors, see the table above"
+    message = "The JobSpec was refused; nothing was changed: 2 errors, see the table above"
     assert result == {"failed": True, "changed": False, "msg": message}
     assert [line.split()[0] for line in shown[1:]] == ["SEVERITY", "error", "error", "warning"]
 
@@ -396,7 +396,7 @@ def test_a_job_is_followed_until_it_has_ended(shown: list[str]) -> None:
     assert "wait" not in head.calls[0][1]
     assert shown[-3:] == [
         "grpo-1  RUNNING",
-        "grpo-1  SUCCEEDED  its last evidence is being collected",
+        "grpo-1  SUCCEEDED  collecting the final evidence",
         "grpo-1  SUCCEEDED",
     ]
 
