@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster, JobSize
 from ansible_collections.argus.verl.plugins.module_utils.job.options import typed
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job
 from ansible_collections.argus.verl.plugins.module_utils.job.spec import Inputs, JobSpec, RewardFunction
+from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
+from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
 from jobs import MINIMAL, jobspec
 
 # Every key that has no default in MINIMAL, with a value of its own.
@@ -91,9 +96,11 @@ def test_every_key_arrives_in_its_own_field() -> None:
     )
 
 
-def test_a_jobspec_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError):
-        jobspec().retries = 1  # type: ignore[misc]
+@pytest.mark.parametrize("kind", [JobSpec, Inputs, RewardFunction, Cluster, JobSize, Job, Plan, Profile])
+def test_nothing_that_travels_can_be_changed(kind: type) -> None:
+    value = kind.__new__(kind)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        value.field = 1
 
 
 @pytest.mark.parametrize(("given", "root"), [("/private/", "/private"), ("/a/b//", "/a/b"), ("/", "/")])
