@@ -116,7 +116,7 @@ def typed(given: RawSpec) -> tuple[list[Finding], dict[str, Any]]:
         if result.error_messages:
             todo = "see `ansible-doc argus.verl.ray_job`"
             found += [Finding(key, message, todo, key=key) for message in result.error_messages]
-            replaced = ArgumentSpecValidator({key: {**option, "required": False}}).validate({})
+            replaced = ArgumentSpecValidator({key: option}).validate({})
             values[key] = STAND_INS.get(key, replaced.validated_parameters[key])
         else:
             values[key] = result.validated_parameters[key]

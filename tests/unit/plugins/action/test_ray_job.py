@@ -146,6 +146,8 @@ def test_the_controller_passes_only_the_secrets_of_the_job(monkeypatch: pytest.M
         "HF_TOKEN": "given",
         "WANDB_API_KEY": "of the environment",
     }
+    found, arguments = checked(jobspec={**MINIMAL, "secrets": ["HF_TOKEN"]}, secret_values={"HF_TOKEN": "given"})
+    assert (found, arguments["secret_values"]) == ([], {"HF_TOKEN": "given"})
     found, arguments = checked(jobspec={**MINIMAL, "secrets": ["HF_TOKEN"]}, secret_values={"OTHER": "12345"})
     assert found == []
     assert arguments["secret_values"] == {"HF_TOKEN": "of the environment"}
