@@ -27,7 +27,7 @@ def test_a_replaced_worker_counts_once() -> None:
     worker = node("worker-0", CPU=48.0, GPU=4.0, worker_node=100.0)
     assert Cluster.of([{**worker, "state": "DEAD"}, worker]).workers == 1
     # For a while Ray lists its predecessor as alive, too.
-    assert Cluster.of([worker, worker]).workers == 1
+    assert Cluster.of([{**worker, "node_id": "old"}, {**worker, "node_id": "new"}]).workers == 1
 
 
 def test_a_cluster_without_labels_has_gpus() -> None:
