@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write docs/jobspec.schema.json, which lets editors check and complete JobSpecs.
+"""Write docs/jobspec.schema.json, with which editors complete and validate JobSpecs.
 
-Keys and types come from the module's argument spec, descriptions from the module's documentation.
+Keys and types come from the argument spec of the module ray_job, and descriptions from its documentation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTI
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "jobspec.schema.json"
-# The JSON types for each of Ansible's types; Ansible also accepts a number as text. `raw` is not restricted.
+# The types in JSON for each of Ansible's types. Ansible accepts a number as a string, and anything as `raw`.
 TYPES = {
     "str": ["string", "number"],
     "path": ["string"],
@@ -33,15 +33,15 @@ MARKUP = re.compile(r"\b(C|V|O|RV|E|M|I|B|U)\(((?:[^()]|\([^()]*\))*)\)")
 
 
 def plain(description: str | list[str]) -> str:
-    """Convert Ansible's markup to Markdown."""
+    """Ansible's markup as Markdown."""
     text = " ".join([description] if isinstance(description, str) else description)
     return MARKUP.sub(lambda found: f"`{found[2].removeprefix('jobspec.')}`", text)
 
 
 def value_schema(option: Mapping[str, Any], documented: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema of one key, at any depth."""
+    """The schema of one key at any depth."""
     kind = option.get("type", "str")
-    # A key without a value counts as absent.
+    # A key without a value counts as not given.
     empty = [] if option.get("required") else [None]
     schema: dict[str, Any] = {"description": plain(documented["description"])}
     if "choices" in option and kind != "list":
@@ -72,7 +72,7 @@ def jobspec_schema(options: Mapping[str, Any], documentation: str) -> dict[str, 
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "JobSpec of argus.verl",
-        "description": "One training job with verl. Defaults may be set by the inventory as well.",
+        "description": "A training job with verl. The inventory can set defaults for all jobs.",
         "type": "object",
         **object_schema(options, documented),
     }

@@ -1,12 +1,13 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.ray_job` on the controller: find the JobSpec, check what needs no cluster, follow the job."""
+"""The controller's part of `argus.verl.ray_job`: find the JobSpec, check it without a cluster, and follow the job."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.job.options import with_defaults
 from ansible_collections.argus.verl.plugins.module_utils.job.parse import examinable, parse_jobspec
 from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import secret_value_findings
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, SUCCEEDED
+from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
-from ansible_collections.argus.verl.plugins.module_utils.text import nearest
+from ansible_collections.argus.verl.plugins.module_utils.text import nearest, one_line
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     NO_JOB,
@@ -32,167 +34,211 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     node_is_gone,
 )
 
+# Arguments, variables and results as Ansible passes them, and a job as ray_job_info returns it.
+Arguments = dict[str, Any]
+Variables = dict[str, Any]
+Result = dict[str, Any]
+JobInfo = Mapping[str, Any]
+
 display = Display()
-# Each look costs the head half a second of CPU; people want to see a sign of life within 10.
-LOOK_SECONDS = 6.0
+# Each poll costs the head half a second of CPU, and a line of progress appears at least every 10 seconds.
+POLL_SECONDS = 6.0
+LOG_LINES = 15
 
 
-def jobspec_directories(inventories: list[str]) -> list[Path]:
-    """Where an inventory carries its JobSpecs."""
+def jobspec_directories(inventories: Iterable[str]) -> list[Path]:
+    """The directories in which inventories keep their JobSpecs."""
     paths = [Path(inventory) for inventory in inventories]
     return [(path if path.is_dir() else path.parent) / "jobspecs" for path in paths]
 
 
-def load_jobspec(name: str, inventories: list[str]) -> tuple[Any, list[Finding]]:
-    """The JobSpec of that name, as a path or among an inventory's own; or why there is none."""
+def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Finding]]:
+    """The content of a JobSpec file, given by its path or by its name in an inventory's jobspecs/.
+
+    The content is None if there are findings.
+    """
     directories = jobspec_directories(inventories)
-    places = [Path(name).expanduser(), *(directory / name for directory in directories)]
-    found = next((place for place in places if name and place.is_file()), None)
+    candidates = [Path(name).expanduser(), *(directory / name for directory in directories)]
+    found = next((path for path in candidates if name and path.is_file()), None)
     if found is None:
         known = sorted(path.name for directory in directories for path in directory.glob("*.y*ml"))
-        hint = nearest(name, known) or f"the inventory has {', '.join(known) or 'none'}; any other path will do as well"
-        return None, [Finding("jobspec", f"there is no file {name!r}" if name else "no file was named", hint)]
+        todo = f"the inventory has {', '.join(known) or 'none'}; a path to any other file works as well"
+        what = f"there is no file {name!r}" if name else "no file was named"
+        return None, [Finding("jobspec", what, nearest(name, known) or todo)]
     try:
         return yaml.safe_load(found.read_text(encoding="utf-8")), []
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        return None, [Finding(str(found), " ".join(str(error).split()), "mend the file")]
+        return None, [Finding(str(found), one_line(error), "fix the file")]
+
+
+def secret_values(names: Sequence[str], given: Mapping[str, object]) -> dict[str, object]:
+    """The values of the named secrets only: given ones, otherwise those in the controller's environment."""
+    available = {**os.environ, **given}
+    return {name: available[name] for name in names if name in available}
+
+
+def check_arguments(arguments: Arguments) -> list[Finding]:
+    """Complete the module's arguments from the given JobSpec, and check everything that needs no cluster.
+
+    With findings, `arguments` has "findings" and a JobSpec without their keys, so that the head can check the rest and
+    all problems are listed in one table. It has no "findings" if nothing is left that the head could check.
+    """
+    resume_from = arguments.pop("resume_from", "")
+    if resume_from and isinstance(arguments.get("jobspec"), dict):
+        arguments["jobspec"] = {**arguments["jobspec"], "resume_from": resume_from}
+    arguments["given"] = arguments.get("jobspec")
+    arguments["jobspec"] = with_defaults(arguments["given"], arguments.pop("defaults", {}))
+    findings, spec = parse_jobspec(arguments["jobspec"])
+    names = spec.secrets if spec else ()
+    arguments["secret_values"] = secret_values(names, arguments.pop("secret_values", {}))
+    findings += secret_value_findings(names, arguments["secret_values"])
+    rest = examinable(findings, arguments["jobspec"]) if findings else None
+    if rest:
+        arguments["jobspec"], arguments["findings"] = rest, [finding.as_dict() for finding in findings]
+    return findings
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
     _supports_check_mode = True
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
         super().run(tmp, task_vars)
-        variables = task_vars or {}
-        arguments = dict(self._task.args)
-        if arguments.get("state", "submitted") == "stopped":
-            if not arguments.get("submission_id"):
-                return {"failed": True, "changed": False, "msg": NO_JOB}
-        else:
-            if "resubmitted_from" in arguments:
-                problem = self.take_archived(arguments, variables)
-                if problem:
-                    return problem
-            findings = self.prepare(arguments, variables)
-            if findings and "findings" not in arguments:
-                return refusal([finding.as_dict() for finding in findings])
+        variables, arguments = task_vars or {}, dict(self._task.args)
+        problem = self.prepare(arguments, variables)
+        if problem:
+            return problem
         wait = arguments.pop("wait", False) and not self._task.check_mode
         result = self.on_head("argus.verl.ray_job", arguments, variables)
-        warnings = result.pop("findings", [])
-        if result.get("failed") and (warnings or arguments.get("findings")):
-            # What a head that does not answer would have found as well stays open.
-            return refusal(warnings or arguments["findings"])
-        if warnings:
-            display.display(f"\n{findings_table(Finding(**finding) for finding in warnings)}")
+        found = result.pop("findings", [])
+        if result.get("failed") and (found or arguments.get("findings")):
+            # If the head does not answer, the controller's own findings are shown.
+            return refused(found or arguments["findings"])
+        if found:
+            show_findings(found)
         if wait and not result.get("failed"):
-            followed = self.follow(result["submission_id"], arguments["jobspec"], variables)
-            if followed.get("failed"):
-                # Ansible prints all of a failure's result, and the overrides alone fill a screen.
-                result = {key: result[key] for key in ("changed", "submission_id", "archive", "state")}
-            result |= followed
+            result = with_end(result, self.follow(result["submission_id"], arguments["jobspec"], variables))
         result.pop("head_is_gone", None)
         return result
 
-    def take_archived(self, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any] | None:
-        """Put the JobSpec of an earlier job into the arguments, without its id; the failure if there is none."""
-        earlier = {
-            "submission_id": arguments["resubmitted_from"],
-            "shared_root": arguments.get("defaults", {}).get("shared_root", "/private"),
-            "address": "",
-        }
-        if not earlier["submission_id"]:
-            return {"failed": True, "changed": False, "msg": NO_JOB}
-        looked = self.on_head("argus.verl.ray_job_info", earlier, variables)
-        if looked.get("failed"):
-            return looked
-        job = looked["job"]
-        if not job["jobspec"]:
-            return {"failed": True, "changed": False, "msg": f"{job['archive']}/config/job_spec.json cannot be read"}
-        arguments["jobspec"] = {key: value for key, value in job["jobspec"].items() if key != "submission_id"}
-        return None
-
-    def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> list[Finding]:
-        """Put the JobSpec with the cluster's defaults into the arguments; what is wrong with it."""
+    def prepare(self, arguments: Arguments, variables: Variables) -> Result | None:
+        """Complete the module's arguments; the task's result if that is not possible."""
+        if arguments.get("state", "submitted") == "stopped":
+            return None if arguments.get("submission_id") else failed(NO_JOB)
+        if "resubmitted_from" in arguments:
+            problem = self.take_archived(arguments, variables)
+            if problem:
+                return problem
         if "file" in arguments:
             sources = [str(source) for source in variables.get("ansible_inventory_sources") or []]
             arguments["jobspec"], findings = load_jobspec(arguments.pop("file") or "", sources)
             if findings:
-                return findings
-        origin = arguments.pop("resume_from", "")
-        if origin and isinstance(arguments.get("jobspec"), dict):
-            arguments["jobspec"] = {**arguments["jobspec"], "resume_from": origin}
-        arguments["given"] = arguments.get("jobspec")
-        arguments["jobspec"] = with_defaults(arguments["given"], arguments.pop("defaults", {}))
-        findings, spec = parse_jobspec(arguments["jobspec"])
-        names = spec.secrets if spec else ()
-        values = {name: os.environ[name] for name in names if name in os.environ} | arguments.pop("secret_values", {})
-        # Those of other jobs stay here.
-        arguments["secret_values"] = {name: values[name] for name in names if name in values}
-        findings += secret_value_findings(names, arguments["secret_values"])
-        if findings:
-            rest = examinable(findings, arguments["jobspec"])
-            if rest:
-                # The head looks at the rest, so that all is said at once.
-                arguments["jobspec"], arguments["findings"] = rest, [finding.as_dict() for finding in findings]
-        return findings
+                return refused([finding.as_dict() for finding in findings])
+        findings = check_arguments(arguments)
+        if findings and "findings" not in arguments:
+            return refused([finding.as_dict() for finding in findings])
+        return None
 
-    def on_head(self, name: str, arguments: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """Run a module; of a head that is not there, say that instead of what its connection says."""
-        result: dict[str, Any] = self._execute_module(name, arguments, task_vars=variables)
-        gone = node_is_gone(result, f"The head {variables.get('inventory_hostname')}")
-        if gone:
-            message = f"{gone}. cluster_up.yml brings the cluster up"
-            return {"failed": True, "changed": False, "head_is_gone": True, "msg": message}
-        return result
-
-    def follow(self, submission_id: str, spec: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """Look at the job until it has ended, a line for each look; fail if it did not end well."""
-        _dummy, checked = parse_jobspec(spec)
-        arguments = {
-            "submission_id": submission_id,
-            **({"shared_root": checked.shared_root, "address": checked.address} if checked else {}),
-            "wait_timeout": LOOK_SECONDS,
-            "tail": 15,
+    def take_archived(self, arguments: Arguments, variables: Variables) -> Result | None:
+        """Put the JobSpec of an earlier job into the arguments, without its id; the task's result on failure."""
+        earlier = {
+            "submission_id": arguments["resubmitted_from"],
+            "shared_root": arguments.get("defaults", {}).get("shared_root", DEFAULT_SHARED_ROOT),
+            "address": "",
         }
+        if not earlier["submission_id"]:
+            return failed(NO_JOB)
+        result = self.on_head("argus.verl.ray_job_info", earlier, variables)
+        if result.get("failed"):
+            return result
+        job = result["job"]
+        if not job["jobspec"]:
+            return failed(f"{job['archive']}/config/job_spec.json cannot be read")
+        arguments["jobspec"] = {key: value for key, value in job["jobspec"].items() if key != "submission_id"}
+        return None
+
+    def on_head(self, name: str, arguments: Arguments, variables: Variables) -> Result:
+        """Run a module. If the head is gone, the result's message tells so instead of the connection's error."""
+        result: Result = self._execute_module(name, arguments, task_vars=variables)
+        gone = node_is_gone(result, f"The head {variables.get('inventory_hostname')}")
+        return failed(f"{gone}. cluster_up.yml brings the cluster up", head_is_gone=True) if gone else result
+
+    def follow(self, submission_id: str, jobspec: Any, variables: Variables) -> Result:
+        """Poll the job until it has ended, and show a line for each poll. The result is a failure unless it succeeds.
+
+        A head that is gone is waited for: its container may restart, or cluster_up.yml may repair it.
+        """
+        arguments = info_arguments(submission_id, jobspec)
         display.display(f"\n{announcement(submission_id)}\n")
-        answered, problem = time.monotonic(), ""
+        answered = time.monotonic()
         while True:
-            try:
-                looked = self.on_head("argus.verl.ray_job_info", arguments, variables)
-            except AnsibleConnectionFailure as error:
-                looked = {"failed": True, "head_is_gone": True, "msg": str(error)}
-            if looked.get("head_is_gone"):
-                # Its container may be started again, or cluster_up.yml repairs it.
-                problem = looked["msg"]
+            result = self.job_info(arguments, variables)
+            if result.get("head_is_gone"):
+                problem = result["msg"]
                 display.display(f"{submission_id}  the head does not answer")
-                time.sleep(LOOK_SECONDS)
-            elif looked.get("failed"):
-                return looked
+                time.sleep(POLL_SECONDS)
+            elif result.get("failed"):
+                return result
             else:
-                job = looked["job"]
-                problem = job["problem"] if gives_no_sign(job) else ""
-                closing = "  its last evidence is being collected" if job["state"] in ENDED and not job["ended"] else ""
-                display.display(f"{progress_line(job, looked['time'])}{closing}")
+                job = result["job"]
+                show_progress(job, result["time"])
                 if job["ended"]:
-                    break
+                    return end_of(job)
+                problem = job["problem"] if gives_no_sign(job) else ""
             if not problem:
                 answered = time.monotonic()
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
                 return {"failed": True, "msg": given_up(submission_id, problem)}
-        if job["state"] == SUCCEEDED:
-            return {"job": job, "state": job["state"]}
-        where = f"Its log:  {job['archive']}/logs"
-        display.display("\n".join([*log_lines(job), *failure_lines(job["failure"]), where]))
-        fetch = playbook_command("fetch", {"submission_id": submission_id})
-        message = f"{submission_id} {job['state']}: {job['reason']}. Its archive: {fetch}"
-        kind = (job["failure"] or {}).get("kind")
-        return {"failed": True, "state": job["state"], "kind": kind, "msg": message}
+
+    def job_info(self, arguments: Arguments, variables: Variables) -> Result:
+        try:
+            return self.on_head("argus.verl.ray_job_info", arguments, variables)
+        except AnsibleConnectionFailure as error:
+            return failed(str(error), head_is_gone=True)
 
 
-def refusal(findings: list[dict[str, str]]) -> dict[str, Any]:
-    """Show what is wrong. Ansible prints a failure's message twice and all of its result: both are short."""
+def info_arguments(submission_id: str, jobspec: object) -> Arguments:
+    """The arguments of ray_job_info for each poll of a job."""
+    _dummy, spec = parse_jobspec(jobspec)
+    where = {"shared_root": spec.shared_root, "address": spec.address} if spec else {}
+    return {"submission_id": submission_id, **where, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}
+
+
+def show_progress(job: JobInfo, now: float) -> None:
+    closing = "  collecting the final evidence" if job["state"] in ENDED and not job["ended"] else ""
+    display.display(f"{progress_line(job, now)}{closing}")
+
+
+def end_of(job: JobInfo) -> Result:
+    """The result for a job that has ended. The end of its log and the cause are shown if it did not succeed."""
+    if job["state"] == JobState.SUCCEEDED:
+        return {"job": job, "state": job["state"]}
+    where = f"Its log:  {job['archive']}/logs"
+    display.display("\n".join([*log_lines(job), *failure_lines(job["failure"]), where]))
+    fetch = playbook_command("fetch", {"submission_id": job["submission_id"]})
+    message = f"{job['submission_id']} {job['state']}: {job['reason']}. Its archive: {fetch}"
+    kind = (job["failure"] or {}).get("kind")
+    return {"failed": True, "state": job["state"], "kind": kind, "msg": message}
+
+
+def with_end(submitted: Result, end: Result) -> Result:
+    """The result of a submission, completed by that of following the job."""
+    if end.get("failed"):
+        # Ansible prints the whole result of a failure, and the overrides alone fill a screen.
+        submitted = {key: submitted[key] for key in ("changed", "submission_id", "archive", "state")}
+    return submitted | end
+
+
+def failed(message: str, **more: Any) -> Result:
+    return {"failed": True, "changed": False, "msg": message, **more}
+
+
+def show_findings(findings: Iterable[Mapping[str, str]]) -> None:
     display.display(f"\n{findings_table(Finding(**finding) for finding in findings)}")
-    wrong = len(errors(Finding(**finding) for finding in findings))
-    count = f"{wrong} error{'s'[: wrong > 1]}, see the table above"
-    message = f"The JobSpec was refused, nothing was changed: {count}"
-    return {"failed": True, "changed": False, "msg": message}
+
+
+def refused(findings: Sequence[Mapping[str, str]]) -> Result:
+    """Show the findings. The result stays short: Ansible prints the message of a failure twice, and all of its keys."""
+    show_findings(findings)
+    count = len(errors(Finding(**finding) for finding in findings))
+    errors_text = f"{count} error{'s'[: count > 1]}"
+    return failed(f"The JobSpec was refused; nothing was changed: {errors_text}, see the table above")

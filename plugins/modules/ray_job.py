@@ -82,132 +82,141 @@ options:
     suboptions:
       submission_id:
         description:
-          - The job's id, C([a-z0-9][a-z0-9._-]{0,62}). C(<workload>-<UTC time>-<random>) if not given.
+          - The id of the job. It matches C([a-z0-9][a-z0-9._-]{0,62}).
+          - If it is not set, the id is C(<workload>-<UTC time>-<random>).
         type: str
       workload:
-        description: What to train. All three run on verl's Ray trainers, V(ppo) and V(grpo) on main_ppo.
+        description: The kind of training. All three use verl's Ray trainers; V(ppo) and V(grpo) run C(main_ppo).
         type: str
         choices: [ppo, grpo, sft]
         required: true
       shared_root:
-        description: The directory that all nodes see at the same path.
+        description: The directory that all nodes share, at the same path.
         type: str
         default: /private
       code_path:
         description:
-          - The snapshot of verl to run on, the id of one under C(<shared_root>/common/code/verl/) or an absolute path.
+          - The snapshot of verl to run, as the name of a directory in C(<shared_root>/common/code/verl/) or as an
+            absolute path.
         type: str
         required: true
       reward_fn_path:
         description:
-          - A Python file with the reward function, C(FILE.py) or C(FILE.py:FUNCTION), relative to
-            C(<shared_root>/user/code/) or absolute. The function is C(compute_score) if not named.
-          - verl's own reward for the data's C(data_source) if not given.
+          - A Python file with the reward function, as C(FILE.py) or C(FILE.py:FUNCTION), relative to
+            C(<shared_root>/user/code/) or absolute. The default function is C(compute_score).
+          - If it is not set, verl uses its own reward function for the C(data_source) of the dataset.
         type: str
       model:
-        description: The base model, the name of one under C(<shared_root>/common/models/) or an absolute path.
+        description:
+          - The base model, as the name of a directory in C(<shared_root>/common/models/) or as an absolute path.
         type: str
         required: true
       dataset:
         description:
-          - A directory with C(train.parquet) and C(val.parquet), the name of one under C(<shared_root>/datasets/) or an
-            absolute path.
+          - A directory with C(train.parquet) and C(val.parquet), as the name of a directory in
+            C(<shared_root>/datasets/) or as an absolute path.
         type: str
         required: true
       ray:
-        description: How the job is submitted.
+        description: How the job is submitted to Ray.
         type: dict
         default: {}
         suboptions:
           address:
-            description: The Jobs API as the head sees it.
+            description: The address of Ray's Jobs API, as seen from the head.
             type: str
             default: http://127.0.0.1:8265
           resources:
-            description: What the driver asks for.
+            description: The resources that the driver requests.
             type: dict
             default: {}
             suboptions:
               entrypoint_resources:
-                description: Custom resources, of which at least one keeps the driver off the head.
+                description:
+                  - Custom resources. At least one of them must exist only on workers, to keep the driver off the head.
                 type: dict
                 default: {worker_node: 1}
               entrypoint_num_cpus:
-                description: CPUs.
+                description: CPUs for the driver.
                 type: float
                 default: 1
       resources:
-        description: The job's size.
+        description: The size of the job.
         type: dict
         default: {}
         suboptions:
           nnodes:
-            description: How many workers. All that are alive if not given.
+            description: The number of workers. The default is all workers that are alive.
             type: int
           gpus_per_node:
-            description: How many GPUs of each. All if not given.
+            description: The number of GPUs on each worker. The default is all GPUs.
             type: int
       trainer_overrides:
         description:
           - Hydra overrides for the trainer, as a list of C(key=value) or as a mapping, nested or with dotted keys.
-          - They come after the job's defaults, among them C(trainer.total_epochs=1) and C(trainer.save_freq=10).
+          - They replace the job's defaults, such as C(trainer.total_epochs=1) and C(trainer.save_freq=10).
         type: raw
         default: []
       env_vars:
-        description: Environment variables of the driver and all its workers.
+        description: Environment variables of the driver and its workers.
         type: dict
         default: {}
       secrets:
         description:
-          - Names of environment variables with secret values, such as C(WANDB_API_KEY). Driver and workers get them.
-            The archive, Ray's API and dashboard do not, and logs that hold one are redacted.
-          - The values come from O(secret_values) or from the controller's environment.
+          - Names of environment variables with secret values, such as C(WANDB_API_KEY). The driver and its workers get
+            them. The values are in neither the archive nor Ray's API and dashboard, and they are masked in logs.
+          - The values come from O(secret_values), or else from the environment of the controller.
         type: list
         elements: str
         default: []
       retries:
         description:
-          - How often to try again after a node was lost, a process was killed or communication broke after a first
-            step, from the last complete checkpoint.
-          - Errors of the job itself are never tried again, and a job does not outlive its head.
+          - The number of further attempts after a node was lost, a process was killed, or communication failed after
+            the first step. They resume from the last complete checkpoint.
+          - Errors in the job itself are never retried, and a job ends with its head.
         type: int
         default: 0
       deadline:
         description:
-          - How long the job may take from its submission on, as seconds or such as C(90m), C(1h30m), C(2d). Its time in
-            the queue and all its attempts count.
+          - The time limit of the job, in seconds or as in C(90m), C(1h30m) or C(2d). It starts with the submission and
+            includes time in the queue and all attempts.
         type: str
       wait_for_resources:
         description:
-          - How long to wait for room when other jobs take it, as seconds or such as C(2h). The job is refused at once
-            if not given. Retries wait as long, a day if not given.
+          - How long the job may wait until other jobs release resources, in seconds or as in C(2h). If it is not set,
+            a job that does not fit at once is refused.
+          - A retry waits for the same time, or one day if it is not set.
         type: str
       stall_timeout:
-        description: After how long without a step and without a line of log the job counts as stalled. V(0) never.
+        description:
+          - The job is stalled after this time without a step and without a new line in its log. V(0) turns the check
+            off.
         type: str
         default: 30m
       on_stall:
-        description: Whether a stalled job goes on once the evidence is collected, or is ended.
+        description:
+          - What happens to a stalled job after its evidence was collected. V(report) lets it run, V(stop) ends it.
         type: str
         choices: [report, stop]
         default: report
       resume_from:
-        description: The id of a job of the same workload, from whose last complete checkpoint this one goes on.
+        description: The id of a job with the same workload. The new job resumes from its last complete checkpoint.
         type: str
       debugger:
         description:
-          - Ray's debugger for the job's tasks and actors. V(post_mortem) needs C(debugpy) on the workers, and is seen
-            with VS Code; V(legacy) with C(ray debug). A job that waits for a debugger counts as stalled.
+          - Ray's debugger for the tasks and actors of the job. V(post_mortem) requires C(debugpy) on the workers and is
+            used with VS Code; V(legacy) is used with C(ray debug).
+          - A job that waits for a debugger counts as stalled.
         type: str
         choices: [post_mortem, legacy]
       tags:
-        description: Anything to find the job by, as names and values.
+        description: Labels of the job, as names and values.
         type: dict
         default: {}
       accept:
         description:
-          - Findings to take as warnings. V(requirements), the image does not have what the snapshot declares.
-            V(space), the checkpoints are not expected to fit.
+          - Problems to report as warnings instead of errors. V(requirements) means that the image lacks packages that
+            the snapshot declares. V(space) means that the checkpoints are not expected to fit on the disk.
         type: list
         elements: str
         choices: [requirements, space]

@@ -1,6 +1,6 @@
-"""What a job sets, composed against the configurations of all known releases of verl, in the image.
+"""The overrides of a job, composed with the configuration of every known release of verl, in the image.
 
-Fetches about 8 wheels of 1 MB into .cache/wheels, once.
+Downloads about 8 wheels of 1 MB to .cache/wheels, once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CASES = [
     for cluster in (CUDA, CPU)
     if (workload != "sft" or version >= "0.7") and (cluster is CUDA or version >= "0.9")
 ]
-# In the container: composes all jobs as `compose` does, and as verl's own @hydra.main does.
+# Runs in the container: composes all jobs with `compose`, and with @hydra.main as verl does.
 IN_THE_IMAGE = """
 import json, subprocess, sys, types, zipfile
 from multiprocessing.pool import ThreadPool
@@ -73,7 +73,7 @@ print(json.dumps(ThreadPool(4).map(run, asked["jobs"])))
 """
 
 
-def fetched(version: str) -> None:
+def download(version: str) -> None:
     if not list(WHEELS.glob(f"verl-{version}-*.whl")):
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
         pip += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(WHEELS), f"verl=={version}"]
@@ -93,6 +93,7 @@ def planned(version: str, workload: str, accelerator: str) -> Job:
         given["trainer_overrides"] = {"actor_rollout_ref.actor.ppo_mini_batch_size": 256, "data.train_batch_size": 1024}
     findings, spec = parse_jobspec(given)
     assert findings == []
+    assert spec
     assert spec_checks.version_findings(spec, profile(version)) == []
     cluster = CPU if accelerator == "cpu" else CUDA
     return plan_job(spec, cluster, f"verl-{version}", "job-1", profile(version))
@@ -102,15 +103,15 @@ def planned(version: str, workload: str, accelerator: str) -> Job:
 def answers() -> dict[tuple[str, str, str], dict[str, Any]]:
     WHEELS.mkdir(parents=True, exist_ok=True)
     for version in VERSIONS:
-        fetched(version)
+        download(version)
     jobs = []
     for case in CASES:
         job = planned(*case)
-        # The archive is not there; where Hydra writes is no part of what it composes.
+        # The archive does not exist. The directory that Hydra writes to is not part of the configuration.
         overrides = [
-            override.replace("hydra.run.dir=/private", "hydra.run.dir=/tmp/private") for override in job.overrides
+            override.replace("hydra.run.dir=/private", "hydra.run.dir=/tmp/private") for override in job.plan.overrides
         ]
-        jobs.append({"version": case[0], "module": job.module, "overrides": overrides})
+        jobs.append({"version": case[0], "module": job.plan.module, "overrides": overrides})
     docker = ["docker", "run", "--rm", "--interactive", "--workdir", "/tmp", "--volume", f"{WHEELS}:/wheels:ro", IMAGE]
     done = subprocess.run(
         [*docker, "python", "-c", IN_THE_IMAGE],
@@ -136,31 +137,37 @@ def has(config: Any, key: str) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_it_composes_as_in_a_real_run(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+def test_the_composition_is_that_of_a_real_run(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
     answer = answers[case]
     assert answer["errors"] == []
     assert answer["config"] == answer["real"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_nothing_is_wrong_with_it(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+def test_the_composed_configuration_has_no_findings(
+    case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]
+) -> None:
     version, workload, accelerator = case
     nnodes, gpus = (2, 4) if accelerator == "cpu" else (2, 8)
     assert config_findings(answers[case]["config"], workload, nnodes, gpus, version) == []
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[1] != "sft"], ids=" ".join)
-def test_the_reward_is_where_this_version_looks(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+def test_the_reward_function_is_under_the_name_that_this_release_reads(
+    case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]
+) -> None:
     reward = at(answers[case]["config"], profile(case[0]).name("reward.custom_reward_function"))
     assert (reward["path"], reward["name"]) == ("/private/user/code/r.py", "score")
 
 
-# Given with "+", or only there with another engine.
+# Set with "+", or only in the configuration of another engine.
 NOT_IN_THE_CONFIG = ("reward_model.reward_kwargs", "reward.reward_kwargs", "actor_rollout_ref.actor.megatron")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[2] == "cuda"], ids=" ".join)
-def test_the_table_names_what_is_there(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+def test_names_that_a_release_reads_are_in_its_configuration(
+    case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]
+) -> None:
     version, workload, _dummy = case
     settings = SFT_SETTINGS if workload == "sft" else RL_SETTINGS
     for name in (name for setting in settings for name in setting.names):
@@ -168,7 +175,7 @@ def test_the_table_names_what_is_there(case: tuple[str, str, str], answers: dict
             assert has(answers[case]["config"], name.key), name.key
 
 
-# What is still in the configuration, and read by nothing: silently ignored.
+# Keys that are still in the configuration, but that no code reads: verl silently ignores them.
 IGNORED = (
     "critic.ulysses_sequence_parallel_size",
     "custom_reward_function",
@@ -180,13 +187,13 @@ IGNORED = (
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[2] == "cuda"], ids=" ".join)
-def test_the_table_knows_what_is_ignored(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+def test_all_ignored_keys_are_known(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
     version, workload, _dummy = case
     settings = SFT_SETTINGS if workload == "sft" else RL_SETTINGS
-    there = {
+    unread = {
         name.key
         for setting in settings
         for name in setting.names
-        if has(answers[case]["config"], name.key) and profile(version).misnamed(workload, name.key)
+        if has(answers[case]["config"], name.key) and profile(version).unread_hint(workload, name.key)
     }
-    assert [key for key in sorted(there) if not key.startswith(IGNORED)] == []
+    assert [key for key in sorted(unread) if not key.startswith(IGNORED)] == []

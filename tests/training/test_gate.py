@@ -53,8 +53,8 @@ REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
         "line 1: invalid syntax",
     ),
     # An SFT that does not fit would hang for ever without a word.
-    ("sft", {"resources": {"nnodes": 3}}, None, "asks for 3 workers, 2 are alive"),
-    ("sft", {"resources": {"nnodes": 1, "gpus_per_node": 5}}, None, "asks for 5 GPUs a worker, they have 4"),
+    ("sft", {"resources": {"nnodes": 3}}, None, "asks for 3 workers, but 2 are alive"),
+    ("sft", {"resources": {"nnodes": 1, "gpus_per_node": 5}}, None, "asks for 5 GPUs per worker, but workers have 4"),
     # Misspelt keys cost minutes on a GPU cluster; verl 0.9 silently ignores the old name of the reward function.
     ("sft", {"trainer_overrides": {"trainer.save_frq": 5}}, None, "did you mean trainer.save_freq?"),
     ("grpo", {"trainer_overrides": {"custom_reward_function.path": "/x.py"}}, None, "silently ignores"),

@@ -1,4 +1,11 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job: what its author asks for, and the plan that it becomes on a cluster. All of it is pure."""
+"""A job: the JobSpec that its author writes, and the plan that it becomes on a cluster.
+
+Lives here: the keys of a JobSpec (options), reading and checking it (parse, spec, spec_checks, durations), the
+capacity of a cluster (capacity), the default Hydra overrides (overrides) and their names in verl's releases
+(verl_releases), the resulting plan (plan), and submission ids (submission_id). All of it is pure: no files, no
+network, no Ray.
+Called by: ray_job and its action plugin, and by checks, gate and operations.
+"""

@@ -16,7 +16,7 @@ from .verl_releases import GRPO, PPO, SFT
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers that are alive now, and the least that each of them has."""
+    """The workers that are alive, and the minimum of GPUs and CPUs that each of them has."""
 
     accelerator: str
     workers: int
@@ -25,7 +25,7 @@ class Cluster:
 
     @classmethod
     def of(cls, nodes: Sequence[Mapping[str, Any]]) -> Cluster:
-        """From the nodes as Ray's state API returns them. For a while it lists a replaced node as alive, too."""
+        """From the nodes as Ray's state API returns them. For a while it also lists a replaced node as alive."""
         alive = {node["node_name"]: node for node in nodes if node["state"] == "ALIVE"}
         workers = [node for node in alive.values() if node["resources_total"].get("worker_node")]
         totals = [node["resources_total"] for node in workers]
@@ -51,18 +51,18 @@ class JobSize:
         return self.nnodes * self.gpus_per_node
 
 
-# CPUs that verl asks for with each GPU of a process group's bundle (single_controller/ray/base.py).
+# CPUs that verl requests with each GPU in a bundle of its placement groups (single_controller/ray/base.py).
 CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3}
 
 
 def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
-    """The size that a JobSpec asks for: the whole cluster where it names no number."""
+    """The size that a JobSpec requests. Without a number it is all workers, and all their GPUs."""
     gpus = spec.gpus_per_node or cluster.gpus_per_node
     return JobSize(spec.nnodes or cluster.workers, gpus, CPUS_PER_GPU[spec.workload] * gpus)
 
 
 def size_findings(spec: JobSpec, cluster: Cluster) -> list[Finding]:
-    """Why a job can never fit the cluster. verl's SFT would wait forever without a message."""
+    """Why a job can never fit the cluster. verl's SFT would wait forever, without a message."""
     if not cluster.workers:
         return [Finding("cluster", "no worker is alive", "run cluster_up.yml", key="cluster")]
     if cluster.accelerator == "mixed":
@@ -77,7 +77,7 @@ def size_findings(spec: JobSpec, cluster: Cluster) -> list[Finding]:
     if size.gpus_per_node > cluster.gpus_per_node or not size.gpus_per_node:
         what = f"asks for {size.gpus_per_node} GPUs per worker, but workers have {cluster.gpus_per_node}"
         found.append(Finding(gpus_key, what, f"ask for at most {cluster.gpus_per_node}", key=gpus_key))
-    # The driver starts first, on one of the workers, and a job that takes all workers cannot avoid that one.
+    # The driver starts first, on one of the workers. A job that uses all workers also uses that one.
     driver = spec.entrypoint_num_cpus if size.nnodes >= cluster.workers else 0
     if size.cpus_per_node + driver > cluster.cpus_per_node:
         asked = f"{size.cpus_per_node} CPUs per worker" + (f" and {driver:g} for the driver" if driver else "")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The keys of a JobSpec: Ansible's argument spec of them, and a given JobSpec brought into its form."""
+"""The keys of a JobSpec as an Ansible argument spec, and the validation of a given JobSpec against it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from ..shared_root import DEFAULT_SHARED_ROOT
 from ..text import nearest
 from .verl_releases import GRPO, PPO, SFT
 
+# A JobSpec as its author wrote it, and an Ansible argument spec.
+RawSpec = Mapping[str, Any]
+Options = Mapping[str, Any]
+
 WORKLOADS = (PPO, GRPO, SFT)
 
-# The argument spec of a JobSpec. The module's option, the documentation and the schema for editors follow it.
-OPTIONS: dict[str, Any] = {
+# The module's documentation and the schema for editors must match this argument spec; a test compares them.
+OPTIONS: Options = {
     "submission_id": {"type": "str"},
     "workload": {"type": "str", "choices": list(WORKLOADS), "required": True},
     "shared_root": {"type": "str", "default": DEFAULT_SHARED_ROOT},
@@ -64,7 +68,7 @@ OPTIONS: dict[str, Any] = {
 STAND_INS = {"workload": GRPO, "code_path": "x", "model": "x", "dataset": "x"}
 
 
-def unknown_keys(given: Mapping[str, Any], options: Mapping[str, Any], where: str = "") -> list[Finding]:
+def unknown_keys(given: RawSpec, options: Options, where: str = "") -> list[Finding]:
     """Findings for keys that are not in `options`, and for values that should be mappings."""
     found = []
     for key, value in given.items():
@@ -81,8 +85,8 @@ def unknown_keys(given: Mapping[str, Any], options: Mapping[str, Any], where: st
     return found
 
 
-def without_empty(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The given keys without those whose value is empty in YAML. Keys that users name themselves (env_vars) stay."""
+def without_empty(given: RawSpec, options: Options) -> dict[str, Any]:
+    """The given keys without those that are empty in YAML. Free-form mappings (env_vars, tags) are not changed."""
     return {
         key: without_empty(value, options[key]["options"])
         if isinstance(value, Mapping) and "options" in options.get(key, {})
@@ -92,8 +96,8 @@ def without_empty(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
     }
 
 
-def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that Ansible's validator can check. It raises an exception for a number in place of a mapping."""
+def known_only(given: RawSpec, options: Options) -> dict[str, Any]:
+    """The keys that Ansible's validator can check; it raises an exception for a number in place of a mapping."""
     return {
         key: known_only(value, options[key]["options"]) if "options" in options[key] else value
         for key, value in given.items()
@@ -101,26 +105,29 @@ def known_only(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str
     }
 
 
-def typed(given: Mapping[str, Any]) -> tuple[list[Finding], dict[str, Any]]:
-    """Findings of Ansible's validator, and the JobSpec with its defaults and with values of the right types."""
+def typed(given: RawSpec) -> tuple[list[Finding], dict[str, Any]]:
+    """Findings of Ansible's validator, and the JobSpec with defaults and with values of the right types."""
     found, values = [], {}
     for key, option in OPTIONS.items():
         value = known_only({key: given[key]}, OPTIONS) if key in given else {}
-        # The validator writes into the defaults that it gets.
+        # The validator modifies the defaults in place.
         option = copy.deepcopy(option)
         result = ArgumentSpecValidator({key: option}).validate(value)
         if result.error_messages:
             todo = "see `ansible-doc argus.verl.ray_job`"
             found += [Finding(key, message, todo, key=key) for message in result.error_messages]
-            replaced = ArgumentSpecValidator({key: {**option, "required": False}}).validate({})
+            replaced = ArgumentSpecValidator({key: option}).validate({})
             values[key] = STAND_INS.get(key, replaced.validated_parameters[key])
         else:
             values[key] = result.validated_parameters[key]
     return found, values
 
 
-def with_defaults(given: Any, defaults: Mapping[str, Any]) -> Any:
-    """A JobSpec completed by the defaults of the cluster. Mappings are merged key by key."""
+def with_defaults(given: Any, defaults: RawSpec) -> Any:
+    """A JobSpec completed by the cluster's defaults. Mappings are merged key by key.
+
+    Anything but a mapping is returned unchanged, so that parse_jobspec reports it.
+    """
     if not isinstance(given, Mapping):
         return given
     merged = {**defaults, **{key: value for key, value in given.items() if value is not None}}

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Hydra overrides that every job gets, by workload and accelerator. A JobSpec can override most of them."""
+"""The default Hydra overrides of a job, by workload and accelerator. A JobSpec can replace most of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
     overrides = [
         *data_overrides(inputs),
         f"actor_rollout_ref.model.path={hydra_value(inputs.model)}",
-        # Without it, verl requires micro batch sizes of four kinds.
+        # Without it, verl requires four different micro batch sizes.
         "actor_rollout_ref.actor.use_dynamic_bsz=True",
         "trainer.val_before_train=False",
         "trainer.max_actor_ckpt_to_keep=3",
@@ -63,7 +63,7 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
     if workload == GRPO:
         overrides += [
             "algorithm.adv_estimator=grpo",
-            # An advantage is relative to the other answers of its group, so one answer is not enough.
+            # An advantage is relative to the other answers in its group, so a group needs several answers.
             "actor_rollout_ref.rollout.n=5",
             "actor_rollout_ref.actor.use_kl_loss=True",
         ]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From the YAML of a JobSpec to a checked JobSpec: everything that needs no cluster."""
+"""From the YAML of a JobSpec to a checked JobSpec, without a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .options import OPTIONS, STAND_INS, typed, unknown_keys, without_empty
 from .spec import JobSpec
 from .spec_checks import OVERRIDES, spec_findings, syntax_findings
 
-# Keys that can be wrong without affecting the checks of the other keys.
+# Keys whose problems do not affect the checks of other keys.
 SEPARABLE = {
     *("submission_id", "code_path", "model", "dataset", "reward_fn_path", "env_vars", "secrets", "retries", "on_stall"),
     *("stall_timeout", "resume_from", "debugger", "tags", "accept", "deadline", "wait_for_resources"),
@@ -22,10 +22,10 @@ SEPARABLE = {
 
 
 def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
-    """All problems of a JobSpec that show without a cluster, and the JobSpec with its defaults.
+    """All problems of a JobSpec that can be found without a cluster, and the JobSpec with its defaults.
 
-    A value that cannot be read is replaced by its default, or by a stand-in, and has a finding: the JobSpec is the one
-    that was asked for only if there are no findings. None: what was given is not even a mapping.
+    A default or a stand-in replaces a value that cannot be read, so that all other keys are checked as well. Use the
+    JobSpec only if there are no findings. It is None if `given` is not a mapping.
     """
     if not isinstance(given, Mapping):
         what = f"is a {type(given).__name__}"
@@ -39,19 +39,19 @@ def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
 
 
 def top_key(key: str) -> str:
-    """The key at the top of a JobSpec to which a finding's key belongs."""
+    """The top-level key of a JobSpec that contains a finding's key."""
     return key.partition(".")[0]
 
 
 def separate_key(finding: Finding) -> str:
-    """The smallest part of a JobSpec to leave out for a finding: one override, or a key at the top."""
+    """The smallest part of a JobSpec that can be removed because of a finding: an override or a top-level key."""
     return finding.key if finding.key.startswith(f"{OVERRIDES}.") else top_key(finding.key)
 
 
 def examinable(findings: Sequence[Finding], given: Any) -> dict[str, Any] | None:
-    """A JobSpec without its problems, so that the gate can look for others; None if that is not possible.
+    """A JobSpec without the keys that have findings, so that the gate can check the rest; None if that is impossible.
 
-    Further findings about the keys that are wrong mean nothing.
+    The caller drops what the gate reports about the removed keys: it concerns their replacements.
     """
     wrong = {separate_key(finding) for finding in findings}
     if not isinstance(given, Mapping) or wrong & (set(OPTIONS) - SEPARABLE) or "" in wrong:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The job that a JobSpec becomes on a cluster: what is archived and what is submitted."""
+"""From a JobSpec to the job on a given cluster: the plan for the archive and the submission to Ray."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, merge
 from ..launcher.plan import Plan
 from ..shared_root import HF_HOME, archive_path
-from .capacity import Cluster, size_of
+from .capacity import Cluster, JobSize, size_of
 from .overrides import accelerator_overrides, common_overrides, rl_overrides, sft_overrides
 from .spec import JobSpec
 from .verl_releases import SFT, Profile
@@ -37,7 +37,7 @@ FORWARDED_BY_VERL = {
 }
 # Ray's own switches; see docs/debugging.md.
 DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBUG": "legacy"}}
-# Ray runs it first in every worker process of a job with secrets.
+# Ray runs this function first in every worker process of a job with secrets.
 HOOK = "argus_launcher.redact.enter_worker"
 
 
@@ -49,7 +49,7 @@ class Job:
     archive: str
     plan: Plan
     runtime_env: Mapping[str, Any]
-    tags: Mapping[str, Any]
+    tags: Mapping[str, object]
 
     def submit_command(self) -> str:
         """The equivalent `ray job submit` command, for the head."""
@@ -63,9 +63,9 @@ class Job:
 
 
 def environment(spec: JobSpec, archive: str) -> dict[str, str]:
-    """The environment of the driver and all its workers: the JobSpec's variables, and those that every job needs."""
+    """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs."""
     asked = {str(name): str(value) for name, value in spec.env_vars.items()}
-    # The package with HOOK is in the archive.
+    # The archive contains the package with HOOK.
     hook = f"{archive}/config/launcher" if spec.secrets else ""
     python_path = filter(None, (spec.inputs.code_path, asked.get("PYTHONPATH", ""), hook))
     return {
@@ -73,21 +73,38 @@ def environment(spec: JobSpec, archive: str) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "HYDRA_FULL_ERROR": "1",
         **asked,
-        # The snapshot goes first. Jobs must not write byte code into it.
+        # The snapshot must come first, and jobs must not write byte code into it.
         "PYTHONPATH": ":".join(python_path),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HF_HOME": f"{spec.shared_root}/{HF_HOME}",
         # verl's file logger truncates its file at every start, so each attempt gets its own.
         METRICS_VARIABLE: f"{archive}/logs/metrics-1.jsonl",
-        # These identify every process of the job, and lead it to its secrets.
+        # These identify every process of the job, and locate its secrets.
         JOB: archive.rpartition("/")[2],
         redact.ARCHIVE: archive,
         **DEBUGGERS.get(spec.debugger or "", {}),
-        # sft_trainer_ray calls ray.init() without an address, and Ray then takes this one.
+        # sft_trainer_ray calls ray.init() without an address, and Ray then uses this one.
         "RAY_ADDRESS": "auto",
-        # Ray's default of 3 s is too short for a trainer to end and for its evidence.
+        # Ray's default of 3 s is too short to end a trainer and collect its evidence.
         "RAY_JOB_STOP_WAIT_TIME_S": "30",
     }
+
+
+def default_overrides(
+    spec: JobSpec, size: JobSize, accelerator: str, submission_id: str, profile: Profile, checkpoint: Checkpoint | None
+) -> list[str]:
+    """The overrides of a job without those of its JobSpec."""
+    workload, inputs = spec.workload, spec.inputs
+    archive = archive_path(spec.shared_root, submission_id)
+    overrides = [
+        *common_overrides(workload, size, submission_id, archive, profile),
+        *(sft_overrides(inputs, profile) if workload == SFT else rl_overrides(workload, inputs, profile)),
+        *accelerator_overrides(workload, accelerator, size.gpus_per_node),
+    ]
+    if checkpoint:
+        path = hydra_value(str(checkpoint.path))
+        overrides += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
+    return overrides
 
 
 def plan_job(
@@ -98,34 +115,27 @@ def plan_job(
     profile: Profile,
     checkpoint: Checkpoint | None = None,
 ) -> Job:
-    """The job that a checked JobSpec becomes on a cluster that it fits.
+    """The job for a checked JobSpec, on a cluster that has the capacity for it.
 
-    code_id: from the marker of the snapshot.
-    profile: of the snapshot's verl; version_findings and accelerator_findings are empty for it.
-    checkpoint: the one to resume from, of the job that resume_from names.
+    code_id: the id in the snapshot's marker.
+    profile: the snapshot's release of verl; version_findings and accelerator_findings have returned nothing for it.
+    checkpoint: the checkpoint to resume from, of the job that resume_from names.
     """
-    workload, inputs, size = spec.workload, spec.inputs, size_of(spec, cluster)
-    archive = archive_path(spec.shared_root, submission_id)
-    defaults = [
-        *common_overrides(workload, size, submission_id, archive, profile),
-        *(sft_overrides(inputs, profile) if workload == SFT else rl_overrides(workload, inputs, profile)),
-        *accelerator_overrides(workload, cluster.accelerator, size.gpus_per_node),
-    ]
-    if checkpoint:
-        defaults += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={hydra_value(str(checkpoint.path))}"]
+    size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
+    defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint)
     env = environment(spec, archive)
     forwarded = {name: value for name, value in env.items() if name in FORWARDED_BY_VERL}
     plan = Plan(
-        code_path=inputs.code_path,
+        code_path=spec.inputs.code_path,
         code_id=code_id,
-        module=profile.module(workload) or "",
+        module=profile.module(spec.workload) or "",
         overrides=tuple(merge(defaults, spec.trainer_overrides)),
-        driver_env={**profile.driver_environment(workload), **forwarded},
+        driver_env={**profile.driver_environment(spec.workload), **forwarded},
         address=spec.address,
         entrypoint=shlex.join(["python3", f"{archive}/config/launcher", "run", archive]),
         entrypoint_resources=dict(spec.entrypoint_resources),
         entrypoint_num_cpus=spec.entrypoint_num_cpus,
-        workload=workload,
+        workload=spec.workload,
         nnodes=size.nnodes,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
@@ -135,7 +145,7 @@ def plan_job(
         deadline=spec.deadline,
         wait_for_resources=spec.wait_for_resources,
         stall_timeout=spec.stall_timeout,
-        transfer_queue=workload != SFT and profile.transfer_queue,
+        transfer_queue=spec.workload != SFT and profile.transfer_queue,
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )

@@ -1,17 +1,17 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec: what the author of a job asks for. Paths are those that nodes see."""
+"""JobSpec: a training job as its author describes it. Paths are those on the nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..launcher.hydra import override_list
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, resolve_path
 from .durations import seconds
+from .options import RawSpec
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class RewardFunction:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a job reads, as absolute paths."""
+    """The inputs of a job, as absolute paths."""
 
     code_path: str
     model: str
@@ -52,9 +52,9 @@ class JobSpec:
     entrypoint_num_cpus: float
     nnodes: int | None
     gpus_per_node: int | None
-    # Each as ``key=value``.
+    # Each is ``key=value`` or ``~key``.
     trainer_overrides: tuple[str, ...]
-    env_vars: Mapping[str, Any]
+    env_vars: Mapping[str, object]
     secrets: tuple[str, ...]
     retries: int
     deadline: float | None
@@ -63,11 +63,11 @@ class JobSpec:
     on_stall: str
     resume_from: str | None
     debugger: str | None
-    tags: Mapping[str, Any]
+    tags: Mapping[str, object]
     accept: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> JobSpec:
+    def of(cls, values: RawSpec) -> JobSpec:
         """From the values that `options.typed` returns.
 
         Raises ValueError if a duration or the overrides are malformed; `spec_checks.syntax_findings` reports those.
@@ -79,7 +79,7 @@ class JobSpec:
         )
         return cls(
             **{name: values[name] for name in names},
-            # A slash at its end would show in all paths that are built from it.
+            # A trailing slash would appear in every path that is built from it.
             shared_root=values["shared_root"].rstrip("/") or "/",
             address=ray["address"],
             entrypoint_resources=ray["resources"]["entrypoint_resources"],

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
 from ..findings import Finding
 from ..launcher import redact
@@ -19,6 +18,7 @@ from ..launcher.hydra import override_key, override_list, override_text
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, under_root
 from .capacity import Cluster
 from .durations import seconds
+from .options import RawSpec
 from .spec import JobSpec
 from .submission_id import SUBMISSION_ID
 from .verl_releases import SFT, Profile
@@ -69,7 +69,7 @@ def about_override(override: str, what: str, todo: str) -> Finding:
     return Finding(f"{OVERRIDES}: {override}", what, todo, key=f"{OVERRIDES}.{override}")
 
 
-def syntax_findings(values: Mapping[str, Any]) -> list[Finding]:
+def syntax_findings(values: RawSpec) -> list[Finding]:
     """Durations and overrides that cannot be read. `values` are those of the right types, from `options.typed`."""
     found = []
     for key in DURATIONS:
@@ -165,7 +165,7 @@ def _secret(name: str, what: str, todo: str) -> Finding:
     return Finding(f"secrets: {name}", what, todo, key=f"secrets.{name}")
 
 
-def secret_value_findings(names: Sequence[str], values: Mapping[str, Any]) -> list[Finding]:
+def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) -> list[Finding]:
     """Secrets without a value, or with one that could not be masked in logs."""
     found = []
     for name in names:
@@ -174,13 +174,13 @@ def secret_value_findings(names: Sequence[str], values: Mapping[str, Any]) -> li
             todo = f"export {name} on the controller, or add it to job_secrets, from a vault"
             found.append(_secret(name, "has no value", todo))
         elif not isinstance(value, str) or len(value) < redact.SHORTEST:
-            what = f"is not a text of at least {redact.SHORTEST} characters, and could not be masked in logs"
+            what = f"is not a string of at least {redact.SHORTEST} characters, and could not be masked in logs"
             found.append(_secret(name, what, "move it to env_vars if it is not secret"))
     return found
 
 
 def _policy(spec: JobSpec) -> Iterator[Finding]:
-    """How the job is treated while it waits, runs and fails."""
+    """The keys that control how the job waits, retries, resumes and is labelled."""
     if isinstance(spec.retries, bool) or not 0 <= spec.retries <= 100:
         yield about("retries", f"is {spec.retries}", "give the number of further attempts, 0 to 100")
     if spec.resume_from is not None:
@@ -192,7 +192,7 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
                 yield about_override(key, "contradicts resume_from", "keep only one of them")
     for name, value in spec.tags.items():
         if isinstance(value, (dict, list)):
-            yield about(f"tags.{name}", f"is {value!r}", "give a text or a number")
+            yield about(f"tags.{name}", f"is {value!r}", "give a string or a number")
 
 
 def _resources(spec: JobSpec) -> Iterator[Finding]:
@@ -223,29 +223,29 @@ def _overrides(spec: JobSpec) -> Iterator[Finding]:
 
 
 def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
-    """What the verl of the snapshot cannot do, does not read, or names differently."""
+    """What the snapshot's release of verl cannot do, does not read, or names differently."""
     verl = f"verl {profile.version}"
     if profile.module(spec.workload) is None:
         what = f"{verl} has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
         return [about("workload", what, "use a snapshot of verl 0.7 or newer")]
     found = []
     for override in spec.trainer_overrides:
-        key = override_key(override)
-        todo = None if key in OWNED_OVERRIDES else profile.misnamed(spec.workload, key)
+        key, value = override_key(override), override_text(override)
+        todo = None if key in OWNED_OVERRIDES else profile.unread_hint(spec.workload, key)
         if todo:
             found.append(about_override(key, f"is not read by {verl}", todo))
         elif key == "trainer.logger":
-            named = re.findall(r"\w+", override.partition("=")[2])
+            unknown = [name for name in re.findall(r"\w+", value) if name not in profile.loggers]
             todo = f"use some of {', '.join(profile.loggers)}"
-            unknown = [name for name in named if name not in profile.loggers]
             found += [about_override(key, f"{verl} has no logger {name}", todo) for name in unknown]
-        elif spec.workload == SFT and key == "trainer.device" and override_text(override) != profile.sft_device:
-            what = f"is {override_text(override)}, but the driver of {verl} works with {profile.sft_device} only"
+        elif spec.workload == SFT and key == "trainer.device" and value != profile.sft_device:
+            what = f"is {value or 'empty'}, but the driver of {verl} works with {profile.sft_device} only"
             found.append(about_override(key, what, "remove it"))
     return found
 
 
 def accelerator_findings(profile: Profile, cluster: Cluster) -> list[Finding]:
+    """Whether the snapshot's release of verl can train on the cluster's accelerator."""
     if cluster.accelerator == "cpu" and not profile.cpu_backend:
         what = f"verl {profile.version} cannot train without a GPU: the CPU test backend is for verl 0.9"
         return [about("code_path", what, "use a snapshot of verl 0.9, or a cluster with GPUs")]

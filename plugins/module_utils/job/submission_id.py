@@ -13,5 +13,5 @@ SUBMISSION_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 def new_submission_id(workload: str) -> str:
-    """``<workload>-<UTC time>-<random>``; the random part tells apart jobs of one second."""
+    """``<workload>-<UTC time>-<random>``; the random part distinguishes jobs of the same second."""
     return f"{workload}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -1,8 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What runs beside a training, and what it shares with the modules that read its traces.
+"""The launcher runs beside a training, on a worker; the steward watches over the job, on the head.
 
-The package is copied into every job's archive and run from there, on a worker, by whatever Python the
-image has: the standard library and Ray only, and no import from outside the package.
+The package is copied into every job's archive and run from there, by the Python of the image. It imports only the
+standard library and, inside functions, Ray; nothing from outside the package.
+Called by: the entrypoint of a job, and every package that reads or writes archives through its classes: Archive
+(archive), Plan (plan), Status (status), RayHead (ray_api), and the Hydra grammar (hydra).
 """

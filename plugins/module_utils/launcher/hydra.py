@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hydra overrides: their keys, their values as Hydra's grammar writes them, and lists of them."""
+"""Hydra overrides: parse and write their keys, values and lists. No other module knows their grammar."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Text that Hydra's grammar accepts without quotes.
+# Text that needs no quotes in Hydra's grammar.
 BARE = re.compile(r"[A-Za-z0-9_./%+@?|-]+( [A-Za-z0-9_./%+@?|-]+)*")
-# Text that Hydra would read as a number, a boolean or null.
+# Text that Hydra would parse as a number, a boolean or null.
 NOT_TEXT = re.compile(r"(true|false|null|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?))", re.IGNORECASE)
 
 
 def hydra_value(value: Any) -> str:
-    """A value as Hydra's override grammar writes it."""
+    """A value in Hydra's override grammar."""
     if value is None:
         return "null"
     if isinstance(value, (bool, int, float)):
@@ -40,12 +40,12 @@ def override_key(override: str) -> str:
 
 
 def override_text(override: str) -> str:
-    """The value of an override as it is written, without quotes."""
+    """The value of an override as text, without quotes."""
     return override.partition("=")[2].strip("'\" ")
 
 
 def override_list(given: Any) -> list[str]:
-    """Overrides as a list of ``key=value``, from such a list or from a mapping, nested or with dotted keys.
+    """Overrides as a list of ``key=value`` and ``~key``, from such a list or a mapping, nested or with dotted keys.
 
     Raises ValueError if an entry is not an override.
     """
@@ -69,13 +69,13 @@ def override_list(given: Any) -> list[str]:
 
 
 def _under(key: str, override: str) -> str:
-    """An override moved below `key`. A prefix of its own (+, ++, ~), or that of `key`, goes to the front."""
+    """An override moved below `key`. Its own prefix (+, ++, ~), or else that of `key`, moves to the front."""
     bare, bare_key = override.lstrip("+~"), key.lstrip("+~")
     prefix = override[: len(override) - len(bare)] or key[: len(key) - len(bare_key)]
     return f"{prefix}{bare_key}.{bare}"
 
 
 def merge(defaults: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The defaults followed by the user's overrides; a user's override replaces the default of the same key."""
+    """The defaults followed by the user's overrides, which replace defaults with the same key."""
     keys = {override_key(override) for override in own}
     return [override for override in defaults if override_key(override) not in keys] + list(own)

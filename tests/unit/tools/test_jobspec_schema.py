@@ -1,4 +1,4 @@
-"""The schema for editors, the module's documentation and the argument spec of a JobSpec say the same."""
+"""The schema for editors, the documentation of ray_job and the argument spec of a JobSpec agree."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def documented() -> dict[str, Any]:
 
 
 def leaves(options: Mapping[str, Any], inner: str, where: str = "") -> dict[str, tuple[Any, ...]]:
-    """What matters of each option, by its dotted name."""
+    """The properties of each option that must agree, by its dotted name."""
     found: dict[str, tuple[Any, ...]] = {}
     for name, option in options.items():
-        about = ("type", "default", "choices", "required", "elements")
-        found[f"{where}{name}"] = tuple(option.get(key) for key in about)
+        compared = ("type", "default", "choices", "required", "elements")
+        found[f"{where}{name}"] = tuple(option.get(key) for key in compared)
         found |= leaves(option.get(inner) or {}, inner, f"{where}{name}.")
     return found
 
@@ -51,19 +51,19 @@ def problems(given: Any) -> list[str]:
     return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(given)]
 
 
-def test_the_documentation_is_that_of_the_argument_spec() -> None:
+def test_the_documentation_matches_the_argument_spec() -> None:
     assert leaves(documented(), "suboptions") == leaves(OPTIONS, "options")
 
 
-def test_the_schema_is_not_stale() -> None:
+def test_the_schema_is_up_to_date() -> None:
     assert SCHEMA.read_text() == generator().text(), "run `make schema`"
 
 
-def test_it_is_a_schema() -> None:
+def test_the_schema_is_valid() -> None:
     jsonschema.Draft7Validator.check_schema(json.loads(SCHEMA.read_text()))
 
 
-def test_every_key_is_described_without_markup() -> None:
+def test_descriptions_have_no_markup() -> None:
     text = SCHEMA.read_text()
     assert text.count('"description"') > len(OPTIONS)
     for markup in ("C(", "O(", "V(", "RV("):
@@ -71,7 +71,7 @@ def test_every_key_is_described_without_markup() -> None:
 
 
 @pytest.mark.parametrize("file", JOBSPECS, ids=lambda file: f"{file.parts[-3]}-{file.stem}")
-def test_our_jobspecs_fit_and_name_it(file: Path) -> None:
+def test_our_jobspecs_are_valid_and_name_the_schema(file: Path) -> None:
     text = file.read_text()
     assert problems(yaml.safe_load(text)) == []
     prefix, _dummy, path = text.splitlines()[0].partition("$schema=")
@@ -79,7 +79,7 @@ def test_our_jobspecs_fit_and_name_it(file: Path) -> None:
     assert (file.parent / path).resolve() == SCHEMA
 
 
-def test_what_the_module_takes_the_schema_takes() -> None:
+def test_the_schema_accepts_what_the_module_accepts() -> None:
     nested = {"resources": {"nnodes": 2, "gpus_per_node": None}, "ray": {"resources": {"entrypoint_num_cpus": 0.5}}}
     assert problems({**MINIMAL, **nested, "submission_id": None}) == []
     for overrides in (["a=1"], {"a.b": {"c": 1}}):
@@ -99,7 +99,7 @@ def test_what_the_module_takes_the_schema_takes() -> None:
         ({"env_vars": ["A=1"]}, "['A=1'] is not of type 'object', 'null'"),
     ],
 )
-def test_what_the_module_refuses_the_schema_refuses(change: dict[str, Any], message: str) -> None:
+def test_the_schema_refuses_what_the_module_refuses(change: dict[str, Any], message: str) -> None:
     assert any(message in problem for problem in problems({**MINIMAL, **change}))
 
 

@@ -176,7 +176,7 @@ def test_a_job_is_followed_to_its_end(shown: list[str]) -> None:
         "  run logs",
         "",
         "sft-1  RUNNING  step 4/12  train/loss 4.250  1:05  1:35 left",
-        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05  its last evidence is being collected",
+        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05  collecting the final evidence",
         "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05",
     ]
 

@@ -1,31 +1,58 @@
 from __future__ import annotations
 
-from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.text import nearest, table, wrapped
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.findings import (
+    CELL_WIDTH,
+    ERROR,
+    WARNING,
+    Finding,
+    errors,
+    findings_table,
+)
+
+FIRST = Finding("a", "small", "grow", WARNING)
+SECOND = Finding("b", "gone", "bring it back", key="b.c")
+THIRD = Finding("c", "wrong", "correct it")
 
 
-def test_table_aligns_columns_and_shows_what_is_not_known_as_a_dash() -> None:
-    assert table(("node", "gpus"), [("worker-0", 4), ("head", None)]) == "NODE      GPUS\nworker-0  4\nhead      -"
+def test_a_finding_is_an_error_without_a_key_by_default() -> None:
+    assert (THIRD.severity, THIRD.key) == (ERROR, "")
 
 
-def test_findings_table_has_errors_first() -> None:
-    findings = [Finding("a", "small", "grow", WARNING), Finding("b", "gone", "bring it back")]
-    lines = findings_table(findings).splitlines()
-    assert [line.split()[0] for line in lines] == ["SEVERITY", "error", "warning"]
-    assert errors(findings) == [findings[1]]
+def test_a_finding_travels_as_a_dictionary() -> None:
+    assert SECOND.as_dict() == {
+        "where": "b",
+        "what": "gone",
+        "todo": "bring it back",
+        "severity": "error",
+        "key": "b.c",
+    }
+    assert Finding(**SECOND.as_dict()) == SECOND
 
 
-def test_lines_of_a_cell_stay_lines_and_long_ones_go_on_below() -> None:
-    what = "is not fit to be trained on:\n- train: has no messages: 1 row\n\n- val: is too long for this table\n"
-    assert wrapped(["dataset sums", what], 32) == [
-        ["dataset sums", "is not fit to be trained on:"],
-        ["", "- train: has no messages: 1 row"],
-        ["", "- val: is too long for this"],
-        ["", "table"],
+def test_errors_come_first_in_the_table() -> None:
+    lines = findings_table([FIRST, SECOND, THIRD]).splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["SEVERITY", "WHERE"],
+        ["error", "b"],
+        ["error", "c"],
+        ["warning", "a"],
     ]
+    assert lines[1].split(maxsplit=3) == ["error", "b", "gone", "bring it back"]
 
 
-def test_nearest_names_the_known_one_and_is_silent_when_there_is_none() -> None:
-    assert nearest("trainer_override", ["trainer_overrides", "workload"]) == 'did you mean "trainer_overrides"?'
-    assert nearest("Workload", ["workload"]) == 'did you mean "workload"?'
-    assert nearest("xyz", ["trainer_overrides", "workload"]) == ""
+def test_the_key_is_not_in_the_table() -> None:
+    assert "b.c" not in findings_table([SECOND])
+
+
+def test_the_table_fits_a_terminal() -> None:
+    long = Finding("x", "word " * 40, "todo " * 40)
+    lines = findings_table([long]).splitlines()
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 2 * CELL_WIDTH + 20
+
+
+@pytest.mark.parametrize("wrap", [list, tuple, iter])
+def test_warnings_are_not_errors(wrap: type) -> None:
+    assert errors(wrap([FIRST, SECOND, THIRD])) == [SECOND, THIRD]
+    assert errors(wrap([FIRST])) == []

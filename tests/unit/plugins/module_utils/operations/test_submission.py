@@ -159,7 +159,7 @@ def test_what_the_snapshots_verl_does_not_read(root: Path) -> None:
         Finding(
             "trainer_overrides: critic.model.fsdp_config.param_offload",
             "is not read by verl 0.8.0",
-            "say critic.fsdp.param_offload",
+            "set critic.fsdp.param_offload instead",
         )
     ]
 

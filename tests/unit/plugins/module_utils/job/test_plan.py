@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import plan_job
+from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
+from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
+from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
+from jobs import CPU, CUDA, NEWEST, PROFILES, jobspec, planned, settings
+
+
+def test_the_environment() -> None:
+    job = planned(env_vars={"NCCL_DEBUG": "WARN", "OURS": 1})
+    assert job.runtime_env == {
+        "env_vars": {
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "HYDRA_FULL_ERROR": "1",
+            "NCCL_DEBUG": "WARN",
+            "OURS": "1",
+            "PYTHONPATH": "/private/common/code/verl/verl-0.9.1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HF_HOME": "/private/hf",
+            "VERL_FILE_LOGGER_PATH": "/private/jobs/job-1/logs/metrics-1.jsonl",
+            "ARGUS_VERL_JOB": "job-1",
+            "ARGUS_VERL_ARCHIVE": "/private/jobs/job-1",
+            "RAY_ADDRESS": "auto",
+            "RAY_JOB_STOP_WAIT_TIME_S": "30",
+        }
+    }
+
+
+def test_the_jobspec_replaces_only_some_variables() -> None:
+    env = planned(env_vars={"HF_HUB_OFFLINE": 0, "PYTHONDONTWRITEBYTECODE": 0}).runtime_env["env_vars"]
+    assert (env["HF_HUB_OFFLINE"], env["PYTHONDONTWRITEBYTECODE"]) == ("0", "1")
+
+
+def test_a_job_with_secrets_has_a_setup_hook_for_workers() -> None:
+    runtime_env = planned(secrets=["HF_TOKEN"]).runtime_env
+    assert runtime_env["worker_process_setup_hook"] == "argus_launcher.redact.enter_worker"
+    snapshot, hook = "/private/common/code/verl/verl-0.9.1", "/private/jobs/job-1/config/launcher"
+    assert runtime_env["env_vars"]["PYTHONPATH"] == f"{snapshot}:{hook}"
+    both = planned(secrets=["HF_TOKEN"], env_vars={"PYTHONPATH": "/private/user/code"}).runtime_env
+    assert both["env_vars"]["PYTHONPATH"] == f"{snapshot}:/private/user/code:{hook}"
+    # Every user of the cluster can read the runtime environment.
+    assert "HF_TOKEN" not in runtime_env["env_vars"]
+    assert "worker_process_setup_hook" not in planned().runtime_env
+
+
+@pytest.mark.parametrize(
+    ("debugger", "switch"), [("post_mortem", {"RAY_DEBUG_POST_MORTEM": "1"}), ("legacy", {"RAY_DEBUG": "legacy"})]
+)
+def test_rays_debugger(debugger: str, switch: dict[str, str]) -> None:
+    env = planned(debugger=debugger).runtime_env["env_vars"]
+    assert {name: value for name, value in env.items() if name.startswith("RAY_DEBUG")} == switch
+    assert not [name for name in planned().runtime_env["env_vars"] if name.startswith("RAY_DEBUG")]
+
+
+def test_a_job_that_resumes_from_another_one() -> None:
+    spec = jobspec(resume_from="grpo-1")
+    checkpoint = Checkpoint(30, Path("/private/jobs/grpo-1/checkpoints/global_step_30"), 8, "")
+    job = plan_job(spec, CPU, "verl-0.9.1", "job-1", NEWEST, checkpoint)
+    found = settings(job)
+    assert found["trainer.resume_mode"] == "resume_path"
+    assert found["trainer.resume_from_path"] == "/private/jobs/grpo-1/checkpoints/global_step_30"
+    assert (job.plan.resumed_from, job.plan.resumed_from_step) == ("grpo-1", 30)
+    assert not [key for key in settings(planned()) if key.startswith("trainer.resume")]
+
+
+def test_the_plan() -> None:
+    job = planned(
+        CUDA,
+        workload="sft",
+        resources={"nnodes": 2, "gpus_per_node": 4},
+        secrets=["HF_TOKEN"],
+        retries=3,
+        deadline="2d",
+        wait_for_resources="2h",
+        stall_timeout="0",
+        on_stall="stop",
+        tags={"team": "a"},
+    )
+    assert job.plan == Plan(
+        code_path="/private/common/code/verl/verl-0.9.1",
+        code_id="verl-0.9.1",
+        module="verl.trainer.sft_trainer_ray",
+        overrides=job.plan.overrides,
+        driver_env={},
+        address="http://127.0.0.1:8265",
+        entrypoint="python3 /private/jobs/job-1/config/launcher run /private/jobs/job-1",
+        entrypoint_resources={"worker_node": 1},
+        entrypoint_num_cpus=1,
+        workload="sft",
+        nnodes=2,
+        gpus_per_node=4,
+        cpus_per_node=40,
+        secrets=("HF_TOKEN",),
+        retries=3,
+        on_stall="stop",
+        deadline=172_800.0,
+        wait_for_resources=7200.0,
+        stall_timeout=None,
+        transfer_queue=False,
+        resumed_from=None,
+        resumed_from_step=None,
+    )
+    assert (job.submission_id, job.archive) == ("job-1", "/private/jobs/job-1")
+    assert job.tags == {"team": "a"}
+
+
+def test_the_snapshot_comes_first_on_pythonpath() -> None:
+    spec = jobspec(code_path="/private/common/code/verl/mine", env_vars={"PYTHONPATH": "/private/user/code"})
+    job = plan_job(spec, CPU, "mine", "job-1", NEWEST)
+    assert job.runtime_env["env_vars"]["PYTHONPATH"] == "/private/common/code/verl/mine:/private/user/code"
+    assert job.plan.code_path == "/private/common/code/verl/mine"
+
+
+# The variables that verl's main_ppo puts into its runtime_env itself.
+FORWARDED = (
+    "VERL_FULL_DETERMINISM",
+    "VLLM_BATCH_INVARIANT",
+    "VERL_RL_INSIGHT_ENABLE",
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "FLASH_ATTENTION_DETERMINISTIC",
+    "NCCL_DETERMINISTIC",
+    "NCCL_ALGO",
+)
+
+
+@pytest.mark.parametrize("name", FORWARDED)
+def test_variables_that_verl_forwards_are_not_in_the_runtime_env(name: str) -> None:
+    """Ray refuses two values for one key: "Failed to merge the Job's runtime env"."""
+    spec = jobspec(env_vars={name: "1"})
+    job = plan_job(spec, CPU, "x", "job-1", NEWEST)
+    assert name not in job.runtime_env["env_vars"]
+    assert job.plan.driver_env == {name: "1"}
+    assert job.plan.to_json()["driver_env"] == {name: "1"}
+
+
+def test_the_plan_as_it_is_stored() -> None:
+    job = planned(ray={"address": "http://127.0.0.1:9000"})
+    assert job.plan.to_json() == {
+        "code_path": "/private/common/code/verl/verl-0.9.1",
+        "code_id": "verl-0.9.1",
+        "module": "verl.trainer.main_ppo",
+        "overrides": list(job.plan.overrides),
+        "driver_env": {},
+        "address": "http://127.0.0.1:9000",
+        "entrypoint": job.plan.entrypoint,
+        "entrypoint_resources": {"worker_node": 1},
+        "entrypoint_num_cpus": 1,
+        "workload": "grpo",
+        "nnodes": 2,
+        "gpus_per_node": 4,
+        "cpus_per_node": 12,
+        "secrets": [],
+        "retries": 0,
+        "on_stall": "report",
+        "deadline": None,
+        "wait_for_resources": None,
+        "stall_timeout": 1800.0,
+        "resumed_from": None,
+        "resumed_from_step": None,
+        "transfer_queue": True,
+    }
+    assert Plan.from_json(json.loads(json.dumps(job.plan.to_json()))) == job.plan
+
+
+def test_the_driver_runs_on_a_worker() -> None:
+    job = planned()
+    assert (job.plan.entrypoint_resources, job.plan.entrypoint_num_cpus) == ({"worker_node": 1}, 1)
+    asked = {"entrypoint_resources": {"train": 2}, "entrypoint_num_cpus": 0.5}
+    job = planned(ray={"resources": asked})
+    assert (job.plan.entrypoint_resources, job.plan.entrypoint_num_cpus) == ({"train": 2}, 0.5)
+
+
+def test_the_submit_command() -> None:
+    line = planned(ray={"address": "http://127.0.0.1:9000"}).submit_command()
+    assert line.endswith("\n")
+    assert line.count("\n") == 1
+    assert shlex.split(line) == [
+        "ray",
+        "job",
+        "submit",
+        "--no-wait",
+        "--address",
+        "http://127.0.0.1:9000",
+        "--submission-id",
+        "job-1",
+        "--entrypoint-num-cpus",
+        "1",
+        "--entrypoint-resources",
+        '{"worker_node": 1}',
+        "--runtime-env",
+        "/private/jobs/job-1/config/runtime_env.json",
+        "--",
+        "python3",
+        "/private/jobs/job-1/config/launcher",
+        "run",
+        "/private/jobs/job-1",
+        # The first attempt.
+        "1",
+    ]
+
+
+def test_a_shared_root_with_a_space_in_its_name() -> None:
+    """Ray gives the entrypoint to a shell."""
+    job = planned(shared_root="/my root")
+    assert shlex.split(job.plan.entrypoint) == [
+        "python3",
+        "/my root/jobs/job-1/config/launcher",
+        "run",
+        "/my root/jobs/job-1",
+    ]
+    assert shlex.split(job.submit_command())[-5:] == [*shlex.split(job.plan.entrypoint), "1"]
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
+def test_whether_samples_are_in_the_transfer_queue(profile: Profile, workload: str) -> None:
+    """The capacity of a cluster depends on it: a storage unit takes a CPU of every worker."""
+    expected = workload != "sft" and profile.release >= (0, 9, 0)
+    assert planned(CUDA, profile, workload=workload).plan.transfer_queue is expected
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+def test_the_driver_of_an_old_sft_sees_a_gpu(profile: Profile) -> None:
+    driver_env = planned(CUDA, profile, workload="sft", env_vars={"NCCL_ALGO": "Ring"}).plan.driver_env
+    gpu = {"CUDA_VISIBLE_DEVICES": "0"} if profile.release < (0, 9, 0) else {}
+    assert driver_env == {**gpu, "NCCL_ALGO": "Ring"}
+    assert planned(CUDA, profile).plan.driver_env == {}
+
+
+def test_the_trainer_of_a_release_without_sft() -> None:
+    assert planned(CUDA, PROFILES[0], workload="sft").plan.module == ""
+
+
+def test_a_shared_root_of_another_name() -> None:
+    job = planned(shared_root="/mnt", secrets=["A"])
+    env = job.runtime_env["env_vars"]
+    assert job.archive == "/mnt/jobs/job-1"
+    assert env["HF_HOME"] == "/mnt/hf"
+    assert env["PYTHONPATH"] == "/mnt/common/code/verl/verl-0.9.1:/mnt/jobs/job-1/config/launcher"
+    assert env["VERL_FILE_LOGGER_PATH"] == "/mnt/jobs/job-1/logs/metrics-1.jsonl"
+
+
+def test_a_job_without_a_checkpoint_may_have_an_origin() -> None:
+    """The gate adds the checkpoint once it has found it."""
+    plan = planned(resume_from="grpo-1").plan
+    assert (plan.resumed_from, plan.resumed_from_step) == ("grpo-1", None)
