@@ -388,7 +388,7 @@ def test_a_job_that_is_sent(root: Path, archive: Archive, launched: list[tuple[s
 def test_a_job_that_waits_is_left_to_its_keeper(root: Path, archive: Archive, launched: list[tuple[str, ...]]) -> None:
     asked = given(root, wait_for_resources="2h")
     client = Client(no_answer)
-    assert send(archive, asked, planned(asked), client, queue=True) == "QUEUED"
+    assert send(archive, asked, planned(asked), client, queue="no room") == "QUEUED"
     assert client.arguments == {}
     status = archive.status()
     assert (status["state"], status["attempt"]) == ("QUEUED", 1)
@@ -459,7 +459,7 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     }
     assert archive.read_json("config/job_spec.json") == asked
     assert archive.read_json("config/runtime_env.json") == job.runtime_env
-    assert archive.read_json("config/plan.json") == job.plan()
+    assert archive.read_json("config/plan.json") == job.plan.to_json()
     assert (archive.path / "config" / "submit_cmd.txt").read_text() == job.submit_command()
     assert (archive.path / "config" / "resolved.yaml").read_text() == "trainer:\n  save_freq: 5\n"
     for name, module in modules.items():
