@@ -19,6 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.options import with
 from ansible_collections.argus.verl.plugins.module_utils.job.parse import examinable, parse_jobspec
 from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import secret_value_findings
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED, SUCCEEDED
+from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.module_utils.text import nearest
@@ -28,7 +29,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     UNANSWERED_SECONDS,
     announcement,
     given_up,
-    gives_no_sign,
+    is_unreachable,
     node_is_gone,
 )
 
@@ -169,24 +170,24 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             elif looked.get("failed"):
                 return looked
             else:
-                job = looked["job"]
-                problem = job["problem"] if gives_no_sign(job) else ""
-                closing = "  its last evidence is being collected" if job["state"] in ENDED and not job["ended"] else ""
+                job = JobInfo.from_json(looked["job"])
+                problem = job.problem if is_unreachable(job) else ""
+                closing = "  collecting the final evidence" if job.state in ENDED and not job.ended else ""
                 display.display(f"{progress_line(job, looked['time'])}{closing}")
-                if job["ended"]:
+                if job.ended:
                     break
             if not problem:
                 answered = time.monotonic()
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
                 return {"failed": True, "msg": given_up(submission_id, problem)}
-        if job["state"] == SUCCEEDED:
-            return {"job": job, "state": job["state"]}
-        where = f"Its log:  {job['archive']}/logs"
-        display.display("\n".join([*log_lines(job), *failure_lines(job["failure"]), where]))
+        if job.state == SUCCEEDED:
+            return {"job": looked["job"], "state": job.state}
+        where = f"Its log:  {job.archive}/logs"
+        display.display("\n".join([*log_lines(job), *failure_lines(job.failure), where]))
         fetch = playbook_command("fetch", {"submission_id": submission_id})
-        message = f"{submission_id} {job['state']}: {job['reason']}. Its archive: {fetch}"
-        kind = (job["failure"] or {}).get("kind")
-        return {"failed": True, "state": job["state"], "kind": kind, "msg": message}
+        message = f"{submission_id} {job.state}: {job.reason}. Its archive: {fetch}"
+        kind = job.failure.kind if job.failure else None
+        return {"failed": True, "state": job.state, "kind": kind, "msg": message}
 
 
 def refusal(findings: list[dict[str, str]]) -> dict[str, Any]:
@@ -194,5 +195,5 @@ def refusal(findings: list[dict[str, str]]) -> dict[str, Any]:
     display.display(f"\n{findings_table(Finding(**finding) for finding in findings)}")
     wrong = len(errors(Finding(**finding) for finding in findings))
     count = f"{wrong} error{'s'[: wrong > 1]}, see the table above"
-    message = f"The JobSpec was refused, nothing was changed: {count}"
+    message = f"The JobSpec was refused; nothing was changed: {count}"
     return {"failed": True, "changed": False, "msg": message}

@@ -108,7 +108,7 @@ def hostile(file: Path, *members: tuple[str, bytes, str]) -> str:
 def test_a_bundle_cannot_write_elsewhere(tmp_path: Path, members: list[tuple[str, bytes, str]]) -> None:
     file = hostile(tmp_path / "bundle.tar.gz", *members)
     target = tmp_path / "artifacts" / "grpo-1"
-    with pytest.raises(ValueError, match="which is no file of an archive"):
+    with pytest.raises(ValueError, match="which is not a regular file below the archive"):
         unpack(file, target, change=True)
     assert files(tmp_path) == ["bundle.tar.gz"]
 

@@ -98,19 +98,19 @@ def test_the_end_of_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     action, asked = log_action(answer(job("RUNNING", "a", "\x1b[A\x1b[36mb\x1b[0m")), lines=2)
     assert run(action, monkeypatch)["changed"] is False
     assert asked[0]["tail"] == 2
-    assert shown == ["", "Job sft-1: RUNNING; the last 2 lines of /private/jobs/sft-1/logs/driver.log", "a", "b"]
+    assert shown == ["", "Job sft-1: RUNNING; last 2 lines of /private/jobs/sft-1/logs/driver.log", "a", "b"]
 
 
 def test_a_job_without_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     action, _asked = log_action(answer(job("QUEUED", reason="1 worker is free")))
     run(action, monkeypatch)
-    assert shown == ["", "Job sft-1: QUEUED, without a log yet: 1 worker is free"]
+    assert shown == ["", "Job sft-1: QUEUED, no log yet: 1 worker is free"]
 
 
 def test_no_job_was_named(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     action, _asked = log_action({})
     action._task.args["submission_id"] = ""
-    assert "Say -e submission_id=ID" in run(action, monkeypatch)["msg"]
+    assert "Pass -e submission_id=ID" in run(action, monkeypatch)["msg"]
 
 
 def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.Monk
     )
     run(action, monkeypatch)
     assert [given.get("log_position") for given in asked] == [None, "1:1", "1:9", "1:9", "2:5"]
-    begin = shown.index("Following sft-1. Ctrl-C ends the following, not the job; to follow it again:")
+    begin = shown.index("Following sft-1. Ctrl-C stops following, the job continues. To follow it again:")
     assert shown[begin + 1 :] == [
         "  run logs",
         "",
@@ -146,7 +146,7 @@ def test_nobody_is_followed_for_ever(shown: list[str], monkeypatch: pytest.Monke
     silent = answer(job("RUNNING", problem="refused", silent_for=900.0))
     action, asked = log_action(silent, follow=True)
     message = run(action, monkeypatch)["msg"]
-    assert message == "sft-1 is followed no longer, it may still run: refused. Later: run status"
+    assert message == "Stopped following sft-1, which may still be running: refused. Check it later: run status"
     assert 50 < len(asked) < 70
 
 
@@ -172,11 +172,11 @@ def test_a_job_is_followed_to_its_end(shown: list[str]) -> None:
     assert result["state"] == "SUCCEEDED"
     assert shown == [
         "",
-        "Following sft-1. Ctrl-C ends the following, not the job; to follow it again:",
+        "Following sft-1. Ctrl-C stops following, the job continues. To follow it again:",
         "  run logs",
         "",
         "sft-1  RUNNING  step 4/12  train/loss 4.250  1:05  1:35 left",
-        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05  its last evidence is being collected",
+        "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05  collecting the final evidence",
         "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05",
     ]
 

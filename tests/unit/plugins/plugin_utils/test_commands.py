@@ -7,12 +7,13 @@ import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
 from ansible_collections.argus.verl.plugins.filter.job import job_commands, job_status
+from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
     inventory_arguments,
     playbook_command,
     sibling,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, gives_no_sign
+from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, is_unreachable
 
 
 @pytest.fixture
@@ -70,18 +71,20 @@ def test_a_command_outside_of_any_playbook(here: Path, monkeypatch: pytest.Monke
 def test_following_is_announced(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, "argus.verl.submit", inventories=[str(here / "prod")])
     assert announcement("sft-1") == (
-        "Following sft-1. Ctrl-C ends the following, not the job; to follow it again:\n"
+        "Following sft-1. Ctrl-C stops following, the job continues. To follow it again:\n"
         "  ansible-playbook -i prod argus.verl.logs -e submission_id=sft-1 -e job_follow=true"
     )
-    assert given_up("sft-1", "it is silent").startswith("sft-1 is followed no longer, it may still run: it is silent. ")
+    assert given_up("sft-1", "it is silent").startswith(
+        "Stopped following sft-1, which may still be running: it is silent. "
+    )
 
 
 @pytest.mark.parametrize(
     ("problem", "silent", "expected"),
     [("", None, False), ("", 900.0, False), ("refused", 4.0, False), ("refused", 900.0, True), ("refused", None, True)],
 )
-def test_who_gives_no_sign_of_life(problem: str, silent: float | None, expected: bool) -> None:
-    assert gives_no_sign({"problem": problem, "silent_for": silent}) is expected
+def test_who_is_unreachable_of_life(problem: str, silent: float | None, expected: bool) -> None:
+    assert is_unreachable(JobInfo("sft-1", "RUNNING", problem=problem, silent_for=silent)) is expected
 
 
 def test_what_can_be_done_with_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
