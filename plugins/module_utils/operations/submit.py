@@ -79,7 +79,7 @@ class Submitted:
 
 
 def submit(request: Request, services: Services) -> Submitted:
-    """Submit a job. Raises RefusedError if the JobSpec has errors, OperationError if the head or the submission fails."""
+    """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
     findings, spec = parse_jobspec(request.jobspec)
     findings += secret_value_findings(spec.secrets if spec else (), request.secrets)
     refuse_errors(findings)

@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,13 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher import attempt
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
 from ansible_collections.argus.verl.plugins.module_utils.operations import submission
-from ansible_collections.argus.verl.plugins.module_utils.operations.submission import LAUNCHER_MODULES, same_spec, send
+from ansible_collections.argus.verl.plugins.module_utils.operations.submission import (
+    LAUNCHER_MODULES,
+    Submission,
+    same_spec,
+    send,
+)
+from fake_ray import FakeRay
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 REWARD = "def digit_share(data_source, solution_str, ground_truth, extra_info=None):\n    return 0.0\n"
@@ -315,39 +320,7 @@ def test_a_job_that_goes_on_with_another_number_of_gpus(root: Path) -> None:
     assert resumed(root, world_size=4) == ([], Checkpoint(10, path, 0, ""))
 
 
-# --- The call ---------------------------------------------------------------------------------------------------------
-
-
-class Client:
-    """In the place of Ray's, which is not installed here; keeps what it is asked for."""
-
-    def __init__(self, answer: Callable[[], str], status: str = "") -> None:
-        self.answer = answer
-        self.status = status
-        self.arguments: dict[str, Any] = {}
-
-    def submit_job(self, **arguments: Any) -> str:
-        self.arguments = arguments
-        return self.answer()
-
-    def get_job_status(self, job_id: str) -> str:
-        if not self.status:
-            raise RuntimeError(f"Job {job_id} does not exist")
-        return self.status
-
-
-@pytest.fixture(autouse=True)
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """In the place of the launcher's processes: what it is asked for."""
-    asked: list[tuple[str, ...]] = []
-
-    def run_launcher(archive: Archive, *arguments: str) -> None:
-        # It reads what is in the archive by then.
-        assert archive.read_json("config/plan.json")
-        asked.append((archive.submission_id, archive.status()["state"], *arguments))
-
-    monkeypatch.setattr(Archive, "run_launcher", run_launcher)
-    return asked
+# --- Submission -------------------------------------------------------------------------------------------------------
 
 
 def planned(asked: dict[str, Any]) -> Job:
@@ -356,7 +329,11 @@ def planned(asked: dict[str, Any]) -> Job:
     return plan_job(spec, CLUSTER, "verl-0.9.1", "grpo-1", Profile("0.9.1", (0, 9, 1)))
 
 
-def no_answer() -> str:
+def sent(archive: Archive, asked: dict[str, Any], ray: FakeRay, **details: Any) -> str:
+    return send(archive, Submission(asked, planned(asked), **details), ray, ray.start_steward)
+
+
+def unreachable() -> None:
     raise ConnectionError("the head does not answer")
 
 
@@ -365,76 +342,82 @@ def archive(root: Path) -> Archive:
     return Archive(root / "jobs" / "grpo-1")
 
 
-def test_a_job_that_is_sent(root: Path, archive: Archive, launched: list[tuple[str, ...]]) -> None:
+def test_a_job_is_submitted(root: Path, archive: Archive) -> None:
     asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}})
-    job = planned(asked)
-    client = Client(lambda: "grpo-1")
-    assert send(archive, asked, job, client) == "SUBMITTED"
-    assert client.arguments == {
-        "entrypoint": f"python3 {root}/jobs/grpo-1/config/launcher run {root}/jobs/grpo-1 1",
-        "submission_id": "grpo-1",
-        "runtime_env": job.runtime_env,
-        "entrypoint_num_cpus": 1,
-        "entrypoint_resources": {"worker_node": 1},
-        "metadata": {"submission_id": "grpo-1", "attempt": "1"},
-    }
-    status = archive.status()
-    assert (status["state"], status["workload"], status["code_id"]) == ("SUBMITTED", "grpo", "verl-0.9.1")
-    assert (status["attempt"], status["tags"], status["lineage"]) == (1, {}, {})
-    assert status["attempt_submitted_at"] >= status["submitted_at"]
-    assert launched == [("grpo-1", "SUBMITTED", "keep")]
+    ray = FakeRay()
+    assert sent(archive, asked, ray) == "SUBMITTED"
+    assert ray.submitted == [
+        {
+            "entrypoint": f"python3 {root}/jobs/grpo-1/config/launcher run {root}/jobs/grpo-1 1",
+            "submission_id": "grpo-1",
+            "runtime_env": planned(asked).runtime_env,
+            "entrypoint_num_cpus": 1,
+            "entrypoint_resources": {"worker_node": 1},
+            "metadata": {"submission_id": "grpo-1", "attempt": "1"},
+        }
+    ]
+    status = archive.read_status()
+    assert (status.state, status.workload, status.code_id) == ("SUBMITTED", "grpo", "verl-0.9.1")
+    assert (status.attempt, status.tags, status.lineage) == (1, {}, {})
+    assert status.attempt_submitted_at >= status.submitted_at
+    # If this process is interrupted after the submission, the steward is there already.
+    assert ray.changes == [("steward", "grpo-1", "SUBMITTED"), ("submit_job", "grpo-1")]
 
 
-def test_a_job_that_waits_is_left_to_its_keeper(root: Path, archive: Archive, launched: list[tuple[str, ...]]) -> None:
+def test_a_job_without_capacity_is_left_to_its_steward(root: Path, archive: Archive) -> None:
     asked = given(root, wait_for_resources="2h")
-    client = Client(no_answer)
-    assert send(archive, asked, planned(asked), client, queue="no room") == "QUEUED"
-    assert client.arguments == {}
-    status = archive.status()
-    assert (status["state"], status["attempt"]) == ("QUEUED", 1)
-    assert status["queued_at"] >= status["submitted_at"]
-    assert launched == [("grpo-1", "QUEUED", "keep")]
+    ray = FakeRay()
+    assert sent(archive, asked, ray, queue_reason="1 worker is free") == "QUEUED"
+    status = archive.read_status()
+    assert (status.state, status.attempt, status.reason) == ("QUEUED", 1, "1 worker is free")
+    assert status.queued_at >= status.submitted_at
+    assert ray.changes == [("steward", "grpo-1", "QUEUED")]
 
 
-def test_what_a_job_is_found_by(root: Path, archive: Archive) -> None:
-    # As Ansible takes a mapping from a command line.
+def test_tags_and_lineage(root: Path, archive: Archive) -> None:
+    # Ansible accepts a mapping in this form on a command line.
     asked = given(root, tags="team=a,try=2")
-    send(archive, asked, planned(asked), Client(lambda: "grpo-1"), lineage={"resubmitted_from": "grpo-0"})
-    status = archive.status()
-    assert (status["tags"], status["lineage"]) == ({"team": "a", "try": "2"}, {"resubmitted_from": "grpo-0"})
+    sent(archive, asked, FakeRay(), lineage={"resubmitted_from": "grpo-0"})
+    status = archive.read_status()
+    assert (status.tags, status.lineage) == ({"team": "a", "try": "2"}, {"resubmitted_from": "grpo-0"})
 
 
-def test_a_jobspec_whose_workload_is_the_clusters_default(root: Path, archive: Archive) -> None:
-    """The archive keeps it as its author wrote it."""
+def test_the_archive_has_the_jobspec_as_its_author_wrote_it(root: Path, archive: Archive) -> None:
     asked = given(root)
     written = {key: value for key, value in asked.items() if key != "workload"}
-    send(archive, written, planned(asked), Client(lambda: "grpo-1"))
-    assert archive.status()["workload"] == "grpo"
+    send(archive, Submission(written, planned(asked)), FakeRay(), lambda _archive: None)
+    assert archive.read_status().workload == "grpo"
     assert archive.read_json("config/job_spec.json") == written
 
 
 def test_secrets_are_beside_the_archive_and_not_in_it(root: Path, archive: Archive) -> None:
     asked = given(root, secrets=["HF_TOKEN"])
-    client = Client(lambda: "grpo-1")
-    send(archive, asked, planned(asked), client, secrets={"HF_TOKEN": "hf_secret"})
+    ray = FakeRay()
+    sent(archive, asked, ray, secrets={"HF_TOKEN": "hf_secret"})
     assert redact.load(archive.path) == {"HF_TOKEN": "hf_secret"}
     assert redact.secrets_file(archive.path).stat().st_mode & 0o777 == 0o600
-    assert "hf_secret" not in str(client.arguments)
+    assert "hf_secret" not in str(ray.submitted)
     for path in archive.path.rglob("*"):
         assert path.is_dir() or b"hf_secret" not in path.read_bytes()
+    assert "hf_secret" not in repr(Submission(asked, planned(asked), secrets={"HF_TOKEN": "hf_secret"}))
 
 
-def test_secrets_of_a_job_that_could_not_be_sent_are_gone(root: Path, archive: Archive) -> None:
+def test_a_job_without_secrets_has_no_file_of_secrets(root: Path, archive: Archive) -> None:
+    sent(archive, given(root), FakeRay())
+    assert not redact.secrets_file(archive.path).exists()
+
+
+def test_secrets_are_removed_if_the_submission_fails(root: Path, archive: Archive) -> None:
     asked = given(root, secrets=["HF_TOKEN"])
     with pytest.raises(ConnectionError):
-        send(archive, asked, planned(asked), Client(no_answer), secrets={"HF_TOKEN": "hf_secret"})
-    assert redact.load(archive.path) == {}
+        sent(archive, asked, FakeRay(on_submit=unreachable), secrets={"HF_TOKEN": "hf_secret"})
+    assert not redact.secrets_file(archive.path).exists()
 
 
 def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}})
     job = planned(asked)
-    send(archive, asked, job, Client(lambda: "grpo-1"), resolved="trainer:\n  save_freq: 5\n")
+    sent(archive, asked, FakeRay(), resolved="trainer:\n  save_freq: 5\n")
     files = sorted(str(path.relative_to(archive.path)) for path in archive.path.rglob("*") if path.is_file())
     modules = {module.__name__.rpartition(".")[2]: module for module in LAUNCHER_MODULES}
     assert files == sorted(
@@ -467,15 +450,15 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
         assert copy.read_text() == inspect.getsource(module)
 
 
-def test_no_module_of_the_launcher_stays_behind() -> None:
+def test_the_archive_gets_every_module_of_the_launcher() -> None:
     package = Path(str(attempts.__file__)).parent
     names = {path.stem for path in package.glob("*.py")} - {"__init__"}
     assert {module.__name__.rpartition(".")[2] for module in LAUNCHER_MODULES} == names
 
 
-def test_the_launcher_in_the_archive_needs_nothing_else(root: Path, archive: Archive) -> None:
+def test_the_launcher_in_the_archive_runs_alone(root: Path, archive: Archive) -> None:
     asked = given(root)
-    send(archive, asked, planned(asked), Client(lambda: "grpo-1"))
+    sent(archive, asked, FakeRay())
     launcher = str(archive.path / "config" / "launcher")
     # -I -S: neither the collection nor any package of this Python.
     done = subprocess.run([sys.executable, "-I", "-S", launcher], capture_output=True, text=True, check=False, cwd=root)
@@ -483,62 +466,76 @@ def test_the_launcher_in_the_archive_needs_nothing_else(root: Path, archive: Arc
     assert done.stderr.startswith("usage: launcher run ARCHIVE ATTEMPT\nusage: launcher keep ARCHIVE\n")
 
 
-def test_a_job_that_could_not_be_sent_leaves_the_reason(root: Path, archive: Archive) -> None:
+def test_a_failed_submission_leaves_its_reason(root: Path, archive: Archive) -> None:
     asked = given(root)
     with pytest.raises(ConnectionError, match="the head does not answer"):
-        send(archive, asked, planned(asked), Client(no_answer))
-    status = archive.status()
-    assert (status["state"], status["workload"]) == ("FAILED", "grpo")
-    assert status["reason"] == "it could not be submitted: the head does not answer"
+        sent(archive, asked, FakeRay(on_submit=unreachable))
+    status = archive.read_status()
+    assert (status.state, status.workload) == ("FAILED", "grpo")
+    assert status.reason == "it could not be submitted: the head does not answer"
     assert archive.read_json("config/job_spec.json") == asked
     events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
+    # The steward, which runs already, collects evidence and closes the archive.
     assert events == ["SUBMITTED", "FAILED"]
+    assert status.closed_at == ""
 
 
-def test_a_job_that_was_sent_although_nobody_said_so(root: Path, archive: Archive) -> None:
-    asked = given(root)
-    assert send(archive, asked, planned(asked), Client(no_answer, "PENDING")) == "SUBMITTED"
-    assert archive.status()["state"] == "SUBMITTED"
+def test_a_submission_whose_answer_was_lost(root: Path, archive: Archive) -> None:
+    ray = FakeRay({"grpo-1": "PENDING"}, on_submit=unreachable)
+    assert sent(archive, given(root), ray) == "SUBMITTED"
+    assert archive.read_status().state == "SUBMITTED"
 
 
-def test_an_archive_that_could_not_be_filled_leaves_the_reason(
-    root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch, launched: list[tuple[str, ...]]
+def test_an_archive_that_cannot_be_written_leaves_the_reason_and_is_closed(
+    root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_archive: Archive) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(submission, "write_launcher", full)
-    client = Client(lambda: "grpo-1")
-    asked = given(root)
+    ray = FakeRay()
     with pytest.raises(OSError, match="No space left"):
-        send(archive, asked, planned(asked), client)
-    status = archive.status()
-    assert (status["state"], status["reason"]) == (
+        sent(archive, given(root), ray)
+    status = archive.read_status()
+    assert (status.state, status.reason) == (
         "FAILED",
         "it could not be submitted: [Errno 28] No space left on device",
     )
-    assert client.arguments == {}
-    assert launched == []
+    # There is no steward that would close it.
+    assert status.closed_at
+    assert ray.calls == []
 
 
-def test_an_interrupted_submission_leaves_the_reason_too(root: Path, archive: Archive) -> None:
-    def interrupt() -> str:
+def test_a_steward_that_cannot_be_started(root: Path, archive: Archive) -> None:
+    def no_process(_archive: Archive) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    ray = FakeRay()
+    asked = given(root)
+    with pytest.raises(OSError, match="Resource temporarily unavailable"):
+        send(archive, Submission(asked, planned(asked)), ray, no_process)
+    assert archive.read_status().state == "FAILED"
+    assert archive.read_status().closed_at
+    assert ray.submitted == []
+
+
+def test_an_interrupted_submission_leaves_a_reason_too(root: Path, archive: Archive) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
-    asked = given(root)
     with pytest.raises(KeyboardInterrupt):
-        send(archive, asked, planned(asked), Client(interrupt))
-    assert archive.status()["state"] == "FAILED"
+        sent(archive, given(root), FakeRay(on_submit=interrupt))
+    assert archive.read_status().state == "FAILED"
 
 
-def test_an_id_is_sent_once(root: Path, archive: Archive) -> None:
+def test_an_id_is_submitted_once(root: Path, archive: Archive) -> None:
     asked = given(root)
-    send(archive, asked, planned(asked), Client(lambda: "grpo-1"))
+    sent(archive, asked, FakeRay())
     before = (archive.path / "status.json").read_text()
-    again = Client(lambda: "grpo-1")
+    again = FakeRay()
     with pytest.raises(FileExistsError):
-        send(archive, given(root, model="other"), planned(asked), again)
-    assert again.arguments == {}
+        sent(archive, given(root, model="other"), again)
+    assert again.calls == []
     assert archive.read_json("config/job_spec.json") == asked
     assert (archive.path / "status.json").read_text() == before
 
@@ -546,9 +543,9 @@ def test_an_id_is_sent_once(root: Path, archive: Archive) -> None:
 def test_the_same_jobspec(root: Path, archive: Archive) -> None:
     asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}}, resources={"nnodes": None})
     assert not same_spec(archive, asked)
-    send(archive, asked, planned(asked), Client(lambda: "grpo-1"))
+    sent(archive, asked, FakeRay())
     assert same_spec(archive, asked)
-    # Neither the order of keys nor tuples in place of lists make another JobSpec.
+    # The order of keys does not matter.
     assert same_spec(archive, dict(reversed(asked.items())))
     assert not same_spec(archive, {**asked, "model": "other"})
     assert not same_spec(archive, {**asked, "trainer_overrides": {"trainer": {"save_freq": 6}}})
