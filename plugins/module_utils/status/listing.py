@@ -11,7 +11,7 @@ from ..job.submission_id import SUBMISSION_ID
 from ..launcher import attempts
 from ..launcher.archive import Archive
 from ..launcher.ray_api import RayApiError, RayHead
-from .info import JobInfo, JobList, RayRecord
+from .info import UNKNOWN, JobInfo, JobList, RayRecord
 from .state import job_info, submitted_at
 
 # How many jobs the answer to an unknown id lists.
@@ -74,7 +74,11 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int) -> JobList:
     def row(one: Archive | RayRecord) -> JobInfo:
         if isinstance(one, RayRecord):
             return foreign_job(one)
-        ray_id = attempts.ray_id(one.submission_id, attempts.current(one))
-        return job_info(one, records.get(ray_id), bool(head) and not problem)
+        try:
+            ray_id = attempts.ray_id(one.submission_id, attempts.current(one))
+            return job_info(one, records.get(ray_id), bool(head) and not problem)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            # One archive with damaged files must not hide all other jobs.
+            return JobInfo(one.submission_id, UNKNOWN, reason=f"its archive is damaged: {error}", archive=str(one.path))
 
     return JobList(tuple(row(one) for _at, one in found[:limit]), len(found), str(jobs), problem)

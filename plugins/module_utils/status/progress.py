@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,11 +41,16 @@ def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
 
 
 def steps(lines: Iterable[bytes]) -> Iterator[Step]:
-    """Steps from the lines of a metrics file. The last line may be incomplete."""
+    """Steps from the lines of a metrics file. The last line may be incomplete.
+
+    The code of a job can write anything into the file. It must not break the status of all jobs, so lines that are not
+    a step are skipped.
+    """
     for line in lines:
-        if line.endswith(b"\n"):
-            entry = json.loads(line)
-            yield Step(int(entry["step"]), entry["data"])
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            if line.endswith(b"\n"):
+                entry = json.loads(line)
+                yield Step(int(entry["step"]), {str(name): float(value) for name, value in entry["data"].items()})
 
 
 def last_steps(file: Path) -> list[Step]:
@@ -60,7 +66,7 @@ def first_value(files: Sequence[Path], metric: str) -> float | None:
         with file.open("rb") as lines:
             for step in steps(lines):
                 if metric in step.metrics:
-                    return float(step.metrics[metric])
+                    return step.metrics[metric]
     return None
 
 
@@ -75,7 +81,7 @@ def progress(archive: Archive, workload: str, heartbeat: Heartbeat) -> Progress:
     for file in reversed(files):
         found = last_steps(file)
         done = done or (found[-1].step if found else 0)
-        values = [float(step.metrics[metric]) for step in found if metric in step.metrics]
+        values = [step.metrics[metric] for step in found if metric in step.metrics]
         if values:
             last = values[-1]
             break

@@ -28,7 +28,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, *playbooks: str, inventories: list[str]
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict(arguments))
 
 
-def test_the_default_inventory_is_not_said(here: Path) -> None:
+def test_the_default_inventory_is_left_out(here: Path) -> None:
     assert inventory_arguments([str(here / "dev")], [str(here / "dev")]) == []
 
 
@@ -44,12 +44,12 @@ def test_inventories_as_they_were_given(here: Path) -> None:
         (["playbooks/submit.yml"], "playbooks/logs.yml"),
         (["/opt/argus.verl/playbooks/submit.yml", "playbooks/fetch.yml"], "/opt/argus.verl/playbooks/logs.yml"),
         (["argus.verl.submit"], "argus.verl.logs"),
-        # Somebody's own playbook, and none at all.
+        # A playbook outside of the collection, and none.
         (["nightly.yml"], "playbooks/logs.yml"),
         ([], "playbooks/logs.yml"),
     ],
 )
-def test_a_playbook_is_said_as_the_one_that_runs(playbooks: list[str], expected: str) -> None:
+def test_a_playbook_is_named_like_the_one_that_runs(playbooks: list[str], expected: str) -> None:
     assert sibling("logs", playbooks) == expected
 
 
@@ -63,7 +63,7 @@ def test_a_command_can_be_pasted(here: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_command_outside_of_any_playbook(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict())
     assert playbook_command("fetch", {}) == "ansible-playbook playbooks/fetch.yml"
-    # `ansible HOST -m MODULE` has a pattern in place of playbooks.
+    # `ansible HOST -m MODULE` has a pattern instead of playbooks.
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict({"args": "head", "inventory": ("box,",)}))
     assert playbook_command("fetch", {}) == "ansible-playbook -i box, playbooks/fetch.yml"
 
@@ -83,11 +83,11 @@ def test_following_is_announced(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("problem", "silent", "expected"),
     [("", None, False), ("", 900.0, False), ("refused", 4.0, False), ("refused", 900.0, True), ("refused", None, True)],
 )
-def test_who_is_unreachable_of_life(problem: str, silent: float | None, expected: bool) -> None:
+def test_an_unreachable_job(problem: str, silent: float | None, expected: bool) -> None:
     assert is_unreachable(JobInfo("sft-1", "RUNNING", problem=problem, silent_for=silent)) is expected
 
 
-def test_what_can_be_done_with_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_for_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, "playbooks/submit.yml", inventories=[str(here / "inventories" / "dev")])
     assert job_commands("sft-1", "RUNNING") == [
         "Status:   ansible-playbook playbooks/status.yml -e submission_id=sft-1",
@@ -101,7 +101,7 @@ def test_what_can_be_done_with_a_job(here: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_no_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, "playbooks/status.yml", inventories=[str(here / "inventories" / "dev")])
-    looked = {"jobs": [], "total": 0, "directory": "/private/jobs", "problem": "", "time": 0.0}
-    report = job_status(looked, "mvp")
+    listed = {"jobs": [], "total": 0, "directory": "/private/jobs", "problem": "", "time": 0.0}
+    report = job_status(listed, "mvp")
     assert report["title"] == "Cluster mvp: 0 jobs in /private/jobs"
     assert report["text"] == ["Submit:   ansible-playbook playbooks/submit.yml -e jobspec=FILE"]

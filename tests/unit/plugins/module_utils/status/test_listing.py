@@ -135,3 +135,11 @@ def test_an_id_with_a_line_end_is_unknown(jobs: Path) -> None:
 def test_a_list_of_jobs_survives_json(jobs: Path, listing: RayHead) -> None:
     listed = latest_jobs(jobs, listing, 20)
     assert JobList.from_json(json.loads(json.dumps(listed.to_json()))) == listed
+
+
+def test_a_damaged_archive_does_not_hide_the_others(jobs: Path) -> None:
+    (jobs / "sft-3" / "status.json").write_text('{"state": "RUNNING", "attempt": {}}')
+    damaged, *others = latest_jobs(jobs, None, 20).jobs
+    assert (damaged.submission_id, damaged.state, damaged.archive) == ("sft-3", "UNKNOWN", f"{jobs}/sft-3")
+    assert damaged.reason.startswith("its archive is damaged: ")
+    assert [job.submission_id for job in others] == ["grpo-2", "grpo-1"]
