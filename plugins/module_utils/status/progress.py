@@ -28,7 +28,11 @@ class Step:
     """One line of a metrics file."""
 
     step: int
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, object]
+
+    def value(self, metric: str) -> float | None:
+        value = self.metrics.get(metric)
+        return float(value) if isinstance(value, (int, float)) else None
 
 
 def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
@@ -47,10 +51,10 @@ def steps(lines: Iterable[bytes]) -> Iterator[Step]:
     a step are skipped.
     """
     for line in lines:
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            if line.endswith(b"\n"):
-                entry = json.loads(line)
-                yield Step(int(entry["step"]), {str(name): float(value) for name, value in entry["data"].items()})
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            entry = json.loads(line) if line.endswith(b"\n") else {}
+            if isinstance(entry["data"], dict):
+                yield Step(int(entry["step"]), entry["data"])
 
 
 def last_steps(file: Path) -> list[Step]:
@@ -65,8 +69,9 @@ def first_value(files: Sequence[Path], metric: str) -> float | None:
     for file in files:
         with file.open("rb") as lines:
             for step in steps(lines):
-                if metric in step.metrics:
-                    return step.metrics[metric]
+                value = step.value(metric)
+                if value is not None:
+                    return value
     return None
 
 
@@ -81,7 +86,7 @@ def progress(archive: Archive, workload: str, heartbeat: Heartbeat) -> Progress:
     for file in reversed(files):
         found = last_steps(file)
         done = done or (found[-1].step if found else 0)
-        values = [step.metrics[metric] for step in found if metric in step.metrics]
+        values = [value for value in (step.value(metric) for step in found) if value is not None]
         if values:
             last = values[-1]
             break

@@ -101,7 +101,7 @@ def test_progress_of_a_long_job_reads_ends_only(archive: Archive) -> None:
 
 def test_lines_that_are_not_a_step_are_skipped(archive: Archive) -> None:
     lines = ["[]", "{}", "no json", '{"step": "x", "data": {}}', '{"step": 9, "data": {"train/loss": "low"}}']
-    lines += ['{"step": 2, "data": {"train/loss": 5}}', '{"step": 3, "data": 7}', ""]
+    lines += ['{"step": 2, "data": {"train/loss": 5, "val/text": "abc"}}', '{"step": 3, "data": 7}', ""]
     archive.metrics_file(1).write_text("\n".join(lines))
     assert progress(archive, "sft", Heartbeat()) == Progress(2, None, "train/loss", first=5.0, last=5.0)
 
