@@ -4,26 +4,16 @@ import inspect
 import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.gate.head import (
-    file_findings,
-    read_marker,
-    read_verl_version,
-    resume_findings,
-    snapshot_profile,
-)
 from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
 from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
 from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
 from ansible_collections.argus.verl.plugins.module_utils.operations import submission
 from ansible_collections.argus.verl.plugins.module_utils.operations.submission import (
     LAUNCHER_MODULES,
@@ -34,28 +24,12 @@ from ansible_collections.argus.verl.plugins.module_utils.operations.submission i
 from fake_ray import FakeRay
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
-REWARD = "def digit_share(data_source, solution_str, ground_truth, extra_info=None):\n    return 0.0\n"
-
-
-def snapshot(path: Path, version: str = "0.9.1", marker: str | None = None) -> None:
-    (path / "verl" / "version").mkdir(parents=True)
-    (path / "verl" / "version" / "version").write_text(f"{version}\n")
-    (path / "mvp_marker.py").write_text(marker if marker is not None else f'MARKER = "{path.name}"\n')
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A shared root with all that the JobSpec below names."""
     shared = tmp_path / "private"
     (shared / "jobs").mkdir(parents=True)
-    snapshot(shared / "common" / "code" / "verl" / "verl-0.9.1")
-    (shared / "common" / "models" / "tiny").mkdir(parents=True)
-    (shared / "common" / "models" / "tiny" / "config.json").write_text("{}")
-    (shared / "datasets" / "gsm8k").mkdir(parents=True)
-    for split in ("train", "val"):
-        (shared / "datasets" / "gsm8k" / f"{split}.parquet").touch()
-    (shared / "user" / "code").mkdir(parents=True)
-    (shared / "user" / "code" / "r.py").write_text(REWARD)
     return shared
 
 
@@ -69,258 +43,6 @@ def given(root: Path, **changes: Any) -> dict[str, Any]:
         "shared_root": str(root),
     }
     return asked | changes
-
-
-def found(root: Path, **changes: Any) -> list[Finding]:
-    findings, spec = parse_jobspec(given(root, **changes))
-    assert findings == []
-    return file_findings(spec)
-
-
-# --- What has to be there ---------------------------------------------------------------------------------------------
-
-
-def test_everything_is_there(root: Path) -> None:
-    assert found(root) == []
-    assert found(root, workload="sft", reward_fn_path=None) == []
-    absolute = {
-        "code_path": f"{root}/common/code/verl/verl-0.9.1",
-        "model": f"{root}/common/models/tiny",
-        "dataset": f"{root}/datasets/gsm8k",
-        "reward_fn_path": f"{root}/user/code/r.py:digit_share",
-    }
-    assert found(root, **absolute) == []
-
-
-def test_another_shared_root_is_the_only_finding(tmp_path: Path) -> None:
-    assert found(tmp_path) == [
-        Finding(
-            "shared_root",
-            f"{tmp_path}/jobs is not there on the head",
-            "give the path at which nodes see the shared root; cluster_up.yml makes jobs/ in it",
-        )
-    ]
-
-
-def test_a_missing_snapshot_lists_those_there(root: Path) -> None:
-    home = root / "common" / "code" / "verl"
-    snapshot(home / "verl-0.9.0", "0.9.0")
-    snapshot(home / ".verl-0.9.2.staging-12345678", "0.9.2")
-    (home / "README").touch()
-    assert found(root, code_path="verl-0.9.2") == [
-        Finding(
-            "code_path",
-            f"there is no snapshot {home}/verl-0.9.2",
-            "stage it with stage.yml, or use one that is there: verl-0.9.0, verl-0.9.1",
-        )
-    ]
-
-
-def test_a_missing_snapshot_where_there_is_none(root: Path) -> None:
-    (finding,) = found(root, code_path=f"{root}/elsewhere/verl")
-    assert finding.todo == "stage it with stage.yml, or use one that is there: none"
-
-
-@pytest.mark.parametrize(
-    "marker", [None, "", "MARKER = = 1", "OTHER = 1", "raise ValueError(1)", "import there_is_no_such_module"]
-)
-def test_a_snapshot_without_a_marker(root: Path, marker: str | None) -> None:
-    path = root / "common" / "code" / "verl" / "plain"
-    snapshot(path, marker=marker or "")
-    if marker is None:
-        (path / "mvp_marker.py").unlink()
-    assert found(root, code_path="plain") == [
-        Finding(
-            "code_path",
-            f"{path} has no mvp_marker.py with a MARKER",
-            "snapshots come from stage.yml; a plain directory may change under a running job",
-        )
-    ]
-
-
-@pytest.mark.parametrize("version", ["0.4.1", "0.10.0", "0.90.1", "1.0"])
-def test_a_version_of_verl_that_nobody_has_read(root: Path, version: str) -> None:
-    path = root / "common" / "code" / "verl" / "other"
-    snapshot(path, version)
-    (finding,) = found(root, code_path="other")
-    assert (finding.where, finding.what) == ("code_path", f"{path} is verl {version}")
-    assert finding.todo.startswith("use a snapshot of verl 0.5 to 0.9: ")
-
-
-@pytest.mark.parametrize("version", ["0.5.0", "0.7.1", "0.9.2"])
-def test_a_version_of_verl_whose_names_are_known(root: Path, version: str) -> None:
-    path = root / "common" / "code" / "verl" / "other"
-    snapshot(path, version)
-    assert found(root, code_path="other") == []
-    profile = snapshot_profile(path)
-    assert profile
-    assert profile.version == version
-
-
-def test_what_the_snapshots_verl_does_not_read(root: Path) -> None:
-    snapshot(root / "common" / "code" / "verl" / "other", "0.8.0")
-    asked = {"code_path": "other", "trainer_overrides": {"critic.model.fsdp_config.param_offload": True}}
-    assert found(root, **asked) == [
-        Finding(
-            "trainer_overrides: critic.model.fsdp_config.param_offload",
-            "is not read by verl 0.8.0",
-            "say critic.fsdp.param_offload",
-        )
-    ]
-
-
-def test_a_snapshot_of_no_version(root: Path) -> None:
-    path = root / "common" / "code" / "verl" / "verl-0.9.1"
-    (path / "verl" / "version" / "version").unlink()
-    assert read_verl_version(path) is None
-    assert [finding.what for finding in found(root)] == [f"{path} is verl unknown"]
-
-
-def test_the_marker_and_the_version(root: Path) -> None:
-    path = root / "common" / "code" / "verl" / "verl-0.9.1"
-    assert read_marker(path) == "verl-0.9.1"
-    assert read_verl_version(path) == "0.9.1"
-
-
-def test_a_model_without_its_configuration(root: Path) -> None:
-    (root / "common" / "models" / "tiny" / "config.json").unlink()
-    assert found(root) == [
-        Finding("model", f"{root}/common/models/tiny/config.json is not there", "stage it, or correct model")
-    ]
-
-
-def test_a_dataset_that_lacks_val(root: Path) -> None:
-    (root / "datasets" / "gsm8k" / "val.parquet").unlink()
-    assert found(root) == [
-        Finding("dataset", f"{root}/datasets/gsm8k/val.parquet is not there", "stage it, or correct dataset")
-    ]
-
-
-def test_a_reward_that_is_not_there(root: Path) -> None:
-    assert found(root, reward_fn_path="none.py") == [
-        Finding("reward_fn_path", f"{root}/user/code/none.py is not there", "stage it, or correct reward_fn_path")
-    ]
-
-
-@pytest.mark.parametrize(
-    ("key", "name", "file"),
-    [
-        ("model", "common/models/tiny", "config.json"),
-        ("dataset", "datasets/gsm8k", "train.parquet"),
-        ("code_path", "common/code/verl/verl-0.9.1", "mvp_marker.py"),
-        ("reward_fn_path", "user/code/r.py", ""),
-    ],
-)
-def test_a_link_that_leads_out_of_the_shared_root(root: Path, key: str, name: str, file: str) -> None:
-    inside, outside = root / name, root.parent / "outside"
-    inside.rename(outside)
-    inside.symlink_to(outside)
-    first = found(root)[0]
-    assert (first.where, first.what) == (
-        key,
-        f"{inside} leads out of the shared root, to {outside / file if file else outside}",
-    )
-    assert first.todo == f"copy it to {root}: a link out of it may lead nowhere on another node"
-
-
-def test_a_link_inside_the_shared_root_will_do(root: Path) -> None:
-    (root / "common" / "models" / "linked").symlink_to("tiny")
-    assert found(root, model="linked") == []
-
-
-def test_a_shared_root_that_is_a_link_itself(root: Path) -> None:
-    link = root.parent / "link"
-    link.symlink_to(root)
-    assert found(link) == []
-
-
-def test_everything_is_said_at_once(root: Path) -> None:
-    findings = found(root, code_path="a", model="b", dataset="c", reward_fn_path="d.py")
-    assert [finding.where for finding in findings] == ["code_path", "model", "dataset", "dataset", "reward_fn_path"]
-
-
-# --- Going on from another job ----------------------------------------------------------------------------------------
-
-
-def checkpoint(root: Path, step: int, size: int = 4, workload: str = "sft") -> Path:
-    """A checkpoint of the job sft-1, complete, and the last that verl has finished."""
-    archive = Archive(root / "jobs" / "sft-1")
-    if not archive.path.is_dir():
-        archive.reserve()
-        archive.write_json("config/plan.json", {"workload": workload})
-    path = archive.path / "checkpoints" / f"global_step_{step}"
-    path.mkdir()
-    for rank in range(size):
-        zipfile.ZipFile(path / f"model_world_size_{size}_rank_{rank}.pt", "w").close()
-    (path.parent / "latest_checkpointed_iteration.txt").write_text(str(step))
-    return path
-
-
-def resumed(root: Path, world_size: int = 4, **changes: Any) -> tuple[list[Finding], Checkpoint | None]:
-    asked = {"workload": "sft", "reward_fn_path": None, "resume_from": "sft-1", **changes}
-    findings, spec = parse_jobspec(given(root, **asked))
-    assert findings == []
-    return resume_findings(spec, world_size)
-
-
-def test_a_job_that_goes_on_from_no_other(root: Path) -> None:
-    assert resumed(root, resume_from=None) == ([], None)
-
-
-def test_a_job_that_goes_on_from_the_last_checkpoint(root: Path) -> None:
-    checkpoint(root, 10)
-    path = checkpoint(root, 20)
-    assert resumed(root) == ([], Checkpoint(20, path, 4, ""))
-
-
-def test_a_job_that_goes_on_from_the_last_complete_checkpoint(root: Path) -> None:
-    path = checkpoint(root, 10)
-    (checkpoint(root, 20) / "model_world_size_4_rank_3.pt").unlink()
-    assert resumed(root) == ([], Checkpoint(10, path, 4, ""))
-
-
-def test_a_job_that_goes_on_from_one_that_there_is_not(root: Path) -> None:
-    assert resumed(root) == ([Finding("resume_from", "there is no job sft-1", "see status.yml")], None)
-    checkpoint(root, 10)
-    findings, found = resumed(root, resume_from="sft-2")
-    assert findings == [Finding("resume_from", "there is no job sft-2", 'did you mean "sft-1"?')]
-    assert found is None
-
-
-def test_a_job_that_goes_on_from_one_that_is_not_as_it(root: Path) -> None:
-    checkpoint(root, 10)
-    findings, found = resumed(root, workload="grpo")
-    assert findings == [
-        Finding("resume_from", "sft-1 is a job of sft, this one of grpo", "go on from a job of the same workload")
-    ]
-    assert found is None
-
-
-def test_a_job_that_goes_on_from_one_without_a_checkpoint(root: Path) -> None:
-    path = checkpoint(root, 10)
-    (path / "model_world_size_4_rank_0.pt").unlink()
-    findings, found = resumed(root)
-    what = f"sft-1 has no complete checkpoint: {path} has no model of rank 0 of 4"
-    assert findings == [Finding("resume_from", what, "choose another job")]
-    assert found is None
-    (path.parent / "latest_checkpointed_iteration.txt").unlink()
-    (finding,), found = resumed(root)
-    assert finding.what == "sft-1 has no complete checkpoint: it has none"
-
-
-def test_a_job_that_goes_on_with_another_number_of_gpus(root: Path) -> None:
-    path = checkpoint(root, 10, size=2)
-    findings, found = resumed(root, world_size=4)
-    what = f"{path} is of 2 processes, this job has 4"
-    assert findings == [Finding("resume_from", what, "ask for as many GPUs in resources")]
-    assert found is None
-    # Of another backend's, that cannot be told.
-    for file in path.iterdir():
-        file.rename(file.with_suffix(".distcp"))
-    assert resumed(root, world_size=4) == ([], Checkpoint(10, path, 0, ""))
-
-
-# --- Submission -------------------------------------------------------------------------------------------------------
 
 
 def planned(asked: dict[str, Any]) -> Job:
