@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..launcher import failures
 from ..launcher.failures import Failure
 from ..launcher.status import ENDED, Attempt, known_fields
 
@@ -108,7 +109,7 @@ class JobInfo:
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {
-            "failure": {**self.failure.as_dict(), "lines": list(self.failure.lines)} if self.failure else None,
+            "failure": dataclasses.asdict(self.failure) | {"lines": list(self.failure.lines)} if self.failure else None,
             "attempts": [attempt.to_json() for attempt in self.attempts],
             "checkpoints": list(self.checkpoints),
             "log": list(self.log),
@@ -155,5 +156,8 @@ def failure_from(stored: Mapping[str, Any] | None) -> Failure | None:
     """A failure as an archive or a module result holds it, perhaps of another version of this collection."""
     if not stored:
         return None
-    texts = {name: str(stored.get(name) or "") for name in ("kind", "reason", "todo")}
-    return Failure(**texts, lines=tuple(stored.get("lines") or ()))
+    kind = str(stored.get("kind"))
+    known = failures.failure(kind if kind in failures.WHAT_TO_DO else "unknown", str(stored.get("reason") or ""))
+    return dataclasses.replace(
+        known, lines=tuple(stored.get("lines") or ()), todo=str(stored.get("todo") or known.todo)
+    )

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from datetime import datetime
 
-from ..launcher import attempts
+from ..launcher import attempts, failures
 from ..launcher.archive import Archive
 from ..launcher.failures import Failure
 from ..launcher.ray_api import RayApiError, RayHead
@@ -168,7 +169,7 @@ def failure(status: Status, state: str, reason: str, lost: bool) -> Failure | No
         kind, todo = "killed", "Find out what killed its launcher or its node; the archive has all that it wrote."
     else:
         kind, todo = "unknown", "Its launcher never started; the reason is the one that Ray gives."
-    return Failure(kind, reason, (), todo)
+    return dataclasses.replace(failures.failure(kind, reason), todo=todo)
 
 
 def wait_for_end(

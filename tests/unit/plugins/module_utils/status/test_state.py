@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Status
@@ -46,6 +47,8 @@ def ray(status: str, message: str = "") -> RayRecord:
         ({"state": "RUNNING"}, ray("FAILED", "node died"), ("FAILED", "node died")),
         ({"state": "SUBMITTED"}, ray("FAILED", "setup failed"), ("FAILED", "setup failed")),
         ({"state": "RUNNING"}, ray("STOPPED"), ("STOPPED", "")),
+        ({"state": "RUNNING", "reason": "it stalls"}, ray("FAILED", "exit 1"), ("FAILED", "it stalls")),
+        ({"state": "SUBMITTED", "reason": "it waits"}, ray("PENDING", "no resources"), ("PENDING", "it waits")),
         # It waits for its driver to start.
         ({"state": "SUBMITTED"}, ray("PENDING", "no resources"), ("PENDING", "no resources")),
         ({"state": "SUBMITTED"}, ray("RUNNING"), ("RUNNING", "")),
@@ -311,5 +314,24 @@ def test_a_job_survives_json(archive: Archive) -> None:
     assert stored["failure"] == failure
     assert stored["attempts"] == [{**first, "resumed_from": None}]
     assert stored["log"] == ["a", "b"]
-    # As an action plugin gets it, with a key of the module.
+    # As an action plugin gets it, with a key that the module has added.
     assert JobInfo.from_json({**stored, "jobspec": {}}) == job
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "todo"),
+    [
+        ({"kind": "data", "reason": "no column", "lines": [], "todo": "Correct it."}, "data", "Correct it."),
+        # Of other versions of this collection.
+        ({"kind": "data"}, "data", failures.WHAT_TO_DO["data"]),
+        ({"kind": "invented", "todo": "Pray."}, "unknown", "Pray."),
+        ({"reason": "odd", "lines": None, "todo": None}, "unknown", failures.WHAT_TO_DO["unknown"]),
+    ],
+)
+def test_a_failure_as_it_was_stored(stored: dict[str, Any], kind: str, todo: str) -> None:
+    found = failure_from(stored)
+    assert (found.kind, found.reason, found.lines, found.todo) == (kind, stored.get("reason", ""), (), todo)
+
+
+def test_no_failure() -> None:
+    assert failure_from(None) is None
