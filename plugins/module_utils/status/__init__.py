@@ -3,6 +3,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The status of jobs: state, progress and log, read from their archives and from Ray, and reports for people.
 
-Read-only. Imports `launcher`, and the submission id of `job`. `operations` and modules use it, and on the controller
-action plugins and filters.
+Read-only. Imports `launcher`, and the submission id of `job`. Called by `operations` and modules, and on the controller
+by action plugins and filters.
 """

@@ -45,10 +45,10 @@ def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
 
 
 def steps(lines: Iterable[bytes]) -> Iterator[Step]:
-    """Steps from the lines of a metrics file. The last line may be incomplete.
+    """Steps from the lines of a metrics file. Lines that are not a step are skipped.
 
-    The code of a job can write anything into the file. It must not break the status of all jobs, so lines that are not
-    a step are skipped.
+    The first and the last line may be incomplete. And the code of a job can write anything into the file, which must
+    not break the status of all jobs.
     """
     for line in lines:
         with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -59,10 +59,8 @@ def steps(lines: Iterable[bytes]) -> Iterator[Step]:
 
 def last_steps(file: Path) -> list[Step]:
     with file.open("rb") as content:
-        begin = max(0, content.seek(0, 2) - METRICS_BYTES)
-        content.seek(begin)
-        # If reading starts inside the file, the first line is incomplete.
-        return list(steps(content.readlines()[bool(begin) :]))
+        content.seek(max(0, content.seek(0, 2) - METRICS_BYTES))
+        return list(steps(content))
 
 
 def first_value(files: Sequence[Path], metric: str) -> float | None:
