@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.status.logs import log_since, log_tail
+from ansible_collections.argus.verl.plugins.module_utils.status.logs import LogPart, log_since, log_tail, read_log
 
 
 def test_the_tail_of_no_log(archive: Archive) -> None:
@@ -120,3 +121,36 @@ def test_a_malformed_position(archive: Archive) -> None:
     append(archive, "a\n")
     with pytest.raises(ValueError, match="invalid literal"):
         log_since(archive, "here")
+
+
+def test_a_log_that_is_renamed_while_it_is_read_is_read_again(archive: Archive) -> None:
+    append(archive, "a\n")
+    seen: list[list[int]] = []
+
+    def read(parts: dict[int, Path]) -> LogPart:
+        seen.append(sorted(parts))
+        if len(seen) == 1:
+            rename(archive, 1)
+        return LogPart(["a"], f"{max(parts)}:0")
+
+    assert read_log(archive, read, LogPart([], "")) == (["a"], "2:0")
+    assert seen == [[1], [1, 2]]
+
+
+def test_a_part_that_is_removed_while_the_log_is_read(archive: Archive) -> None:
+    answers = iter([FileNotFoundError(), FileNotFoundError(), None])
+
+    def read(_parts: dict[int, Path]) -> LogPart:
+        error = next(answers)
+        if error:
+            raise error
+        return LogPart(["a"], "1:2")
+
+    assert read_log(archive, read, LogPart([], "")) == (["a"], "1:2")
+
+
+def test_a_log_that_cannot_be_read(archive: Archive) -> None:
+    def read(_parts: dict[int, Path]) -> LogPart:
+        raise PermissionError
+
+    assert read_log(archive, read, LogPart([], "1:7")) == ([], "1:7")

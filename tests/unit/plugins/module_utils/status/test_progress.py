@@ -144,6 +144,7 @@ NO_STEP = Progress(metric="train/loss")
         (info(), "sft-1  RUNNING  step 3/12  train/loss 4.250  1:05"),
         (info(state="SUCCEEDED", ended_at=1009.9), "sft-1  SUCCEEDED  step 3/12  train/loss 4.250  0:09"),
         (info(progress=NO_STEP, started_at=None, state="PENDING"), "sft-1  PENDING"),
+        (info(reason="Job is currently running."), "sft-1  RUNNING  step 3/12  train/loss 4.250  1:05"),
         (info(time_left=95.0), "sft-1  RUNNING  step 3/12  train/loss 4.250  1:05  1:35 left"),
         (info(attempt=2), "sft-1  RUNNING attempt 2  step 3/12  train/loss 4.250  1:05"),
         (
