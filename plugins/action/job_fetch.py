@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.job_fetch` on the controller: take the bundle, unpack what is new, clean up."""
+"""`argus.verl.job_fetch` on the controller: fetch the bundle, unpack new files, remove the bundle."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
+from ansible_collections.argus.verl.plugins.plugin_utils.following import no_such_id
 
 
 def differs(member: tarfile.TarInfo, target: Path) -> bool:
@@ -25,10 +27,10 @@ def differs(member: tarfile.TarInfo, target: Path) -> bool:
 
 
 def extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """One file, whole or not at all."""
+    """Extract one file, completely or not at all."""
     content = tar.extractfile(member)
     if content is None:
-        raise ValueError(f"the bundle holds {member.name!r} without content")
+        raise ValueError(f"the bundle has no content for {member.name!r}")
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.fetching")
     with content, temporary.open("wb") as file:
@@ -38,17 +40,17 @@ def extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None
 
 
 def unpack(bundle: str, target: Path, change: bool) -> int:
-    """Extract what is new or changed; how many files that are.
+    """Extract new and changed files. Returns their number.
 
-    Raises ValueError, with nothing extracted, when the bundle is none of ours. tarfile's own filter for that came
-    with Python 3.11.4; what is packed here needs less: files, with names below the archive.
+    Raises ValueError before anything is extracted if the bundle holds anything but regular files below the archive:
+    the machine that packed it is trusted less than the controller.
     """
     with tarfile.open(bundle) as tar:
         members = tar.getmembers()
         for member in members:
             name = PurePosixPath(member.name)
             if not member.isfile() or name.is_absolute() or ".." in name.parts:
-                raise ValueError(f"the bundle holds {member.name!r}, which is no file of an archive")
+                raise ValueError(f"the bundle holds {member.name!r}, which is not a regular file below the archive")
         changed = [member for member in members if differs(member, target / member.name)]
         if change:
             for member in changed:
@@ -62,6 +64,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
+        if not SUBMISSION_ID.fullmatch(str(arguments.get("submission_id") or "")):
+            # The id becomes a path on the controller.
+            return {"failed": True, "changed": False, "msg": no_such_id(arguments.get("submission_id"))}
         result: dict[str, Any] = self._execute_module("argus.verl.job_fetch", arguments, task_vars=task_vars)
         if result.get("failed"):
             return result
@@ -78,5 +83,5 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "changed": bool(files),
             "path": str(target),
             "files": files,
-            "job": describe(Archive(target), None, tail=0),
+            "job": describe(Archive(target), None, tail=0).to_json(),
         }

@@ -1,17 +1,19 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.job_log` on the controller: print the log, look again, print what is new."""
+"""`argus.verl.job_log` on the controller: print the end of the log, then new lines as they appear."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.color import ANSIBLE_COLOR
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import ENDED
+from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
+from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import readable
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
@@ -19,13 +21,13 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     UNANSWERED_SECONDS,
     announcement,
     given_up,
-    gives_no_sign,
+    is_unreachable,
 )
 
 display = Display()
-# Each look costs the machine a third of a second of CPU: a log that always grows is looked at this often.
-LOOK_SECONDS = 2.0
-# How long a look waits for the log to grow.
+# Each call costs the machine a third of a second of CPU, so even a log that always grows is read only this often.
+POLL_SECONDS = 2.0
+# How long a call waits for the log to grow.
 WAIT_SECONDS = 8.0
 
 
@@ -48,55 +50,53 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         lines, follow = arguments.pop("lines"), arguments.pop("follow")
         if not arguments["submission_id"]:
             return {"failed": True, "msg": NO_JOB}
-        looked = self.look({**arguments, "tail": lines}, task_vars)
-        if looked.get("failed"):
-            return looked
-        job = looked["job"]
-        title = f"Job {job['submission_id']}: {job['state']}"
-        if job["log"]:
-            shown = f"the last {len(job['log'])} lines" if len(job["log"]) > 1 else "the last line"
-            display.display(f"\n{title}; {shown} of {job['archive']}/logs/driver.log")
+        answer = self.job_info({**arguments, "tail": lines}, task_vars)
+        if answer.get("failed"):
+            return answer
+        job = JobInfo.from_json(answer["job"])
+        title = f"Job {job.submission_id}: {job.state}"
+        if job.log:
+            shown = f"last {len(job.log)} lines" if len(job.log) > 1 else "last line"
+            display.display(f"\n{title}; {shown} of {job.archive}/logs/driver.log")
         else:
-            why = f": {job['reason']}" if job["reason"] else ""
-            display.display(f"\n{title}, without a log{'' if job['state'] in ENDED else ' yet'}{why}")
-        show(job["log"])
-        if not follow or job["state"] in ENDED:
-            return {"changed": False, "job": job}
-        display.display(f"\n{announcement(job['submission_id'])}\n")
+            why = f": {job.reason}" if job.reason else ""
+            display.display(f"\n{title}, no log{'' if job.state in ENDED else ' yet'}{why}")
+        show(job.log)
+        if not follow or job.state in ENDED:
+            return {"changed": False, "job": answer["job"]}
+        display.display(f"\n{announcement(job.submission_id)}\n")
         return self.follow(job, arguments, task_vars)
 
-    def look(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+    def job_info(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         answer: dict[str, Any] = self._execute_module("argus.verl.ray_job_info", arguments, task_vars=task_vars)
         return answer
 
-    def follow(
-        self, job: dict[str, Any], arguments: dict[str, Any], task_vars: dict[str, Any] | None
-    ) -> dict[str, Any]:
-        """Print what is new until the job has ended and all of its log was shown."""
+    def follow(self, job: JobInfo, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        """Print new lines until the job has ended and its whole log was shown."""
         answered = time.monotonic()
-        state = job["state"]
+        state = job.state
         while True:
             began = time.monotonic()
-            place = {"log_position": job["log_position"], "wait_timeout": WAIT_SECONDS}
-            looked = self.look({**arguments, **place}, task_vars)
-            if looked.get("failed"):
-                return looked
-            job = looked["job"]
-            show(job["log"])
-            if job["state"] in ENDED and not job["log"]:
+            since = {"log_position": job.log_position, "wait_timeout": WAIT_SECONDS}
+            answer = self.job_info({**arguments, **since}, task_vars)
+            if answer.get("failed"):
+                return answer
+            job = JobInfo.from_json(answer["job"])
+            show(job.log)
+            if job.state in ENDED and not job.log:
                 break
-            if job["state"] != state and job["state"] not in ENDED:
-                state = job["state"]
-                display.display(progress_line(job, looked["time"]))
-            if not gives_no_sign(job):
+            if job.state != state and job.state not in ENDED:
+                state = job.state
+                display.display(progress_line(job, answer["time"]))
+            if not is_unreachable(job):
                 answered = time.monotonic()
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
-                return {"failed": True, "job": job, "msg": given_up(job["submission_id"], job["problem"])}
-            time.sleep(max(0.0, LOOK_SECONDS - (time.monotonic() - began)))
-        display.display(f"\n{progress_line(job, looked['time'])}{'  ' + job['reason'] if job['reason'] else ''}")
-        return {"changed": False, "job": job}
+                return {"failed": True, "job": answer["job"], "msg": given_up(job.submission_id, job.problem)}
+            time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
+        display.display(f"\n{progress_line(job, answer['time'])}{'  ' + job.reason if job.reason else ''}")
+        return {"changed": False, "job": answer["job"]}
 
 
-def show(lines: list[str]) -> None:
+def show(lines: Sequence[str]) -> None:
     if lines:
         display.display("\n".join(readable(line, ANSIBLE_COLOR) for line in lines))

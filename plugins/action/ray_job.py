@@ -21,6 +21,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.parse import examin
 from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import secret_value_findings
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT
+from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.module_utils.text import nearest, one_line
@@ -30,15 +31,14 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     UNANSWERED_SECONDS,
     announcement,
     given_up,
-    gives_no_sign,
+    is_unreachable,
     node_is_gone,
 )
 
-# Arguments, variables and results as Ansible passes them, and a job as ray_job_info returns it.
+# Arguments, variables and results as Ansible passes them.
 Arguments = dict[str, Any]
 Variables = dict[str, Any]
 Result = dict[str, Any]
-JobInfo = Mapping[str, Any]
 
 display = Display()
 # Each poll costs the head half a second of CPU, and a line of progress appears at least every 10 seconds.
@@ -179,11 +179,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             elif result.get("failed"):
                 return result
             else:
-                job = result["job"]
+                job = JobInfo.from_json(result["job"])
                 show_progress(job, result["time"])
-                if job["ended"]:
-                    return end_of(job)
-                problem = job["problem"] if gives_no_sign(job) else ""
+                if job.ended:
+                    return end_of(job, result["job"])
+                problem = job.problem if is_unreachable(job) else ""
             if not problem:
                 answered = time.monotonic()
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
@@ -204,20 +204,22 @@ def info_arguments(submission_id: str, jobspec: object) -> Arguments:
 
 
 def show_progress(job: JobInfo, now: float) -> None:
-    closing = "  collecting the final evidence" if job["state"] in ENDED and not job["ended"] else ""
+    closing = "  collecting the final evidence" if job.state in ENDED and not job.ended else ""
     display.display(f"{progress_line(job, now)}{closing}")
 
 
-def end_of(job: JobInfo) -> Result:
-    """The result for a job that has ended. The end of its log and the cause are shown if it did not succeed."""
-    if job["state"] == JobState.SUCCEEDED:
-        return {"job": job, "state": job["state"]}
-    where = f"Its log:  {job['archive']}/logs"
-    display.display("\n".join([*log_lines(job), *failure_lines(job["failure"]), where]))
-    fetch = playbook_command("fetch", {"submission_id": job["submission_id"]})
-    message = f"{job['submission_id']} {job['state']}: {job['reason']}. Its archive: {fetch}"
-    kind = (job["failure"] or {}).get("kind")
-    return {"failed": True, "state": job["state"], "kind": kind, "msg": message}
+def end_of(job: JobInfo, returned: Result) -> Result:
+    """The result for a job that has ended. The end of its log and the cause are shown if it did not succeed.
+
+    returned: the job as ray_job_info returned it.
+    """
+    if job.state == JobState.SUCCEEDED:
+        return {"job": returned, "state": job.state}
+    where = f"Its log:  {job.archive}/logs"
+    display.display("\n".join([*log_lines(job), *failure_lines(job.failure), where]))
+    fetch = playbook_command("fetch", {"submission_id": job.submission_id})
+    message = f"{job.submission_id} {job.state}: {job.reason}. Its archive: {fetch}"
+    return {"failed": True, "state": job.state, "kind": job.failure.kind if job.failure else None, "msg": message}
 
 
 def with_end(submitted: Result, end: Result) -> Result:

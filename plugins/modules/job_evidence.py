@@ -6,20 +6,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_evidence
-short_description: Collect evidence of a training job
+short_description: Collect evidence about a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Runs on a node, best on the head. Asks Ray and every node of the job what they have to say of it, and writes that
-    into the job's archive, below C(debug/). Stacks are taken without pausing any process.
-  - When Ray does not answer, what this node has is taken, and the index says so.
-  - What is done here is done by the launcher in the archive, the same that collects evidence while the job runs.
+  - Runs on a node, preferably on the head. Collects Ray's view of the job, and processes, stacks and GPU states from
+    every node, into the C(debug/) directory of the job's archive. Stacks are taken without pausing any process.
+  - If Ray does not answer, only this node is examined, and the index of the evidence records that.
+  - Uses the launcher in the archive, which also collects evidence while the job runs.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
   check_mode:
     support: full
-    details: Nothing is collected.
+    details: Collects nothing.
   diff_mode:
     support: none
 options:
@@ -28,13 +28,13 @@ options:
     type: str
     required: true
   shared_root:
-    description: The shared root as this host sees it.
+    description: The path of the shared root on this host.
     type: path
     default: /private
 """
 
 EXAMPLES = r"""
-- name: See what a job does that says nothing
+- name: Find out what a silent job is doing
   argus.verl.job_evidence:
     submission_id: grpo-20260101-120000-1a2b
 """
@@ -45,31 +45,26 @@ archive:
   type: str
   returned: always
 files:
-  description: How many files were written.
+  description: The number of files that were written.
   type: int
   returned: always
 nodes:
-  description: The nodes that had something to say.
+  description: The nodes that evidence was collected from.
   type: list
   elements: str
   returned: always
 problems:
-  description: What could not be had, and why.
+  description: What could not be collected, and why.
   type: list
   elements: str
   returned: always
 """
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher import evidence
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-
-SECONDS = 180
+from ansible_collections.argus.verl.plugins.module_utils.operations.evidence import Collected, EvidenceError, collect
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
 def main() -> None:
@@ -80,23 +75,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    archive = Archive(Path(module.params["shared_root"]) / "jobs" / module.params["submission_id"])
-    launcher = archive.path / "config" / "launcher"
-    if not module.params["submission_id"] or not launcher.is_dir():
-        module.fail_json(msg=f"There is no job {module.params['submission_id']!r} in {archive.path.parent}.")
-    result: dict[str, Any] = {"archive": str(archive.path), "files": 0, "nodes": [], "problems": []}
-    if module.check_mode:
-        module.exit_json(changed=True, **result)
-    before = len(archive.read_lines(evidence.INDEX))
-    command = [sys.executable, str(launcher), "evidence", str(archive.path), evidence.DEMAND]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd="/")
-    if done.returncode:
-        module.fail_json(msg=f"The evidence of {archive.submission_id} could not be collected: {done.stderr.strip()}")
-    added = [entry for entry in archive.read_lines(evidence.INDEX)[before:] if entry["moment"] == evidence.DEMAND]
-    result["files"] = sum(bool(entry["file"]) for entry in added)
-    result["nodes"] = sorted({entry["node"] for entry in added if entry.get("node")})
-    result["problems"] = [f"{entry['file']} {entry['error']}".strip() for entry in added if entry.get("error")]
-    module.exit_json(changed=True, **result)
+    try:
+        archive = find_job(Path(module.params["shared_root"]) / "jobs", module.params["submission_id"])
+        collected = Collected(str(archive.path)) if module.check_mode else collect(archive)
+    except (UnknownJobError, EvidenceError) as error:
+        module.fail_json(msg=str(error))
+    else:
+        module.exit_json(changed=True, **collected.to_json())
 
 
 if __name__ == "__main__":

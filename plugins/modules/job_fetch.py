@@ -2,18 +2,18 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-# This part runs where the shared root is; the action plugin of the same name brings its bundle to the controller.
+# Runs where the shared root is. The action plugin of the same name fetches the bundle to the controller.
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_fetch
-short_description: Bring a job's archive to the controller
+short_description: Fetch a job's archive to the controller
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Brings config, logs, metrics and the debug bundle of a job to C(<dest>/<submission_id>/) on the controller, as one
-    compressed bundle, and its checkpoints on request.
-  - Needs the shared root only, so it also works with the cluster down.
+  - Fetches the configuration, logs, metrics and evidence of a job to C(<dest>/<submission_id>/) on the controller, as
+    one compressed bundle. Checkpoints are fetched on request.
+  - Needs only the shared root, so it also works while the cluster is down.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -27,21 +27,21 @@ options:
     type: str
     required: true
   shared_root:
-    description: The shared root as this host sees it.
+    description: The path of the shared root on this host.
     type: path
     default: /private
   checkpoints:
-    description: Whether to bring its checkpoints as well.
+    description: Whether to fetch the job's checkpoints as well.
     type: bool
     default: false
   dest:
-    description: The directory on the controller that gets a directory of the job's name.
+    description: The directory on the controller in which a directory named after the job is created.
     type: path
     required: true
 """
 
 EXAMPLES = r"""
-- name: Bring a job's logs here
+- name: Fetch a job's logs
   argus.verl.job_fetch:
     submission_id: grpo-20260101-120000-1a2b
     dest: artifacts
@@ -49,15 +49,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: Where the archive is now, on the controller.
+  description: The directory on the controller with the fetched files.
   type: str
   returned: always
 files:
-  description: How many files were new or had changed.
+  description: The number of files that were new or had changed.
   type: int
   returned: always
 job:
-  description: What the archive says of the job, as returned by M(argus.verl.ray_job_info).
+  description: The job as its archive describes it, as returned by M(argus.verl.ray_job_info).
   type: dict
   returned: always
 """
@@ -70,12 +70,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import unknown_job
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
 def chosen(archive: Path, checkpoints: bool) -> Iterator[Path]:
-    """Every file but those half written, in order."""
+    """The files to fetch, in order, without temporary files."""
     for path in sorted(archive.rglob("*")):
         below = path.relative_to(archive)
         if path.is_file() and not path.name.startswith(".") and (checkpoints or below.parts[0] != "checkpoints"):
@@ -83,12 +82,27 @@ def chosen(archive: Path, checkpoints: bool) -> Iterator[Path]:
 
 
 def bundle(archive: Path, checkpoints: bool, file: str) -> None:
-    """A compressed tar of the archive; of a job that runs, files may grow meanwhile, or go."""
-    # Level 1: logs shrink tenfold, and the network is rarely slower than a higher level.
+    """Write a compressed tar of the archive. While the job runs, files may grow or disappear meanwhile."""
+    # Level 1 shrinks logs tenfold; higher levels are usually slower than the network.
     with tarfile.open(file, "w:gz", compresslevel=1) as tar:
         for path in chosen(archive, checkpoints):
             with contextlib.suppress(FileNotFoundError), path.open("rb") as content:
                 tar.addfile(tar.gettarinfo(fileobj=content, arcname=str(path.relative_to(archive))), content)
+
+
+def fetch(module: AnsibleModule, archive: Path) -> None:
+    # Not in module.tmpdir, which is removed before the action plugin fetches the bundle. mkstemp sets mode 0600.
+    descriptor, file = tempfile.mkstemp(prefix="argus-verl-", suffix=".tar.gz")
+    os.close(descriptor)
+    try:
+        bundle(archive, module.params["checkpoints"], file)
+    except OSError as error:
+        Path(file).unlink()
+        module.fail_json(
+            msg=f"{error.filename or file}: {error.strerror}. Does {tempfile.gettempdir()} have enough free space?"
+        )
+    else:
+        module.exit_json(changed=False, bundle=file, archive=str(archive))
 
 
 def main() -> None:
@@ -101,19 +115,12 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    jobs = Path(module.params["shared_root"]) / "jobs"
-    archive = jobs / module.params["submission_id"]
-    if not SUBMISSION_ID.fullmatch(module.params["submission_id"]) or not archive.is_dir():
-        module.fail_json(msg=unknown_job(jobs, module.params["submission_id"]))
-    # Not in module.tmpdir, which is gone before the bundle is fetched; 0600 by mkstemp.
-    descriptor, file = tempfile.mkstemp(prefix="argus-verl-", suffix=".tar.gz")
-    os.close(descriptor)
     try:
-        bundle(archive, module.params["checkpoints"], file)
-    except OSError as error:
-        Path(file).unlink()
-        module.fail_json(msg=f"{error.filename or file}: {error.strerror}. Is there space in {tempfile.gettempdir()}?")
-    module.exit_json(changed=False, bundle=file, archive=str(archive))
+        archive = find_job(Path(module.params["shared_root"]) / "jobs", module.params["submission_id"]).path
+    except UnknownJobError as error:
+        module.fail_json(msg=str(error))
+    else:
+        fetch(module, archive)
 
 
 if __name__ == "__main__":

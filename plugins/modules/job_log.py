@@ -2,20 +2,20 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-# The work is done by the action plugin of the same name.
+# The action plugin of the same name does the work.
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_log
-short_description: Show the log of a training job, and follow it
+short_description: Show the log of a training job, or follow it
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Prints the last lines of the driver's log on the controller, and with O(follow) new ones as they come, until the job
-    has ended.
-  - Ends without an error however the job ends.
-  - Reads the archive with M(argus.verl.ray_job_info), so it works wherever the shared root is, with the cluster up or
-    down.
+  - Prints the last lines of the driver's log on the controller. With O(follow), prints new lines as they appear, until
+    the job has ended.
+  - Does not fail if the job fails.
+  - Reads the archive with M(argus.verl.ray_job_info), so it works on any host that sees the shared root, whether the
+    cluster is up or down.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -29,23 +29,23 @@ options:
     type: str
     required: true
   lines:
-    description: How many of the last lines to show.
+    description: How many lines from the end of the log to show.
     type: int
     default: 100
   follow:
-    description: Whether to go on until the job has ended.
+    description: Whether to follow the log until the job has ended.
     type: bool
     default: false
   shared_root:
-    description: The shared root as this host sees it.
+    description: The path of the shared root on this host.
     type: path
     default: /private
   address:
-    description: The head's Jobs API. An empty string asks nobody.
+    description: The address of the head's Jobs API. With an empty string, only the archives are read.
     type: str
     default: http://127.0.0.1:8265
   token_path:
-    description: A file that holds the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
+    description: The file with the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
     type: path
 """
 

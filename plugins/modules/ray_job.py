@@ -10,27 +10,29 @@ short_description: Submit a training job from its JobSpec, or stop it
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Runs on the head, with Ray's job SDK. Checks the JobSpec, reserves the job's archive under
-    C(<shared_root>/jobs/<submission_id>/), and submits the job with its driver forced onto a worker.
-  - Looks at configuration, data, model, reward function, packages and space on the workers before. Everything that is
-    wrong is said at once, in one table, before anything is changed.
-  - Leaves a process on the head that keeps the job until its end - its queue, its evidence and its further attempts.
-  - The same submission id with the same JobSpec again is no second job. With another JobSpec it is an error.
-  - The job's settings start from defaults under which verl 0.9 runs on a head without CPUs, with its checkpoints,
-    metrics and logs in the archive. O(jobspec.trainer_overrides) has the last word on all that is not the cluster's.
+  - Runs on the head and uses Ray's job SDK. Checks the JobSpec, creates the job's archive in
+    C(<shared_root>/jobs/<submission_id>/), and submits the job so that its driver runs on a worker.
+  - First checks configuration, data, model, reward function, packages and disk space on the workers. Reports all
+    problems in one table, before anything is changed.
+  - Starts the job's steward, a process on the head that manages the job until it has ended. It waits for capacity,
+    collects evidence and starts further attempts.
+  - Submitting the same JobSpec under the same submission id again does not create a second job. Another JobSpec under
+    the same id is an error.
+  - The job's settings start from defaults that let verl run on a cluster whose head has no CPUs, with checkpoints,
+    metrics and logs in the archive. O(jobspec.trainer_overrides) overrides them, except for what the cluster decides.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
   check_mode:
     support: full
-    details: All checks are made, no archive is reserved and no job submitted.
+    details: Runs all checks. Creates no archive and submits no job.
   diff_mode:
     support: full
-    details: The difference is the job's list of Hydra overrides.
+    details: Shows the Hydra overrides of a new job, and the state of a stopped one.
 requirements: ["ray[default] on the head"]
 options:
   state:
-    description: Whether the job is to be submitted or stopped.
+    description: Whether to submit a job or to stop one.
     type: str
     choices: [submitted, stopped]
     default: submitted
@@ -39,41 +41,40 @@ options:
     type: str
   file:
     description:
-      - The name of the JobSpec's file on the controller, relative to the current directory or to C(jobspecs/) beside
-        the inventory. Alternative to O(jobspec).
+      - The JobSpec's file on the controller, relative to the current directory or to C(jobspecs/) beside the inventory.
+        An alternative to O(jobspec).
     type: str
   defaults:
     description:
-      - What holds for all jobs of the cluster whose JobSpec does not say otherwise, named as in O(jobspec).
+      - Defaults for all jobs of the cluster, with the keys of O(jobspec). A JobSpec overrides them.
       - Mappings are merged key by key.
     type: dict
     default: {}
   secret_values:
     description:
-      - The values of O(jobspec.secrets) by their names. Those that are missing here are taken from the controller's
-        environment.
+      - The values of O(jobspec.secrets) by name. Missing values are taken from the controller's environment.
     type: dict
     default: {}
   resume_from:
-    description: In place of O(jobspec.resume_from), for one submission.
+    description: Overrides O(jobspec.resume_from).
     type: str
   resubmitted_from:
-    description: The job whose JobSpec this is, for the archive.
+    description: The job whose JobSpec is submitted again. Recorded in the archive.
     type: str
   findings:
     description:
-      - What is wrong with the JobSpec already, as the action plugin has found. Nothing is submitted then. Set by the
-        action plugin.
+      - Problems of the JobSpec that the action plugin has found. With any, the JobSpec is checked further, and not
+        submitted. Set by the action plugin.
     type: list
     elements: dict
     default: []
   given:
     description:
-      - The JobSpec as its author wrote it, for the archive. Set by the action plugin, which merges O(defaults) into
-        O(jobspec).
+      - The JobSpec as its author wrote it. Recorded in the archive. Set by the action plugin, which merges O(defaults)
+        into O(jobspec).
     type: dict
   wait:
-    description: Whether to follow the job to its end, with a line of progress at least every 10 seconds.
+    description: Whether to follow the job until it has ended, with a progress line at least every 10 seconds.
     type: bool
     default: false
   jobspec:
@@ -224,7 +225,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Train, with a JobSpec of six lines
+- name: Submit a job with a JobSpec of six lines
   argus.verl.ray_job:
     jobspec:
       workload: grpo
@@ -235,12 +236,12 @@ EXAMPLES = r"""
       trainer_overrides: {data.train_batch_size: 256}
   register: submitted
 
-- name: The same from a file, followed to its end
+- name: Submit a job from a file and follow it to its end
   argus.verl.ray_job:
     file: grpo.yaml
     wait: true
 
-- name: Stop it
+- name: Stop the job
   argus.verl.ray_job:
     state: stopped
     submission_id: "{{ submitted.submission_id }}"
@@ -252,20 +253,20 @@ submission_id:
   type: str
   returned: always
 archive:
-  description: The job's directory, as nodes see it.
+  description: The job's directory, as the nodes see it.
   type: str
   returned: always
 state:
   description:
-    - The job's state. Of one that was just submitted, C(SUBMITTED), or C(QUEUED) when it waits for room.
+    - The job's state. For a new job C(SUBMITTED), or C(QUEUED) if it waits for capacity.
   type: str
   returned: always
 facts:
   description:
-    - What the gate learnt on a worker, as far as it is known. Among others C(train_rows), C(val_rows), C(parameters),
-      C(versions) of what verl declares, C(steps), C(checkpoint_space) and C(free_bytes).
+    - What the gate found out on a worker, among others C(train_rows), C(val_rows), C(parameters), C(steps),
+      C(checkpoint_space), C(free_bytes), and the C(versions) of the packages that verl declares.
   type: dict
-  returned: when a job was submitted, or in check mode
+  returned: when a job was submitted, or would be in check mode
 overrides:
   description: The Hydra overrides that the trainer gets.
   type: list
@@ -278,30 +279,21 @@ job:
 """
 
 import os
-import time
 import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.gate.gate import examine
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec, separate_key
-from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import secret_value_findings
-from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import new_submission_id
-from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import (
-    ENDED,
-    QUEUED,
-    STOPPED,
-    SUBMITTED,
-    Archive,
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
+from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
+    OperationError,
+    RefusedError,
+    Services,
 )
-from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
-from ansible_collections.argus.verl.plugins.module_utils.operations.submission import same_spec, send
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, archive_path
-from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
+from ansible_collections.argus.verl.plugins.module_utils.operations.stop import stop
+from ansible_collections.argus.verl.plugins.module_utils.operations.submit import Request, submit
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT
 
 try:
     from ray.job_submission import JobSubmissionClient
@@ -310,147 +302,23 @@ except ImportError:
 else:
     RAY_ERROR = None
 
-# Whoever has just reserved an archive writes its JobSpec at once.
-RESERVED_SECONDS = 5
-# How long a stopped job may take to end; the launcher gives its trainer 10 s before it kills it.
-STOP_SECONDS = 60
 
-
-def refuse(module: AnsibleModule, findings: list[Finding]) -> None:
-    if errors(findings):
-        module.fail_json(
-            msg=f"The JobSpec was refused, nothing was changed.\n{findings_table(findings)}",
-            findings=[finding.as_dict() for finding in findings],
-        )
-
-
-def submitted(module: AnsibleModule) -> None:
-    findings, spec = parse_jobspec(module.params["jobspec"])
-    given = module.params["given"] or module.params["jobspec"]
-    secrets = module.params["secret_values"]
-    findings += secret_value_findings(spec.secrets if spec else (), secrets)
-    before = [Finding(**finding) for finding in module.params["findings"]]
-    refuse(module, findings)
-    if spec is None:  # it had a finding
-        return
-    head = RayHead(spec.address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-    submission_id = spec.submission_id or new_submission_id(spec.workload)
-    archive = Archive(archive_path(spec.shared_root, submission_id))
-    if archive.path.is_dir() and not before:
-        answer_for_taken(module, archive, given, head)
-    try:
-        looked = examine(spec, submission_id, head)
-    except RayApiError as error:
-        module.fail_json(msg=f"{error}. Is the cluster up? See cluster_status.yml.")
-    wrong = {separate_key(finding) for finding in before}
-    refuse(module, before + [finding for finding in looked.findings if separate_key(finding) not in wrong])
-    job = looked.job
-    if job is None:  # without a job there were findings
-        raise RuntimeError(f"no job, and no finding: {spec}")
-    queue = looked.no_place
-    result: dict[str, Any] = {
-        "submission_id": submission_id,
-        "archive": job.archive,
-        "state": QUEUED if queue else SUBMITTED,
-        "overrides": list(job.plan.overrides),
-        "findings": [finding.as_dict() for finding in looked.findings],
-        "facts": looked.facts,
-        "diff": {"before": "", "after": "".join(f"{override}\n" for override in job.plan.overrides)},
-    }
-    if not module.check_mode:
-        lineage = {
-            "resumed_from": spec.resume_from,
-            "checkpoint": looked.checkpoint,
-            "resubmitted_from": module.params["resubmitted_from"],
-        }
-        try:
-            send(
-                archive,
-                given,
-                job,
-                JobSubmissionClient(job.plan.address),
-                resolved=looked.resolved,
-                secrets={name: secrets[name] for name in spec.secrets},
-                lineage={name: value for name, value in lineage.items() if value},
-                queue=queue,
-            )
-        except FileExistsError:
-            answer_for_taken(module, archive, given, head)
-        except Exception as error:
-            module.fail_json(msg=f"{submission_id} could not be submitted: {error}. Its archive is {job.archive}.")
-    module.exit_json(changed=True, **result)
-
-
-def answer_for_taken(module: AnsibleModule, archive: Archive, given: dict[str, Any], head: RayHead) -> None:
-    """The id has an archive: the state of the same job, or an error for another one."""
-    deadline = time.monotonic() + RESERVED_SECONDS
-    while archive.status().get("state") is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if not same_spec(archive, given):
-        finding = Finding(
-            "submission_id",
-            f"{archive.submission_id!r} is taken by another JobSpec, see {archive.path}/config/job_spec.json",
-            "choose another id, or leave it out; archives are never reused",
-        )
-        refuse(module, [finding])
-    if archive.status().get("state") not in ENDED and not archive.is_kept() and not module.check_mode:
-        # Its keeper has died with a head that was started again.
-        archive.run_launcher("keep")
-    state = describe(archive, head, tail=0)["state"]
-    overrides = list((archive.plan() or Plan()).overrides)
-    module.exit_json(
-        changed=False,
-        submission_id=archive.submission_id,
-        archive=str(archive.path),
-        state=state,
-        overrides=overrides,
+def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """The result of the operation that `state` names."""
+    token_path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+    services = Services(head=lambda address: RayHead(address, token_path), client=JobSubmissionClient)
+    if params["state"] == "stopped":
+        shared_root = {**params["defaults"], **(params["jobspec"] or {})}.get("shared_root") or DEFAULT_SHARED_ROOT
+        return stop(shared_root, params["submission_id"], services, check_mode).to_json()
+    request = Request(
+        jobspec=params["jobspec"],
+        given=params["given"] or params["jobspec"],
+        secrets=params["secret_values"],
+        findings=tuple(Finding(**finding) for finding in params["findings"]),
+        resubmitted_from=params["resubmitted_from"] or "",
+        check_mode=check_mode,
     )
-
-
-def stopped(module: AnsibleModule) -> None:
-    submission_id = module.params["submission_id"]
-    spec = {**module.params["defaults"], **(module.params["jobspec"] or {})}
-    archive = Archive(archive_path(spec.get("shared_root") or DEFAULT_SHARED_ROOT, submission_id))
-    before = archive.status().get("state")
-    if before is None:
-        module.fail_json(
-            msg=f"There is no job {submission_id!r} in {archive.path.parent}. status.yml shows the last ones."
-        )
-    result = {"submission_id": submission_id, "archive": str(archive.path)}
-    if before in ENDED:
-        module.exit_json(changed=False, state=before, **result)
-    if not module.check_mode:
-        try:
-            stop(archive)
-        except Exception as error:
-            module.fail_json(
-                msg=f"{submission_id} could not be stopped: {error}. Is the cluster up? See cluster_status.yml."
-            )
-        deadline = time.monotonic() + STOP_SECONDS
-        while archive.status()["state"] not in ENDED:
-            if time.monotonic() > deadline:
-                module.fail_json(msg=f"{submission_id} still runs {STOP_SECONDS} s after it was told to stop.")
-            time.sleep(0.2)
-    # It may have ended by itself at the same moment.
-    after = STOPPED if module.check_mode else archive.status()["state"]
-    module.exit_json(changed=True, state=after, diff={"before": f"{before}\n", "after": f"{after}\n"}, **result)
-
-
-def stop(archive: Archive) -> None:
-    """Tell whoever holds the job to end it; where nobody does, write down its end."""
-    archive.ask_to_stop()
-    plan = archive.plan() or Plan()
-    identifier = attempts.ray_id(archive.submission_id, attempts.current(archive))
-    job = RayHead(plan.address, os.environ.get("RAY_AUTH_TOKEN_PATH", "")).job(identifier)
-    if job and job["status"] == "RUNNING":
-        JobSubmissionClient(plan.address).stop_job(identifier)
-    elif job and job["status"] == "PENDING":
-        attempts.cancel_pending(identifier)
-    if archive.is_kept():
-        return
-    if not job or job["status"] != "RUNNING":
-        attempts.record_end(archive, STOPPED, failures.failure("stopped", "stopped while nobody kept it"))
-    archive.run_launcher("keep")
+    return submit(request, services).to_json()
 
 
 def main() -> None:
@@ -473,7 +341,17 @@ def main() -> None:
     )
     if RAY_ERROR:
         module.fail_json(msg=missing_required_lib("ray[default]"), exception=RAY_ERROR)
-    submitted(module) if module.params["state"] == "submitted" else stopped(module)
+    try:
+        result = run(module.params, module.check_mode)
+    except RefusedError as refused:
+        module.fail_json(
+            msg=f"The JobSpec was refused; nothing was changed.\n{findings_table(refused.findings)}",
+            findings=[finding.as_dict() for finding in refused.findings],
+        )
+    except OperationError as error:
+        module.fail_json(msg=str(error))
+    else:
+        module.exit_json(**result)
 
 
 if __name__ == "__main__":

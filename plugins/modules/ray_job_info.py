@@ -6,14 +6,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_job_info
-short_description: The state, progress and log of a training job, or the last jobs
+short_description: Show the state, progress and log of a training job, or the latest jobs
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Reads a job's archive, and asks the head for what the archive cannot know, such as why a job still waits.
-  - Answers from the archives alone when the head does not answer, and then says so in RV(problem).
-  - Runs wherever the shared root is; on the head's machine it also answers when the head's node is gone.
-  - Needs neither Ray nor any other package on the host it runs on.
+  - Reads the job's archive, and asks the head for what is not in the archive, such as why a job is still pending.
+  - If the head does not answer, the result comes from the archives alone, and RV(problem) has the reason.
+  - Runs on any host that sees the shared root. On the head's machine it also works when the head's container is gone.
+  - Needs neither Ray nor any other package on that host.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -23,60 +23,60 @@ attributes:
     support: none
 options:
   submission_id:
-    description: The job's id. If empty, the last jobs are listed.
+    description: The job's id. If empty, the latest jobs are listed.
     type: str
     default: ""
   limit:
-    description: How many jobs to list at most.
+    description: The maximum number of jobs to list.
     type: int
     default: 20
   shared_root:
-    description: The shared root as this host sees it.
+    description: The path of the shared root on this host.
     type: path
     default: /private
   address:
-    description: The head's Jobs API. An empty string asks nobody.
+    description: The address of the head's Jobs API. With an empty string, only the archives are read.
     type: str
     default: http://127.0.0.1:8265
   token_path:
-    description: A file that holds the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
+    description: The file with the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
     type: path
   tail:
-    description: How many of the last lines of the driver's log to return.
+    description: How many lines from the end of the driver's log to return.
     type: int
     default: 0
   log_position:
     description:
-      - A place in the driver's log, as RV(job.log_position) of an earlier look. Lines after it are returned in place of
-        the last ones, whole lines only, and at most 1 MiB.
-      - An empty string is the log's beginning.
+      - A position in the driver's log, from RV(job.log_position) of an earlier call. The lines after it are returned
+        instead of the last ones. Only whole lines are returned, and at most 1 MiB.
+      - An empty string is the beginning of the log.
     type: str
   wait_timeout:
-    description: For how many seconds to wait for the job's end, or for the log to grow beyond O(log_position).
+    description: How many seconds to wait for the job to end, or for the log to grow beyond O(log_position).
     type: float
     default: 0
 """
 
 EXAMPLES = r"""
-- name: Look at a job
+- name: Get the status of a job
   argus.verl.ray_job_info:
     submission_id: grpo-20260101-120000-1a2b
     tail: 20
   register: result
 
-- name: List the last jobs, with the cluster up or down
+- name: List the latest jobs, whether the cluster is up or down
   argus.verl.ray_job_info:
     limit: 5
   register: listed
 
-- name: Insist that it ended well
+- name: Require that the job succeeded
   ansible.builtin.assert:
     that: result.job.state == 'SUCCEEDED'
 """
 
 RETURN = r"""
 job:
-  description: What is known of the job.
+  description: The job.
   type: dict
   returned: with O(submission_id)
   contains:
@@ -86,94 +86,94 @@ job:
     state:
       description:
         - C(QUEUED), C(SUBMITTED), C(PENDING), C(RUNNING), C(ENDING), C(RETRYING), C(SUCCEEDED), C(FAILED) or
-          C(STOPPED); C(UNKNOWN) without a status.json. Each is explained in docs/archive.md.
+          C(STOPPED); C(UNKNOWN) without a status.json. docs/archive.md explains each.
       type: str
     ended:
-      description: Whether the state is one of the last three, and the archive is complete.
+      description: Whether the job is C(SUCCEEDED), C(FAILED) or C(STOPPED), and its archive is complete.
       type: bool
     reason:
-      description: Why it is in this state, as far as somebody said so.
+      description: Why the job is in this state, if that is known.
       type: str
     failure:
       description:
-        - Of a job that failed, its C(kind), the C(reason), the C(lines) of the log that tell it, and what C(todo).
-        - The kinds are in docs/failures.md.
+        - Why a job failed, with its C(kind), the C(reason), the C(lines) of the log that show it, and in C(todo) what
+          to do. docs/failures.md lists the kinds.
       type: dict
     workload:
       description: C(ppo), C(grpo) or C(sft); an empty string for a job without an archive.
       type: str
     code_id:
-      description: The snapshot of verl that it runs on.
+      description: The verl snapshot that the job runs on.
       type: str
     tags:
       description: The JobSpec's tags.
       type: dict
     lineage:
-      description: The jobs that it comes from, C(resumed_from) and C(resubmitted_from), if any.
+      description: The earlier jobs C(resumed_from) and C(resubmitted_from), if any.
       type: dict
     attempt:
-      description: Which attempt it is in, from 1.
+      description: The number of the current attempt, starting with 1.
       type: int
     attempts:
       description:
         - The attempts that have ended, each with C(attempt), C(started_at), C(ended_at), C(state), C(kind), C(reason),
-          and in C(resumed_from) the step that it went on from.
+          and in C(resumed_from) the step that it resumed from.
       type: list
       elements: dict
     submitted_at:
-      description: When its archive was made, in seconds since the epoch.
+      description: When the archive was created, in seconds since the epoch.
       type: float
     started_at:
-      description: When the launcher of its first attempt started, in seconds since the epoch.
+      description: When the launcher of the first attempt started, in seconds since the epoch.
       type: float
     ended_at:
-      description: When its last trainer ended, in seconds since the epoch. Nothing before the job has ended.
+      description: When the last attempt ended, in seconds since the epoch. Not set before the job has ended.
       type: float
     silent_for:
-      description: Of a running job, the seconds since its launcher's last sign of life, which comes every 2 seconds.
+      description: For a running job, the seconds since its launcher's last heartbeat, which comes every 2 seconds.
       type: float
     time_left:
-      description: Of a running job, the seconds that it still needs, from its pace since the first step.
+      description: For a running job, the estimated seconds to its end, from its pace since the first step.
       type: float
     driver_host:
-      description: The host name of the node that its driver runs on.
+      description: The host name of the node that the driver runs on.
       type: str
     driver_node_id:
-      description: Ray's id of that node, as long as the head knows the job.
+      description: Ray's id of that node, while the head knows the job.
       type: str
     driver_node_ip:
-      description: That node's address, once the driver has connected to Ray.
+      description: The address of that node, once the driver has connected to Ray.
       type: str
     progress:
-      description: C(step), C(total_steps), and of the C(metric) that matters first its C(first) and C(last) value.
+      description: C(step), C(total_steps), and the C(first) and C(last) value of the job's key C(metric).
       type: dict
     checkpoints:
-      description: The steps of which there is a checkpoint.
+      description: The steps that have a checkpoint.
       type: list
       elements: int
     archive:
-      description: The job's directory; an empty string for a job that Ray knows and that has none.
+      description: The job's directory; an empty string for a job that was submitted to Ray directly.
       type: str
     log:
       description: The last lines of the driver's log, or those after O(log_position).
       type: list
       elements: str
     log_position:
-      description: The place in the log after these lines.
+      description: The position in the log after these lines.
       type: str
     jobspec:
-      description: The JobSpec as its author gave it.
+      description: The JobSpec as its author wrote it.
       type: dict
     problem:
       description: Why the head could not be asked, or an empty string.
       type: str
 jobs:
-  description: The last jobs, the newest first, each as RV(job) but without its log and JobSpec.
+  description: The latest jobs, the newest first, each as RV(job) but without log and JobSpec.
   type: list
   elements: dict
   returned: without O(submission_id)
 total:
-  description: How many jobs there are in all.
+  description: The total number of jobs.
   type: int
   returned: without O(submission_id)
 directory:
@@ -185,7 +185,7 @@ problem:
   type: str
   returned: always
 time:
-  description: The time on this host, in seconds since the epoch, for comparisons with the times of jobs.
+  description: The time on this host in seconds since the epoch, to compare with the times of jobs.
   type: float
   returned: always
 """
@@ -195,10 +195,8 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import recent, unknown_job
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
 from ansible_collections.argus.verl.plugins.module_utils.status.state import wait_for_end
 
 
@@ -220,18 +218,20 @@ def main() -> None:
     jobs = Path(params["shared_root"]) / "jobs"
     token_path = params["token_path"] or os.environ.get("RAY_AUTH_TOKEN_PATH", "")
     head = RayHead(params["address"], token_path) if params["address"] else None
-    if not params["submission_id"]:
-        module.exit_json(changed=False, time=time.time(), **recent(jobs, head, params["limit"]))
-    archive = Archive(jobs / params["submission_id"])
-    if not SUBMISSION_ID.fullmatch(params["submission_id"]) or not archive.path.is_dir():
-        module.fail_json(msg=unknown_job(jobs, params["submission_id"]))
     try:
-        job = wait_for_end(archive, head, params["tail"], params["wait_timeout"], params["log_position"])
+        if params["submission_id"]:
+            archive = find_job(jobs, params["submission_id"])
+            job = wait_for_end(archive, head, params["tail"], params["wait_timeout"], params["log_position"])
+            spec = archive.read_json("config/job_spec.json")
+            result = {"job": {**job.to_json(), "jobspec": spec}, "problem": job.problem}
+        else:
+            result = latest_jobs(jobs, head, params["limit"]).to_json()
+    except UnknownJobError as error:
+        module.fail_json(msg=str(error))
     except ValueError as error:
-        module.fail_json(msg=f"log_position {params['log_position']!r} is no place in a log ({error})")
-        raise SystemExit from error
-    job["jobspec"] = archive.read_json("config/job_spec.json")
-    module.exit_json(changed=False, time=time.time(), job=job, problem=job["problem"])
+        module.fail_json(msg=f"log_position {params['log_position']!r} is not a position in a log: {error}")
+    else:
+        module.exit_json(changed=False, time=time.time(), **result)
 
 
 if __name__ == "__main__":

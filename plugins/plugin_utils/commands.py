@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Commands that we tell people to run next: on the inventories that they gave, with playbooks where theirs was."""
+"""The commands that messages suggest: for the inventories of this run, with playbooks named as in this run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLLECTION = "argus.verl."
 
 
 def inventory_arguments(given: Sequence[str], default: Sequence[str]) -> list[str]:
-    """The -i that were given; Ansible has made absolute paths of them, and put its default there if there were none."""
+    """The -i options of this run. Ansible makes their paths absolute, and fills in its default if there were none."""
     if list(given) == list(default):
         return []
     here = Path.cwd()
@@ -30,7 +30,7 @@ def inventory_arguments(given: Sequence[str], default: Sequence[str]) -> list[st
 
 
 def sibling(name: str, ran: Sequence[str]) -> str:
-    """Our playbook of that name, said the way another one of ours was said."""
+    """The playbook of that name, written in the same way as the playbook that runs."""
     for playbook in ran:
         if playbook.startswith(COLLECTION):
             return f"{COLLECTION}{name}"
@@ -40,7 +40,7 @@ def sibling(name: str, ran: Sequence[str]) -> str:
 
 
 def playbook_command(name: str, variables: Mapping[str, Any]) -> str:
-    """The line that runs a playbook of ours, on the inventories of this run."""
+    """The command that runs a playbook of the collection for the inventories of this run."""
     arguments = context.CLIARGS
     ran = arguments.get("args") or ()
     words = [

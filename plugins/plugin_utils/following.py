@@ -8,37 +8,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.report import SILENT_SECONDS
+from ansible_collections.argus.verl.plugins.module_utils.text import one_line
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 
-# A head may need a minute to come back; a job that nobody can ask about is not followed for ever.
+# A head may need a minute to restart. If it stays unreachable longer, following ends.
 UNANSWERED_SECONDS = 120.0
-NO_JOB = "No job was named. Say -e submission_id=ID; status.yml lists the last ones"
+NO_JOB = "No job was named. Pass -e submission_id=ID; status.yml lists the latest jobs"
 
 
 def announcement(submission_id: str) -> str:
-    """Said before following begins: an ansible-playbook that is interrupted says nothing any more."""
+    """Shown before following begins: an interrupted ansible-playbook cannot show anything afterwards."""
     again = playbook_command("logs", {"submission_id": submission_id, "job_follow": True})
-    return f"Following {submission_id}. Ctrl-C ends the following, not the job; to follow it again:\n  {again}"
+    return f"Following {submission_id}. Ctrl-C stops following, the job continues. To follow it again:\n  {again}"
 
 
-def gives_no_sign(job: Mapping[str, Any]) -> bool:
-    """Whether neither the head nor the job's launcher says anything."""
-    silent = job["silent_for"]
-    return bool(job["problem"]) and (silent is None or silent > SILENT_SECONDS)
+def no_such_id(submission_id: object) -> str:
+    """The message for an id that cannot be one; an empty id means that none was given."""
+    return f"{submission_id!r} is not a submission id; status.yml lists the latest jobs" if submission_id else NO_JOB
+
+
+def is_unreachable(job: JobInfo) -> bool:
+    """Whether the head does not answer and the job's launcher writes no heartbeat."""
+    return bool(job.problem) and (job.silent_for is None or job.silent_for > SILENT_SECONDS)
 
 
 def given_up(submission_id: str, problem: str) -> str:
-    """The message with which following ends before the job does."""
+    """The message when following ends before the job does."""
     status = playbook_command("status", {"submission_id": submission_id})
-    return f"{submission_id} is followed no longer, it may still run: {problem}. Later: {status}"
+    return f"Stopped following {submission_id}, which may still be running: {problem}. Check it later: {status}"
 
 
 def node_is_gone(result: Mapping[str, Any], node: str) -> str:
-    """What to say when a module's result is that its node is not there, instead of what the connection says."""
-    said = result.get("module_stderr", "")
-    # A module that was killed with its container says nothing at all.
-    if result.get("module_stdout") != "" or "Traceback" in said:
+    """A message if the result of a module shows that its node is gone, otherwise an empty string."""
+    stderr = result.get("module_stderr", "")
+    # A module that was killed together with its container has no output at all.
+    if result.get("module_stdout") != "" or "Traceback" in stderr:
         return ""
-    told = " ".join(said.split()) or f"exit code {result.get('rc')}"
-    return f"{node} cannot be reached ({told})"
+    reason = one_line(stderr) or f"exit code {result.get('rc')}"
+    return f"{node} cannot be reached ({reason})"

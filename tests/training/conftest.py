@@ -1,4 +1,4 @@
-"""A real cluster of three containers, and jobs as a user would submit them."""
+"""A real cluster of three containers, and jobs submitted as a user submits them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from system import REPO, SHARED_ROOT, Job, Submit, playbook
 
 @pytest.fixture(scope="session")
 def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
-    """Submits a JobSpec of inventories/dev, some keys of it changed, to a cluster that is up for all tests."""
+    """Submit a JobSpec of inventories/dev with some keys changed, to a cluster that all tests share."""
     jobspecs = tmp_path_factory.mktemp("jobspecs")
 
     def submit(
@@ -29,7 +29,7 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
         return Job(spec["submission_id"], done.stdout)
 
     SHARED_ROOT.mkdir(parents=True, exist_ok=True)
-    # Whatever a run that was cut off has left.
+    # An earlier run may have been interrupted.
     playbook("cluster_down", allow_disruption=True)
     playbook("cluster_up", "stage")
     try:

@@ -1,4 +1,4 @@
-"""Real verl on real Ray: every workload trains, resumes and runs beside another, and leaves its archive."""
+"""Real verl on real Ray: every workload trains, resumes, runs beside another one, and leaves a complete archive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from system import HEAD, NODES, SHARED_ROOT, Job, Submit, module, on_node, playb
 
 
 def assert_off_the_head(job: Job) -> None:
-    """Ray's own records: the driver's node is a worker."""
+    """According to Ray's own records, the driver ran on a worker."""
     nodes = json.loads(on_node(HEAD, "ray", "list", "nodes", "--format", "json", "--detail"))
     head = next(node for node in nodes if node["is_head_node"])
     info = module("ray_job_info", submission_id=job.submission_id)["job"]
@@ -31,7 +31,7 @@ def assert_snapshot(job: Job, code_id: str) -> None:
 
 
 def assert_archive(job: Job) -> None:
-    """All that the contract lists."""
+    """The archive has everything that docs/archive.md lists."""
     archive = job.archive
     spec = archive.read_json("config/job_spec.json")
     assert spec["submission_id"] == job.submission_id
@@ -43,7 +43,7 @@ def assert_archive(job: Job) -> None:
     assert composed["trainer"]["default_local_dir"] == f"/private/jobs/{job.submission_id}/checkpoints"
     assert archive.read_json("config/versions.json")["ray"]
     resolved = yaml.safe_load((archive.path / "config" / "resolved.yaml").read_text())
-    # What was composed before the submission is what the trainer got.
+    # The configuration composed before the submission is the one that the trainer got.
     assert resolved["trainer"] == composed["trainer"]
     index = archive.read_lines("debug/index.jsonl")
     assert [entry for entry in index if entry.get("error")] == []
@@ -54,7 +54,7 @@ def assert_archive(job: Job) -> None:
     assert any(entry["file"].endswith("/stacks.txt") for entry in index)
     events = [event["event"] for event in archive.read_lines("events.jsonl")]
     assert events[0] == "SUBMITTED" and set(events[1:3]) == {"KEPT", "RUNNING"}
-    assert events[-3:] == [archive.status()["state"], "SWEPT", "CLOSED"]
+    assert events[-3:] == [archive.read_status().state, "SWEPT", "CLOSED"]
     (swept,) = [event for event in archive.read_lines("events.jsonl") if event["event"] == "SWEPT"]
     assert (swept["killed"], swept["left"]) == (0, 0)
 
@@ -77,7 +77,7 @@ def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) 
     assert sum(rewards[-4:]) > sum(rewards[:4])
     assert job.archive.checkpoints() == [10, 12]
 
-    # It can be fetched, also when there is no cluster to ask; checkpoints only on request.
+    # It can be fetched; checkpoints only on request.
     playbook("fetch", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
     fetched = tmp_path / job.submission_id
     assert (fetched / "logs" / "driver.log").read_text(errors="replace") == job.log()
@@ -125,10 +125,10 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
     assert stopped["changed"] and stopped["state"] == "STOPPED"
     job.wait("STOPPED")
     assert_archive(job)
-    # Nothing of it is left on any node.
+    # No process of it is left on any node.
     for node in NODES:
         assert job.submission_id not in on_node(node, "ps", "-eo", "args")
-    # To stop it again changes nothing.
+    # Stopping it again changes nothing.
     assert not module("ray_job", state="stopped", submission_id=job.submission_id)["changed"]
 
     saved = int(tracker.read_text())
@@ -146,27 +146,29 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
         saved + 1,
         saved + 2,
     ]
-    # It went on from what was learnt, not from the start.
+    # It continued from what it had learnt, not from the beginning.
     assert resumed.values("train/loss")[0] < job.values("train/loss")[0]
 
 
-def test_two_jobs_at_once_each_on_its_own_verl(submit: Submit) -> None:
+def test_two_jobs_at_the_same_time_use_their_own_verl(submit: Submit) -> None:
     jobs = {code_id: submit("sft", **ONE_NODE, code_path=code_id) for code_id in ("verl-0.9.0", "verl-0.9.1")}
     for code_id, job in jobs.items():
         job.wait()
         assert_snapshot(job, code_id)
-        # The workers print warnings with the file that they come from.
+        # Warnings of the workers name the file that they come from.
         worker_lines = [line for line in job.log().splitlines() if "TrainingWorker" in line.partition("/")[0]]
-        seen = {code for line in worker_lines for code in re.findall(r"/private/common/code/verl/([^/]+)/verl/", line)}
-        assert seen == {code_id}
-    spans = [(job.archive.status()["started_at"], job.archive.status()["ended_at"]) for job in jobs.values()]
+        imported = {
+            code for line in worker_lines for code in re.findall(r"/private/common/code/verl/([^/]+)/verl/", line)
+        }
+        assert imported == {code_id}
+    spans = [(job.archive.read_status().started_at, job.archive.read_status().ended_at) for job in jobs.values()]
     assert max(start for start, _ in spans) < min(end for _, end in spans), "they did not run at the same time"
     written = list((SHARED_ROOT / "common" / "code").rglob("__pycache__"))
     assert written == []
 
 
-def test_a_job_that_fails_says_why(submit: Submit) -> None:
-    # Nothing that can be known beforehand: transformers finds out when it loads the model.
+def test_a_failed_job_has_its_cause(submit: Submit) -> None:
+    # No check can find this: transformers fails when it loads the model.
     unknown = {"++model.override_config.attn_implementation": "no_such_attention"}
     job = submit("sft", **ONE_NODE, trainer_overrides=unknown)
     status = job.wait("FAILED")

@@ -1,4 +1,4 @@
-"""What goes wrong in three weeks: lost nodes, hangs, full clusters, heads that die; each job says what became of it."""
+"""What goes wrong in three weeks of training: lost nodes, hangs, full clusters, a head that dies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from system import (
 )
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
-# Without an end of its own; checkpoints not at the end of an epoch of 8 steps.
+# Does not end by itself. Its checkpoints are not at the end of an epoch, which has 8 steps.
 ENDLESS = {"trainer.total_epochs": 1000, "trainer.save_freq": 5, "trainer.test_freq": -1}
 
 
@@ -53,7 +53,7 @@ def engine(*arguments: str) -> None:
 
 @contextmanager
 def killed(node: str) -> Iterator[None]:
-    """A node that is dead within, and back afterwards."""
+    """Kill a node, and start it again at the end."""
     engine("kill", node)
     try:
         yield
@@ -62,7 +62,7 @@ def killed(node: str) -> Iterator[None]:
 
 
 def in_ray(code: str) -> str:
-    """What a piece of Python with Ray's client `c` says on the head."""
+    """The output of Python code that runs on the head, with Ray's client as `c`."""
     client = "from ray.job_submission import JobSubmissionClient as C; c = C('http://127.0.0.1:8265');"
     return on_node(HEAD, "python3", "-c", f"{client} {code}")
 
@@ -74,7 +74,7 @@ def ray_jobs(submission_id: str) -> dict[str, str]:
 
 @contextmanager
 def held(**resources: Any) -> Iterator[None]:
-    """Somebody else's job that takes resources."""
+    """Another job, submitted to Ray directly, holds resources."""
     holder = f"holder-{time.time_ns()}"
     in_ray(f"c.submit_job(entrypoint='sleep 900', submission_id={holder!r}, **{resources!r})")
     try:
@@ -86,7 +86,7 @@ def held(**resources: Any) -> Iterator[None]:
 
 
 def assert_retried(job: Job, *kinds: str) -> None:
-    """It failed of these, went on from a checkpoint each time, and ended well."""
+    """The job failed with these kinds, resumed from a checkpoint each time, and succeeded."""
     status = job.wait()
     attempts = status["attempts"]
     assert [(attempt["state"], attempt["kind"]) for attempt in attempts] == [
@@ -95,28 +95,28 @@ def assert_retried(job: Job, *kinds: str) -> None:
     ]
     for attempt in attempts[1:]:
         assert attempt["resumed_from"] > 0
-        # Each attempt has its own metrics; verl empties the file at its start.
+        # Each attempt has its own metrics file, because verl truncates the file at its start.
         own = [line["step"] for line in job.archive.read_lines(f"logs/metrics-{attempt['attempt']}.jsonl")]
         assert min(own) in (attempt["resumed_from"], attempt["resumed_from"] + 1)
-    # Joined, no step is missing or there twice.
+    # Joined, each step is there exactly once.
     steps = [entry["step"] for entry in job.archive.metrics()]
     assert steps == list(range(1, steps[-1] + 1))
     assert events(job).count("RETRYING") == len(kinds) and events(job)[-1] == "CLOSED"
 
 
-def test_grpo_goes_on_after_a_worker_was_lost(submit: Submit) -> None:
+def test_grpo_resumes_after_a_worker_was_lost(submit: Submit) -> None:
     steps = {"trainer.total_training_steps": 6, "trainer.save_freq": 2}
     job = submit("grpo", resources={"nnodes": 2, "gpus_per_node": 1}, retries=1, trainer_overrides=steps)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(lambda: tracker.exists() and len(list(job.archive.metrics())) >= 3, "a checkpoint, and a step after it")
-    driver = job.archive.status()["driver"]["host"]
+    driver = job.archive.read_status().driver["host"]
     with killed(next(node for node in NODES[1:] if node != driver)):
-        # verl itself would wait for it for ever.
-        until(lambda: job.archive.status()["state"] == "RETRYING", "the loss is noticed")
+        # verl itself would wait for it forever.
+        until(lambda: job.archive.read_status().state == "RETRYING", "the loss is noticed")
     assert_retried(job, "node_lost")
 
 
-def test_sft_goes_on_after_a_process_was_killed_and_its_drivers_node_was_lost(submit: Submit) -> None:
+def test_sft_resumes_after_a_process_was_killed_and_after_the_drivers_node_was_lost(submit: Submit) -> None:
     job = submit("sft", **ONE_NODE, retries=2, trainer_overrides={**ENDLESS, "trainer.total_epochs": 3})
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
@@ -125,8 +125,8 @@ def test_sft_goes_on_after_a_process_was_killed_and_its_drivers_node_was_lost(su
             ["docker", "exec", node, "pkill", "-KILL", "-f", "^ray::(TrainingWorker|WorkerDict)"], check=False
         )
     until(lambda: "RETRYING" in events(job), "the killed process is noticed")
-    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it goes on")
-    with killed(job.archive.status()["driver"]["host"]):
+    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it resumes")
+    with killed(job.archive.read_status().driver["host"]):
         until(lambda: events(job).count("RETRYING") == 2, "the loss is noticed")
     assert_retried(job, "killed", "node_lost")
 
@@ -176,7 +176,7 @@ def test_a_hanging_reward_is_found_and_a_secret_stays_secret(submit: Submit, tmp
     stacks = [path.read_text() for path in job.archive.path.glob("debug/*-stall-*/stacks.txt")]
     assert any("wait_for_a_judge_that_never_answers" in text for text in stacks)
 
-    # The trainer's workers had it, and printed it.
+    # The trainer's workers had the secret, and printed it.
     assert re.search(rf"the key is \[secret\] of length {len(CANARY)}", job.log())
     playbook("debug_bundle", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
     for root in (SHARED_ROOT, tmp_path):
@@ -190,7 +190,7 @@ def test_a_hanging_reward_is_found_and_a_secret_stays_secret(submit: Submit, tmp
         assert CANARY not in inspected.stdout
 
 
-def test_two_submitters_make_one_job(submit: Submit, tmp_path: Path) -> None:
+def test_two_simultaneous_submissions_create_one_job(submit: Submit, tmp_path: Path) -> None:
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
     spec |= {**ONE_NODE, "submission_id": f"test-twice-{time.time_ns()}"}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
@@ -210,7 +210,7 @@ def test_two_submitters_make_one_job(submit: Submit, tmp_path: Path) -> None:
     assert list(ray_jobs(job.submission_id)) == [job.submission_id]
     assert events(job).count("SUBMITTED") == 1
 
-    # Its last checkpoint is at an epoch's end: verl trains nothing more from there, and calls that success.
+    # Its last checkpoint is at the end of an epoch: verl trains nothing more from there, and exits with success.
     again = submit("sft", **ONE_NODE, resume_from=job.submission_id, trainer_overrides={"trainer.total_epochs": 2})
     status = again.wait("FAILED")
     checkpoint = f"/private/jobs/{job.submission_id}/checkpoints/global_step_8"
@@ -218,21 +218,21 @@ def test_two_submitters_make_one_job(submit: Submit, tmp_path: Path) -> None:
     assert "without an error after no step at all, at step 0 of 16" in status["reason"]
 
 
-def test_a_job_without_room_is_refused_or_waits(submit: Submit) -> None:
+def test_a_job_without_capacity_is_refused_or_queued(submit: Submit) -> None:
     two_steps = {"trainer.total_training_steps": 2}
     with held(entrypoint_num_gpus=4, entrypoint_resources={"worker_node": 1}):
         refused = submit("sft", check=False, trainer_overrides=two_steps)
         assert "2 workers with 1 GPUs and 10 CPUs free are asked for, there is 1" in " ".join(refused.submitted.split())
         assert not refused.archive.path.exists()
         job = submit("sft", wait_for_resources="5m", trainer_overrides=two_steps)
-        assert job.archive.status()["state"] == "QUEUED"
+        assert job.archive.read_status().state == "QUEUED"
         assert ray_jobs(job.submission_id) == {}
     job.wait()
     assert events(job)[0] == "QUEUED" and events(job).count("SUBMITTED") == 1
 
 
-def test_a_driver_that_cannot_be_started_is_really_cancelled(submit: Submit) -> None:
-    """Ray's own stop says True to that, and does nothing."""
+def test_a_pending_driver_is_really_cancelled(submit: Submit) -> None:
+    """Ray's own stop_job returns True and does nothing."""
     unmet = {"resources": {"entrypoint_resources": {"worker_node": 100}}}
     sixty = {"entrypoint_num_cpus": 1, "entrypoint_resources": {"worker_node": 60}}
     with held(**sixty), held(**sixty):
@@ -246,10 +246,10 @@ def test_a_driver_that_cannot_be_started_is_really_cancelled(submit: Submit) -> 
         for state, job in jobs.items():
             job.wait(state)
             assert ray_jobs(job.submission_id) == {job.submission_id: "FAILED"}
-        assert jobs["FAILED"].archive.status()["failure"]["kind"] == "deadline"
+        assert jobs["FAILED"].archive.read_status().failure["kind"] == "deadline"
 
 
-def test_ctrl_c_ends_the_following_and_the_deadline_the_job_with_evidence(tmp_path: Path) -> None:
+def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) -> None:
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
     spec |= {**ONE_NODE, "submission_id": f"test-deadline-{time.time_ns()}", "deadline": "40s"}
     spec["trainer_overrides"] |= ENDLESS
@@ -264,12 +264,12 @@ def test_ctrl_c_ends_the_following_and_the_deadline_the_job_with_evidence(tmp_pa
     )
     job = Job(spec["submission_id"])
     until(lambda: "RUNNING" in events(job), "it runs")
-    time.sleep(8)  # for a line of progress
+    time.sleep(8)  # until a progress line was shown
     os.killpg(following.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
-    said, _dummy = following.communicate(timeout=60)
-    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in said
-    assert f"{job.submission_id}  RUNNING" in said
-    assert job.archive.status()["state"] == "RUNNING"
+    output, _dummy = following.communicate(timeout=60)
+    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in output
+    assert f"{job.submission_id}  RUNNING" in output
+    assert job.archive.read_status().state == "RUNNING"
 
     status = job.wait("FAILED")
     assert status["failure"]["kind"] == "deadline"
@@ -278,8 +278,8 @@ def test_ctrl_c_ends_the_following_and_the_deadline_the_job_with_evidence(tmp_pa
         assert job.submission_id not in on_node(node, "ps", "-eo", "args")
 
 
-def test_archive_and_job_outlive_their_head(submit: Submit, tmp_path: Path) -> None:
-    """The last one: the cluster is a new one afterwards."""
+def test_job_and_archive_survive_the_loss_of_the_head(submit: Submit, tmp_path: Path) -> None:
+    """The last test, because it leaves a new cluster."""
     job = submit("sft", **ONE_NODE, retries=1, trainer_overrides=ENDLESS)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
@@ -294,11 +294,11 @@ def test_archive_and_job_outlive_their_head(submit: Submit, tmp_path: Path) -> N
         assert job.submission_id in shown
         assert "train/loss" in playbook("logs", submission_id=job.submission_id).stdout
     finally:
-        taken_up = playbook("cluster_up", allow_disruption=True).stdout
-    assert job.submission_id in taken_up
-    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it goes on")
-    status = job.archive.status()
-    assert [(attempt["state"], attempt["kind"]) for attempt in status["attempts"]] == [("FAILED", "node_lost")]
-    assert status["resumed_from_step"] > 0
+        output = playbook("cluster_up", allow_disruption=True).stdout
+    assert job.submission_id in output
+    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it resumes")
+    status = job.archive.read_status()
+    assert [(attempt.state, attempt.kind) for attempt in status.attempts] == [("FAILED", "node_lost")]
+    assert status.resumed_from_step and status.resumed_from_step > 0
     playbook("stop", submission_id=job.submission_id)
     job.wait("STOPPED")

@@ -1,14 +1,15 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job on its way from the head to Ray: what has to be there, its archive, and the call of the Jobs API."""
+"""The submission of a job: its archive is created, its steward started, and Ray called."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..job.plan import Job
@@ -34,6 +35,7 @@ from ..launcher import (
     tasks,
 )
 from ..launcher.archive import FAILED, QUEUED, SUBMITTED, Archive
+from ..launcher.status import JobState
 
 LAUNCHER_MODULES = (
     archive_module,
@@ -63,8 +65,23 @@ sys.exit(main(sys.argv[1:]))
 '''
 
 
+@dataclass(frozen=True)
+class Submission:
+    """What is archived of a job, and submitted."""
+
+    # The JobSpec as its author wrote it.
+    given: Mapping[str, Any]
+    job: Job
+    # The composed configuration, as YAML.
+    resolved: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    lineage: Mapping[str, str] = field(default_factory=dict)
+    # Why the cluster has no capacity for the job; its steward then submits it later.
+    queue_reason: str = ""
+
+
 def write_launcher(archive: Archive) -> None:
-    """The launcher's own source, into the archive: what ran beside the training stays known."""
+    """Copy the launcher into the archive, so that the code that ran beside the training stays known."""
     package = "config/launcher/argus_launcher"
     archive.write_text(f"{package}/__init__.py", f'"""A copy of {launcher_package}."""\n')
     for module in LAUNCHER_MODULES:
@@ -72,65 +89,64 @@ def write_launcher(archive: Archive) -> None:
     archive.write_text("config/launcher/__main__.py", LAUNCHER_MAIN)
 
 
-def write_archive(
-    archive: Archive, given: Mapping[str, Any], job: Job, resolved: str, secrets: Mapping[str, str]
-) -> None:
-    archive.write_json("config/job_spec.json", given)
+def write_archive(archive: Archive, submission: Submission) -> None:
+    job = submission.job
+    archive.write_json("config/job_spec.json", submission.given)
     archive.write_json("config/runtime_env.json", job.runtime_env)
     archive.write_text("config/submit_cmd.txt", job.submit_command())
     archive.write_json("config/plan.json", job.plan.to_json())
-    archive.write_text("config/resolved.yaml", resolved)
+    archive.write_text("config/resolved.yaml", submission.resolved)
     write_launcher(archive)
-    if secrets:
-        redact.store(archive.path, secrets)
+    if submission.secrets:
+        redact.store(archive.path, submission.secrets)
+
+
+def write_status(archive: Archive, submission: Submission) -> None:
+    """The first status of the job: QUEUED without capacity, otherwise SUBMITTED."""
+    now = time.time()
+    details: dict[str, Any] = {
+        "workload": submission.job.plan.workload,
+        "code_id": submission.job.plan.code_id,
+        "submitted_at": now,
+        "lineage": dict(submission.lineage),
+        "tags": submission.job.tags,
+    }
+    if submission.queue_reason:
+        archive.set_status(QUEUED, **details, attempt=1, queued_at=now, reason=submission.queue_reason)
+    else:
+        attempts.prepare(archive, 1, **details)
 
 
 def send(
     archive: Archive,
-    given: Mapping[str, Any],
-    job: Job,
+    submission: Submission,
     client: attempts.JobClient,
-    *,
-    resolved: str = "",
-    secrets: Mapping[str, str] | None = None,
-    lineage: Mapping[str, str] | None = None,
-    queue: str = "",
-) -> str:
-    """Reserve the archive, fill it and submit; the state. Afterwards there is a job, or an archive that says why not.
+    start_steward: Callable[[Archive], None],
+) -> JobState:
+    """Reserve the archive, fill it and submit the job. Returns the state of the job.
 
-    Raises FileExistsError when somebody else has taken the id meanwhile.
-    resolved: the composed configuration, as YAML.
-    queue: why there is no room; the submission is left to the keeper, who waits until there is.
+    Afterwards there is either a job, or a closed archive that says why not. Raises FileExistsError if the id was taken
+    in the meantime.
     """
     archive.reserve()
-    kept = False
+    has_steward = False
     try:
-        write_archive(archive, given, job, resolved, secrets or {})
-        details: dict[str, Any] = {
-            "workload": job.plan.workload,
-            "code_id": job.plan.code_id,
-            "submitted_at": time.time(),
-            "lineage": dict(lineage or {}),
-            "tags": job.tags,
-        }
-        if queue:
-            archive.set_status(QUEUED, **details, attempt=1, queued_at=time.time(), reason=queue)
-        else:
-            attempts.prepare(archive, 1, **details)
-        # Before the submission: if this process is interrupted, somebody sees to what has become of it.
-        archive.run_launcher("keep")
-        kept = True
-        if not queue:
+        write_archive(archive, submission)
+        write_status(archive, submission)
+        # Before the submission: if this process is interrupted now, the steward finds out whether Ray has the job.
+        start_steward(archive)
+        has_steward = True
+        if not submission.queue_reason:
             attempts.submit(archive, 1, client)
     except BaseException as error:
         attempts.record_end(archive, FAILED, failures.failure("unknown", f"it could not be submitted: {error}"))
         redact.forget(archive.path)
-        if not kept:
+        if not has_steward:
             keep.close(archive, FAILED)
         raise
-    return QUEUED if queue else SUBMITTED
+    return QUEUED if submission.queue_reason else SUBMITTED
 
 
 def same_spec(archive: Archive, given: Mapping[str, Any]) -> bool:
-    """Whether the archive is of the very JobSpec."""
+    """Whether the archive was created from the same JobSpec."""
     return bool(archive.read_json("config/job_spec.json") == json.loads(json.dumps(given)))

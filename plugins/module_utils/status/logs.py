@@ -1,31 +1,40 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of a job: from its archive, and from the head as long as there is one."""
+"""The driver's log of a job: its last lines, or the lines after a position."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from ..launcher.archive import (
-    Archive,
-)
+from ..launcher.archive import Archive
 
-# What one look takes from the log for those who follow it.
+# How much of the log one call returns at most.
 LOG_BYTES = 1 << 20
-# Lines, and the place after them.
-LogPart = tuple[list[str], str]
+# How often reading starts again when the log's files are renamed meanwhile.
+READ_ATTEMPTS = 3
+# Longer lines are rare; the tail is read in units of this size.
+LINE_BYTES = 4096
+BEGINNING = "1:0"
+
+
+class LogPart(NamedTuple):
+    """Lines of a log, and the position after them."""
+
+    lines: list[str]
+    position: str
 
 
 def shown_lines(data: bytes) -> list[str]:
-    """A log as people see it: of a progress bar, what it showed last; no empty lines."""
+    """The lines as a terminal would show them: the last state of each progress bar, and no empty lines."""
     shown = (line.rstrip("\r").rpartition("\r")[2] for line in data.decode(errors="replace").split("\n"))
     return [line for line in shown if line.strip()]
 
 
 def log_parts(archive: Archive) -> dict[int, Path]:
-    """The files of the driver's log, by numbers that stay theirs: driver.log has that of its name to be."""
+    """The files of the driver's log by permanent numbers: driver.log has the number that its name will get."""
     files = archive.log_files()
     parts = {int(path.suffix[1:]): path for path in files if path != archive.driver_log}
     if archive.driver_log in files:
@@ -34,8 +43,8 @@ def log_parts(archive: Archive) -> dict[int, Path]:
 
 
 def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothing: LogPart) -> LogPart:
-    """What `read` makes of the log's files; once more when they were renamed under its hands."""
-    for _attempt in range(3):
+    """The result of `read` for the log's files. It is called again if they were renamed meanwhile."""
+    for _attempt in range(READ_ATTEMPTS):
         parts = log_parts(archive)
         try:
             answer = read(parts)
@@ -47,10 +56,10 @@ def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothi
 
 
 def log_tail(archive: Archive, lines: int) -> LogPart:
-    """The last lines of the driver's log, and the place after them, see log_since."""
+    """The last lines of the driver's log, and the position after them, see log_since."""
 
     def read(parts: dict[int, Path]) -> LogPart:
-        wanted, data, position = lines * 4096, b"", ""
+        wanted, data, position = lines * LINE_BYTES, b"", ""
         for number in sorted(parts, reverse=True):
             with parts[number].open("rb") as log:
                 begin = max(0, log.seek(0, 2) - (wanted - len(data)))
@@ -60,18 +69,19 @@ def log_tail(archive: Archive, lines: int) -> LogPart:
             data = part + data
             if len(data) >= wanted:
                 break
-        return (shown_lines(data)[-lines:] if lines else []), position or "1:0"
+        return LogPart(shown_lines(data)[-lines:] if lines else [], position or BEGINNING)
 
-    return read_log(archive, read, ([], "1:0"))
+    return read_log(archive, read, LogPart([], BEGINNING))
 
 
 def log_since(archive: Archive, position: str, final: bool = False, size: int = LOG_BYTES) -> LogPart:
-    """The whole lines of the driver's log after a place, from at most `size` bytes, and the place after them.
+    """The whole lines of the driver's log after a position, from at most `size` bytes, and the position after them.
 
-    position: ``FILE:BYTE``, which stays right when driver.log is renamed; empty for the beginning. Raises ValueError.
-    final: whether a line without an end counts as well.
+    position: ``FILE:BYTE``, valid also after driver.log was renamed; empty for the beginning. Raises ValueError if it
+        is malformed.
+    final: whether a last line without a line end counts as well.
     """
-    file, _dummy, byte = (position or "1:0").partition(":")
+    file, _dummy, byte = (position or BEGINNING).partition(":")
     first, offset = int(file), int(byte)
 
     def read(parts: dict[int, Path]) -> LogPart:
@@ -87,7 +97,7 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
         data = b"".join(chunk for _number, _begin, chunk in chunks)
         end = len(data) if final and left else data.rfind(b"\n") + 1
         if not end and not left:
-            # A line that is longer than one look does not stop the reader.
+            # A line longer than `size` must not stop the reader.
             end = len(data)
         lines, after = shown_lines(data[:end]), position
         for number, begin, chunk in chunks:
@@ -95,6 +105,6 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
             end -= len(chunk)
             if end <= 0:
                 break
-        return lines, after
+        return LogPart(lines, after)
 
-    return read_log(archive, read, ([], position))
+    return read_log(archive, read, LogPart([], position))

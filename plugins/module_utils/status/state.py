@@ -1,177 +1,189 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is known of a job: from its archive, and from the head as long as there is one."""
+"""The status of one job: from its archive, and from the head if it answers."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
-from ..launcher import attempts
-from ..launcher.archive import (
-    ENDED,
-    ENDING,
-    FAILED,
-    QUEUED,
-    RETRYING,
-    RUNNING,
-    Archive,
-)
+from ..launcher import attempts, failures
+from ..launcher.archive import Archive
+from ..launcher.failures import Failure
 from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.status import ENDED, JobState, Status
+from .info import UNKNOWN, Heartbeat, JobInfo, RayRecord, failure_from
 from .logs import log_since, log_tail
 from .progress import progress, time_left
 
 POLL_SECONDS = 0.5
-# The keeper gives up waiting for the last evidence after 120 s.
+# The steward waits up to 120 s for the final evidence.
 CLOSING_SECONDS = 150
-# Submitting takes Ray less than a second.
+# A submission to Ray takes less than a second.
 SUBMITTING_SECONDS = 60
-# A launcher gives a sign of life every 2 s.
+# A launcher writes its heartbeat every 2 s.
 ALIVE_SECONDS = 30
-# An attempt of it has begun.
-LIVING = (RUNNING, ENDING, RETRYING)
-# In place of the record of a job that the head does not know (any more): a head that is started again has lost all.
-FORGOTTEN = {
-    "status": "FAILED",
-    "message": "the head does not know the job: it was started again, and its jobs are lost",
-}
+# The states of a job of which at least one attempt has started.
+STARTED = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
+# Ray keeps its jobs in the memory of the head.
+LOST_MESSAGE = "the head does not know the job: it was restarted and has lost its jobs"
 
 
-def merge_states(status: Mapping[str, Any], job: Mapping[str, Any] | None) -> tuple[str, str]:
-    """The state and the reason, from the archive and from Ray's own record.
+def merge_states(status: Status, record: RayRecord | None) -> tuple[str, str]:
+    """The state of a job and its reason, from the archive and from Ray's own record.
 
-    The archive has the last word on how a job ended: it is written by the launcher. Ray has it when the
-    launcher could not write any more, and while the job waits for its driver to be started.
+    The archive decides how a job has ended, because the launcher knows best. Ray's record decides if the launcher
+    was killed before it could write, and while the job waits for its driver to start.
     """
-    state, reason = str(status.get("state") or "UNKNOWN"), str(status.get("reason") or "")
-    if state in ENDED or job is None:
-        return state, reason
-    if job["status"] in ENDED:
-        return str(job["status"]), reason or str(job.get("message") or "")
-    if state in LIVING or job["status"] == RUNNING:
-        # "Job is currently running."
-        return (state if state in LIVING else RUNNING), reason
-    return str(job["status"]), reason or str(job.get("message") or "")
+    state = str(status.state or UNKNOWN)
+    if record is None or (status.state and status.state.ended):
+        return state, status.reason
+    if record.ended:
+        return record.status, status.reason or record.message
+    if status.state in STARTED:
+        return state, status.reason
+    if record.status == JobState.RUNNING:
+        # Ray's message would be "Job is currently running."
+        return record.status, status.reason
+    return record.status, status.reason or record.message
 
 
-def is_complete(status: Mapping[str, Any], now: float) -> bool:
-    """Whether the job has ended and its last evidence is in the archive, or will not come any more."""
-    if status.get("state") not in ENDED:
+def is_complete(status: Status, now: float) -> bool:
+    """Whether the job has ended and its final evidence is in the archive, or is not expected any more."""
+    if status.state not in ENDED:
         return False
-    return "closed_at" in status or now - float(status.get("ended_at") or 0) > CLOSING_SECONDS
+    return bool(status.closed_at) or now - (status.ended_at or 0) > CLOSING_SECONDS
 
 
-def is_overdue(status: Mapping[str, Any], heartbeat: Mapping[str, Any], now: float) -> bool:
-    """Whether the head should know the job: between its archive and its submission lie moments."""
-    if "updated_at" not in status or status["state"] == QUEUED:
+def is_overdue(status: Status, heartbeat: Heartbeat, now: float) -> bool:
+    """Whether the head has to know the job. It does not know it yet for a moment after the archive was created."""
+    if not status.updated_at or status.state == JobState.QUEUED:
         return False
-    if status["state"] in LIVING:
-        # Who shares the shared root with another cluster sees its jobs too, of which this head knows nothing.
-        return now - float(heartbeat.get("time") or 0) > ALIVE_SECONDS
-    submitted = datetime.fromisoformat(status["updated_at"].replace("Z", "+00:00"))
-    return now - submitted.timestamp() > SUBMITTING_SECONDS
+    if status.state in STARTED:
+        # A shared root may also hold jobs of another cluster, which this head has never known.
+        return now - (heartbeat.time or 0) > ALIVE_SECONDS
+    updated = datetime.fromisoformat(status.updated_at.replace("Z", "+00:00"))
+    return now - updated.timestamp() > SUBMITTING_SECONDS
 
 
 def submitted_at(archive: Archive) -> float:
-    """When the archive was made. Of all its files the JobSpec is written once, and first."""
+    """When the archive was created. The JobSpec is the only file that is written once, and it is written first."""
     for file in (archive.path / "config" / "job_spec.json", archive.path):
         if file.exists():
             return file.stat().st_mtime
     return 0.0
 
 
-def describe(archive: Archive, head: RayHead | None, tail: int, position: str | None = None) -> dict[str, Any]:
-    """Everything that `ray_job_info` returns of one job.
+def describe(archive: Archive, head: RayHead | None, tail: int, position: str | None = None) -> JobInfo:
+    """The status of one job.
 
-    position: where the log is read on from, in place of its last `tail` lines, see log_since.
+    tail: how many of the last lines of the log to include.
+    position: include the lines of the log after this position instead, see log_since.
     """
-    job, problem = None, ""
+    record, problem = None, ""
     if head:
         try:
-            job = head.job(attempts.ray_id(archive.submission_id, attempts.current(archive)))
+            answer = head.job(attempts.ray_id(archive.submission_id, attempts.current(archive)))
+            record = RayRecord.from_json(answer) if answer else None
         except RayApiError as error:
             problem = str(error)
-    return merged(archive, job, bool(head) and not problem, tail, position) | {"problem": problem}
+    return job_info(archive, record, bool(head) and not problem, tail, position, problem)
 
 
-def merged(
-    archive: Archive, job: Mapping[str, Any] | None, answered: bool, tail: int = 0, position: str | None = None
-) -> dict[str, Any]:
-    """The archive and Ray's own record of a job, if there is one; answered: whether a head was asked for it."""
-    status, now = archive.status(), time.time()
-    heartbeat = archive.read_json("heartbeat.json") or {}
-    driver = job or {}
-    if job and job["status"] in ENDED and archive.is_kept():
-        # Its keeper sees the same, and decides whether that is the job's end or another attempt follows.
-        job = None
-    elif not archive.is_kept() and answered and job is None and is_overdue(status, heartbeat, now):
-        job = FORGOTTEN
-    state, reason = merge_states(status, job)
-    # Ray's own record ends with the launcher; without a head, the archive alone has to tell.
-    ended = state in ENDED and (is_complete(status, now) or (job or {}).get("status") in ENDED)
-    log, after = log_tail(archive, tail) if position is None else log_since(archive, position, final=state in ENDED)
-    living = state == RUNNING and "time" in heartbeat
-    done = progress(archive, status.get("workload", ""), heartbeat)
-    return {
-        "submission_id": archive.submission_id,
-        "state": state,
-        "ended": ended,
-        "reason": reason,
-        "failure": failure_of(status, state, reason, job is FORGOTTEN),
-        "workload": status.get("workload", ""),
-        "code_id": status.get("code_id", ""),
-        "tags": status.get("tags") or {},
-        "lineage": status.get("lineage") or {},
-        "attempt": attempts.current(archive),
-        "attempts": status.get("attempts") or [],
-        "submitted_at": submitted_at(archive),
-        "started_at": status.get("started_at"),
-        # An attempt's end is not the job's.
-        "ended_at": status.get("ended_at") if state in ENDED else None,
-        "silent_for": max(0.0, now - float(heartbeat["time"])) if living else None,
-        "time_left": time_left(heartbeat, done["total_steps"]) if state == RUNNING else None,
-        "driver_host": (status.get("driver") or {}).get("host"),
-        "driver_node_id": driver.get("driver_node_id"),
-        "driver_node_ip": (driver.get("driver_info") or {}).get("node_ip_address"),
-        "progress": done,
-        "checkpoints": archive.checkpoints(),
-        "archive": str(archive.path),
-        "log": log,
-        "log_position": after,
-        "problem": "",
-    }
+def job_info(
+    archive: Archive,
+    record: RayRecord | None,
+    answered: bool,
+    tail: int = 0,
+    position: str | None = None,
+    problem: str = "",
+) -> JobInfo:
+    """The status of one job from its archive and from Ray's record of its current attempt, if there is one.
+
+    answered: whether a head was asked for the record and answered.
+    """
+    status, now = archive.read_status(), time.time()
+    heartbeat = Heartbeat.from_json(archive.read_json("heartbeat.json"))
+    deciding = deciding_record(archive, record, answered, is_overdue(status, heartbeat, now))
+    state, reason = merge_states(status, deciding)
+    # Ray's record ends together with the launcher. Without it, the archive has to show that the job is complete.
+    ended = state in ENDED and (is_complete(status, now) or bool(deciding and deciding.ended))
+    log = log_tail(archive, tail) if position is None else log_since(archive, position, final=state in ENDED)
+    running = state == JobState.RUNNING
+    done = progress(archive, status.workload, heartbeat)
+    return JobInfo(
+        submission_id=archive.submission_id,
+        state=state,
+        ended=ended,
+        reason=reason,
+        failure=failure(status, state, reason, lost=record is None and deciding is not None),
+        workload=status.workload,
+        code_id=status.code_id,
+        tags=status.tags,
+        lineage=status.lineage,
+        attempt=status.attempt,
+        attempts=status.attempts,
+        submitted_at=submitted_at(archive),
+        started_at=status.started_at,
+        # While another attempt follows, this is the end of an attempt, not of the job.
+        ended_at=status.ended_at if state in ENDED else None,
+        silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
+        time_left=time_left(heartbeat, done.total_steps) if running else None,
+        driver_host=status.driver.get("host"),
+        driver_node_id=record.driver_node_id if record else None,
+        driver_node_ip=record.driver_node_ip if record else None,
+        progress=done,
+        checkpoints=tuple(archive.checkpoints()),
+        archive=str(archive.path),
+        log=tuple(log.lines),
+        log_position=log.position,
+        problem=problem,
+    )
 
 
-def failure_of(status: Mapping[str, Any], state: str, reason: str, forgotten: bool) -> dict[str, Any] | None:
-    """What the archive says of a failure, or what can be said of a job whose launcher could not write how it ended."""
-    if state == status.get("state"):
-        # That of an attempt before this one is history.
-        return status.get("failure") if state in (*ENDED, RETRYING) else None
-    if state != FAILED:
+def deciding_record(archive: Archive, record: RayRecord | None, answered: bool, overdue: bool) -> RayRecord | None:
+    """Ray's record as far as it decides on the state of the job."""
+    if archive.is_kept():
+        # The steward sees an ended record too, and decides whether the job has ended or another attempt follows.
+        return None if record and record.ended else record
+    if answered and record is None and overdue:
+        return RayRecord(archive.submission_id, JobState.FAILED, LOST_MESSAGE)
+    return record
+
+
+def failure(status: Status, state: str, reason: str, lost: bool) -> Failure | None:
+    """The recorded failure, or what is known about a job whose launcher could not record one.
+
+    lost: whether the head has lost the job.
+    """
+    if state == (status.state or ""):
+        # In other states, a recorded failure is that of an earlier attempt.
+        return failure_from(status.failure) if state in (*ENDED, JobState.RETRYING) else None
+    if state != JobState.FAILED:
         return None
-    if forgotten:
-        kind, todo = "node_lost", "Submit it again; it can go on from its last checkpoint."
-    elif status.get("state") in LIVING:
-        kind, todo = "killed", "Look who killed its launcher, or whether its node went; the archive has all it wrote."
+    if lost:
+        kind, todo = "node_lost", "Submit it again; it can resume from its last checkpoint."
+    elif status.state in STARTED:
+        kind, todo = "killed", "Find out what killed its launcher or its node; the archive has all that it wrote."
     else:
-        kind, todo = "unknown", "Its launcher was never started: read the reason, which is Ray's."
-    return {"kind": kind, "reason": reason, "lines": [], "todo": todo}
+        kind, todo = "unknown", "Its launcher never started; the reason is the one that Ray gives."
+    return dataclasses.replace(failures.failure(kind, reason), todo=todo)
 
 
 def wait_for_end(
     archive: Archive, head: RayHead | None, tail: int, timeout: float, position: str | None = None
-) -> dict[str, Any]:
-    """Describe the job when it has ended, or after `timeout` seconds; or when its log has more after a position."""
+) -> JobInfo:
+    """Describe the job once it has ended, after `timeout` seconds, or once its log has more lines after `position`."""
     deadline = time.monotonic() + timeout
     while True:
-        # Most of the time the archive alone tells; Ray is asked when the time is over.
-        if is_complete(archive.status(), time.time()) or time.monotonic() >= deadline:
+        # The archive is usually enough. Ray is asked once, at the end.
+        status = archive.read_status()
+        if is_complete(status, time.time()) or time.monotonic() >= deadline:
             break
-        # The log is at its end before the evidence is.
-        if position is not None and (archive.status().get("state") in ENDED or log_since(archive, position)[0]):
+        # The log is complete before the evidence is.
+        if position is not None and (status.state in ENDED or log_since(archive, position).lines):
             break
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
     return describe(archive, head, tail, position)

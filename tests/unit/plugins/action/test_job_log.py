@@ -43,7 +43,7 @@ class Task:
 
 
 class Clock:
-    """Time that passes only when somebody sleeps."""
+    """Time passes only while something sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -60,7 +60,7 @@ class Clock:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is printed, on a controller whose time is ours."""
+    """The lines that are printed, on a controller with a fake clock."""
     lines: list[str] = []
     clock = Clock()
     for module in (job_log, ray_job):
@@ -72,7 +72,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def log_action(*answers: dict[str, Any], **arguments: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """The action plugin on a machine that gives these answers; and what it is asked."""
+    """The action plugin with a machine that gives these answers, and the list of its questions."""
     action = job_log.ActionModule.__new__(job_log.ActionModule)
     action._task = Task(submission_id="sft-1", **arguments)
     asked: list[dict[str, Any]] = []
@@ -98,19 +98,19 @@ def test_the_end_of_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     action, asked = log_action(answer(job("RUNNING", "a", "\x1b[A\x1b[36mb\x1b[0m")), lines=2)
     assert run(action, monkeypatch)["changed"] is False
     assert asked[0]["tail"] == 2
-    assert shown == ["", "Job sft-1: RUNNING; the last 2 lines of /private/jobs/sft-1/logs/driver.log", "a", "b"]
+    assert shown == ["", "Job sft-1: RUNNING; last 2 lines of /private/jobs/sft-1/logs/driver.log", "a", "b"]
 
 
 def test_a_job_without_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     action, _asked = log_action(answer(job("QUEUED", reason="1 worker is free")))
     run(action, monkeypatch)
-    assert shown == ["", "Job sft-1: QUEUED, without a log yet: 1 worker is free"]
+    assert shown == ["", "Job sft-1: QUEUED, no log yet: 1 worker is free"]
 
 
-def test_no_job_was_named(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_id(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     action, _asked = log_action({})
     action._task.args["submission_id"] = ""
-    assert "Say -e submission_id=ID" in run(action, monkeypatch)["msg"]
+    assert "Pass -e submission_id=ID" in run(action, monkeypatch)["msg"]
 
 
 def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.Monk
     )
     run(action, monkeypatch)
     assert [given.get("log_position") for given in asked] == [None, "1:1", "1:9", "1:9", "2:5"]
-    begin = shown.index("Following sft-1. Ctrl-C ends the following, not the job; to follow it again:")
+    begin = shown.index("Following sft-1. Ctrl-C stops following, the job continues. To follow it again:")
     assert shown[begin + 1 :] == [
         "  run logs",
         "",
@@ -142,11 +142,11 @@ def test_a_job_that_has_ended_is_not_followed(shown: list[str], monkeypatch: pyt
     assert len(asked) == 1
 
 
-def test_nobody_is_followed_for_ever(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     silent = answer(job("RUNNING", problem="refused", silent_for=900.0))
     action, asked = log_action(silent, follow=True)
     message = run(action, monkeypatch)["msg"]
-    assert message == "sft-1 is followed no longer, it may still run: refused. Later: run status"
+    assert message == "Stopped following sft-1, which may still be running: refused. Check it later: run status"
     assert 50 < len(asked) < 70
 
 
@@ -172,7 +172,7 @@ def test_a_job_is_followed_to_its_end(shown: list[str]) -> None:
     assert result["state"] == "SUCCEEDED"
     assert shown == [
         "",
-        "Following sft-1. Ctrl-C ends the following, not the job; to follow it again:",
+        "Following sft-1. Ctrl-C stops following, the job continues. To follow it again:",
         "  run logs",
         "",
         "sft-1  RUNNING  step 4/12  train/loss 4.250  1:05  1:35 left",
@@ -181,20 +181,20 @@ def test_a_job_is_followed_to_its_end(shown: list[str]) -> None:
     ]
 
 
-def test_a_head_that_comes_back(shown: list[str]) -> None:
+def test_following_survives_a_restart_of_the_head(shown: list[str]) -> None:
     result = followed(answer(job()), GONE, KILLED, answer(job("SUCCEEDED")))
     assert result["state"] == "SUCCEEDED"
     assert shown.count("sft-1  the head does not answer") == 2
 
 
-def test_a_head_that_stays_away(shown: list[str]) -> None:
+def test_following_ends_if_the_head_stays_down(shown: list[str]) -> None:
     result = followed(answer(job()), GONE)
     assert result["failed"]
     assert "The head mvp-ray-head cannot be reached (No such container: mvp-ray-head)" in result["msg"]
     assert 15 < shown.count("sft-1  the head does not answer") < 25
 
 
-def test_a_job_that_fails_says_why(shown: list[str]) -> None:
+def test_the_cause_of_a_failed_job_is_shown(shown: list[str]) -> None:
     failure = {"kind": "data", "reason": "no column", "lines": ["KeyError: 'messages'"], "todo": "Correct it."}
     result = followed(answer(job("FAILED", "the end", failure=failure, reason="no column")))
     assert (result["failed"], result["kind"]) == (True, "data")

@@ -7,12 +7,13 @@ import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
 from ansible_collections.argus.verl.plugins.filter.job import job_commands, job_status
+from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
     inventory_arguments,
     playbook_command,
     sibling,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, gives_no_sign
+from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, is_unreachable
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, *playbooks: str, inventories: list[str]
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict(arguments))
 
 
-def test_the_default_inventory_is_not_said(here: Path) -> None:
+def test_the_default_inventory_is_left_out(here: Path) -> None:
     assert inventory_arguments([str(here / "dev")], [str(here / "dev")]) == []
 
 
@@ -43,12 +44,12 @@ def test_inventories_as_they_were_given(here: Path) -> None:
         (["playbooks/submit.yml"], "playbooks/logs.yml"),
         (["/opt/argus.verl/playbooks/submit.yml", "playbooks/fetch.yml"], "/opt/argus.verl/playbooks/logs.yml"),
         (["argus.verl.submit"], "argus.verl.logs"),
-        # Somebody's own playbook, and none at all.
+        # A playbook outside of the collection, and none.
         (["nightly.yml"], "playbooks/logs.yml"),
         ([], "playbooks/logs.yml"),
     ],
 )
-def test_a_playbook_is_said_as_the_one_that_runs(playbooks: list[str], expected: str) -> None:
+def test_a_playbook_is_named_like_the_one_that_runs(playbooks: list[str], expected: str) -> None:
     assert sibling("logs", playbooks) == expected
 
 
@@ -62,7 +63,7 @@ def test_a_command_can_be_pasted(here: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_command_outside_of_any_playbook(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict())
     assert playbook_command("fetch", {}) == "ansible-playbook playbooks/fetch.yml"
-    # `ansible HOST -m MODULE` has a pattern in place of playbooks.
+    # `ansible HOST -m MODULE` has a pattern instead of playbooks.
     monkeypatch.setattr(context, "CLIARGS", ImmutableDict({"args": "head", "inventory": ("box,",)}))
     assert playbook_command("fetch", {}) == "ansible-playbook -i box, playbooks/fetch.yml"
 
@@ -70,21 +71,23 @@ def test_a_command_outside_of_any_playbook(here: Path, monkeypatch: pytest.Monke
 def test_following_is_announced(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, "argus.verl.submit", inventories=[str(here / "prod")])
     assert announcement("sft-1") == (
-        "Following sft-1. Ctrl-C ends the following, not the job; to follow it again:\n"
+        "Following sft-1. Ctrl-C stops following, the job continues. To follow it again:\n"
         "  ansible-playbook -i prod argus.verl.logs -e submission_id=sft-1 -e job_follow=true"
     )
-    assert given_up("sft-1", "it is silent").startswith("sft-1 is followed no longer, it may still run: it is silent. ")
+    assert given_up("sft-1", "it is silent").startswith(
+        "Stopped following sft-1, which may still be running: it is silent. "
+    )
 
 
 @pytest.mark.parametrize(
     ("problem", "silent", "expected"),
     [("", None, False), ("", 900.0, False), ("refused", 4.0, False), ("refused", 900.0, True), ("refused", None, True)],
 )
-def test_who_gives_no_sign_of_life(problem: str, silent: float | None, expected: bool) -> None:
-    assert gives_no_sign({"problem": problem, "silent_for": silent}) is expected
+def test_an_unreachable_job(problem: str, silent: float | None, expected: bool) -> None:
+    assert is_unreachable(JobInfo("sft-1", "RUNNING", problem=problem, silent_for=silent)) is expected
 
 
-def test_what_can_be_done_with_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_for_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, "playbooks/submit.yml", inventories=[str(here / "inventories" / "dev")])
     assert job_commands("sft-1", "RUNNING") == [
         "Status:   ansible-playbook playbooks/status.yml -e submission_id=sft-1",
@@ -98,7 +101,7 @@ def test_what_can_be_done_with_a_job(here: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_no_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(monkeypatch, "playbooks/status.yml", inventories=[str(here / "inventories" / "dev")])
-    looked = {"jobs": [], "total": 0, "directory": "/private/jobs", "problem": "", "time": 0.0}
-    report = job_status(looked, "mvp")
+    listed = {"jobs": [], "total": 0, "directory": "/private/jobs", "problem": "", "time": 0.0}
+    report = job_status(listed, "mvp")
     assert report["title"] == "Cluster mvp: 0 jobs in /private/jobs"
     assert report["text"] == ["Submit:   ansible-playbook playbooks/submit.yml -e jobspec=FILE"]

@@ -5,16 +5,16 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: job_keepers
-short_description: Take up the jobs that an earlier head has left
+module: job_stewards
+short_description: Start the missing stewards of jobs after the head was restarted
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Runs on the head. Every job has a keeper there, a process that sees to it until it has ended. With the head's
-    container it is gone, and Ray has forgotten the job.
-  - Starts a keeper for each job of this head that has none and whose archive is not closed. It finds out what has
-    become of the job, and tries again if the job has retries left.
-  - Jobs of other clusters on the same shared root are left alone.
+  - Runs on the head. Every job has a steward there, a process that manages the job until it has ended. When the head's
+    container is restarted, the stewards are gone, and Ray has lost its jobs.
+  - Starts a steward for each job of this head that has none and whose archive is not closed. The steward finds out what
+    happened to the job, and starts another attempt if the job has retries left.
+  - Ignores the jobs of other clusters on the same shared root.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -24,19 +24,19 @@ attributes:
     support: none
 options:
   shared_root:
-    description: The shared root as this host sees it.
+    description: The path of the shared root on this host.
     type: path
     default: /private
 """
 
 EXAMPLES = r"""
-- name: After the head was started again
-  argus.verl.job_keepers:
+- name: Start missing stewards after the head was restarted
+  argus.verl.job_stewards:
 """
 
 RETURN = r"""
 started:
-  description: The jobs that have a keeper again.
+  description: The jobs that a steward was started for.
   type: list
   elements: str
   returned: always
@@ -50,12 +50,12 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, unclosed
 
 
-def left(jobs: Path, host: str) -> list[Archive]:
-    """The jobs whose keeper was on this host and is gone, although their archives are not closed."""
+def without_steward(jobs: Path, host: str) -> list[Archive]:
+    """The jobs whose steward ran on this host and is gone, although their archives are not closed."""
     found = []
-    for submission_id, sign in unclosed(jobs).items():
+    for submission_id, heartbeat in unclosed(jobs).items():
         archive = Archive(jobs / submission_id)
-        if sign.get("host") == host:
+        if heartbeat.get("host") == host:
             with keep.taken(archive) as free:
                 found += [archive] * free
     return found
@@ -66,7 +66,7 @@ def main() -> None:
         argument_spec={"shared_root": {"type": "path", "default": "/private"}},
         supports_check_mode=True,
     )
-    found = left(Path(module.params["shared_root"]) / "jobs", socket.gethostname())
+    found = without_steward(Path(module.params["shared_root"]) / "jobs", socket.gethostname())
     if not module.check_mode:
         for archive in found:
             archive.run_launcher("keep")

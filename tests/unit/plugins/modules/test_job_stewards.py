@@ -1,4 +1,4 @@
-"""Which jobs an earlier head has left."""
+"""Which jobs need a steward after the head was restarted."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from pathlib import Path
 
 from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.modules.job_keepers import left
+from ansible_collections.argus.verl.plugins.modules.job_stewards import without_steward
 
 
 def job(jobs: Path, name: str, state: str, host: str = "head") -> Archive:
     archive = Archive(jobs / name)
     archive.reserve()
     archive.set_status(state)
-    # Its keeper may have died a moment ago.
+    # Its steward may have died only a moment ago.
     archive.write_sign("keeper.json", time=time.time(), host=host, pid=1)
     return archive
 
 
-def test_jobs_of_this_head_that_nobody_keeps(tmp_path: Path) -> None:
+def test_jobs_of_this_head_without_a_steward(tmp_path: Path) -> None:
     for state in ("QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING", "SUCCEEDED"):
         job(tmp_path, state.lower(), state)
     for state in ("FAILED", "STOPPED"):
         job(tmp_path, state.lower(), state).close()
     job(tmp_path, "elsewhere", "RUNNING", host="head-of-another-cluster")
-    # Not begun, or of nobody's making.
+    # A directory without any file.
     (tmp_path / "empty").mkdir()
-    found = [archive.submission_id for archive in left(tmp_path, "head")]
+    found = [archive.submission_id for archive in without_steward(tmp_path, "head")]
     assert found == ["ending", "queued", "retrying", "running", "submitted", "succeeded"]
 
 
-def test_a_job_that_is_kept_is_left_alone(tmp_path: Path) -> None:
+def test_a_job_with_a_steward_gets_no_other(tmp_path: Path) -> None:
     kept = job(tmp_path, "kept", "RUNNING")
     with keep.taken(kept) as ours:
         assert ours
-        assert left(tmp_path, "head") == []
-    assert [archive.path for archive in left(tmp_path, "head")] == [kept.path]
+        assert without_steward(tmp_path, "head") == []
+    assert [archive.path for archive in without_steward(tmp_path, "head")] == [kept.path]

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What operations use outside of the shared root, and how they fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..findings import Finding
+from ..gate.gate import Looked, examine
+from ..job.spec import JobSpec
+from ..launcher import attempts
+from ..launcher.archive import Archive
+from ..launcher.ray_api import RayHead
+
+
+class RefusedError(Exception):
+    """The JobSpec has errors. Nothing was changed."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("the JobSpec was refused")
+        self.findings = tuple(findings)
+
+
+class OperationError(Exception):
+    """An operation failed. The message is for people."""
+
+
+class JobClient(attempts.JobClient, Protocol):
+    """The methods of ray.job_submission.JobSubmissionClient that operations call."""
+
+    def stop_job(self, job_id: str) -> Any: ...
+
+
+class Clock(Protocol):
+    """The functions of `time` that operations call."""
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+def start_steward(archive: Archive) -> None:
+    """Start the launcher of the archive as the steward of its job, in the background."""
+    archive.run_launcher("keep")
+
+
+@dataclass(frozen=True)
+class Services:
+    """The head, its Jobs API and its processes. `head` and `client` take the address of the Jobs API."""
+
+    head: Callable[[str], RayHead]
+    client: Callable[[str], JobClient]
+    cancel_pending: Callable[[str], None] = attempts.cancel_pending
+    start_steward: Callable[[Archive], None] = start_steward
+    examine: Callable[[JobSpec, str, RayHead], Looked] = examine
+    clock: Clock = time

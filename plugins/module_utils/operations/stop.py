@@ -1,0 +1,102 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stop a job in whatever state it is, and wait until it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..launcher import attempts, failures
+from ..launcher.archive import Archive
+from ..launcher.plan import Plan
+from ..launcher.status import JobState
+from ..shared_root import JOBS
+from ..status.info import RayRecord
+from ..status.listing import UnknownJobError, find_job, unknown_job
+from .services import OperationError, Services
+
+# How long a stopped job may take to end. The launcher gives its trainer 10 s before it kills it.
+STOP_SECONDS = 60
+POLL_SECONDS = 0.2
+PENDING = "PENDING"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A job that was stopped, or would be in check mode; or that had ended before, then `changed` is False."""
+
+    changed: bool
+    submission_id: str
+    archive: str
+    before: JobState
+    state: JobState
+
+    def to_json(self) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "changed": self.changed,
+            "submission_id": self.submission_id,
+            "archive": self.archive,
+            "state": str(self.state),
+        }
+        if self.changed:
+            result["diff"] = {"before": f"{self.before}\n", "after": f"{self.state}\n"}
+        return result
+
+
+def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False) -> Stopped:
+    """Stop a job. Raises OperationError if there is no such job, or if it cannot be stopped."""
+    jobs = Path(shared_root) / JOBS
+    try:
+        archive = find_job(jobs, submission_id)
+    except UnknownJobError as error:
+        raise OperationError(str(error)) from error
+    before = archive.read_status().state
+    if before is None:
+        raise OperationError(unknown_job(jobs, submission_id))
+    if before.ended:
+        return Stopped(False, submission_id, str(archive.path), before, before)
+    if check_mode:
+        return Stopped(True, submission_id, str(archive.path), before, JobState.STOPPED)
+    try:
+        request_stop(archive, services)
+    except Exception as error:
+        raise OperationError(
+            f"{submission_id} could not be stopped: {error}. Is the cluster up? See cluster_status.yml."
+        ) from error
+    # It may also have ended by itself at the same moment.
+    return Stopped(True, submission_id, str(archive.path), before, wait_for_end(archive, services))
+
+
+def request_stop(archive: Archive, services: Services) -> None:
+    """Let the steward or the launcher end the job; if neither runs, record that it was stopped."""
+    archive.ask_to_stop()
+    plan = archive.plan() or Plan()
+    identifier = attempts.ray_id(archive.submission_id, attempts.current(archive))
+    answer = services.head(plan.address).job(identifier)
+    record = RayRecord.from_json(answer) if answer else None
+    runs = record is not None and record.status == JobState.RUNNING
+    if runs:
+        services.client(plan.address).stop_job(identifier)
+    elif record and record.status == PENDING:
+        services.cancel_pending(identifier)
+    if archive.is_kept():
+        return
+    if not runs:
+        reason = "stopped while it had no steward"
+        attempts.record_end(archive, JobState.STOPPED, failures.failure("stopped", reason))
+    services.start_steward(archive)
+
+
+def wait_for_end(archive: Archive, services: Services) -> JobState:
+    """The final state of the job. Raises OperationError if it has none in time."""
+    deadline = services.clock.monotonic() + STOP_SECONDS
+    while True:
+        state = archive.read_status().state
+        if state and state.ended:
+            return state
+        if services.clock.monotonic() > deadline:
+            raise OperationError(f"{archive.submission_id} is still running {STOP_SECONDS} s after the stop request.")
+        services.clock.sleep(POLL_SECONDS)

@@ -1,0 +1,174 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Submit a job: check its JobSpec, then create it. The same JobSpec under the same id is submitted once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..findings import Finding, errors
+from ..gate.gate import Looked
+from ..job.parse import parse_jobspec, separate_key
+from ..job.plan import Job
+from ..job.spec import JobSpec
+from ..job.spec_checks import secret_value_findings
+from ..job.submission_id import new_submission_id
+from ..launcher.archive import Archive
+from ..launcher.plan import Plan
+from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.status import JobState
+from ..shared_root import archive_path
+from ..status.state import describe
+from .services import Clock, OperationError, RefusedError, Services
+from .submission import Submission, same_spec, send
+
+# A reserved archive gets its JobSpec and its status at once.
+RESERVED_SECONDS = 5
+RESERVED_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be submitted.
+
+    jobspec: with the defaults of the cluster.
+    given: as its author wrote it, for the archive.
+    secrets: values by name; the JobSpec names those that the job gets.
+    findings: problems that the controller has found already. Nothing is submitted if there are errors.
+    check_mode: check everything, change nothing.
+    """
+
+    jobspec: Mapping[str, Any]
+    given: Mapping[str, Any]
+    secrets: Mapping[str, str] = field(repr=False)
+    findings: tuple[Finding, ...] = ()
+    resubmitted_from: str = ""
+    check_mode: bool = False
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that was submitted, or would be in check mode; or that existed before, then `changed` is False."""
+
+    changed: bool
+    submission_id: str
+    archive: str
+    state: str
+    overrides: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    facts: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "changed": self.changed,
+            "submission_id": self.submission_id,
+            "archive": self.archive,
+            "state": str(self.state),
+            "overrides": list(self.overrides),
+        }
+        if self.changed:
+            result |= {
+                "findings": [finding.as_dict() for finding in self.findings],
+                "facts": self.facts,
+                "diff": {"before": "", "after": "".join(f"{override}\n" for override in self.overrides)},
+            }
+        return result
+
+
+def submit(request: Request, services: Services) -> Submitted:
+    """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
+    findings, spec = parse_jobspec(request.jobspec)
+    findings += secret_value_findings(spec.secrets if spec else (), request.secrets)
+    refuse_errors(findings)
+    if spec is None:  # It had a finding.
+        raise RuntimeError(f"no JobSpec and no finding: {request.jobspec}")
+    head = services.head(spec.address)
+    submission_id = spec.submission_id or new_submission_id(spec.workload)
+    archive = Archive(archive_path(spec.shared_root, submission_id))
+    if archive.path.is_dir() and not request.findings:
+        return existing_job(archive, request, head, services)
+    result = admit(request, spec, submission_id, head, services)
+    if result.job is None:
+        raise RuntimeError(f"no job and no finding: {spec}")
+    submission = submission_of(request, spec, result.job, result)
+    if not request.check_mode:
+        try:
+            send(archive, submission, services.client(spec.address), services.start_steward)
+        except FileExistsError:
+            return existing_job(archive, request, head, services)
+        except Exception as error:
+            where = f"Its archive is {archive.path}." if archive.path.is_dir() else "Nothing was changed."
+            raise OperationError(f"{submission_id} could not be submitted: {error}. {where}") from error
+    return Submitted(
+        changed=True,
+        submission_id=submission_id,
+        archive=result.job.archive,
+        state=JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED,
+        overrides=result.job.plan.overrides,
+        findings=tuple(result.findings),
+        facts=result.facts,
+    )
+
+
+def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, services: Services) -> Looked:
+    """The result of the gate, if it admits the job."""
+    try:
+        result = services.examine(spec, submission_id, head)
+    except RayApiError as error:
+        raise OperationError(f"{error}. Is the cluster up? See cluster_status.yml.") from error
+    # Keys that the controller has reported hold placeholders here.
+    reported = {separate_key(finding) for finding in request.findings}
+    refuse_errors([*request.findings, *(one for one in result.findings if separate_key(one) not in reported)])
+    return result
+
+
+def submission_of(request: Request, spec: JobSpec, job: Job, result: Looked) -> Submission:
+    lineage = {
+        "resumed_from": spec.resume_from or "",
+        "checkpoint": result.checkpoint,
+        "resubmitted_from": request.resubmitted_from,
+    }
+    return Submission(
+        given=request.given,
+        job=job,
+        resolved=result.resolved,
+        # Only those that the JobSpec names.
+        secrets={name: request.secrets[name] for name in spec.secrets},
+        lineage={name: value for name, value in lineage.items() if value},
+        queue_reason=result.no_place,
+    )
+
+
+def refuse_errors(findings: list[Finding]) -> None:
+    if errors(findings):
+        raise RefusedError(findings)
+
+
+def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Submitted:
+    """The job that has the id, if it has the same JobSpec. Raises RefusedError otherwise."""
+    wait_until_written(archive, services.clock)
+    if not same_spec(archive, request.given):
+        what = f"{archive.submission_id!r} is taken by another JobSpec, see {archive.path}/config/job_spec.json"
+        todo = "choose another id, or leave it out; archives are never reused"
+        raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
+    state = archive.read_status().state
+    if not (state and state.ended) and not archive.is_kept() and not request.check_mode:
+        # Its steward has died, with a head that was restarted since.
+        services.start_steward(archive)
+    return Submitted(
+        changed=False,
+        submission_id=archive.submission_id,
+        archive=str(archive.path),
+        state=describe(archive, head, tail=0).state,
+        overrides=(archive.plan() or Plan()).overrides,
+    )
+
+
+def wait_until_written(archive: Archive, clock: Clock) -> None:
+    """Another submission may have reserved the archive only a moment ago."""
+    deadline = clock.monotonic() + RESERVED_SECONDS
+    while archive.read_status().state is None and clock.monotonic() < deadline:
+        clock.sleep(RESERVED_POLL_SECONDS)

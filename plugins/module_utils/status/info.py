@@ -1,0 +1,163 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The types in which the status of jobs travels: from archive and head into ray_job_info, and from there to reports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..launcher import failures
+from ..launcher.failures import Failure
+from ..launcher.status import ENDED, Attempt, known_fields
+
+# The state of a job whose archive has no status.json yet.
+UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True)
+class RayRecord:
+    """What Ray's Jobs API knows of one submission. Statuses are Ray's own, among them PENDING."""
+
+    submission_id: str
+    status: str
+    message: str = ""
+    # In seconds since the epoch.
+    started_at: float = 0.0
+    driver_node_id: str | None = None
+    # Set once the driver has connected to Ray.
+    driver_node_ip: str | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> RayRecord:
+        return cls(
+            submission_id=str(answer["submission_id"]),
+            status=str(answer["status"]),
+            message=str(answer.get("message") or ""),
+            started_at=(answer.get("start_time") or 0) / 1000,
+            driver_node_id=answer.get("driver_node_id"),
+            driver_node_ip=(answer.get("driver_info") or {}).get("node_ip_address"),
+        )
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What the launcher writes every 2 seconds while its trainer runs. Times are those of the launcher's clock."""
+
+    time: float | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    # The first step of this attempt, and when it was done.
+    first_step: int | None = None
+    first_step_at: float | None = None
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None) -> Heartbeat:
+        return cls(**known_fields(cls, stored or {}))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is, and the first and the last value of its key metric."""
+
+    step: int = 0
+    total_steps: int | None = None
+    metric: str = ""
+    first: float | None = None
+    last: float | None = None
+
+
+@dataclass(frozen=True)
+class JobInfo:
+    """What ray_job_info returns of one job. plugins/modules/ray_job_info.py documents each field.
+
+    state: a JobState, Ray's PENDING, or UNKNOWN.
+    """
+
+    submission_id: str
+    state: str
+    ended: bool = False
+    reason: str = ""
+    failure: Failure | None = None
+    workload: str = ""
+    code_id: str = ""
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    lineage: Mapping[str, str] = field(default_factory=dict)
+    attempt: int = 1
+    attempts: tuple[Attempt, ...] = ()
+    submitted_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    silent_for: float | None = None
+    time_left: float | None = None
+    driver_host: str | None = None
+    driver_node_id: str | None = None
+    driver_node_ip: str | None = None
+    progress: Progress = Progress()
+    checkpoints: tuple[int, ...] = ()
+    archive: str = ""
+    log: tuple[str, ...] = ()
+    log_position: str = ""
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {
+            "failure": dataclasses.asdict(self.failure) | {"lines": list(self.failure.lines)} if self.failure else None,
+            "attempts": [attempt.to_json() for attempt in self.attempts],
+            "checkpoints": list(self.checkpoints),
+            "log": list(self.log),
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> JobInfo:
+        values = known_fields(cls, stored)
+        return cls(
+            **values
+            | {
+                "failure": failure_from(stored.get("failure")),
+                "attempts": tuple(map(Attempt.from_json, values.get("attempts", ()))),
+                "progress": Progress(**known_fields(Progress, values.get("progress", {}))),
+                "checkpoints": tuple(values.get("checkpoints", ())),
+                "log": tuple(values.get("log", ())),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class JobList:
+    """The latest jobs, the newest first.
+
+    total: how many jobs there are altogether.
+    problem: why the head could not be asked, or an empty string.
+    """
+
+    jobs: tuple[JobInfo, ...]
+    total: int
+    directory: str
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"jobs": [job.to_json() for job in self.jobs]}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> JobList:
+        jobs = tuple(map(JobInfo.from_json, stored["jobs"]))
+        return cls(jobs, int(stored["total"]), str(stored["directory"]), str(stored["problem"]))
+
+
+def failure_from(stored: Mapping[str, Any] | None) -> Failure | None:
+    """A failure as an archive or a module result holds it, perhaps of another version of this collection."""
+    if not stored:
+        return None
+    kind = str(stored.get("kind"))
+    known = failures.failure(kind if kind in failures.WHAT_TO_DO else "unknown", str(stored.get("reason") or ""))
+    return dataclasses.replace(
+        known, lines=tuple(stored.get("lines") or ()), todo=str(stored.get("todo") or known.todo)
+    )

@@ -1,0 +1,84 @@
+"""A head, its Jobs API and its processes, for unit tests of operations on jobs. Nothing here runs or sleeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError
+
+
+class FakeClock:
+    """Time passes only while something sleeps. `then` is called after each sleep."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+        self.then: Callable[[float], object] = lambda _now: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.then(self.now)
+
+
+@dataclass
+class FakeRay:
+    """One head with the jobs in `statuses`, by Ray's ids; and all calls that it gets, in order."""
+
+    statuses: dict[str, str] = field(default_factory=dict)
+    answers: bool = True
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    submitted: list[dict[str, Any]] = field(default_factory=list)
+    # What happens inside submit_job, stop_job and cancel_pending.
+    on_submit: Callable[[], None] = lambda: None
+    on_stop: Callable[[str], None] = lambda _identifier: None
+
+    # As ray_api.RayHead.
+
+    def job(self, identifier: str) -> dict[str, Any] | None:
+        self.calls.append(("job", identifier))
+        if not self.answers:
+            raise RayApiError("http://127.0.0.1:8265/api/jobs/ does not answer: refused")
+        status = self.statuses.get(identifier)
+        return {"submission_id": identifier, "status": status} if status else None
+
+    # As ray.job_submission.JobSubmissionClient.
+
+    def submit_job(self, **arguments: Any) -> str:
+        self.calls.append(("submit_job", arguments["submission_id"]))
+        self.submitted.append(arguments)
+        self.on_submit()
+        return str(arguments["submission_id"])
+
+    def get_job_status(self, identifier: str) -> str:
+        if identifier not in self.statuses:
+            raise RuntimeError(f"Job {identifier} does not exist")
+        return self.statuses[identifier]
+
+    def stop_job(self, identifier: str) -> bool:
+        self.calls.append(("stop_job", identifier))
+        self.on_stop(identifier)
+        return True
+
+    # As attempts.cancel_pending and services.start_steward.
+
+    def cancel_pending(self, identifier: str) -> None:
+        self.calls.append(("cancel_pending", identifier))
+        self.on_stop(identifier)
+
+    def start_steward(self, archive: Archive) -> None:
+        # The steward reads the plan when it starts.
+        assert archive.read_json("config/plan.json")
+        self.calls.append(("steward", archive.submission_id, str(archive.read_status().state)))
+
+    @property
+    def changes(self) -> list[tuple[Any, ...]]:
+        """The calls that change something."""
+        return [call for call in self.calls if call[0] != "job"]

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.gate.gate import Looked
+from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import plan_job
+from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
+from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
+from ansible_collections.argus.verl.plugins.module_utils.launcher import redact
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError
+from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
+    OperationError,
+    RefusedError,
+    Services,
+)
+from ansible_collections.argus.verl.plugins.module_utils.operations.submit import (
+    RESERVED_SECONDS,
+    Request,
+    Submitted,
+    submit,
+)
+from fake_ray import FakeClock, FakeRay
+
+CLUSTER = Cluster("cpu", 2, 4, 48)
+NO_CAPACITY = "2 workers with 4 GPUs are asked for, there is 1"
+
+
+class FakeGate:
+    """Admits every job, with the findings and details that a test sets."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.details: dict[str, Any] = {"resolved": "trainer: {}\n", "facts": {"train_rows": 64}}
+        self.examined: list[str] = []
+
+    def examine(self, spec: JobSpec, submission_id: str, _head: Any) -> Looked:
+        self.examined.append(submission_id)
+        job = plan_job(spec, CLUSTER, "verl-0.9.1", submission_id, Profile("0.9.1", (0, 9, 1)))
+        return Looked(findings=list(self.findings), job=job, **self.details)
+
+
+class Head:
+    """Everything that `submit` works with, on a shared root in `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ray, self.gate, self.clock = FakeRay(), FakeGate(), FakeClock()
+        (root / "jobs").mkdir(parents=True)
+
+    def jobspec(self, **changes: Any) -> dict[str, Any]:
+        return {
+            "submission_id": "grpo-1",
+            "workload": "grpo",
+            "code_path": "verl-0.9.1",
+            "model": "tiny",
+            "dataset": "gsm8k",
+            "shared_root": str(self.root),
+        } | changes
+
+    @property
+    def services(self) -> Services:
+        return Services(
+            head=lambda _address: self.ray,
+            client=lambda _address: self.ray,
+            cancel_pending=self.ray.cancel_pending,
+            start_steward=self.ray.start_steward,
+            examine=self.gate.examine,
+            clock=self.clock,
+        )
+
+    def submit(self, spec: dict[str, Any], **request: Any) -> Submitted:
+        return submit(Request(**{"jobspec": spec, "given": spec, "secrets": {}, **request}), self.services)
+
+    @property
+    def archive(self) -> Archive:
+        return Archive(self.root / "jobs" / "grpo-1")
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Head:
+    return Head(tmp_path / "private")
+
+
+def test_a_job_is_submitted(head: Head) -> None:
+    head.gate.findings = [Finding("space", "is scarce", "free some", WARNING)]
+    result = head.submit(head.jobspec(trainer_overrides=["trainer.save_freq=5"])).to_json()
+    overrides = list(head.archive.plan().overrides)
+    assert "trainer.save_freq=5" in overrides
+    assert result == {
+        "changed": True,
+        "submission_id": "grpo-1",
+        "archive": str(head.archive.path),
+        "state": "SUBMITTED",
+        "overrides": overrides,
+        "findings": [head.gate.findings[0].as_dict()],
+        "facts": {"train_rows": 64},
+        "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
+    }
+    assert head.ray.changes == [("steward", "grpo-1", "SUBMITTED"), ("submit_job", "grpo-1")]
+    assert (head.archive.path / "config" / "resolved.yaml").read_text() == "trainer: {}\n"
+
+
+def test_a_job_without_an_id_gets_one(head: Head) -> None:
+    spec = head.jobspec(submission_id=None)
+    result = head.submit(spec)
+    assert result.submission_id.startswith("grpo-")
+    assert head.gate.examined == [result.submission_id]
+    assert head.submit(spec).submission_id != result.submission_id
+
+
+def test_the_archive_keeps_the_jobspec_as_given(head: Head) -> None:
+    given = {"workload": "grpo", "model": "tiny"}
+    head.submit(head.jobspec(), given=given)
+    assert head.archive.read_json("config/job_spec.json") == given
+
+
+def test_a_job_without_capacity_is_queued(head: Head) -> None:
+    head.gate.details["no_place"] = NO_CAPACITY
+    assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
+    assert head.ray.changes == [("steward", "grpo-1", "QUEUED")]
+    assert head.archive.read_status().reason == NO_CAPACITY
+
+
+def test_lineage(head: Head) -> None:
+    head.gate.details["checkpoint"] = "/private/jobs/grpo-0/checkpoints/global_step_10"
+    head.submit(head.jobspec(resume_from="grpo-0"), resubmitted_from="grpo-00")
+    assert head.archive.read_status().lineage == {
+        "resumed_from": "grpo-0",
+        "checkpoint": "/private/jobs/grpo-0/checkpoints/global_step_10",
+        "resubmitted_from": "grpo-00",
+    }
+
+
+def test_a_new_job_has_no_lineage(head: Head) -> None:
+    head.submit(head.jobspec())
+    assert head.archive.read_status().lineage == {}
+
+
+# --- Secrets ----------------------------------------------------------------------------------------------------------
+
+
+def test_secrets_go_to_the_file_of_secrets_only(head: Head) -> None:
+    values = {"HF_TOKEN": "hf_secret_1", "OTHER": "not_for_this_job"}
+    result = head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets=values)
+    assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret_1"}
+    assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.to_json())
+    holders = [path.name for path in head.root.rglob("*") if path.is_file() and b"hf_secret_1" in path.read_bytes()]
+    assert holders == ["grpo-1.json"]
+    assert "hf_secret_1" not in repr(Request({}, {}, values))
+
+
+def test_a_secret_without_a_value_is_refused(head: Head) -> None:
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(secrets=["HF_TOKEN"]))
+    assert [finding.what for finding in refused.value.findings] == ["has no value"]
+    assert head.gate.examined == []
+
+
+# --- Refusals ---------------------------------------------------------------------------------------------------------
+
+
+def assert_nothing_changed(head: Head) -> None:
+    assert head.ray.changes == []
+    assert list((head.root / "jobs").iterdir()) == []
+
+
+def test_a_jobspec_with_errors_is_refused_before_the_gate(head: Head) -> None:
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(workload="gpro"))
+    assert refused.value.findings[0].key == "workload"
+    assert head.gate.examined == []
+    assert_nothing_changed(head)
+
+
+@pytest.mark.parametrize("submission_id", ["../other/x", "a/b", "..", "A"])
+def test_an_id_that_leads_elsewhere_is_refused(head: Head, submission_id: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(submission_id=submission_id))
+    assert [finding.key for finding in refused.value.findings] == ["submission_id"]
+    assert_nothing_changed(head)
+
+
+def test_findings_of_the_gate(head: Head) -> None:
+    warning = Finding("space", "is scarce", "free some", WARNING)
+    error = Finding("model", "is not there", "stage it", key="model")
+    head.gate.findings = [warning, error]
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec())
+    assert refused.value.findings == (warning, error)
+    assert_nothing_changed(head)
+
+
+def test_findings_of_controller_and_gate_are_reported_together(head: Head) -> None:
+    """Keys that the controller has reported hold placeholders here; what the gate finds about them means nothing."""
+    before = (
+        Finding("model", "is empty", "name one", key="model"),
+        Finding("override", "is unknown", "correct it", key="trainer_overrides.trainer.x"),
+    )
+    about_data = Finding("dataset", "is not there", "stage it", key="dataset")
+    about_override = Finding("override", "is wrong", "correct it", key="trainer_overrides.trainer.y")
+    head.gate.findings = [
+        Finding("model", "is a placeholder", "", key="model"),
+        Finding("override", "is a placeholder", "", key="trainer_overrides.trainer.x"),
+        about_data,
+        about_override,
+    ]
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(), findings=before)
+    assert refused.value.findings == (*before, about_data, about_override)
+    assert_nothing_changed(head)
+
+
+def test_findings_of_the_controller_alone_refuse_a_job(head: Head) -> None:
+    with pytest.raises(RefusedError):
+        head.submit(head.jobspec(), findings=(Finding("model", "is empty", "name one", key="model"),))
+    assert_nothing_changed(head)
+
+
+def test_the_gate_has_no_answer(head: Head) -> None:
+    def unreachable(*_arguments: Any) -> Looked:
+        raise RayApiError("http://127.0.0.1:8265 does not answer: refused")
+
+    head.gate.examine = unreachable
+    with pytest.raises(OperationError, match=r"does not answer: refused. Is the cluster up\? See cluster_status.yml."):
+        head.submit(head.jobspec())
+    assert_nothing_changed(head)
+
+
+def test_check_mode_changes_nothing(head: Head) -> None:
+    head.gate.details["no_place"] = NO_CAPACITY
+    result = head.submit(head.jobspec(), check_mode=True)
+    assert (result.changed, result.state, result.facts) == (True, "QUEUED", {"train_rows": 64})
+    assert result.overrides
+    assert_nothing_changed(head)
+
+
+def test_a_submission_that_fails(head: Head) -> None:
+    def broken() -> None:
+        raise RuntimeError("Request failed with status code 500")
+
+    head.ray.on_submit = broken
+    message = f"grpo-1 could not be submitted: Request failed with status code 500. Its archive is {head.archive.path}."
+    with pytest.raises(OperationError, match=f"^{message}$"):
+        head.submit(head.jobspec())
+    assert head.archive.read_status().state == "FAILED"
+
+
+def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
+    def refused(_address: str) -> FakeRay:
+        raise ConnectionError("Failed to connect to Ray")
+
+    spec = head.jobspec()
+    services = Services(head=lambda _address: head.ray, client=refused, examine=head.gate.examine)
+    with pytest.raises(OperationError, match=r"Failed to connect to Ray. Nothing was changed."):
+        submit(Request(spec, spec, {}), services)
+    assert_nothing_changed(head)
+
+
+# --- An id that is taken ----------------------------------------------------------------------------------------------
+
+
+def with_steward(archive: Archive) -> None:
+    archive.write_json("keeper.json", {"time": 1e12})
+
+
+def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:
+    first = head.submit(head.jobspec())
+    with_steward(head.archive)
+    head.ray.calls.clear()
+    again = head.submit(head.jobspec())
+    assert again.to_json() == {
+        "changed": False,
+        "submission_id": "grpo-1",
+        "archive": first.archive,
+        "state": "SUBMITTED",
+        "overrides": list(first.overrides),
+    }
+    assert head.ray.changes == []
+    assert head.gate.examined == ["grpo-1"]
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"])
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_the_same_job_without_a_steward_gets_one(head: Head, state: str, check_mode: bool) -> None:
+    head.submit(head.jobspec())
+    head.archive.set_status(state)
+    # The launcher lives, although the head does not know its job.
+    head.archive.write_json("heartbeat.json", {"time": 1e12})
+    head.ray.calls.clear()
+    result = head.submit(head.jobspec(), check_mode=check_mode)
+    assert (result.changed, result.state) == (False, state)
+    assert head.ray.changes == ([] if check_mode else [("steward", "grpo-1", state)])
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "STOPPED"])
+def test_the_same_job_after_its_end(head: Head, state: str) -> None:
+    head.submit(head.jobspec())
+    head.archive.set_status(state)
+    head.ray.calls.clear()
+    assert head.submit(head.jobspec()).state == state
+    assert head.ray.changes == []
+
+
+def test_the_state_of_the_same_job_is_that_of_ray(head: Head) -> None:
+    head.submit(head.jobspec())
+    with_steward(head.archive)
+    head.ray.statuses["grpo-1"] = "PENDING"
+    assert head.submit(head.jobspec()).state == "PENDING"
+
+
+def test_another_jobspec_under_the_same_id_is_refused(head: Head) -> None:
+    head.submit(head.jobspec())
+    head.ray.calls.clear()
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(model="other"))
+    what = f"'grpo-1' is taken by another JobSpec, see {head.archive.path}/config/job_spec.json"
+    todo = "choose another id, or leave it out; archives are never reused"
+    assert refused.value.findings == (Finding("submission_id", what, todo, key="submission_id"),)
+    assert head.ray.calls == []
+
+
+def test_a_taken_id_does_not_hide_other_problems(head: Head) -> None:
+    head.submit(head.jobspec())
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(), findings=(Finding("model", "is empty", "name one", key="model"),))
+    assert [finding.key for finding in refused.value.findings] == ["model"]
+
+
+def test_two_submissions_at_the_same_moment(head: Head) -> None:
+    """The other one reserves the archive while the gate examines this one, and fills it a second later."""
+    spec = head.jobspec()
+    examine = head.gate.examine
+
+    def slow(*arguments: Any) -> Looked:
+        head.archive.reserve()
+        return examine(*arguments)
+
+    def fill(now: float) -> None:
+        if now > 1 and not (head.archive.path / "status.json").exists():
+            head.archive.write_json("config/job_spec.json", spec)
+            head.archive.write_json("config/plan.json", {"overrides": ["a=1"]})
+            with_steward(head.archive)
+            head.archive.set_status("SUBMITTED")
+
+    head.gate.examine, head.clock.then = slow, fill
+    result = head.submit(spec)
+    assert (result.changed, result.state, result.overrides) == (False, "SUBMITTED", ("a=1",))
+    assert head.ray.changes == []
+
+
+def test_an_archive_that_stays_empty_is_taken(head: Head) -> None:
+    head.archive.reserve()
+    with pytest.raises(RefusedError, match="refused"):
+        head.submit(head.jobspec())
+    assert RESERVED_SECONDS <= head.clock.now < RESERVED_SECONDS + 1

@@ -1,0 +1,228 @@
+"""The modules for jobs as Ansible runs them: arguments, results and failures."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.operations.services import Services
+from ansible_collections.argus.verl.plugins.module_utils.operations.submit import Request, Submitted
+from ansible_collections.argus.verl.plugins.modules import (
+    job_evidence,
+    job_fetch,
+    job_stewards,
+    ray_job,
+    ray_job_info,
+)
+from fake_ray import FakeRay
+
+NO_JOB = "There is no job {!r} in {}/jobs. Pass -e submission_id=ID; the latest jobs are: sft-1."
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "sft-1")
+    made.reserve()
+    made.set_status("RUNNING", workload="sft")
+    made.write_json("config/job_spec.json", {"workload": "sft"})
+    made.write_json("config/plan.json", {})
+    made.driver_log.write_text("a\nb\n")
+    return made
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    ray = FakeRay()
+    monkeypatch.setattr(ray_job, "RAY_ERROR", None)
+    monkeypatch.setattr(ray_job, "JobSubmissionClient", lambda _address: ray, raising=False)
+    monkeypatch.setattr(ray_job, "RayHead", lambda _address, _token_path: ray)
+    return ray
+
+
+def run(module: Any, capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
+    """The result that a module prints."""
+    with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
+        module.main()
+    result = json.loads(capsys.readouterr().out)
+    assert bool(ended.value.code) is result.get("failed", False)
+    assert isinstance(result, dict)
+    return result
+
+
+OUTSIDE = ["../jobs/sft-1", "..", "/etc", "sft-2"]
+
+
+@pytest.mark.parametrize("submission_id", OUTSIDE)
+def test_an_id_that_leads_elsewhere_is_unknown(
+    archive: Archive, tmp_path: Path, ray: FakeRay, capsys: pytest.CaptureFixture[str], submission_id: str
+) -> None:
+    expected = NO_JOB.format(submission_id, tmp_path)
+    arguments = {"submission_id": submission_id, "shared_root": str(tmp_path)}
+    assert run(job_evidence, capsys, **arguments)["msg"] == expected
+    assert run(job_fetch, capsys, **arguments, dest=str(tmp_path / "here"))["msg"] == expected
+    assert run(ray_job_info, capsys, **arguments, address="")["msg"] == expected
+    defaults = {"shared_root": str(tmp_path)}
+    stopped = run(ray_job, capsys, state="stopped", submission_id=submission_id, defaults=defaults)
+    assert stopped["msg"] == expected
+    assert ray.calls == []
+
+
+# --- ray_job_info -----------------------------------------------------------------------------------------------------
+
+
+def test_one_job(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = {"submission_id": "sft-1", "shared_root": str(tmp_path), "address": ""}
+    result = run(ray_job_info, capsys, **arguments, tail=1)
+    assert (result["changed"], result["problem"]) == (False, "")
+    assert abs(result["time"] - time.time()) < 60
+    job = result["job"]
+    assert (job["state"], job["log"], job["jobspec"]) == ("RUNNING", ["b"], {"workload": "sft"})
+    assert job["progress"] == {"step": 0, "total_steps": None, "metric": "train/loss", "first": None, "last": None}
+    assert run(ray_job_info, capsys, **arguments, log_position="")["job"]["log"] == ["a", "b"]
+
+
+def test_the_latest_jobs(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(ray_job_info, capsys, shared_root=str(tmp_path), address="")
+    assert [job["submission_id"] for job in result["jobs"]] == ["sft-1"]
+    assert (result["total"], result["directory"], result["problem"]) == (1, f"{tmp_path}/jobs", "")
+
+
+def test_a_head_that_does_not_answer(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = {"shared_root": str(tmp_path), "address": "http://127.0.0.1:1"}
+    one = run(ray_job_info, capsys, **where, submission_id="sft-1")
+    assert "Connection refused" in one["problem"]
+    assert one["job"]["problem"] == one["problem"]
+    assert "Connection refused" in run(ray_job_info, capsys, **where)["problem"]
+
+
+def test_a_malformed_position(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = {"submission_id": "sft-1", "shared_root": str(tmp_path), "address": "", "log_position": "here"}
+    assert run(ray_job_info, capsys, **arguments)["msg"].startswith("log_position 'here' is not a position in a log:")
+
+
+# --- job_evidence, job_fetch, job_stewards ----------------------------------------------------------------------------
+
+
+def test_evidence_in_check_mode(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = {"submission_id": "sft-1", "shared_root": str(tmp_path)}
+    result = run(job_evidence, capsys, **arguments, _ansible_check_mode=True)
+    result.pop("invocation", None)
+    assert result == {"changed": True, "archive": str(archive.path), "files": 0, "nodes": [], "problems": []}
+    assert "has no config/launcher" in run(job_evidence, capsys, **arguments)["msg"]
+
+
+def test_a_bundle(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(job_fetch, capsys, submission_id="sft-1", shared_root=str(tmp_path), dest="here")
+    bundle = Path(result["bundle"])
+    try:
+        assert bundle.stat().st_mode & 0o777 == 0o600
+        assert bundle.stat().st_size > 100
+    finally:
+        bundle.unlink()
+
+
+def test_a_bundle_without_free_space(
+    archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_archive: Path, _checkpoints: bool, file: str) -> None:
+        raise OSError(28, "No space left on device", file)
+
+    monkeypatch.setattr(job_fetch, "bundle", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = run(job_fetch, capsys, submission_id="sft-1", shared_root=str(tmp_path), dest="here")
+    assert result["msg"].endswith(f": No space left on device. Does {tmp_path} have enough free space?")
+    assert list(tmp_path.glob("argus-verl-*")) == []
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_missing_stewards_are_started(
+    archive: Archive,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    check_mode: bool,
+) -> None:
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(Archive, "run_launcher", lambda job, *verb: started.append((job.submission_id, *verb)))
+    monkeypatch.setattr("socket.gethostname", lambda: "head")
+    archive.write_sign("keeper.json", time=time.time(), host="head", pid=1)
+    result = run(job_stewards, capsys, shared_root=str(tmp_path), _ansible_check_mode=check_mode)
+    assert (result["changed"], result["started"]) == (True, ["sft-1"])
+    assert started == ([] if check_mode else [("sft-1", "keep")])
+
+
+# --- ray_job ----------------------------------------------------------------------------------------------------------
+
+
+def test_ray_is_required(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_job, "RAY_ERROR", "No module named 'ray'")
+    result = run(ray_job, capsys, state="stopped", submission_id="sft-1")
+    assert "ray[default]" in result["msg"]
+
+
+def test_a_refusal_lists_all_findings(ray: FakeRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {"workload": "grpo", "code_path": "v", "model": "m", "dataset": "d", "retries": -1}
+    spec |= {"shared_root": str(tmp_path), "submission_id": "A", "deadline": "soon"}
+    result = run(ray_job, capsys, jobspec=spec)
+    assert result["msg"].startswith("The JobSpec was refused; nothing was changed.\nSEVERITY")
+    keys = {finding["key"] for finding in result["findings"]}
+    assert {"submission_id", "deadline", "retries"} <= keys
+    assert all(set(finding) == {"where", "what", "todo", "severity", "key"} for finding in result["findings"])
+
+
+def test_a_job_is_stopped_where_the_defaults_say(
+    archive: Archive, tmp_path: Path, ray: FakeRay, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive.set_status("SUCCEEDED")
+    arguments = {"state": "stopped", "submission_id": "sft-1"}
+    result = run(ray_job, capsys, **arguments, defaults={"shared_root": str(tmp_path)})
+    assert (result["changed"], result["state"]) == (False, "SUCCEEDED")
+    assert "There is no job 'sft-1' in /private/jobs" in run(ray_job, capsys, **arguments)["msg"]
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_the_request_of_a_submission(
+    ray: FakeRay, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, check_mode: bool
+) -> None:
+    requests: list[Request] = []
+
+    def submit(request: Request, services: Services) -> Submitted:
+        assert services.client("http://127.0.0.1:8265") is ray
+        requests.append(request)
+        return Submitted(True, "sft-1", "/private/jobs/sft-1", "SUBMITTED", ("a=1",), (), {})
+
+    monkeypatch.setattr(ray_job, "submit", submit)
+    finding = Finding("model", "is empty", "name one", key="model")
+    spec = {"workload": "sft", "code_path": "v", "model": "m", "dataset": "d", "secrets": ["HF_TOKEN"]}
+    result = run(
+        ray_job,
+        capsys,
+        jobspec=spec,
+        given={"workload": "sft"},
+        secret_values={"HF_TOKEN": "hf_secret"},
+        findings=[finding.as_dict()],
+        resubmitted_from="sft-0",
+        _ansible_check_mode=check_mode,
+    )
+    (request,) = requests
+    assert request.jobspec["secrets"] == ["HF_TOKEN"]
+    assert (request.given, request.secrets) == ({"workload": "sft"}, {"HF_TOKEN": "hf_secret"})
+    assert (request.findings, request.resubmitted_from) == ((finding,), "sft-0")
+    assert request.check_mode is check_mode
+    assert (result["state"], result["overrides"]) == ("SUBMITTED", ["a=1"])
+    assert "hf_secret" not in json.dumps(result)
+
+
+def test_an_operation_that_fails(
+    ray: FakeRay, archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ray.answers = False
+    archive.write_json("keeper.json", {"time": time.time()})
+    arguments = {"state": "stopped", "submission_id": "sft-1", "defaults": {"shared_root": str(tmp_path)}}
+    assert run(ray_job, capsys, **arguments)["msg"].startswith("sft-1 could not be stopped: ")
