@@ -7,6 +7,17 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
+DEFAULT_SHARED_ROOT = "/private"
+# Directories below the shared root.
+DATASETS = "datasets"
+MODELS = "common/models"
+SNAPSHOTS = "common/code/verl"
+USER_CODE = "user/code"
+JOBS = "jobs"
+# Jobs have it as their HF_HOME; the cache in it is the hub library's own.
+HF_HOME = "hf"
+HUB_CACHE = "hf/hub"
+
 
 def under_root(path: str, shared_root: str) -> bool:
     """Whether a path lies under the shared root, by its text alone; links are followed where there are files."""

@@ -49,6 +49,12 @@ def size_text(size: float) -> str:
     return f"{size:.1f} GiB"
 
 
+def one_line(text: object, limit: int | None = None) -> str:
+    """A text with single spaces for all its white space, and without a full stop at its end."""
+    line = " ".join(str(text).split()).rstrip(".")
+    return line if limit is None else line[:limit]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name: ``did you mean "x"?``, or nothing when no known one is near."""
     # Case is the commonest difference, and difflib counts it as one.

@@ -148,19 +148,20 @@ verl_version:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAPSHOTS
 from ansible_collections.argus.verl.plugins.module_utils.staging import snapshots
 from ansible_collections.argus.verl.plugins.module_utils.staging import sources as snapshot_sources
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
 from ansible_collections.argus.verl.plugins.module_utils.staging.git import Git
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
 from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
     NAME_WITH_CAPITALS,
     OPTIONS,
+    StageOptions,
     check_name,
     check_shared_root,
-    how,
-    outcome,
 )
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import module_result
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove, stage
 from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
@@ -186,7 +187,7 @@ def main() -> None:
     given = module.params
     root = Path(given["shared_root"])
     try:
-        directory = check_shared_root(root) / snapshots.SNAPSHOTS
+        directory = check_shared_root(root) / SNAPSHOTS
         if given["state"] == "absent":
             name = check_name("code_id", given["code_id"], NAME_WITH_CAPITALS)
             target = directory / name
@@ -195,14 +196,12 @@ def main() -> None:
             git = Git(given["git_token"] or "", given["ssh_key"] or "")
             source = snapshot_sources.source_of(given["source"], directory, git)
             overlays = [snapshots.Overlay.of(overlay["path"], overlay["to"]) for overlay in given["overlays"]]
-            staged = stage(
-                snapshots.request(root, source, given["code_id"], overlays),
-                **how(given, check=module.check_mode),
-            )
-        manifest = manifest_of(Path(staged.path))
+            request = snapshots.request(root, source, given["code_id"], overlays)
+            staged = stage(request, StageOptions.of(given, check=module.check_mode))
+        manifest = read_manifest(Path(staged.path))
     except (StagingError, OSError) as error:
-        module.fail_json(**refusal(error))
-    module.exit_json(code_id=staged.name, **outcome(staged, manifest, ["verl_version"]))
+        module.fail_json(**failure(error))
+    module.exit_json(code_id=staged.name, **module_result(staged, manifest, ["verl_version"]))
 
 
 if __name__ == "__main__":

@@ -162,9 +162,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.staging import models
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, how, outcome
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import module_result
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
 from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
@@ -192,14 +193,12 @@ def main() -> None:
             )
         else:
             options = {name: given[name] for name in ("revision", "endpoint", "token", "exclude")}
-            staged = stage(
-                models.request(root, given["name"], models.source_of(given["source"], root, **options)),
-                **how(given, check=module.check_mode),
-            )
-        manifest = manifest_of(Path(staged.path))
+            request = models.request(root, given["name"], models.source_of(given["source"], root, **options))
+            staged = stage(request, StageOptions.of(given, check=module.check_mode))
+        manifest = read_manifest(Path(staged.path))
     except (StagingError, OSError) as error:
-        module.fail_json(**refusal(error))
-    module.exit_json(name=staged.name, **outcome(staged, manifest, ["commit", "bytes"]))
+        module.fail_json(**failure(error))
+    module.exit_json(name=staged.name, **module_result(staged, manifest, ["commit", "bytes"]))
 
 
 if __name__ == "__main__":

@@ -277,10 +277,11 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.form import COLUMN_TEXTS
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, STAGED, how, outcome
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import COLUMN_TEXTS, DatasetOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status, module_result
 from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
 TEXT = {"type": "str"}
@@ -325,15 +326,16 @@ def main() -> None:
                 root, given["name"], given["workload"], lambda target: users(root, target), check=module.check_mode
             )
         else:
-            staged = datasets.stage_dataset(root, given, **how(given, check=module.check_mode))
-        manifest = manifest_of(Path(staged.path))
+            options = StageOptions.of(given, check=module.check_mode)
+            staged = datasets.stage_dataset(root, DatasetOptions.of(given), options)
+        manifest = read_manifest(Path(staged.path))
     except ImportError as error:
-        module.fail_json(msg=missing_required_lib(error.name or "", reason="to make datasets: run this inside a node"))
+        module.fail_json(msg=missing_required_lib(error.name or "", reason="to stage datasets: run this inside a node"))
     except (StagingError, OSError) as error:
-        module.fail_json(**refusal(error))
-    returned = outcome(staged, manifest, ["rows", "report"])
-    if staged.status == STAGED:
-        # Whoever made it wants to know.
+        module.fail_json(**failure(error))
+    returned = module_result(staged, manifest, ["rows", "report"])
+    if staged.status is Status.STAGED:
+        # The warnings for the rows are shown once, when the dataset is new.
         returned["notes"] += returned.get("report", [])
     module.exit_json(name=staged.name, **returned)
 

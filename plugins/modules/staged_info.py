@@ -128,31 +128,34 @@ progress:
       type: float
 """
 
+from dataclasses import asdict
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.listing import FULL, NO, QUICK, everything
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.listing import list_staged
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import read_progress
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import check_shared_root
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, Verify, check_shared_root
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "shared_root": {"type": "path", "default": "/private"},
-            "verify": {"type": "str", "choices": [NO, QUICK, FULL], "default": NO},
+            "shared_root": OPTIONS["shared_root"],
+            "verify": {"type": "str", "choices": [each.value for each in Verify], "default": Verify.NO.value},
             "progress_of": {"type": "path"},
         },
         supports_check_mode=True,
     )
     given = module.params
     if given["progress_of"]:
-        module.exit_json(changed=False, progress=read_progress(Path(given["progress_of"])))
+        progress = read_progress(Path(given["progress_of"]))
+        module.exit_json(changed=False, progress=asdict(progress) if progress else None)
     try:
-        staged = list(everything(check_shared_root(Path(given["shared_root"])), given["verify"]))
+        root = check_shared_root(Path(given["shared_root"]))
+        staged = [entry.as_dict() for entry in list_staged(root, given["verify"])]
     except (StagingError, OSError) as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(**failure(error))
     module.exit_json(changed=False, staged=staged)
 
 
