@@ -116,7 +116,7 @@ def test_which_snapshots_can_go(keep: int | str, days: float | str, go: list[str
     assert found["go"] == go
     verdicts = {row[0]: row[3] for row in found["rows"]}
     assert set(verdicts) == {each["name"] for each in THERE} - {"model"}
-    assert [name for name, verdict in verdicts.items() if verdict == "goes"] == sorted(go, reverse=True)
+    assert [name for name, verdict in verdicts.items() if verdict == "to be removed"] == sorted(go, reverse=True)
     assert verdicts["oldest-but-used"] == "used by j1"
 
 

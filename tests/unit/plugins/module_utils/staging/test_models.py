@@ -20,31 +20,23 @@ import huggingface_hub
 import huggingface_hub.constants
 import huggingface_hub.file_download
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging import hub as client
-from ansible_collections.argus.verl.plugins.module_utils.staging import hub_files, models, tiny
-from ansible_collections.argus.verl.plugins.module_utils.staging import lock as staging_lock
-from ansible_collections.argus.verl.plugins.module_utils.staging import manifest as manifests
+from ansible_collections.argus.verl.plugins.module_utils.staging import copying, models, tiny
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.hub import Repository, forget
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import progress_line, read_progress
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import MANIFEST, manifest_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub import files as hub_files
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub import library, retry
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub.cache import fetch, forget, missing_bytes
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub.repository import Repository
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress, read_progress
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import MANIFEST
 from ansible_collections.argus.verl.plugins.module_utils.staging.models import (
-    left_out,
+    default_exclude,
     remove_model,
     request,
     source_of,
 )
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
-    ABSENT,
-    DEFERRED,
-    EXISTS,
-    REMOVED,
-    REPAIRED,
-    STAGED,
-    Staged,
-)
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, Status
 from hub import Hub, model, safetensors
+from staging_tools import manifest_json, problems, stage
 
 NAME = "org/Name-1.5B"
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -72,8 +64,8 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_node")
-    monkeypatch.setattr(client, "FIRST_WAITS", (0.01,))
-    monkeypatch.setattr(client, "WAITS", (0.01, 0.01))
+    monkeypatch.setattr(retry, "QUESTION_WAITS", (0.01,))
+    monkeypatch.setattr(retry, "DOWNLOAD_WAITS", (0.01, 0.01))
     monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", STEP)
 
 
@@ -125,7 +117,7 @@ def place(hub: Hub, tmp_path: Path) -> Place:
 
 
 def manifest(path: Path) -> dict[str, Any]:
-    return manifest_of(path) or {}
+    return manifest_json(path)
 
 
 def files(directory: Path) -> list[str]:
@@ -159,7 +151,7 @@ def child(place: Place, name: str = "name") -> subprocess.Popen[str]:
 
 def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: Place) -> None:
     staged = place.stage()
-    assert staged == Staged("model", "name", str(place.target), STAGED)
+    assert staged == Staged("model", "name", str(place.target), Status.STAGED)
     assert str(place.target.readlink()) == f"../../hf/hub/models--org--Name-1.5B/snapshots/{place.commit}"
     assert files(place.target) == sorted(model())
     for name, content in model().items():
@@ -198,25 +190,25 @@ def test_a_model_that_exists_asks_nobody(place: Place) -> None:
     place.stage()
     place.forget()
     for how in ({}, {"full": True}, {"check": True}, {"repair": True}, {"defer": True}):
-        assert place.stage(how=how).status == EXISTS
+        assert place.stage(how=how).status == Status.EXISTS
     assert place.hub.asked == []
 
 
 def test_in_check_mode_the_hub_is_asked_whether_it_has_it(place: Place) -> None:
-    assert place.stage(how={"check": True}).status == STAGED
+    assert place.stage(how={"check": True}).status == Status.STAGED
     assert [each.path for each in place.hub.asked] == [f"/api/models/{NAME}/revision/main?blobs=true"]
     assert list(place.root.iterdir()) == []
 
 
 def test_what_takes_long_is_deferred(place: Place) -> None:
-    assert place.stage(how={"defer": True}).status == DEFERRED
+    assert place.stage(how={"defer": True}).status == Status.DEFERRED
     assert not place.hub.gets()
 
 
 def test_the_shared_root_may_be_seen_at_another_path(place: Place) -> None:
     place.stage()
     moved = place.root.rename(place.root.with_name("elsewhere"))
-    assert manifests.problems(moved / "common/models/name", manifest(moved / "common/models/name"), full=True) == {}
+    assert problems(moved / "common/models/name", full=True) == {}
 
 
 def test_the_library_finds_it_offline_by_its_name(place: Place) -> None:
@@ -229,14 +221,14 @@ def test_the_library_finds_it_offline_by_its_name(place: Place) -> None:
 def test_a_branch_stays_where_it_was_when_it_was_first_staged(place: Place) -> None:
     place.stage()
     moved = place.hub.add(NAME, {**model(), "README.md": b"# A better one\n"})
-    assert place.stage().status == EXISTS
-    assert place.stage(revision=place.commit).status == EXISTS
+    assert place.stage().status == Status.EXISTS
+    assert place.stage(revision=place.commit).status == Status.EXISTS
     for revision in ("v2", moved):
         for check in (False, True):
             said = place.refused(revision=revision, how={"check": check, "repair": True})
-            assert f"holds revision main ({place.commit}) of {NAME}, not {revision}." in said
+            assert f"contains revision main ({place.commit}) of {NAME}, not {revision}." in said
             assert "choose another name" in said
-    assert place.stage("newer").status == STAGED
+    assert place.stage("newer").status == Status.STAGED
     assert manifest(place.root / "common/models/newer")["commit"] == moved
 
 
@@ -251,7 +243,7 @@ def test_a_revision_is_a_tag_or_a_commit(place: Place, by_commit: bool) -> None:
 def test_another_repository_has_another_name(place: Place) -> None:
     place.hub.add("org/other", model())
     place.stage()
-    with pytest.raises(StagingError, match=f"holds {NAME}, not org/other"):
+    with pytest.raises(StagingError, match=f"contains {NAME}, not org/other"):
         stage(request(place.root, "name", source_of("org/other", place.root, endpoint=place.hub.url)))
 
 
@@ -259,9 +251,9 @@ def test_two_names_have_their_own_manifests_and_one_copy(place: Place) -> None:
     place.stage()
     place.forget()
     place.hub.add(NAME, model(), "v1")
-    assert place.stage("other", revision="v1", exclude=["README.md"]).status == STAGED
+    assert place.stage("other", revision="v1", exclude=["README.md"]).status == Status.STAGED
     assert not place.hub.gets()
-    assert place.stage().status == EXISTS
+    assert place.stage().status == Status.EXISTS
     other = place.target.with_name("other")
     assert [manifest(path)["revision"] for path in (place.target, other)] == ["main", "v1"]
     assert "README.md" in manifest(place.target)["files"]
@@ -277,7 +269,7 @@ def test_what_others_put_into_the_cache_is_not_part_of_the_model(place: Place) -
         NAME, revision=commit, cache_dir=place.cache.parent, endpoint=place.hub.url, token=False
     )
     assert (place.cache / "snapshots" / commit / "pytorch_model.bin").exists()
-    assert place.stage(how={"full": True}).status == EXISTS
+    assert place.stage(how={"full": True}).status == Status.EXISTS
 
 
 # --- Which files -----------------------------------------------------------------------------------------------------
@@ -288,7 +280,7 @@ def test_weights_in_other_forms_are_left_out_where_there_are_safetensors() -> No
     both = [*others, "config.json", "onnx/config.json", "model.safetensors"]
 
     def taken(names: list[str]) -> list[str]:
-        return [name for name in names if not hub_files.is_left_out(name, left_out(names))]
+        return [name for name in names if not hub_files.matches(name, default_exclude(names))]
 
     assert taken(both) == ["config.json", "model.safetensors"]
     assert taken(others) == others
@@ -306,20 +298,20 @@ def test_files_are_left_out_as_the_user_says(place: Place) -> None:
     assert everything["name"] == {*model(), MANIFEST, "training/args.json"}
     assert everything["without"] == {*model(), *more} - {"README.md", "training/args.json"}
     assert everything["all"] == {*model(), *more}
-    assert place.stage("without", exclude=["README.md", "training/"]).status == EXISTS
-    assert "is not what exclude says" in place.refused(name="without", exclude=["*.md"])
-    assert place.stage("without").status == EXISTS
+    assert place.stage("without", exclude=["README.md", "training/"]).status == Status.EXISTS
+    assert "exclude does not match" in place.refused(name="without", exclude=["*.md"])
+    assert place.stage("without").status == Status.EXISTS
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "a/../../b"])
 def test_a_hub_that_names_files_elsewhere_is_not_believed(place: Place, name: str) -> None:
     place.hub.add(NAME, {**model(), name: b""})
-    assert "does not tell size and hash" in place.refused()
+    assert "does not report size and hash" in place.refused()
 
 
 def test_a_mirror_that_tells_no_hashes_is_refused(place: Place) -> None:
     place.hub.tells_hashes = False
-    assert "so that nobody can check what it sends. Take another endpoint" in place.refused()
+    assert "so its content cannot be verified. Set another endpoint" in place.refused()
 
 
 # --- What goes wrong on the way --------------------------------------------------------------------------------------
@@ -339,7 +331,7 @@ def test_a_line_that_breaks_more_often_than_the_library_has_patience_is_tried_ag
 ) -> None:
     monkeypatch.setattr(huggingface_hub.file_download, "time", SimpleNamespace(sleep=lambda seconds: None))
     place.hub.fail(FIRST, 7, drop_after=0)
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
     assert [each.sent for each in place.hub.gets(FIRST)] == [*[0] * 7, len(model()[FIRST])]
 
 
@@ -347,7 +339,7 @@ def test_a_hub_that_is_out_of_order_now_and_then_is_asked_again(place: Place) ->
     place.hub.fail("/api/models", 1, status=503)
     place.hub.fail("/tree/", 1, status=502)
     place.hub.fail("/resolve/", 2, status=503)
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
 
 
 def test_a_hub_that_stays_out_of_order_says_so(place: Place) -> None:
@@ -361,10 +353,10 @@ def test_a_hub_that_stays_out_of_order_says_so(place: Place) -> None:
 @pytest.mark.parametrize(
     ("how", "token", "expected"),
     [
-        ({"private": True}, None, "is not there, or is private. Correct its name; if it is private, give a token"),
-        ({"private": True}, "hf_wrong", "does not accept the token (401). Give the token (staging_hf_token)"),
+        ({"private": True}, None, "does not exist or is private. Correct its name; if it is private, set a token"),
+        ({"private": True}, "hf_wrong", "does not accept the token (401). Set the token (staging_hf_token)"),
         ({}, "hf_wrong", "does not accept the token (401)"),
-        ({"gated": True}, None, "is gated, and there is no access to it. Accept its license on {url}/" + NAME),
+        ({"gated": True}, None, "is gated, and access is denied. Accept its license on {url}/" + NAME),
         ({"gated": True}, "hf_wrong", "does not accept the token"),
     ],
 )
@@ -379,7 +371,7 @@ def test_who_may_not_read_it_is_told_what_to_do(
     assert not place.target.parent.exists() or list(place.target.parent.iterdir()) == []
     place.hub.echo = ""
     place.forget()
-    assert place.stage(token=place.hub.token).status == STAGED
+    assert place.stage(token=place.hub.token).status == Status.STAGED
     text = "".join(path.read_text(errors="replace") for path in place.root.rglob("*") if path.is_file())
     assert place.hub.token not in text
 
@@ -390,7 +382,7 @@ def test_a_token_is_in_no_text_of_a_source(place: Place) -> None:
 
 @pytest.mark.parametrize(("token", "name"), [(None, "org/nobody"), ("hf_right", "org/nobody")])
 def test_an_unknown_repository_is_named(place: Place, token: str | None, name: str) -> None:
-    with pytest.raises(StagingError, match=f"{name} on {place.hub.url}: is not there, or is private"):
+    with pytest.raises(StagingError, match=f"{name} on {place.hub.url}: does not exist or is private"):
         stage(request(place.root, "x", source_of(name, place.root, endpoint=place.hub.url, token=token)))
 
 
@@ -404,23 +396,23 @@ def test_a_hub_that_cannot_be_reached_is_named_without_its_password(place: Place
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     said = place.refused(endpoint=f"http://ann:geheim@127.0.0.1:{port}/")
-    assert f"{NAME} on http://127.0.0.1:{port}: cannot be fetched: ConnectionRefusedError" in said
+    assert f"{NAME} on http://127.0.0.1:{port}: cannot be downloaded: ConnectionRefusedError" in said
     assert "staging_hf_endpoint, or HF_ENDPOINT on the node), or give a directory as source" in said
     assert "geheim" not in said
 
 
 def test_a_hub_that_does_not_answer_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(library, "ANSWER_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         said = place.refused(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
-    assert "cannot be fetched: TimeoutError: timed out" in said
+    assert "cannot be downloaded: TimeoutError: timed out" in said
 
 
 def test_the_environment_names_the_hub(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", place.hub.url + "/")
-    assert place.stage(endpoint=None).status == STAGED
+    assert place.stage(endpoint=None).status == Status.STAGED
 
 
 def test_an_offline_node_says_why(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,21 +426,24 @@ def test_content_that_is_not_what_was_promised_never_counts(place: Place, name: 
     content[-1] ^= 1
     place.hub.wrong[f"{NAME}/{name}"] = bytes(content)
     said = place.refused()
-    assert f"{NAME} on {place.hub.url}: sent other content than it promised: {name}. Run it again later" in said
+    assert (
+        f"{NAME} on {place.hub.url}: sent content that does not match its size or hash: {name}. Run it again later"
+        in said
+    )
     assert len(place.hub.gets(name)) == 2
     assert list(place.target.parent.iterdir()) == []
-    # What is wrong is gone, what is right has stayed.
+    # What is wrong is missing, what is right has stayed.
     assert files(place.cache / "snapshots" / place.commit) == sorted(set(model()) - {name})
     assert len(files(place.cache / "blobs")) == len(model()) - 1
     place.hub.wrong.clear()
     place.forget()
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
     assert [each.name for each in place.hub.gets()] == [name]
 
 
 def test_content_of_another_size_never_counts(place: Place) -> None:
     place.hub.wrong[f"{NAME}/{FIRST}"] = model()[FIRST][:-4]
-    assert "sent other content than it promised: OSError: Consistency check failed" in place.refused()
+    assert "sent content that does not match its size or hash: OSError: Consistency check failed" in place.refused()
     assert list(place.target.parent.iterdir()) == []
 
 
@@ -473,7 +468,7 @@ def test_too_little_space_is_seen_before(place: Place, monkeypatch: pytest.Monke
     place.stage()
     # What is in the cache already needs no room.
     free = 0
-    assert place.stage("other").status == STAGED
+    assert place.stage("other").status == Status.STAGED
 
 
 def test_who_waits_sees_how_far_it_is(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,12 +477,12 @@ def test_who_waits_sees_how_far_it_is(place: Place, monkeypatch: pytest.MonkeyPa
     thread = threading.Thread(target=place.stage)
     thread.start()
     total, rest = sum(map(len, model().values())), len(model()[FIRST]) - 2 * STEP
-    until(lambda: (read_progress(place.target) or {}).get("done") == total - rest)
-    said = read_progress(place.target) or {}
-    assert progress_line(said).startswith(f"downloading {NAME} on {socket.gethostname()}, 384 KiB of ")
+    until(lambda: (report := read_progress(place.target)) is not None and report.done == total - rest)
+    report = read_progress(place.target)
+    assert report is not None and report.line().startswith(f"downloading {NAME} on {socket.gethostname()}, 384 KiB of ")
     place.hub.go_on.set()
     thread.join()
-    assert place.stage().status == EXISTS
+    assert place.stage().status == Status.EXISTS
 
 
 # --- Processes that end, and several at once -------------------------------------------------------------------------
@@ -505,12 +500,12 @@ def test_a_download_that_was_killed_is_gone_on_with(place: Place) -> None:
     until(lambda: place.hub.gets(FIRST))
     place.forget()
     with child(place) as again:
-        assert again.communicate()[0] == f"{STAGED}\n"
+        assert again.communicate()[0] == f"{Status.STAGED}\n"
     (only,) = place.hub.gets()
     assert (only.name == FIRST, only.range) == (True, f"bytes={2 * STEP}-")
     assert names(place.target.parent) == [".name.manifest.json", "name"]
     assert len(files(place.cache / "blobs")) == len(model())
-    assert place.stage(how={"full": True}).status == EXISTS
+    assert place.stage(how={"full": True}).status == Status.EXISTS
 
 
 @pytest.mark.parametrize("content", ["too long", "wrong"])
@@ -521,7 +516,7 @@ def test_what_a_killed_process_left_is_not_believed(place: Place, content: str) 
     left = right + b"more" if content == "too long" else bytes(STEP)
     (blobs / f"{hashlib.sha256(right).hexdigest()}.0123abcd.incomplete").write_bytes(left)
     (blobs / f"{hashlib.sha256(right).hexdigest()}.4567abcd.incomplete").write_bytes(b"")
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
     assert (place.target / FIRST).read_bytes() == right
     assert len(files(blobs)) == len(model())
 
@@ -532,10 +527,10 @@ def test_a_hub_that_has_less_than_a_killed_process_left_is_named(place: Place) -
     left.parent.mkdir(parents=True)
     left.write_bytes(right[: 2 * STEP])
     place.hub.wrong[f"{NAME}/{FIRST}"] = right[:STEP]
-    assert "sent other content than it promised" in place.refused()
+    assert "sent content that does not match its size or hash" in place.refused()
     assert not left.exists()
     place.hub.wrong.clear()
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
 
 
 def test_what_somebody_is_at_work_on_is_left_to_them(place: Place) -> None:
@@ -564,9 +559,9 @@ def test_two_at_once_download_once(place: Place, other: str) -> None:
     place.hub.rate = 400_000
     with child(place) as one, child(place, other) as two:
         said = sorted((one.communicate()[0].strip(), two.communicate()[0].strip()))
-    assert said == ([EXISTS, STAGED] if other == "name" else [STAGED, STAGED])
+    assert said == ([Status.EXISTS, Status.STAGED] if other == "name" else [Status.STAGED, Status.STAGED])
     assert [len(place.hub.gets(name)) for name in (FIRST, SECOND, "config.json")] == [1, 1, 1]
-    assert place.stage(other, how={"full": True}).status == EXISTS
+    assert place.stage(other, how={"full": True}).status == Status.EXISTS
 
 
 # --- What is damaged later -------------------------------------------------------------------------------------------
@@ -577,7 +572,7 @@ def test_what_is_damaged_in_the_cache_already_is_fetched_again(place: Place) -> 
     for name in (FIRST, "config.json"):
         damage((place.root / "common/models/before" / name).resolve())
     place.forget()
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
     assert len(place.hub.gets()) == 2
     assert (place.target / FIRST).read_bytes() == model()[FIRST]
 
@@ -598,15 +593,15 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place, moved: bool) 
     assert f"no longer fits its manifest: config.json is missing, {FIRST} has other content, tokenizer.json has" in said
     assert "staging_repair=true" in said
     assert place.hub.asked == []
-    assert place.stage(how={"repair": True, "check": True}).status == REPAIRED
+    assert place.stage(how={"repair": True, "check": True}).status == Status.REPAIRED
     repaired = place.stage(how={"repair": True})
-    assert repaired.status == REPAIRED
+    assert repaired.status == Status.REPAIRED
     assert len(repaired.notes) == 3
     assert sorted(each.name for each in place.hub.gets()) == [FIRST, "tokenizer.json"]
     assert manifest(place.target) == before
     place.forget()
-    assert place.stage().status == EXISTS
-    assert place.stage(how={"full": True}).status == EXISTS
+    assert place.stage().status == Status.EXISTS
+    assert place.stage(how={"full": True}).status == Status.EXISTS
     # Whose time of change is not the manifest's would be read again every time.
     assert place.blob(FIRST).stat().st_mtime_ns == before["files"][FIRST]["mtime_ns"]
     assert (place.target / "tokenizer.json").is_symlink()
@@ -621,9 +616,9 @@ def test_a_link_that_somebody_turned_elsewhere_is_put_back(place: Place) -> None
     place.target.unlink()
     place.target.symlink_to(place.target.with_name("newer").readlink())
     assert "README.md has" in place.refused()
-    assert place.stage(how={"repair": True}).status == REPAIRED
+    assert place.stage(how={"repair": True}).status == Status.REPAIRED
     assert place.target.readlink() == right
-    assert place.stage("newer", revision=newer, how={"full": True}).status == EXISTS
+    assert place.stage("newer", revision=newer, how={"full": True}).status == Status.EXISTS
     assert names(place.target.parent) == [".name.manifest.json", ".newer.manifest.json", "name", "newer"]
 
 
@@ -631,18 +626,18 @@ def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
     place.stage()
     # As a kill between the two leaves it.
     place.target.unlink()
-    assert remove_model(place.root, "name", lambda target: []).status == ABSENT
-    assert place.stage().status == STAGED
-    assert place.stage(how={"full": True}).status == EXISTS
+    assert remove_model(place.root, "name", lambda target: []).status == Status.ABSENT
+    assert place.stage().status == Status.STAGED
+    assert place.stage(how={"full": True}).status == Status.EXISTS
 
 
 def test_a_cache_that_somebody_emptied_is_filled_again(place: Place) -> None:
     place.stage()
     shutil.rmtree(place.root / "hf")
     assert f"{FIRST} is missing" in place.refused()
-    assert place.stage(how={"repair": True}).status == REPAIRED
-    assert place.stage(how={"full": True}).status == EXISTS
-    assert manifests.problems(place.target, manifest(place.target)) == {}
+    assert place.stage(how={"repair": True}).status == Status.REPAIRED
+    assert place.stage(how={"full": True}).status == Status.EXISTS
+    assert problems(place.target) == {}
 
 
 # --- What is no whole model ------------------------------------------------------------------------------------------
@@ -666,7 +661,7 @@ def without(*names: str) -> dict[str, bytes]:
 def test_what_is_no_whole_model_gets_no_name(place: Place, content: Mapping[str, bytes], expected: str) -> None:
     place.hub.add(NAME, content)
     said = place.refused()
-    assert f"{place.target}: would not be a whole model: " in said
+    assert f"{place.target}: would not be a complete model: " in said
     assert expected in said
     assert ".staging-" not in said
     assert list(place.target.parent.iterdir()) == []
@@ -674,13 +669,13 @@ def test_what_is_no_whole_model_gets_no_name(place: Place, content: Mapping[str,
 
 def test_a_base_model_without_a_chat_template_is_a_model(place: Place) -> None:
     place.hub.add(NAME, {**model(), "tokenizer_config.json": b"{}"})
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
 
 
 def test_a_model_in_one_file_is_a_model(place: Place) -> None:
     one = {**without(FIRST, SECOND, "model.safetensors.index.json"), "model.safetensors": safetensors(10)}
     place.hub.add(NAME, one)
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
 
 
 # --- Away ------------------------------------------------------------------------------------------------------------
@@ -688,14 +683,14 @@ def test_a_model_in_one_file_is_a_model(place: Place) -> None:
 
 def test_a_model_that_nobody_needs_is_removed_from_the_cache_too(place: Place) -> None:
     place.stage()
-    assert remove_model(place.root, "name", lambda target: [], check=True).status == REMOVED
-    assert place.stage().status == EXISTS
-    assert remove_model(place.root, "name", lambda target: []).status == REMOVED
+    assert remove_model(place.root, "name", lambda target: [], check=True).status == Status.REMOVED
+    assert place.stage().status == Status.EXISTS
+    assert remove_model(place.root, "name", lambda target: []).status == Status.REMOVED
     assert list(place.target.parent.iterdir()) == []
     assert not place.cache.exists()
-    assert remove_model(place.root, "name", lambda target: []).status == ABSENT
+    assert remove_model(place.root, "name", lambda target: []).status == Status.ABSENT
     place.forget()
-    assert place.stage().status == STAGED
+    assert place.stage().status == Status.STAGED
     assert len(place.hub.gets()) == len(model())
 
 
@@ -705,7 +700,7 @@ def test_what_another_name_needs_stays_in_the_cache(place: Place) -> None:
     by_hand = place.target.with_name("by-hand")
     by_hand.symlink_to(os.path.relpath(place.cache / "snapshots" / place.commit, by_hand.parent))
     remove_model(place.root, "name", lambda target: [])
-    assert place.stage("other", how={"full": True}).status == EXISTS
+    assert place.stage("other", how={"full": True}).status == Status.EXISTS
     remove_model(place.root, "other", lambda target: [])
     assert (by_hand / FIRST).read_bytes() == model()[FIRST]
     by_hand.unlink()
@@ -720,13 +715,13 @@ def test_what_another_revision_needs_stays_in_the_cache(place: Place, is_broken:
     place.hub.add(NAME, {**model(), "README.md": b"# Another\n", FIRST: safetensors(64 * 1024, 7)})
     place.stage("newer")
     if is_broken:
-        # The library then says that this is no repository.
+        # The library then says that this is not a repository.
         (place.cache / "snapshots" / place.commit / "config.json").unlink()
         (place.cache / "snapshots" / place.commit / "config.json").symlink_to("nowhere")
     blobs = len(files(place.cache / "blobs"))
     remove_model(place.root, "name", lambda target: [])
     assert len(files(place.cache / "blobs")) == blobs - 2
-    assert place.stage("newer", how={"full": True}).status == EXISTS
+    assert place.stage("newer", how={"full": True}).status == Status.EXISTS
     assert not (place.cache / "snapshots" / place.commit).exists()
 
 
@@ -734,12 +729,12 @@ def test_a_model_that_a_job_uses_stays(place: Place) -> None:
     place.stage()
     with pytest.raises(StagingError, match=f"{place.target}: is used by grpo-1"):
         remove_model(place.root, "name", lambda target: ["grpo-1"] if target == place.target else [])
-    assert place.stage(how={"full": True}).status == EXISTS
+    assert place.stage(how={"full": True}).status == Status.EXISTS
 
 
 def test_nothing_is_taken_from_a_cache_that_is_not_there(tmp_path: Path) -> None:
     forget(tmp_path / "hub", "org/name", "0" * 40)
-    assert remove_model(tmp_path, "name", lambda target: []).status == ABSENT
+    assert remove_model(tmp_path, "name", lambda target: []).status == Status.ABSENT
 
 
 # --- From a directory ------------------------------------------------------------------------------------------------
@@ -779,7 +774,7 @@ def test_a_directory_is_copied(
 
         monkeypatch.setattr(os, "copy_file_range", copy)
     staged = of_directory(root, directory)
-    assert staged.status == STAGED
+    assert staged.status == Status.STAGED
     target = Path(staged.path)
     assert files(target) == sorted([*model(), MANIFEST])
     for name, content in model().items():
@@ -787,7 +782,7 @@ def test_a_directory_is_copied(
         assert (target / name).read_bytes() == content
         assert manifest(target)["files"][name]["sha256"] == hashlib.sha256(content).hexdigest()
     assert manifest(target)["source"] == str(directory)
-    assert of_directory(root, directory, full=True).status == EXISTS
+    assert of_directory(root, directory, full=True).status == Status.EXISTS
 
 
 def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -796,7 +791,7 @@ def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place, monkeypatc
     staged = of_directory(place.root, place.cache / "snapshots" / place.commit)
     assert not any(path.is_symlink() for path in Path(staged.path).iterdir())
     assert place.hub.asked == []
-    assert of_directory(place.root, place.target).status == EXISTS
+    assert of_directory(place.root, place.target).status == Status.EXISTS
 
 
 def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root: Path, directory: Path) -> None:
@@ -805,19 +800,19 @@ def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root:
     (directory / "README.md").write_text("longer than before")
     (directory / "generation_config.json").unlink()
     with pytest.raises(
-        StagingError, match=r"README.md has another size, generation_config.json is gone, more.json is new"
+        StagingError, match=r"README.md has another size, generation_config.json is missing, more.json is new"
     ):
         of_directory(root, directory)
     shutil.rmtree(directory)
-    assert of_directory(root, directory).status == EXISTS
-    with pytest.raises(StagingError, match=r"holds .*/mine, not /gone, which is not there"):
+    assert of_directory(root, directory).status == Status.EXISTS
+    with pytest.raises(StagingError, match=r"contains .*/mine, not /gone, which does not exist"):
         of_directory(root, Path("/gone"))
 
 
 def test_a_copy_is_repaired_from_its_directory(root: Path, directory: Path) -> None:
     target = Path(of_directory(root, directory).path)
     damage(target / FIRST)
-    assert of_directory(root, directory, repair=True).status == REPAIRED
+    assert of_directory(root, directory, repair=True).status == Status.REPAIRED
     assert (target / FIRST).read_bytes() == model()[FIRST]
 
 
@@ -837,7 +832,7 @@ def test_a_directory_must_be_a_whole_model(root: Path, directory: Path) -> None:
     (directory / SECOND).symlink_to("/nowhere")
     with pytest.raises(StagingError, match=f"{SECOND}: is a link to a directory, a broken link"):
         of_directory(root, directory)
-    with pytest.raises(StagingError, match=r"/nowhere: is no directory here\. Give a directory that this node sees"):
+    with pytest.raises(StagingError, match=r"/nowhere: is not a directory here\. Give a directory that this node sees"):
         of_directory(root, Path("/nowhere"))
 
 
@@ -849,7 +844,7 @@ def test_a_directory_that_changes_meanwhile_is_refused(
         with source.open("ab") as file:
             file.write(b"more")
 
-    monkeypatch.setattr(models, "copy_file", copy)
+    monkeypatch.setattr(copying, "copy_file", copy)
     with pytest.raises(StagingError, match="changed while it was copied"):
         of_directory(root, directory)
     assert list((root / "common/models").iterdir()) == []
@@ -866,10 +861,10 @@ def test_a_tiny_model_is_made_on_the_spot(root: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tiny, "build_model", build)
     monkeypatch.setattr(tiny, "MODEL_LIBRARIES", ())
     staged = stage(request(root, "tiny", source_of("tiny", root)), defer=True)
-    assert staged.status == STAGED
+    assert staged.status == Status.STAGED
     assert manifest(Path(staged.path))["source"] == "tiny"
-    assert stage(request(root, "tiny", source_of("tiny", root))).status == EXISTS
-    with pytest.raises(StagingError, match="holds tiny, not org/name"):
+    assert stage(request(root, "tiny", source_of("tiny", root))).status == Status.EXISTS
+    with pytest.raises(StagingError, match="contains tiny, not org/name"):
         stage(request(root, "tiny", source_of("org/name", root)))
 
 
@@ -881,12 +876,12 @@ def test_a_tiny_model_needs_its_libraries(root: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("text", ["gpt2", "./here", "https://huggingface.co/org/name", "org/name/file", "", "-/x"])
 def test_what_is_no_source_is_refused(root: Path, text: str) -> None:
-    with pytest.raises(StagingError, match=r"is none\. Give a repository of the hub"):
+    with pytest.raises(StagingError, match=r"is not a source of models\. Give a repository of the hub"):
         source_of(text, root)
 
 
 def test_an_endpoint_is_an_address(root: Path) -> None:
-    with pytest.raises(StagingError, match=r'endpoint: "hf-mirror\.example\.com" is no address'):
+    with pytest.raises(StagingError, match=r'endpoint: "hf-mirror\.example\.com" is not an address'):
         source_of("org/name", root, endpoint="hf-mirror.example.com")
 
 
@@ -910,9 +905,9 @@ def test_a_repository_may_be_of_another_kind(hub: Hub, tmp_path: Path) -> None:
     content = {"main/train.parquet": b"rows" * 1000, "README.md": b"# Data\n"}
     commit = hub.add("org/data", content, kind="datasets")
     repository = Repository("org/data", "main", tmp_path / "hub", hub.url, kind="dataset", exclude=["*.md"])
-    assert repository.missing() == 4000
-    assert list(repository.fetch(staging_lock.Progress())) == ["main/train.parquet"]
-    assert repository.missing() == 0
+    assert missing_bytes(repository) == 4000
+    assert list(fetch(repository, Progress())) == ["main/train.parquet"]
+    assert missing_bytes(repository) == 0
     assert (repository.snapshot / "main/train.parquet").read_bytes() == b"rows" * 1000
     forget(tmp_path / "hub", "org/data", commit, "dataset")
     assert not repository.storage.exists()

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging import tree as module_under_test
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAPSHOTS
+from ansible_collections.argus.verl.plugins.module_utils.staging import tree as tree_module
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.staging.git import Git
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of, problems
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import EXISTS, REPAIRED, STAGED
-from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import SNAPSHOTS, Overlay, snapshot
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
+from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import Overlay
 from ansible_collections.argus.verl.plugins.module_utils.staging.sources import (
     DirectorySource,
     GitSource,
@@ -29,7 +29,8 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.sources import 
     source_of,
 )
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove
-from ansible_collections.argus.verl.plugins.module_utils.staging.tree import Seen, content_sha256, read_packages
+from ansible_collections.argus.verl.plugins.module_utils.staging.tree import FileSnapshot, content_sha256, read_packages
+from staging_tools import manifest_json, problems, snapshot
 
 SETUP = """
 from setuptools import setup
@@ -215,7 +216,7 @@ def files(directory: Path) -> list[str]:
 
 
 def manifest_at(path: str | Path) -> dict[str, Any]:
-    manifest = manifest_of(Path(path))
+    manifest = manifest_json(Path(path))
     assert manifest is not None
     return manifest
 
@@ -236,12 +237,12 @@ def edit(file: Path, text: str) -> None:
 def test_a_release_becomes_a_snapshot(shared_root: Path, index: Path) -> None:
     staged = snapshot(shared_root, PyPISource("0.9.1"))
     target = shared_root / "common" / "code" / "verl" / "verl-0.9.1"
-    assert staged.as_dict() == {
+    assert vars(staged) == {
         "kind": "snapshot",
         "name": "verl-0.9.1",
         "path": str(target),
-        "status": STAGED,
-        "notes": [],
+        "status": Status.STAGED,
+        "notes": (),
     }
     assert files(target) == [
         "manifest.json",
@@ -260,7 +261,7 @@ def test_a_release_becomes_a_snapshot(shared_root: Path, index: Path) -> None:
         "requirements": ["ray[default]>=2.41.0", "vllm==0.24.0; extra == 'vllm'"],
     }
     assert list(manifest["files"]) == [name for name in files(target) if name != "manifest.json"]
-    assert problems(target, manifest, full=True) == {}
+    assert problems(target, full=True) == {}
 
 
 def test_nobody_can_change_a_snapshot_by_accident(shared_root: Path, tree: Path) -> None:
@@ -283,12 +284,12 @@ def test_an_existing_release_is_not_fetched_again(shared_root: Path, index: Path
     snapshot(shared_root, PyPISource("0.9.1"))
     for wheel in index.iterdir():
         wheel.unlink()
-    assert snapshot(shared_root, PyPISource("0.9.1")).status == EXISTS
+    assert snapshot(shared_root, PyPISource("0.9.1")).status == Status.EXISTS
 
 
 def test_check_mode_fetches_and_writes_nothing(shared_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert snapshot(shared_root, PyPISource("0.9.1"), check=True).status == STAGED
+    assert snapshot(shared_root, PyPISource("0.9.1"), check=True).status == Status.STAGED
     assert list(shared_root.iterdir()) == []
 
 
@@ -318,7 +319,7 @@ def test_what_is_none_of_the_four_is_refused(
 ) -> None:
     # Where an empty text, as a path, would be a source tree.
     monkeypatch.chdir(tree)
-    with pytest.raises(StagingError, match=r"is (neither a release|not there).*Give verl==<version>, git\+https"):
+    with pytest.raises(StagingError, match=r"is neither a release|does not exist.*Give verl==<version>, git\+https"):
         source_of(text, snapshots)
 
 
@@ -341,10 +342,10 @@ def test_a_directory_becomes_a_snapshot_without_what_tools_left_in_it(
 def test_a_changed_directory_is_another_snapshot(shared_root: Path, snapshots: Path, tree: Path) -> None:
     first = snapshot(shared_root, source_of(str(tree), snapshots))
     (tree / "tests" / "test_all.py").write_text("of no concern")
-    assert snapshot(shared_root, source_of(str(tree), snapshots)).status == EXISTS
+    assert snapshot(shared_root, source_of(str(tree), snapshots)).status == Status.EXISTS
     (tree / "verl" / "__init__.py").write_text("changed = True\n")
     second = snapshot(shared_root, source_of(str(tree), snapshots))
-    assert second.status == STAGED
+    assert second.status == Status.STAGED
     assert second.name != first.name
 
 
@@ -353,7 +354,7 @@ def test_one_code_id_never_stands_for_two_contents(
     shared_root: Path, snapshots: Path, tree: Path, index: Path, check: bool
 ) -> None:
     snapshot(shared_root, source_of(str(tree), snapshots), "mine")
-    both = rf"mine: holds {tree} \(verl 0.10.0.dev0\), .*{{}}.*choose another name"
+    both = rf"mine: contains {tree} \(verl 0.10.0.dev0\), .*{{}}.*choose another name"
     with pytest.raises(StagingError, match=both.format("verl==0.9.1")):
         snapshot(shared_root, PyPISource("0.9.1"), "mine", check=check)
     (tree / "verl" / "new.py").write_text("")
@@ -364,7 +365,7 @@ def test_one_code_id_never_stands_for_two_contents(
 def test_a_moved_directory_is_the_same_source(shared_root: Path, snapshots: Path, tree: Path) -> None:
     snapshot(shared_root, source_of(str(tree), snapshots), "mine")
     moved = tree.rename(tree.with_name("elsewhere"))
-    assert snapshot(shared_root, source_of(str(moved), snapshots), "mine").status == EXISTS
+    assert snapshot(shared_root, source_of(str(moved), snapshots), "mine").status == Status.EXISTS
 
 
 def test_what_is_staged_is_what_was_read_also_of_a_directory_that_changes_meanwhile(
@@ -374,7 +375,7 @@ def test_what_is_staged_is_what_was_read_also_of_a_directory_that_changes_meanwh
     (tree / "verl" / "__init__.py").write_text("changed = True\n")
     staged = snapshot(shared_root, source)
     assert (Path(staged.path) / "verl" / "__init__.py").read_text() == TAKEN["verl/__init__.py"]
-    assert problems(Path(staged.path), manifest_at(staged.path), full=True) == {}
+    assert problems(Path(staged.path), full=True) == {}
 
 
 def test_a_file_that_comes_meanwhile_is_noticed(shared_root: Path, snapshots: Path, tree: Path) -> None:
@@ -388,7 +389,7 @@ def test_a_file_that_comes_meanwhile_is_noticed(shared_root: Path, snapshots: Pa
 def test_a_large_file_that_changes_meanwhile_is_refused(
     shared_root: Path, snapshots: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module_under_test, "LARGE_BYTES", 3)
+    monkeypatch.setattr(tree_module, "LARGE_BYTES", 3)
     source = source_of(str(tree), snapshots)
     (tree / "setup.py").write_text("")
     (tree / "verl" / "trainer" / "config" / "ppo_trainer.yaml").write_text("changed: true\n")
@@ -412,7 +413,7 @@ def test_a_directory_has_to_hold_verl(
 ) -> None:
     with pytest.raises(StagingError, match="has no verl/ package"):
         source_of(str(tmp_path), snapshots)
-    with pytest.raises(StagingError, match="is not there on this machine"):
+    with pytest.raises(StagingError, match="does not exist on this machine"):
         source_of("/nowhere", snapshots)
     expected = DirectorySource(tree, "0.10.0.dev0", read_packages(tree))
     monkeypatch.chdir(tmp_path)
@@ -422,7 +423,7 @@ def test_a_directory_has_to_hold_verl(
 
 
 def test_a_local_version_makes_a_code_id_fit_for_a_path() -> None:
-    files = {"verl/__init__.py": Seen(0, 0, "abc")}
+    files = {"verl/__init__.py": FileSnapshot(0, 0, "abc")}
     code_id = DirectorySource(Path("/src"), "0.10.0+mine", files).code_id
     assert code_id == f"verl-0.10.0-mine-{content_sha256(files)[:8]}"
 
@@ -495,14 +496,14 @@ def test_what_is_not_committed_is_kept_as_a_patch(
         "untracked": ["verl/new.py"],
     }
     assert "uncommitted.patch" in manifest["files"]
-    assert problems(Path(staged.path), manifest, full=True) == {}
+    assert problems(Path(staged.path), full=True) == {}
 
     # The commit and the patch are what was staged.
     git(tmp_path, "clone", "--quiet", str(repository), "again")
     git(tmp_path / "again", "apply", f"{staged.path}/uncommitted.patch")
     put(tmp_path / "again", {"verl/new.py": ""})
     again = source_of(str(tmp_path / "again"), snapshots)
-    assert snapshot(shared_root, again, staged.name).status == EXISTS
+    assert snapshot(shared_root, again, staged.name).status == Status.EXISTS
 
 
 # --- Repositories ----------------------------------------------------------------------------------------------------
@@ -521,7 +522,7 @@ def test_a_branch_a_tag_and_a_commit_of_a_repository(shared_root: Path, snapshot
         sources[ref] = source
 
     staged = snapshot(shared_root, sources["v1"])
-    assert (staged.name, staged.status) == (f"verl-{head[:12]}", STAGED)
+    assert (staged.name, staged.status) == (f"verl-{head[:12]}", Status.STAGED)
     assert files(Path(staged.path)) == sorted([*TAKEN, "manifest.json", "mvp_marker.py"])
     manifest = manifest_at(staged.path)
     assert {name: manifest[name] for name in ("source", "commit", "verl_version", "requirements")} == {
@@ -531,9 +532,9 @@ def test_a_branch_a_tag_and_a_commit_of_a_repository(shared_root: Path, snapshot
         "requirements": ["ray[default]>=2.41.0", "pandas"],
     }
     # The same commit by another name is the same snapshot.
-    assert {snapshot(shared_root, source).status for source in sources.values()} == {EXISTS}
+    assert {snapshot(shared_root, source).status for source in sources.values()} == {Status.EXISTS}
     for number, ref in enumerate(sources):
-        assert snapshot(shared_root, sources[ref], f"by-ref-{number}").status == STAGED
+        assert snapshot(shared_root, sources[ref], f"by-ref-{number}").status == Status.STAGED
 
 
 def test_a_commit_that_no_branch_ends_with(shared_root: Path, snapshots: Path, repository: Path) -> None:
@@ -586,7 +587,7 @@ def test_a_repository_needs_an_address_and_a_ref(
 ) -> None:
     # Nobody is asked.
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StagingError, match=r"is not a repository with a ref\. Say git\+https"):
+    with pytest.raises(StagingError, match=r"is not a repository with a ref\. Give git\+https"):
         source_of(text, snapshots)
 
 
@@ -605,10 +606,13 @@ def test_a_branch_that_has_moved_is_another_snapshot(shared_root: Path, snapshot
     first = snapshot(shared_root, source_of(text, snapshots))
     snapshot(shared_root, source_of(text, snapshots), "mine")
     moved = commit(repository, {"verl/__init__.py": "moved = True\n"})
-    with pytest.raises(StagingError, match=r"mine: holds git\+file.*which is not what git\+file.*choose another name"):
+    with pytest.raises(
+        StagingError,
+        match=r"mine: contains git\+file.*which differs from the present content of git\+file.*choose another name",
+    ):
         snapshot(shared_root, source_of(text, snapshots), "mine")
     second = snapshot(shared_root, source_of(text, snapshots))
-    assert second.status == STAGED
+    assert second.status == Status.STAGED
     assert second.name == f"verl-{moved[:12]}" != first.name
 
 
@@ -616,7 +620,9 @@ def test_a_branch_that_moves_meanwhile_is_refused(shared_root: Path, snapshots: 
     before = git(repository, "rev-parse", "HEAD")
     source = source_of(f"git+file://{repository}@main", snapshots)
     after = commit(repository, {"verl/__init__.py": "moved = True\n"})
-    with pytest.raises(StagingError, match=rf"@main: moved from {before} to {after} meanwhile\. Stage it again"):
+    with pytest.raises(
+        StagingError, match=rf"@main: moved from {before} to {after} while it was fetched\. Stage it again"
+    ):
         snapshot(shared_root, source)
     assert not list(snapshots.iterdir())
 
@@ -624,7 +630,9 @@ def test_a_branch_that_moves_meanwhile_is_refused(shared_root: Path, snapshots: 
 def test_check_mode_asks_a_repository_and_fetches_nothing(
     shared_root: Path, snapshots: Path, repository: Path, spied_git: Path
 ) -> None:
-    assert snapshot(shared_root, source_of(f"git+file://{repository}@main", snapshots), check=True).status == STAGED
+    assert (
+        snapshot(shared_root, source_of(f"git+file://{repository}@main", snapshots), check=True).status == Status.STAGED
+    )
     assert list(shared_root.iterdir()) == []
     assert [line.split()[0] for line in (spied_git / "argv").read_text().splitlines()] == ["ls-remote"]
 
@@ -672,7 +680,7 @@ def test_a_password_in_an_address_is_refused_and_not_printed(
 
 
 def test_a_token_does_not_travel_in_clear(snapshots: Path) -> None:
-    with pytest.raises(StagingError, match=r"would get the token unencrypted\. Say https"):
+    with pytest.raises(StagingError, match=r"would get the token unencrypted\. Use https"):
         source_of("git+http://git.example.com/team/verl@main", snapshots, Git(TOKEN))
 
 
@@ -689,7 +697,7 @@ def test_a_repository_does_not_bring_files_of_this_machine(
 
 
 def test_what_to_do_about_a_password_in_an_address(snapshots: Path) -> None:
-    with pytest.raises(StagingError, match=r"has a password or a token in it\. Take it out, and set staging_git_token"):
+    with pytest.raises(StagingError, match=r"has a password or a token in it\. Remove it, and set staging_git_token"):
         source_of("git+https://ann:SECRET@host/team/verl@main", snapshots)
 
 
@@ -703,7 +711,7 @@ def test_a_private_repository_opens_for_a_token(
         source_of(text, snapshots, Git("another-token"))
     assert "another-token" not in str(raised.value)
     staged = snapshot(shared_root, source_of(text, snapshots, Git(TOKEN)))
-    assert staged.status == STAGED
+    assert staged.status == Status.STAGED
     assert manifest_at(staged.path)["commit"] == git(repository, "rev-parse", "HEAD")
     assert "fetch" in (spied_git / "argv").read_text()
 
@@ -783,9 +791,9 @@ def test_an_overlay_is_put_beside_or_over_what_is_there(
         {"path": str(mine), "to": "my_package"},
         {"path": str(mine), "to": "recipe/dapo"},
     ]
-    assert problems(target, manifest, full=True) == {}
+    assert problems(target, full=True) == {}
     assert staged.name.startswith(f"{base.code_id}-")
-    assert snapshot(shared_root, base, None, overlays).status == EXISTS
+    assert snapshot(shared_root, base, None, overlays).status == Status.EXISTS
 
 
 def test_a_changed_overlay_is_another_snapshot(shared_root: Path, snapshots: Path, tree: Path, mine: Path) -> None:
@@ -799,7 +807,7 @@ def test_a_changed_overlay_is_another_snapshot(shared_root: Path, snapshots: Pat
     (mine / "main.py").write_text("changed = True\n")
     names.append(again())
     assert len(set(names)) == 4
-    with pytest.raises(StagingError, match=r"mine: holds .*which is not what .* holds now"):
+    with pytest.raises(StagingError, match=r"mine: contains .*which differs from the present content of"):
         again(code_id="mine")
 
 
@@ -825,7 +833,7 @@ def test_an_overlay_stays_below_the_snapshot_and_beside_what_is_its_own(mine: Pa
 
 def test_an_overlay_is_a_directory_with_files(mine: Path) -> None:
     for path in (mine / "nowhere", mine / "main.py"):
-        with pytest.raises(StagingError, match=r"is no directory on this machine\. Correct its path"):
+        with pytest.raises(StagingError, match=r"is not a directory on this machine\. Correct its path"):
             Overlay.of(str(path), "my_package")
     (mine / "link").symlink_to(mine / "deep")
     with pytest.raises(StagingError, match="link: is a link to a directory"):
@@ -859,7 +867,7 @@ def test_a_snapshot_with_an_overlay_is_a_further_snapshot(
 
 def test_a_snapshot_alone_is_there_already(shared_root: Path, snapshots: Path, tree: Path) -> None:
     snapshot(shared_root, source_of(str(tree), snapshots), "base")
-    with pytest.raises(StagingError, match=r'source "base": is a snapshot already\. Give it overlays'):
+    with pytest.raises(StagingError, match=r'source "base": is a snapshot already\. Add overlays'):
         snapshot(shared_root, source_of("base", snapshots), "other")
 
 
@@ -887,12 +895,12 @@ def test_unchanged_files_are_not_stored_twice(shared_root: Path, snapshots: Path
         assert inode(second.path, name) == inode(third.path, name)
     assert inode(first.path, "mvp_marker.py") != inode(second.path, "mvp_marker.py")
     for staged in (first, second, third):
-        assert problems(Path(staged.path), manifest_at(staged.path)) == {}
-        assert problems(Path(staged.path), manifest_at(staged.path), full=True) == {}
+        assert problems(Path(staged.path)) == {}
+        assert problems(Path(staged.path), full=True) == {}
     # Whoever is removed takes nothing from the others.
     for name in ("first", "second"):
         remove("snapshot", name, snapshots / name, list)
-    assert problems(Path(third.path), manifest_at(third.path), full=True) == {}
+    assert problems(Path(third.path), full=True) == {}
 
 
 def test_an_overlay_does_not_reach_through_to_a_neighbour(
@@ -904,7 +912,7 @@ def test_an_overlay_does_not_reach_through_to_a_neighbour(
     assert Path(second.path, "examples", "run.sh").read_text() == "mine\n"
     assert Path(first.path, "examples", "run.sh").read_text() == "run\n"
     for staged in (first, second):
-        assert problems(Path(staged.path), manifest_at(staged.path), full=True) == {}
+        assert problems(Path(staged.path), full=True) == {}
 
 
 def test_a_neighbours_file_that_was_changed_by_hand_does_not_spread(
@@ -916,12 +924,12 @@ def test_a_neighbours_file_that_was_changed_by_hand_does_not_spread(
     assert inode(first.path, "examples", "run.sh") != inode(second.path, "examples", "run.sh")
     assert inode(first.path, "recipe", "dapo", "main.py") == inode(second.path, "recipe", "dapo", "main.py")
     assert Path(second.path, "examples", "run.sh").read_text() == "run\n"
-    assert problems(Path(second.path), manifest_at(second.path), full=True) == {}
+    assert problems(Path(second.path), full=True) == {}
 
 
 def test_a_broken_neighbour_is_no_obstacle(shared_root: Path, snapshots: Path, tree: Path) -> None:
     put(snapshots, {"broken/manifest.json": "{", "foreign/verl/__init__.py": "", ".hidden/manifest.json": "{}"})
-    assert snapshot(shared_root, source_of(str(tree), snapshots)).status == STAGED
+    assert snapshot(shared_root, source_of(str(tree), snapshots)).status == Status.STAGED
 
 
 def test_a_repair_puts_back_what_was_changed_and_leaves_neighbours_alone(
@@ -935,7 +943,7 @@ def test_a_repair_puts_back_what_was_changed_and_leaves_neighbours_alone(
     with pytest.raises(StagingError, match=r"first: no longer fits .*examples/run\.sh has .*verl/__init__\.py has"):
         snapshot(shared_root, source_of(str(tree), snapshots), "first")
     before = {name: Path(second.path, name).stat() for name in files(Path(second.path))}
-    assert snapshot(shared_root, source_of(str(tree), snapshots), "first", repair=True).status == REPAIRED
+    assert snapshot(shared_root, source_of(str(tree), snapshots), "first", repair=True).status == Status.REPAIRED
     assert Path(first.path, "examples", "run.sh").read_text() == "run\n"
     after = {name: Path(second.path, name).stat().st_mtime_ns for name in before}
     assert after == {name: stat.st_mtime_ns for name, stat in before.items()}
@@ -944,7 +952,7 @@ def test_a_repair_puts_back_what_was_changed_and_leaves_neighbours_alone(
         manifest = manifest_at(path)
         for name, entry in manifest["files"].items():
             assert Path(path, name).stat().st_mtime_ns == entry["mtime_ns"]
-        assert problems(Path(path), manifest, full=True) == {}
+        assert problems(Path(path), full=True) == {}
 
 
 def test_a_repair_does_not_take_the_broken_file_for_a_good_one(shared_root: Path, snapshots: Path, tree: Path) -> None:
@@ -955,10 +963,10 @@ def test_a_repair_does_not_take_the_broken_file_for_a_good_one(shared_root: Path
     edit(file, "ran\n")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     source = source_of(str(tree), snapshots)
-    assert snapshot(shared_root, source, "mine").status == EXISTS
-    assert snapshot(shared_root, source, "mine", full=True, repair=True).status == REPAIRED
+    assert snapshot(shared_root, source, "mine").status == Status.EXISTS
+    assert snapshot(shared_root, source, "mine", full=True, repair=True).status == Status.REPAIRED
     assert file.read_text() == "run\n"
-    assert snapshot(shared_root, source, "mine", full=True).status == EXISTS
+    assert snapshot(shared_root, source, "mine", full=True).status == Status.EXISTS
 
 
 # --- The module ------------------------------------------------------------------------------------------------------
@@ -1000,7 +1008,7 @@ def test_the_module_reports_in_ansibles_way(shared_root: Path, snapshots: Path, 
     assert {name: answer[name] for name in expected} == expected
     refused = run_module(shared_root=str(shared_root), source=str(tree), code_id="mine")
     assert refused["failed"]
-    assert "mine: holds" in refused["msg"]
+    assert "mine: contains" in refused["msg"]
     assert refused["finding"]["where"] == str(snapshots / "mine")
 
 
@@ -1015,7 +1023,7 @@ def test_the_module_removes_a_snapshot_that_no_job_uses_any_more(
     for check in (False, True):
         refused = run_module(**absent, _ansible_check_mode=check)
         assert refused["failed"]
-        assert "mine: is used by grpo-1. Wait for the end of these jobs" in refused["msg"]
+        assert "mine: is used by grpo-1. Wait until these jobs have ended" in refused["msg"]
     assert (snapshots / "mine" / "verl" / "__init__.py").exists()
 
     put(job, {"status.json": '{"state": "SUCCEEDED"}'})

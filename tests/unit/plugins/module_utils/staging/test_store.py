@@ -15,8 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO
@@ -24,48 +25,41 @@ from typing import IO
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging import lock as staging_lock
 from ansible_collections.argus.verl.plugins.module_utils.staging import store
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
-from ansible_collections.argus.verl.plugins.module_utils.staging.files import CALLS, THREADS, each
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.files import CALLS, THREADS, parallel_map
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import (
     Progress,
+    ProgressReport,
     lock_file,
     locked,
-    progress_line,
     read_progress,
 )
 from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import (
     MANIFEST,
+    Manifest,
     list_files,
-    manifest_of,
-    manifest_text,
-    problems,
+    read_manifest,
 )
 from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
-    ABSENT,
-    DEFERRED,
-    EXISTS,
     NAME_WITH_CAPITALS,
-    REMOVED,
-    REPAIRED,
-    STAGED,
-    Staged,
     check_name,
     check_shared_root,
-    difference,
 )
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import Build, Request, remove, stage
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, Status, difference, module_result
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import Build, Built, Request, remove
+from staging_tools import manifest_json, problems, stage
 
 # A process that writes half a dataset, says so, and waits for its end.
 HALF_A_BUILD = """
 import sys, time
 from pathlib import Path
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import Request, stage
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built, Request, stage
 
 def build(directory, progress):
     (directory / "train.parquet").write_text("half")
     print("building", flush=True)
     time.sleep(60)
-    return {}
+    return Built()
 
 target = Path(sys.argv[1])
 stage(Request("rl_dataset", target.name, target, build))
@@ -76,14 +70,14 @@ NOBODY = 65534
 MIB = 1024 * 1024
 
 
-def build(directory: Path, _progress: Progress) -> Mapping[str, object]:
+def build(directory: Path, _progress: Progress) -> Built:
     (directory / "train.parquet").write_text("rows")
     (directory / "more").mkdir()
     (directory / "more" / "val.parquet").write_text("")
-    return {"source": "here"}
+    return Built({"source": "here"})
 
 
-def no_build(_directory: Path, _progress: Progress) -> Mapping[str, object]:
+def no_build(_directory: Path, _progress: Progress) -> Built:
     raise AssertionError("built again")
 
 
@@ -196,9 +190,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
     staged = stage(asked(target))
-    assert staged == Staged("rl_dataset", "tiny", str(target), STAGED)
+    assert staged == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
     assert staged.changed
-    manifest = manifest_of(target)
+    manifest = manifest_json(target)
     assert manifest is not None
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest.pop("staged_at"))
     assert manifest == {
@@ -221,7 +215,7 @@ def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path)
         },
     }
     again = stage(asked(target, no_build))
-    assert again.status == EXISTS
+    assert again.status == Status.EXISTS
     assert not again.changed
     assert siblings(target) == ["tiny"]
 
@@ -237,14 +231,14 @@ def test_the_manifest_is_written_for_people(tiny: Path) -> None:
 
 
 def test_a_manifest_without_files_is_json_too() -> None:
-    assert json.loads(manifest_text({"kind": "x", "files": {}})) == {"kind": "x", "files": {}}
+    assert json.loads(Manifest({"kind": "x"}).text()) == {"kind": "x", "files": {}}
 
 
 def test_hashes_that_a_build_knows_are_not_computed_again(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     known = {"train.parquet": "known", "more/val.parquet": "known too"}
-    stage(asked(target, lambda *given: {**build(*given), "hashes": known}))
-    manifest = manifest_of(target) or {}
+    stage(asked(target, lambda *given: Built(build(*given).facts, known)))
+    manifest = manifest_json(target)
     assert "hashes" not in manifest
     assert {name: entry["sha256"] for name, entry in manifest["files"].items()} == known
 
@@ -261,10 +255,10 @@ def test_a_read_only_directory_has_no_write_permission_anywhere(tmp_path: Path) 
 def test_what_takes_long_is_deferred_where_that_is_wanted(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     deferred = stage(asked(target, no_build), defer=True)
-    assert (deferred.status, deferred.changed) == (DEFERRED, False)
+    assert (deferred.status, deferred.changed) == (Status.DEFERRED, False)
     assert siblings(target) == []
-    assert stage(asked(target, quick=True), defer=True).status == STAGED
-    assert stage(asked(target, no_build), defer=True).status == EXISTS
+    assert stage(asked(target, quick=True), defer=True).status == Status.STAGED
+    assert stage(asked(target, no_build), defer=True).status == Status.EXISTS
 
 
 @pytest.mark.parametrize("form", ["directory", "file", "dangling link"])
@@ -287,7 +281,7 @@ def test_what_was_not_staged_is_never_touched(tmp_path: Path, form: str) -> None
 def test_a_broken_manifest_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(StagingError, match=r"manifest\.json: is not .* and stage it again"):
-        manifest_of(tmp_path)
+        manifest_json(tmp_path)
 
 
 def test_one_name_is_not_two_kinds(tiny: Path) -> None:
@@ -297,30 +291,30 @@ def test_one_name_is_not_two_kinds(tiny: Path) -> None:
 
 
 def test_one_name_is_not_two_contents(tiny: Path) -> None:
-    def differs(manifest: Mapping[str, object]) -> str:
-        return f"comes from {manifest['source']}, not from there."
+    def differs(manifest: Manifest) -> str:
+        return f"comes from {manifest.source}, not from there."
 
     for check in (False, True):
         with pytest.raises(StagingError, match=r"comes from here, not from there\..*another name, or remove it"):
             stage(asked(tiny, no_build, differs=differs), check=check, repair=True)
-    assert stage(asked(tiny, no_build, differs=lambda manifest: "")).status == EXISTS
+    assert stage(asked(tiny, no_build, differs=lambda manifest: "")).status == Status.EXISTS
 
 
 def test_a_link_to_what_lies_elsewhere_is_staged_and_removed_without_that(tmp_path: Path) -> None:
     elsewhere, target = tmp_path / "elsewhere", tmp_path / "tiny"
     elsewhere.mkdir()
 
-    def link(directory: Path, progress: Progress) -> Mapping[str, object]:
+    def link(directory: Path, progress: Progress) -> Built:
         said = build(elsewhere, progress)
         directory.rmdir()
         directory.symlink_to(elsewhere)
         return said
 
-    assert stage(asked(target, link)).status == STAGED
+    assert stage(asked(target, link)).status == Status.STAGED
     assert target.is_symlink()
-    assert stage(asked(target, no_build), full=True).status == EXISTS
+    assert stage(asked(target, no_build), full=True).status == Status.EXISTS
     before = everything(elsewhere)
-    assert remove("rl_dataset", "tiny", target, list).status == REMOVED
+    assert remove("rl_dataset", "tiny", target, list).status == Status.REMOVED
     assert everything(elsewhere) == before
     assert siblings(target) == ["elsewhere"]
 
@@ -330,7 +324,7 @@ def test_a_link_to_what_lies_elsewhere_is_staged_and_removed_without_that(tmp_pa
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
-    def fail(directory: Path, progress: Progress) -> Mapping[str, object]:
+    def fail(directory: Path, progress: Progress) -> Built:
         build(directory, progress)
         raise error
 
@@ -354,26 +348,26 @@ def test_a_build_that_is_killed_leaves_no_target_and_can_be_repeated(tmp_path: P
     match = store.LEFTOVER.fullmatch(leftover)
     assert match is not None
     assert match["name"] == "tiny"
-    assert manifest_of(target) is None
-    assert stage(asked(target)).status == STAGED
+    assert read_manifest(target) is None
+    assert stage(asked(target)).status == Status.STAGED
     assert siblings(target) == ["tiny"]
 
 
 def test_whenever_a_build_is_killed_the_next_one_ends_right(tmp_path: Path) -> None:
     names = [f"{part}/{number}" for part in "abc" for number in range(40)]
 
-    def slow(directory: Path, progress: Progress) -> Mapping[str, object]:
+    def slow(directory: Path, progress: Progress) -> Built:
         for name in names:
             (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_text(name * 100)
             progress.add(len(name) * 100)
             time.sleep(0.001)
-        return {}
+        return Built()
 
     def check_whole(target: Path) -> None:
-        manifest = manifest_of(target) or {}
+        manifest = manifest_json(target)
         assert sorted(manifest["files"]) == sorted(names)
-        assert problems(target, manifest, full=True) == {}
+        assert problems(target, full=True) == {}
 
     started = time.monotonic()
     stage(asked(tmp_path / "undisturbed" / "tiny", slow))
@@ -388,11 +382,11 @@ def test_whenever_a_build_is_killed_the_next_one_ends_right(tmp_path: Path) -> N
         if os.path.lexists(target):
             finished += 1
             check_whole(target)
-            assert stage(asked(target, no_build)).status == EXISTS
+            assert stage(asked(target, no_build)).status == Status.EXISTS
             assert siblings(target) == ["tiny"]
             remove("rl_dataset", "tiny", target, list)
     assert finished < 10
-    assert stage(asked(target, slow, read_only=True)).status == STAGED
+    assert stage(asked(target, slow, read_only=True)).status == Status.STAGED
     check_whole(target)
     assert siblings(target) == ["tiny"]
 
@@ -400,21 +394,21 @@ def test_whenever_a_build_is_killed_the_next_one_ends_right(tmp_path: Path) -> N
 def test_who_is_killed_at_the_very_end_leaves_nothing_after_the_next_run(tiny: Path) -> None:
     # Between its rename and the end of its lock; or a repair, or a removal, that had nothing left but tidying up.
     leftover = tiny.with_name(".tiny.staging-0123abcd")
-    for result in (EXISTS, ABSENT):
+    for result in (Status.EXISTS, Status.ABSENT):
         leftover.mkdir()
         (leftover / "half").write_text("half")
         lock_file(tiny).touch()
         before = everything(tiny.parent)
-        if result == EXISTS:
-            assert stage(asked(tiny, no_build), check=True).status == EXISTS
+        if result == Status.EXISTS:
+            assert stage(asked(tiny, no_build), check=True).status == Status.EXISTS
             assert everything(tiny.parent) == before
-            assert stage(asked(tiny, no_build)).status == EXISTS
+            assert stage(asked(tiny, no_build)).status == Status.EXISTS
             assert siblings(tiny) == ["tiny"]
             remove("rl_dataset", "tiny", tiny, list)
         else:
-            assert remove("rl_dataset", "tiny", tiny, list, check=True).status == ABSENT
+            assert remove("rl_dataset", "tiny", tiny, list, check=True).status == Status.ABSENT
             assert everything(tiny.parent) == before
-            assert remove("rl_dataset", "tiny", tiny, list).status == ABSENT
+            assert remove("rl_dataset", "tiny", tiny, list).status == Status.ABSENT
             assert siblings(tiny) == []
 
 
@@ -429,7 +423,7 @@ def test_what_is_hidden_and_not_of_this_name_is_left_alone(tmp_path: Path) -> No
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "datasets").write_text("a file, where a directory has to be")
-    with pytest.raises(StagingError, match=rf"tiny: cannot be staged: .*See that user id {os.geteuid()} may write"):
+    with pytest.raises(StagingError, match=rf"tiny: cannot be staged: .*Check that user id {os.geteuid()} may write"):
         stage(asked(tmp_path / "datasets" / "tiny"))
 
 
@@ -438,7 +432,7 @@ def test_a_directory_of_another_user_is_named(nobodys: Path) -> None:
     error = as_nobody(lambda: stage(asked(nobodys / "tiny")).status)
     user = NOBODY if os.geteuid() == 0 else os.geteuid()
     assert re.search(
-        rf"tiny: cannot be staged: .*Permission denied.*See that user id {user} may write there", str(error)
+        rf"tiny: cannot be staged: .*Permission denied.*Check that user id {user} may write there", str(error)
     )
     assert list(nobodys.iterdir()) == []
 
@@ -448,40 +442,40 @@ def test_a_disk_that_becomes_full_leaves_nothing_and_after_making_room_it_goes_o
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(10 * MIB))
 
-    def big(directory: Path, _progress: Progress) -> Mapping[str, object]:
+    def big(directory: Path, _progress: Progress) -> Built:
         for number in range(8):
             (directory / str(number)).write_bytes(bytes([number]) * MIB)
-        return {}
+        return Built()
 
-    with pytest.raises(StagingError, match=r"tiny: cannot be staged: .*No space left.*has room"):
+    with pytest.raises(StagingError, match=r"tiny: cannot be staged: .*No space left.*has space"):
         stage(asked(target, big))
     assert [name for name in siblings(target) if name != "lost+found"] == ["ballast"]
     ballast.unlink()
-    assert stage(asked(target, big)).status == STAGED
-    assert problems(target, manifest_of(target) or {}, full=True) == {}
+    assert stage(asked(target, big)).status == Status.STAGED
+    assert problems(target, full=True) == {}
     assert [name for name in siblings(target) if name != "lost+found"] == ["tiny"]
 
 
 @pytest.mark.parametrize("check", [False, True])
 def test_what_does_not_fit_is_not_begun(tmp_path: Path, check: bool) -> None:
     target = tmp_path / "datasets" / "tiny"
-    with pytest.raises(StagingError, match=r"has [0-9.]+ .iB free, and 4294967296\.0 GiB are needed\. Make room"):
+    with pytest.raises(StagingError, match=r"has [0-9.]+ .iB free, but 4294967296\.0 GiB are needed\. Free some space"):
         stage(asked(target, no_build, size=lambda: 2**62), check=check)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_size_of_what_is_there_is_of_no_concern(tiny: Path) -> None:
-    assert stage(asked(tiny, no_build, size=lambda: 2**62)).status == EXISTS
+    assert stage(asked(tiny, no_build, size=lambda: 2**62)).status == Status.EXISTS
 
 
 # --- Verified --------------------------------------------------------------------------------------------------------
 
 
 def test_quick_verification_finds_what_can_be_seen(tmp_path: Path) -> None:
-    def many(directory: Path, _progress: Progress) -> Mapping[str, object]:
+    def many(directory: Path, _progress: Progress) -> Built:
         for name in ("changed", "fine", "longer", "missing", "touched"):
             (directory / name).write_text(name)
-        return {}
+        return Built()
 
     target = tmp_path / "tiny"
     stage(asked(target, many))
@@ -492,7 +486,7 @@ def test_quick_verification_finds_what_can_be_seen(tmp_path: Path) -> None:
     (target / "added").mkdir()
     (target / "added" / "more").write_text("")
     (target / "added" / "link").symlink_to(tmp_path)
-    assert problems(target, manifest_of(target) or {}) == {
+    assert problems(target) == {
         "changed": "has other content",
         "longer": "has 18 bytes, not 6",
         "missing": "is missing",
@@ -505,17 +499,17 @@ def test_what_tools_leave_in_a_tree_is_no_change(tiny: Path) -> None:
     for name in ("__pycache__/a.cpython-311.pyc", "more/b.pyc", ".git/HEAD", "verl.egg-info/PKG-INFO"):
         (tiny / name).parent.mkdir(exist_ok=True)
         (tiny / name).write_text("")
-    assert stage(asked(tiny, no_build), full=True).status == EXISTS
+    assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
 
 
 def test_a_file_that_was_only_touched_is_fine(tiny: Path) -> None:
     os.utime(tiny / "train.parquet")
-    assert stage(asked(tiny, no_build)).status == EXISTS
+    assert stage(asked(tiny, no_build)).status == Status.EXISTS
 
 
 def test_full_verification_finds_what_cannot_be_seen(tiny: Path) -> None:
     write_in_place(tiny / "train.parquet", "ROWS")
-    assert stage(asked(tiny, no_build)).status == EXISTS
+    assert stage(asked(tiny, no_build)).status == Status.EXISTS
     with pytest.raises(StagingError, match=r"train\.parquet has other content"):
         stage(asked(tiny, no_build), full=True)
 
@@ -526,27 +520,27 @@ def test_the_refusal_names_all_files_and_the_way_out(tiny: Path, check: bool) ->
     (tiny / "more" / "val.parquet").unlink()
     message = (
         f"{tiny}: no longer fits its manifest: more/val.parquet is missing, train.parquet has 10 bytes, not 4. "
-        "Put it back as it was staged with -e staging_repair=true."
+        "Restore it as it was staged with -e staging_repair=true."
     )
     with pytest.raises(StagingError, match=f"^{re.escape(message)}$") as raised:
         stage(asked(tiny, no_build), check=check)
-    refused = refusal(raised.value)
+    refused = failure(raised.value)
     assert refused["msg"] == message
     assert refused["finding"] == raised.value.finding.as_dict()
     assert raised.value.finding.where == str(tiny)
 
 
 def test_of_very_many_files_the_first_are_named(tmp_path: Path) -> None:
-    def many(directory: Path, _progress: Progress) -> Mapping[str, object]:
+    def many(directory: Path, _progress: Progress) -> Built:
         for number in range(25):
             (directory / f"{number:02}").write_text("")
-        return {}
+        return Built()
 
     target = tmp_path / "tiny"
     stage(asked(target, many))
     for number in range(25):
         (target / f"{number:02}").unlink()
-    with pytest.raises(StagingError, match=r"00 is missing, .*19 is missing, and 5 more\. Put"):
+    with pytest.raises(StagingError, match=r"00 is missing, .*19 is missing, and 5 more\. Restore"):
         stage(asked(target, no_build))
 
 
@@ -564,19 +558,19 @@ def test_a_repair_puts_back_what_was_changed_or_lost(tmp_path: Path) -> None:
     (target / "more").rmdir()
     target.chmod(0o555)
     repaired = stage(asked(target, read_only=True), repair=True)
-    assert repaired.status == REPAIRED
+    assert repaired.status == Status.REPAIRED
     assert repaired.changed
     assert repaired.notes == ("more/val.parquet is missing", "train.parquet has other content")
     # As in the manifest, down to the times.
     assert list_files(target) == before
     assert {path.stat().st_mode & 0o222 for path in (target, *target.rglob("*"))} == {0}
     assert siblings(target) == ["tiny"]
-    assert stage(asked(target, no_build), repair=True).status == EXISTS
+    assert stage(asked(target, no_build), repair=True).status == Status.EXISTS
 
 
 def test_a_repair_needs_no_root(nobodys: Path) -> None:
     target = nobodys / "tiny"
-    assert as_nobody(lambda: stage(asked(target, read_only=True)).status) == STAGED
+    assert as_nobody(lambda: stage(asked(target, read_only=True)).status) == Status.STAGED
     # By root, who needs no permission to write for this, or by somebody who has put the permissions back.
     for directory in (target, target / "more"):
         directory.chmod(0o755)
@@ -584,17 +578,17 @@ def test_a_repair_needs_no_root(nobodys: Path) -> None:
     (target / "more" / "val.parquet").unlink()
     (target / "more").rmdir()
     target.chmod(0o555)
-    assert as_nobody(lambda: stage(asked(target, read_only=True), repair=True).status) == REPAIRED
+    assert as_nobody(lambda: stage(asked(target, read_only=True), repair=True).status) == Status.REPAIRED
     assert {path.stat().st_mode & 0o222 for path in (target, *target.rglob("*"))} == {0}
-    assert stage(asked(target, no_build), full=True).status == EXISTS
-    assert as_nobody(lambda: remove("rl_dataset", "tiny", target, list).status) == REMOVED
+    assert stage(asked(target, no_build), full=True).status == Status.EXISTS
+    assert as_nobody(lambda: remove("rl_dataset", "tiny", target, list).status) == Status.REMOVED
     assert list(nobodys.iterdir()) == []
 
 
 def test_a_repair_finds_with_full_verification_what_cannot_be_seen(tiny: Path) -> None:
     write_in_place(tiny / "train.parquet", "ROWS")
-    assert stage(asked(tiny, no_build), repair=True).status == EXISTS
-    assert stage(asked(tiny), repair=True, full=True).status == REPAIRED
+    assert stage(asked(tiny, no_build), repair=True).status == Status.EXISTS
+    assert stage(asked(tiny), repair=True, full=True).status == Status.REPAIRED
     assert (tiny / "train.parquet").read_text() == "rows"
 
 
@@ -602,20 +596,20 @@ def test_a_repair_does_not_touch_what_was_added(tiny: Path) -> None:
     (tiny / "mine").write_text("precious")
     (tiny / "train.parquet").unlink()
     for check in (False, True):
-        with pytest.raises(StagingError, match=r"mine is not in the manifest\. Move away what was added"):
+        with pytest.raises(StagingError, match=r"mine is not in the manifest\. Move the added files away"):
             stage(asked(tiny, no_build), repair=True, check=check)
     assert (tiny / "mine").read_text() == "precious"
     assert not (tiny / "train.parquet").exists()
 
 
 def test_a_repair_from_a_source_that_has_changed_is_refused(tiny: Path) -> None:
-    def other(directory: Path, progress: Progress) -> Mapping[str, object]:
+    def other(directory: Path, progress: Progress) -> Built:
         build(directory, progress)
         (directory / "train.parquet").write_text("new rows")
-        return {}
+        return Built()
 
     (tiny / "train.parquet").unlink()
-    with pytest.raises(StagingError, match=r"cannot be repaired: its source gives other content now \(train\.parquet"):
+    with pytest.raises(StagingError, match=r"cannot be repaired: its source has other content now \(train\.parquet"):
         stage(asked(tiny, other), repair=True)
     assert siblings(tiny) == ["tiny"]
     assert not (tiny / "train.parquet").exists()
@@ -626,20 +620,20 @@ def test_a_repair_from_a_source_that_has_changed_is_refused(tiny: Path) -> None:
 
 def test_check_mode_says_what_would_become_of_it_and_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
-    assert stage(asked(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), STAGED)
+    assert stage(asked(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
     assert list(tmp_path.iterdir()) == []
 
     stage(asked(target, read_only=True))
     before = everything(tmp_path)
-    assert stage(asked(target, no_build), check=True).status == EXISTS
-    assert remove("rl_dataset", "tiny", target, list, check=True).status == REMOVED
+    assert stage(asked(target, no_build), check=True).status == Status.EXISTS
+    assert remove("rl_dataset", "tiny", target, list, check=True).status == Status.REMOVED
     assert everything(tmp_path) == before
 
     target.chmod(0o755)
     (target / "train.parquet").unlink()
     before = everything(tmp_path)
     would = stage(asked(target, no_build), check=True, repair=True)
-    assert (would.status, would.notes) == (REPAIRED, ("train.parquet is missing",))
+    assert (would.status, would.notes) == (Status.REPAIRED, ("train.parquet is missing",))
     assert everything(tmp_path) == before
 
 
@@ -650,7 +644,7 @@ def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
     built, second_is_there = tmp_path / "built", tmp_path / "second-is-there"
 
-    def counted(directory: Path, progress: Progress) -> Mapping[str, object]:
+    def counted(directory: Path, progress: Progress) -> Built:
         with built.open("a") as file:
             file.write("x")
         until(second_is_there.exists)
@@ -668,8 +662,8 @@ def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
     with process(first) as one, process(second) as other:
         one.join(60)
         other.join(60)
-    assert (tmp_path / "first").read_text() == STAGED
-    assert (tmp_path / "second").read_text() == EXISTS
+    assert (tmp_path / "first").read_text() == Status.STAGED
+    assert (tmp_path / "second").read_text() == Status.EXISTS
     assert built.read_text() == "x"
     assert siblings(target) == ["tiny"]
 
@@ -686,7 +680,7 @@ def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
         holder.join()
     assert lock_file(tmp_path / "tiny").exists()
     started = time.monotonic()
-    assert stage(asked(tmp_path / "tiny")).status == STAGED
+    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
     assert time.monotonic() - started < 10
     assert siblings(tmp_path / "tiny") == ["held", "tiny"]
 
@@ -723,7 +717,7 @@ def test_who_is_at_work_is_not_tidied_up(tiny: Path) -> None:
 
     with process(hold):
         until(leftover.exists)
-        assert stage(asked(tiny, no_build)).status == EXISTS
+        assert stage(asked(tiny, no_build)).status == Status.EXISTS
         assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
 
 
@@ -739,14 +733,14 @@ def test_who_begins_at_that_moment_is_not_tidied_up(tiny: Path, monkeypatch: pyt
         real(lock, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    assert stage(asked(tiny, no_build)).status == EXISTS
+    assert stage(asked(tiny, no_build)).status == Status.EXISTS
     assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
 
 
 def test_others_read_how_far_a_build_is(tmp_path: Path) -> None:
     target, enough = tmp_path / "tiny", tmp_path / "enough"
 
-    def slow(directory: Path, progress: Progress) -> Mapping[str, object]:
+    def slow(directory: Path, progress: Progress) -> Built:
         progress.begin("copying", 100)
         progress.add(30)
         progress.add(10)
@@ -756,20 +750,16 @@ def test_others_read_how_far_a_build_is(tmp_path: Path) -> None:
 
     assert read_progress(target) is None
     with process(lambda: stage(asked(target, slow))) as child:
-        until(lambda: (read_progress(target) or {}).get("done") == 40)
-        said = read_progress(target) or {}
-        assert {name: said[name] for name in ("host", "pid", "what", "done", "total")} == {
-            "host": socket.gethostname(),
-            "pid": child.pid,
-            "what": "copying",
-            "done": 40,
-            "total": 100,
-        }
-        assert said["started_at"] <= said["time"] <= time.time()
+        until(lambda: (progress := read_progress(target)) is not None and progress.done == 40)
+        report = read_progress(target)
+        assert report is not None
+        assert (report.host, report.pid) == (socket.gethostname(), child.pid)
+        assert (report.what, report.done, report.total) == ("copying", 40, 100)
+        assert report.started_at <= report.time <= time.time()
         enough.touch()
         child.join(60)
     assert read_progress(target) is None
-    assert manifest_of(target) is not None
+    assert read_manifest(target) is not None
 
 
 def test_threads_help_where_calls_are_slow_and_any_error_is_raised() -> None:
@@ -777,7 +767,7 @@ def test_threads_help_where_calls_are_slow_and_any_error_is_raised() -> None:
         time.sleep(0.01)
         return number, threading.get_ident()
 
-    numbers, threads = zip(*each(slow, range(40)), strict=True)
+    numbers, threads = zip(*parallel_map(slow, range(40)), strict=True)
     assert numbers == tuple(range(40))
     assert len(set(threads)) == CALLS
     for broken in (0, 39):
@@ -788,8 +778,8 @@ def test_threads_help_where_calls_are_slow_and_any_error_is_raised() -> None:
                 raise OSError(number)
 
         with pytest.raises(OSError):
-            each(fails, range(40))
-    assert each(slow, []) == []
+            parallel_map(fails, range(40))
+    assert parallel_map(slow, []) == []
 
 
 def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -813,12 +803,11 @@ def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeyp
 
 
 def test_progress_in_one_line() -> None:
-    said = {"host": "head", "what": "", "done": 0, "total": 0, "started_at": 100.0, "time": 100.0}
-    assert progress_line(said) == "beginning on head"
-    said |= {"what": "copying", "done": 10 * MIB, "time": 110.0}
-    assert progress_line(said) == "copying on head, 10 MiB, 1 MiB/s"
-    said |= {"total": 40 * MIB}
-    assert progress_line(said) == "copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
+    report = ProgressReport("head", 17, started_at=100.0, time=100.0)
+    assert report.line() == "starting on head"
+    report = replace(report, what="copying", done=10 * MIB, time=110.0)
+    assert report.line() == "copying on head, 10 MiB, 1 MiB/s"
+    assert replace(report, total=40 * MIB).line() == "copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
 
 
 def test_a_holder_of_which_nothing_is_heard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -831,8 +820,8 @@ def test_a_holder_of_which_nothing_is_heard_is_named(tmp_path: Path, monkeypatch
 
     with process(hold) as holder:
         until((tmp_path / "held").exists)
-        message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, of which nothing was heard"
-        with pytest.raises(StagingError, match=f"{message}.*See what that process waits for, or end it"):
+        message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, which has sent no heartbeat"
+        with pytest.raises(StagingError, match=f"{message}.*Find out what that process waits for, or end it"):
             stage(asked(tmp_path / "tiny", no_build))
 
 
@@ -848,7 +837,7 @@ def test_a_holder_that_tells_how_far_it_is_is_waited_for(tmp_path: Path, monkeyp
 
     with process(hold):
         until((tmp_path / "held").exists)
-        assert stage(asked(tmp_path / "tiny")).status == STAGED
+        assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
 
 
 @pytest.mark.parametrize("repair", [False, True])
@@ -883,20 +872,20 @@ def test_who_loses_the_race_finds_what_the_other_made(tmp_path: Path) -> None:
     """Where locks do not reach to all machines."""
     target = tmp_path / "tiny"
 
-    def slow(directory: Path, progress: Progress) -> Mapping[str, object]:
-        stage(asked(tmp_path / "other-machine", lambda *given: {**build(*given), "by": "the fast one"}))
+    def slow(directory: Path, progress: Progress) -> Built:
+        stage(asked(tmp_path / "other-machine", lambda *given: Built({**build(*given).facts, "by": "the fast one"})))
         (tmp_path / "other-machine").rename(target)
         return build(directory, progress)
 
-    assert stage(asked(target, slow)).status == EXISTS
-    assert (manifest_of(target) or {})["by"] == "the fast one"
+    assert stage(asked(target, slow)).status == Status.EXISTS
+    assert manifest_json(target)["by"] == "the fast one"
     assert siblings(target) == ["tiny"]
 
 
 def test_who_loses_the_race_does_not_take_something_else_for_it(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
 
-    def slow(directory: Path, progress: Progress) -> Mapping[str, object]:
+    def slow(directory: Path, progress: Progress) -> Built:
         stage(Request("model", "tiny", tmp_path / "other-machine", build))
         (tmp_path / "other-machine").rename(target)
         return build(directory, progress)
@@ -913,19 +902,19 @@ def test_what_nobody_uses_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     stage(asked(target, read_only=True))
     removed = remove("rl_dataset", "tiny", target, list)
-    assert removed == Staged("rl_dataset", "tiny", str(target), REMOVED)
+    assert removed == Staged("rl_dataset", "tiny", str(target), Status.REMOVED)
     assert removed.changed
     assert list(tmp_path.iterdir()) == []
     again = remove("rl_dataset", "tiny", target, list)
-    assert (again.status, again.changed) == (ABSENT, False)
+    assert (again.status, again.changed) == (Status.ABSENT, False)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("check", [False, True])
 def test_what_jobs_use_is_not_removed(tiny: Path, check: bool) -> None:
-    with pytest.raises(StagingError, match=r"tiny: is used by grpo-1, grpo-2\. Wait for .* stop them \(stop\.yml\)"):
+    with pytest.raises(StagingError, match=r"tiny: is used by grpo-1, grpo-2\. Wait until .* stop them \(stop\.yml\)"):
         remove("rl_dataset", "tiny", tiny, lambda: ["grpo-1", "grpo-2"], check=check)
-    assert stage(asked(tiny, no_build), full=True).status == EXISTS
+    assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
     assert siblings(tiny) == ["tiny"]
 
 
@@ -946,7 +935,7 @@ def test_two_that_remove_at_once_are_both_content(tiny: Path) -> None:
 
     with process(first):
         until(held.exists)
-        assert remove("rl_dataset", "tiny", tiny, list).status == ABSENT
+        assert remove("rl_dataset", "tiny", tiny, list).status == Status.ABSENT
 
 
 # --- Names and reports -----------------------------------------------------------------------------------------------
@@ -954,7 +943,7 @@ def test_two_that_remove_at_once_are_both_content(tiny: Path) -> None:
 
 def test_a_shared_root_is_not_made(tmp_path: Path) -> None:
     assert check_shared_root(tmp_path) == tmp_path
-    with pytest.raises(StagingError, match=r"is no directory here\. Mount or make it first"):
+    with pytest.raises(StagingError, match=r"is not a directory here\. Mount or create it first"):
         check_shared_root(tmp_path / "not-mounted")
 
 
@@ -975,7 +964,8 @@ def test_models_and_code_ids_may_have_capitals() -> None:
 
 def test_the_difference_has_one_line_for_each_result() -> None:
     results = [
-        Staged("model", status, f"/private/{status}", status) for status in (EXISTS, STAGED, REPAIRED, REMOVED, ABSENT)
+        Staged("model", status, f"/private/{status}", status)
+        for status in (Status.EXISTS, Status.STAGED, Status.REPAIRED, Status.REMOVED, Status.ABSENT)
     ]
     assert difference(iter(results)) == {
         "before": "model /private/exists\nmodel /private/repaired\nmodel /private/removed\n",
@@ -983,12 +973,16 @@ def test_the_difference_has_one_line_for_each_result() -> None:
     }
 
 
-def test_a_result_is_plain_data() -> None:
-    result = Staged("model", "tiny", "/private/common/models/tiny", REPAIRED, ("config.json is missing",))
-    assert json.loads(json.dumps(result.as_dict())) == {
-        "kind": "model",
-        "name": "tiny",
+def test_a_module_returns_plain_data_with_details_of_the_manifest() -> None:
+    staged = Staged("model", "tiny", "/private/common/models/tiny", Status.REPAIRED, ("config.json is missing",))
+    result = module_result(staged, Manifest({"kind": "model", "commit": "abc"}), ["commit", "rows"])
+    assert type(result["status"]) is str
+    assert json.loads(json.dumps(result)) == {
+        "changed": True,
         "path": "/private/common/models/tiny",
         "status": "repaired",
         "notes": ["config.json is missing"],
+        "diff": {"before": "model /private/common/models/tiny\n", "after": "model /private/common/models/tiny\n"},
+        "commit": "abc",
     }
+    assert "commit" not in module_result(staged, None, ["commit"])

@@ -15,27 +15,22 @@ from typing import Any, ClassVar
 
 import pyarrow
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging import hub_files
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import formats as dataset_files
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import hub_source
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import rows as dataset_rows
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import sources as dataset_sources
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
-
-pass
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.builder import DatasetBuilder
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import DatasetOptions
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.schema import RL, SFT
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub import files as hub_files
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
-    ABSENT,
-    DEFERRED,
-    EXISTS,
-    REMOVED,
-    REPAIRED,
-    STAGED,
-    Staged,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, Status
 from hub import Hub
 from pyarrow import parquet
+from staging_tools import manifest_json
 
 QUESTIONS = [{"question": f"What is {number} + 1?", "answer": f"It is\n#### {number + 1}"} for number in range(20)]
 COLUMNS = {"prompt": "question", "ground_truth": "answer"}
@@ -75,7 +70,7 @@ def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
 
 def asked(root: Path, name: str = "data", **options: Any) -> Staged:
     how = {key: options.pop(key) for key in ("check", "repair", "full", "defer") if key in options}
-    return datasets.stage_dataset(root, {"name": name, "workload": RL, **options}, **how)
+    return datasets.stage_dataset(root, DatasetOptions.of({"name": name, **options}), StageOptions(**how))
 
 
 def refused(root: Path, **options: Any) -> str:
@@ -118,10 +113,10 @@ def mapped(raw: Path, root: Path, **options: Any) -> Staged:
 def test_rows_in_verls_form_are_taken_as_they_are(raw: Path, root: Path) -> None:
     train, val = [rl_row(number) for number in range(10)], [rl_row(number) for number in range(10, 13)]
     files = {"train": [table(raw / "a.parquet", train)], "val": [table(raw / "b.parquet", val)]}
-    assert asked(root, files=files).status == STAGED
+    assert asked(root, files=files).status == Status.STAGED
     assert (read(root), read(root, "val")) == (train, val)
     target = root / "datasets" / "data"
-    manifest = manifest_of(target) or {}
+    manifest = manifest_json(target)
     assert sorted(path.name for path in target.iterdir()) == ["manifest.json", "train.parquet", "val.parquet"]
     assert {name: manifest[name] for name in ("kind", "name", "source", "rows", "report")} == {
         "kind": "rl_dataset",
@@ -220,7 +215,7 @@ def test_memory_does_not_grow_with_a_file(raw: Path, row_groups: int, monkeypatc
     parquet.write_table(made, raw / "a.parquet", row_group_size=8000 // row_groups, compression="none")
     del made, texts
     before, most = pyarrow.total_allocated_bytes(), 0
-    rows = dataset_files.Rows([raw / "a.parquet"], Progress())
+    rows = dataset_rows.Rows([raw / "a.parquet"], Progress())
     for _batch in rows.batches():
         most = max(most, pyarrow.total_allocated_bytes() - before)
     assert (raw / "a.parquet").stat().st_size > 32_000_000
@@ -313,7 +308,7 @@ def test_rows_in_which_the_pattern_finds_nothing_are_named_with_what_they_have(r
     rows[3]["answer"], rows[7]["answer"], rows[8]["answer"] = "four", None, ""
     said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=2, **MAPPED)
     assert (
-        "train: has a ground truth in which ground_truth_pattern finds nothing: 2 rows, counted from 0: 3 (four), 8"
+        "train: has a ground truth that ground_truth_pattern does not match: 2 rows, counted from 0: 3 (four), 8"
         in said
     )
     assert "train: has no reward_model.ground_truth: 2 rows, counted from 0: 7 (None), 8 ('')" in said
@@ -323,7 +318,7 @@ def test_an_empty_question_stays_empty_whatever_is_added_to_it(raw: Path, root: 
     rows = [dict(row) for row in QUESTIONS]
     rows[2]["question"] = ""
     said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, instruction="Think.", val_rows=1, **MAPPED)
-    assert "has an empty message of user or assistant: 1 row, counted from 0: 2 (user)" in said
+    assert "has an empty user or assistant message: 1 row, counted from 0: 2 (user)" in said
 
 
 def test_a_prompt_with_a_system_message_of_its_own_is_an_error(raw: Path, root: Path) -> None:
@@ -333,7 +328,7 @@ def test_a_prompt_with_a_system_message_of_its_own_is_an_error(raw: Path, root: 
     ]
     options = {"columns": COLUMNS, "data_source": "x", "system_prompt": "s", "val_rows": 1}
     said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, **options)
-    assert "train: has a system message of its own, beside system_prompt: 1 row, counted from 0: 1" in said
+    assert "train: has its own system message besides system_prompt: 1 row, counted from 0: 1" in said
 
 
 @pytest.mark.parametrize("option", ["system_prompt", "instruction"])
@@ -360,22 +355,22 @@ def test_what_pyarrow_cannot_do_is_said_of_its_file(raw: Path, root: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"instruction": "x"}, "instruction: work on columns, and none are named"),
-        ({"columns": {"prompt": "question"}}, "columns: names no ground_truth"),
-        ({"columns": COLUMNS}, "columns: names no data_source. Set data_source"),
+        ({"instruction": "x"}, "instruction: apply to columns, but columns is not set"),
+        ({"columns": {"prompt": "question"}}, "columns: has no ground_truth"),
+        ({"columns": COLUMNS}, "columns: has no data_source. Set data_source"),
         (
             {"columns": {**COLUMNS, "data_source": "a"}, "data_source": "b"},
-            "names data_source, which is given as a text",
+            "has data_source, which is also set as a text",
         ),
         ({"columns": {**COLUMNS, "extra": ["index"]}, "data_source": "b"}, "has index in extra"),
         ({"columns": {"response": "a"}}, "columns: has no response for rl"),
         (
             {"workload": SFT, "columns": {"messages": "a", "prompt": "b"}},
-            "has to name messages, or prompt and response",
+            "needs either messages, or prompt and response",
         ),
-        ({"workload": SFT, "columns": {"prompt": "b"}}, "columns: names no response"),
-        ({"workload": SFT, "columns": {"messages": "a"}, "instruction": "b"}, "makes no use of instruction here"),
-        ({"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": "("}, "is no regular expression"),
+        ({"workload": SFT, "columns": {"prompt": "b"}}, "columns: has no response"),
+        ({"workload": SFT, "columns": {"messages": "a"}, "instruction": "b"}, "does not use instruction here"),
+        ({"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": "("}, "is not a regular expression"),
         ({"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": "a"}, "ground_truth_pattern: has 0 groups"),
         ({"columns": {**COLUMNS, "prompt": "Question"}, "data_source": "x"}, 'Did you mean "question"?'),
         ({"columns": {**COLUMNS, "prompt": "number"}, "data_source": "x"}, "column number: is of type int64, neither"),
@@ -394,16 +389,15 @@ def test_rows_for_validation_are_spread_over_all_and_counted_anew(raw: Path, roo
     assert [row["reward_model"]["ground_truth"] for row in read(root, "val")] == ["1", "6", "11", "16"]
     assert [row["extra_info"] for row in read(root, "val")] == [{"split": "val", "index": index} for index in range(4)]
     assert [row["extra_info"]["index"] for row in read(root)] == list(range(16))
-    assert (manifest_of(root / "datasets/data") or {})["rows"] == {"train": 16, "val": 4}
+    assert manifest_json(root / "datasets/data")["rows"] == {"train": 16, "val": 4}
 
 
 def test_findings_name_rows_as_they_were_before_some_were_taken_out(raw: Path, root: Path) -> None:
     rows = [*QUESTIONS, QUESTIONS[5], QUESTIONS[1], QUESTIONS[1]]
     asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=4, **MAPPED)
-    assert (manifest_of(root / "datasets/data") or {})["report"] == [
+    assert manifest_json(root / "datasets/data")["report"] == [
         "train: has the same prompt as an earlier row: 2 rows, counted from 0: 21 (as 1), 22 (as 1)",
-        "val: has a prompt that train has as well, so that validation asks for what was trained: "
-        "1 row, counted from 0: 5",
+        "val: has a prompt that is also in train, so validation repeats training data: 1 row, counted from 0: 5",
     ]
 
 
@@ -414,9 +408,9 @@ def test_validation_needs_some_rows_and_not_all(raw: Path, root: Path, wanted: i
 
 
 def test_validation_is_either_given_or_taken(raw: Path, root: Path) -> None:
-    assert "val: has no rows. Name files.val, or set val_rows" in refused(root, files={"train": ["/a.jsonl"]})
+    assert "val: has no rows. Set files.val, or set val_rows" in refused(root, files={"train": ["/a.jsonl"]})
     files = {"train": ["/a.jsonl"], "val": ["/b.jsonl"]}
-    assert "val_rows: is given, and there are rows for val already" in refused(root, files=files, val_rows=3)
+    assert "val_rows: is set, but val already has rows" in refused(root, files=files, val_rows=3)
 
 
 # --- What is refused -------------------------------------------------------------------------------------------------
@@ -424,10 +418,12 @@ def test_validation_is_either_given_or_taken(raw: Path, root: Path) -> None:
 
 def test_all_errors_are_said_at_once_and_nothing_is_staged(raw: Path, root: Path) -> None:
     train, val = [rl_row(number) for number in range(3)], [rl_row(number) for number in range(3, 5)]
-    train[1]["prompt"], val[0]["data_source"] = [{"role": "human", "content": "a"}], ""
+    train[1]["prompt"], val[0]["data_source"] = [{"role": "user", "content": ""}], ""
     files = {"train": [lines(raw / "a.jsonl", train)], "val": [lines(raw / "b.jsonl", val)]}
     said = refused(root, files=files)
-    assert said.startswith(f"{root}/datasets/data: is not fit to be trained on:\n- train: has a role")
+    assert said.startswith(
+        f"{root}/datasets/data: is not fit for training:\n- train: has an empty user or assistant message"
+    )
     assert "\n- val: has an empty data_source" in said
     assert list((root / "datasets").iterdir()) == []
 
@@ -454,10 +450,10 @@ def test_a_dataset_for_the_other_workload_says_so(raw: Path, root: Path) -> None
         (
             "a.parquet",
             b"version https://git-lfs.github.com/spec/v1\noid",
-            "is a Git LFS pointer, not the file. Fetch it",
+            "is a Git LFS pointer, not the file. Download it",
         ),
-        ("a.txt", b"", "is of no known format. Its name has to end with one of .parquet, .jsonl, .json, .csv"),
-        ("a.parquet.gz", b"", "is of no known format"),
+        ("a.txt", b"", "has an unknown format. Its name must end with one of .parquet, .jsonl, .json, .csv"),
+        ("a.parquet.gz", b"", "has an unknown format"),
     ],
 )
 def test_files_that_cannot_be_read_are_named(raw: Path, root: Path, name: str, content: bytes, said: str) -> None:
@@ -470,7 +466,7 @@ def test_files_that_cannot_be_read_are_named(raw: Path, root: Path, name: str, c
 def test_types_that_differ_between_files_are_named(raw: Path, root: Path) -> None:
     one, two = lines(raw / "1.jsonl", [rl_row(1, level=1)]), lines(raw / "2.jsonl", [rl_row(2, level="hard")])
     said = refused(root, files={"train": [one, two]}, val_rows=1)
-    assert said.startswith(f"{one}: and what comes after it disagree: ")
+    assert said.startswith(f"{one}: and later rows or files have different types: ")
     assert "Field level has incompatible types: int64 vs string" in said
 
 
@@ -482,16 +478,19 @@ def test_no_rows_at_all_are_refused(raw: Path, root: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "source: none is given. Give one of files, hub (with files), script (with code_path) and tiny"),
-        ({"tiny": True, "script": "a.py"}, "source: script and tiny are given"),
-        ({"hub": "a/b"}, "files.train: is not given"),
-        ({"script": "gsm8k.py"}, "code_path: is not given"),
-        ({"script": "../gsm8k.py", "code_path": "a"}, 'script: "../gsm8k.py" is no name of a Python file'),
-        ({"script": "a.py", "code_path": "a", "arguments": ["--local_dir=x"]}, "has --local_dir, which is set already"),
-        ({"tiny": True, "columns": {"prompt": "a"}}, "columns: does nothing with tiny"),
-        ({"tiny": True, "arguments": ["a"]}, "arguments: does nothing with tiny"),
-        ({"files": {"train": ["a.jsonl"]}, "val_rows": 1}, 'files.train: "a.jsonl" is no absolute path'),
-        ({"files": {"train": ["/nothing/*.jsonl"]}, "val_rows": 1}, "files.train: no file is /nothing/*.jsonl here"),
+        ({}, "source: is not set. Set one of files, hub (with files), script (with code_path) and tiny"),
+        ({"tiny": True, "script": "a.py"}, "source: script and tiny are set"),
+        ({"hub": "a/b"}, "files.train: is not set"),
+        ({"script": "gsm8k.py"}, "code_path: is not set"),
+        ({"script": "../gsm8k.py", "code_path": "a"}, 'script: "../gsm8k.py" is not the name of a Python file'),
+        ({"script": "a.py", "code_path": "a", "arguments": ["--local_dir=x"]}, "has --local_dir, which is always set"),
+        ({"tiny": True, "columns": {"prompt": "a"}}, "columns: has no effect with tiny"),
+        ({"tiny": True, "arguments": ["a"]}, "arguments: has no effect with tiny"),
+        ({"files": {"train": ["a.jsonl"]}, "val_rows": 1}, 'files.train: "a.jsonl" is not an absolute path'),
+        (
+            {"files": {"train": ["/nothing/*.jsonl"]}, "val_rows": 1},
+            "files.train: no file matches /nothing/*.jsonl here",
+        ),
         ({"name": "Upper", "tiny": True}, 'name: the name "Upper" is not allowed'),
     ],
 )
@@ -506,28 +505,28 @@ def test_sources_that_do_not_fit_are_refused_in_check_mode_too(
 
 
 def test_check_mode_makes_nothing(raw: Path, root: Path) -> None:
-    assert mapped(raw, root, check=True).status == STAGED
+    assert mapped(raw, root, check=True).status == Status.STAGED
     assert list(root.iterdir()) == []
 
 
 def test_what_is_there_is_not_made_again(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert mapped(raw, root).status == STAGED
-    monkeypatch.setattr(datasets.Making, "run", None)
-    assert mapped(raw, root).status == EXISTS
-    assert mapped(raw, root, check=True, full=True).status == EXISTS
+    assert mapped(raw, root).status == Status.STAGED
+    monkeypatch.setattr(DatasetBuilder, "run", None)
+    assert mapped(raw, root).status == Status.EXISTS
+    assert mapped(raw, root, check=True, full=True).status == Status.EXISTS
 
 
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("data_source", "other", "was made with data_source openai/gsm8k, and now data_source other is asked for"),
-        ("instruction", "Think.", "was made with no instruction, and now instruction Think. is asked for"),
+        ("data_source", "other", "was staged with data_source openai/gsm8k, but the request has data_source other"),
+        ("instruction", "Think.", "was staged with no instruction, but the request has instruction Think."),
         (
             "ground_truth_pattern",
             None,
-            r"was made with ground_truth_pattern #### (\S+), and now no ground_truth_pattern",
+            r"was staged with ground_truth_pattern #### (\S+), but the request has no ground_truth_pattern",
         ),
-        ("columns", {**COLUMNS, "ability": "answer"}, "was made with columns {'prompt': "),
+        ("columns", {**COLUMNS, "ability": "answer"}, "was staged with columns {'prompt': "),
     ],
 )
 def test_another_option_is_another_dataset(raw: Path, root: Path, option: str, value: Any, said: str) -> None:
@@ -536,46 +535,46 @@ def test_another_option_is_another_dataset(raw: Path, root: Path, option: str, v
     asked(root, **options)
     message = refused(root, **{**options, option: value})
     assert said in message
-    assert message.endswith("What is staged never changes: choose another name, or remove it (state: absent).")
+    assert message.endswith("Staged content never changes: choose another name, or remove it first (state: absent).")
 
 
 def test_files_are_compared_until_they_are_gone(raw: Path, root: Path) -> None:
     one, two = lines(raw / "1.jsonl", [rl_row(1)]), lines(raw / "2.jsonl", [rl_row(2)])
     pattern = {"files": {"train": [f"{raw}/*.jsonl"]}, "val_rows": 1}
     asked(root, **pattern)
-    assert asked(root, files={"train": [one, two]}, val_rows=1).status == EXISTS
-    assert f"was made of {two} too, which files.train does not name now" in refused(
+    assert asked(root, files={"train": [one, two]}, val_rows=1).status == Status.EXISTS
+    assert f"was also staged from {two}, which files.train does not have now" in refused(
         root, files={"train": [one]}, val_rows=1
     )
     assert "in another order" in refused(root, files={"train": [two, one]}, val_rows=1)
-    assert "was made with val_rows 1, and now val_rows 2" in refused(root, **{**pattern, "val_rows": 2})
+    assert "was staged with val_rows 1, and now val_rows 2" in refused(root, **{**pattern, "val_rows": 2})
     three = lines(raw / "3.jsonl", [rl_row(3)])
-    assert f"was made without {three}, which files.train names now" in refused(root, **pattern)
+    assert f"was staged without {three}, which files.train has now" in refused(root, **pattern)
     Path(three).unlink()
     time = Path(one).stat().st_mtime_ns
     os.utime(one, ns=(time, time + 1))
-    assert f"was made of {one}, which was changed since (another time)" in refused(root, **pattern)
+    assert f"was staged from {one}, which was changed since (another time)" in refused(root, **pattern)
     lines(Path(one), [rl_row(1), rl_row(4)])
-    assert f"was made of {one}, which was changed since (" in refused(root, **pattern)
+    assert f"was staged from {one}, which was changed since (" in refused(root, **pattern)
     Path(one).unlink()
-    assert asked(root, **pattern).status == EXISTS
+    assert asked(root, **pattern).status == Status.EXISTS
     Path(two).unlink()
-    assert asked(root, **pattern).status == EXISTS
-    assert f"was made of {raw}/*.jsonl, and now tiny is asked for" in refused(root, tiny=True)
+    assert asked(root, **pattern).status == Status.EXISTS
+    assert f"was staged from {raw}/*.jsonl, and now tiny is asked for" in refused(root, tiny=True)
 
 
 def test_files_that_change_while_they_are_read_are_an_error(
     raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = Path(lines(raw / "a.jsonl", [rl_row(number) for number in range(3)]))
-    run = datasets.Making.run
+    run = DatasetBuilder.run
 
-    def slow_run(making: datasets.Making, *arguments: Any) -> dict[str, int]:
+    def slow_run(builder: DatasetBuilder, *arguments: Any) -> dict[str, int]:
         with file.open("a") as more:
             more.write("\n")
-        return run(making, *arguments)
+        return run(builder, *arguments)
 
-    monkeypatch.setattr(datasets.Making, "run", slow_run)
+    monkeypatch.setattr(DatasetBuilder, "run", slow_run)
     assert f"{file}: changed while it was read" in refused(root, files={"train": [str(file)]}, val_rows=1)
 
 
@@ -586,21 +585,21 @@ def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
     file.write_bytes(b"broken")
     files = {"train": [str(raw / "train.jsonl")], "val": [str(raw / "val.jsonl")]}
     assert "no longer fits its manifest: train.parquet has 6 bytes" in refused(root, files=files, **MAPPED)
-    assert asked(root, files=files, repair=True, **MAPPED).status == REPAIRED
+    assert asked(root, files=files, repair=True, **MAPPED).status == Status.REPAIRED
     assert file.read_bytes() == before
     for path in (raw / "train.jsonl", raw / "val.jsonl"):
         path.unlink()
     file.write_bytes(b"broken")
-    assert "files.train: no file is" in refused(root, files=files, repair=True, **MAPPED)
+    assert "files.train: no file matches" in refused(root, files=files, repair=True, **MAPPED)
 
 
 def test_only_what_takes_long_is_deferred(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset_sources, "QUICK_BYTES", 10)
-    assert mapped(raw, root, defer=True).status == DEFERRED
-    assert asked(root, name="tiny", tiny=True, defer=True).status == STAGED
+    assert mapped(raw, root, defer=True).status == Status.DEFERRED
+    assert asked(root, name="tiny", tiny=True, defer=True).status == Status.STAGED
     monkeypatch.setattr(dataset_sources, "QUICK_BYTES", 1 << 20)
-    assert mapped(raw, root, model="tiny", max_prompt_length=3, defer=True).status == DEFERRED
-    assert mapped(raw, root, defer=True).status == STAGED
+    assert mapped(raw, root, model="tiny", max_prompt_length=3, defer=True).status == Status.DEFERRED
+    assert mapped(raw, root, defer=True).status == Status.STAGED
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "parquet", "csv"])
@@ -614,7 +613,7 @@ def test_progress_is_told_in_bytes_of_the_source(raw: Path, root: Path, ending: 
         lines(path, [rl_row(number) for number in range(1000)])
     progress = Progress()
     progress.begin("reading", dataset_files.work(path))
-    rows = dataset_files.Rows([path], progress)
+    rows = dataset_rows.Rows([path], progress)
     assert sum(batch.num_rows for batch in rows.batches()) == rows.count() == 1000
     assert progress.total * 0.95 <= progress.done <= progress.total
 
@@ -682,11 +681,11 @@ def test_verls_own_scripts_are_run_whatever_they_call_their_output(
     code = snapshot(root, flags)
     before = sorted(path.relative_to(code) for path in code.rglob("*"))
     options = scripted(raw, root)
-    assert asked(root, **options).status == STAGED
+    assert asked(root, **options).status == Status.STAGED
     assert [row["extra_info"]["index"] for row in [*read(root), *read(root, "val")]] == [0, 1, 2, 3, 4]
     target = root / "datasets/data"
     assert sorted(path.name for path in target.iterdir()) == ["manifest.json", "train.parquet", "val.parquet"]
-    manifest = manifest_of(target) or {}
+    manifest = manifest_json(target)
     assert manifest["source"] == "sums.py of verl-main"
     assert {name: manifest["identity"][name] for name in ("script", "code_path", "arguments")} == {
         "script": "sums.py",
@@ -694,9 +693,11 @@ def test_verls_own_scripts_are_run_whatever_they_call_their_output(
         "arguments": options["arguments"],
     }
     assert sorted(path.relative_to(code) for path in code.rglob("*")) == before
-    assert asked(root, **options).status == EXISTS
-    assert asked(root, **{**options, "code_path": str(code)}).status == EXISTS
-    assert "was made with arguments [" in refused(root, **{**options, "arguments": ["--local_dataset_path", "/other"]})
+    assert asked(root, **options).status == Status.EXISTS
+    assert asked(root, **{**options, "code_path": str(code)}).status == Status.EXISTS
+    assert "was staged with arguments [" in refused(
+        root, **{**options, "arguments": ["--local_dataset_path", "/other"]}
+    )
 
 
 def test_a_script_sees_the_snapshot_and_the_shared_cache(raw: Path, root: Path) -> None:
@@ -728,11 +729,11 @@ def test_a_script_has_the_mirror_and_the_token(
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_node")
     put(hub)
     options = from_hub(raw, root, hub)
-    assert asked(root, **options).status == STAGED
+    assert asked(root, **options).status == Status.STAGED
     assert {each.token for each in hub.asked if "team/sums" in each.path} == {hub.token}
     assert hub.token not in (root / "datasets/data/manifest.json").read_text()
     # Where it came from and who fetched it is not what it is.
-    assert asked(root, **{**options, "endpoint": None, "token": None}).status == EXISTS
+    assert asked(root, **{**options, "endpoint": None, "token": None}).status == Status.EXISTS
 
 
 def test_without_them_a_script_has_what_the_node_has(
@@ -741,7 +742,7 @@ def test_without_them_a_script_has_what_the_node_has(
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     monkeypatch.setenv("HF_TOKEN", hub.token)
     put(hub)
-    assert asked(root, **{**from_hub(raw, root, hub), "endpoint": None, "token": None}).status == STAGED
+    assert asked(root, **{**from_hub(raw, root, hub), "endpoint": None, "token": None}).status == Status.STAGED
 
 
 def test_what_a_script_says_of_its_token_is_not_shown(raw: Path, root: Path) -> None:
@@ -750,8 +751,8 @@ def test_what_a_script_says_of_its_token_is_not_shown(raw: Path, root: Path) -> 
     said = refused(root, **options)
     assert "\n…\n at https://…@mirror.example.com\n" in said
     assert "hf_right" not in said and "geheim" not in said
-    assert "hf_right" not in repr(dataset_sources.source_of(options, RL, root))
-    assert 'endpoint: "mirror" is no address' in refused(root, **{**options, "endpoint": "mirror"})
+    assert "hf_right" not in repr(dataset_sources.source_of(DatasetOptions.of({"name": "data", **options}), root))
+    assert 'endpoint: "mirror" is not an address' in refused(root, **{**options, "endpoint": "mirror"})
 
 
 def test_of_a_script_that_fails_the_last_lines_are_shown(raw: Path, root: Path) -> None:
@@ -792,7 +793,7 @@ def test_what_a_script_writes_is_checked(raw: Path, root: Path) -> None:
 def test_a_script_that_is_not_there_or_has_no_output_flag(raw: Path, root: Path, check: bool) -> None:
     code = snapshot(root, ("", "args.hdfs_dir"))
     said = refused(root, **scripted(raw, root), check=check)
-    assert "sums.py: takes neither --local_save_dir nor --local_dir" in said
+    assert "sums.py: has neither of the options --local_save_dir and --local_dir" in said
     (code / "examples/data_preprocess/sums.py").rename(code / "examples/data_preprocess/gsm8k.py")
     said = refused(root, **scripted(raw, root), check=check)
     assert "cannot be read (No such file or directory); the scripts there are: gsm8k.py" in said
@@ -813,13 +814,15 @@ def test_who_waits_for_a_script_sees_that_it_lives(raw: Path, root: Path, monkey
 
 @pytest.mark.parametrize(("workload", "rows"), [(RL, {"train": 128, "val": 16}), (SFT, {"train": 128, "val": 32})])
 def test_tiny_ones_are_made_on_the_spot(root: Path, workload: str, rows: dict[str, int]) -> None:
-    assert asked(root, workload=workload, tiny=True).status == STAGED
-    assert (manifest_of(root / "datasets/data") or {})["rows"] == rows
-    assert asked(root, workload=workload, tiny=True).status == EXISTS
+    assert asked(root, workload=workload, tiny=True).status == Status.STAGED
+    assert manifest_json(root / "datasets/data")["rows"] == rows
+    assert asked(root, workload=workload, tiny=True).status == Status.EXISTS
     other = RL if workload == SFT else SFT
     assert f"is of kind {workload}_dataset, not {other}_dataset" in refused(root, workload=other, tiny=True)
     files = {"train": ["/a.jsonl"], "val": ["/b.jsonl"]}
-    assert "was made of tiny, and now /a.jsonl, /b.jsonl is asked for" in refused(root, workload=workload, files=files)
+    assert "was staged from tiny, but the request has /a.jsonl, /b.jsonl" in refused(
+        root, workload=workload, files=files
+    )
 
 
 # --- HuggingFace -----------------------------------------------------------------------------------------------------
@@ -856,10 +859,10 @@ def hubs(hub: Hub, /, **options: Any) -> dict[str, Any]:
 
 def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
     commit = put(hub)
-    assert asked(root, **hubs(hub), check=True).status == STAGED
-    assert asked(root, **hubs(hub), defer=True).status == DEFERRED
+    assert asked(root, **hubs(hub), check=True).status == Status.STAGED
+    assert asked(root, **hubs(hub), defer=True).status == Status.DEFERRED
     assert hub.gets("/") == [each for each in hub.gets("/") if "/api/datasets/" in each.path]
-    assert asked(root, **hubs(hub)).status == STAGED
+    assert asked(root, **hubs(hub)).status == Status.STAGED
     assert [row["reward_model"]["ground_truth"] for row in read(root)] == [str(number) for number in range(1, 16)]
     assert not hub.gets("README.md") and not hub.gets("extra.py") and not hub.gets("other/")
     assert (root / "hf/hub/datasets--team--sums/snapshots" / commit / "main/test.jsonl").is_file()
@@ -879,13 +882,13 @@ def test_what_is_there_asks_nobody_and_stays_what_it_was(root: Path, hub: Hub) -
     asked(root, **hubs(hub))
     put(hub, main__test=QUESTIONS[16:])
     count = len(hub.asked)
-    assert asked(root, **hubs(hub)).status == EXISTS
-    assert asked(root, **hubs(hub), revision=commit).status == EXISTS
-    expected = f"was made of revision main (commit {commit}), and now revision v2 is asked for"
+    assert asked(root, **hubs(hub)).status == Status.EXISTS
+    assert asked(root, **hubs(hub), revision=commit).status == Status.EXISTS
+    expected = f"was staged from revision main (commit {commit}), but the request has revision v2"
     assert expected in refused(root, **hubs(hub), revision="v2")
     files = {"train": ["main/train-*.jsonl"], "val": ["main/other.jsonl"]}
-    assert "was made with files {" in refused(root, **hubs(hub, files=files))
-    assert "was made with hub team/sums, and now hub team/x is asked for" in refused(root, **hubs(hub, hub="team/x"))
+    assert "was staged with files {" in refused(root, **hubs(hub, files=files))
+    assert "was staged with hub team/sums, but the request has hub team/x" in refused(root, **hubs(hub, hub="team/x"))
     assert len(hub.asked) == count
 
 
@@ -897,23 +900,23 @@ def test_it_is_repaired_from_its_commit(root: Path, hub: Hub) -> None:
     file.unlink()
     put(hub, main__test=QUESTIONS[16:])
     shutil.rmtree(root / "hf")
-    assert asked(root, **hubs(hub), repair=True).status == REPAIRED
+    assert asked(root, **hubs(hub), repair=True).status == Status.REPAIRED
     assert file.read_bytes() == before
-    assert (manifest_of(root / "datasets/data") or {})["revision"] == "main"
+    assert manifest_json(root / "datasets/data")["revision"] == "main"
 
 
 def test_what_is_removed_goes_from_the_cache_too(root: Path, hub: Hub) -> None:
     commit = put(hub)
     asked(root, **hubs(hub))
-    assert removed(root, check=True).status == REMOVED
-    assert asked(root, **hubs(hub)).status == EXISTS
+    assert removed(root, check=True).status == Status.REMOVED
+    assert asked(root, **hubs(hub)).status == Status.EXISTS
     with pytest.raises(StagingError, match="is used by grpo-1"):
         removed(root, users=["grpo-1"])
     assert (root / "hf/hub/datasets--team--sums/snapshots" / commit).is_dir()
-    assert removed(root).status == REMOVED
+    assert removed(root).status == Status.REMOVED
     assert not (root / "hf/hub/datasets--team--sums").exists()
     assert list((root / "datasets").iterdir()) == []
-    assert removed(root).status == ABSENT
+    assert removed(root).status == Status.ABSENT
 
 
 def test_what_another_dataset_is_of_stays_in_the_cache(raw: Path, root: Path, hub: Hub) -> None:
@@ -927,7 +930,7 @@ def test_what_another_dataset_is_of_stays_in_the_cache(raw: Path, root: Path, hu
     mapped(raw, root, name="of-files")
     cached = root / "hf/hub/datasets--team--sums/snapshots"
     for name, left in (("data", {old, new}), ("of-files", {old, new}), ("newer", {old})):
-        assert removed(root, name).status == REMOVED
+        assert removed(root, name).status == Status.REMOVED
         assert {path.name for path in cached.iterdir()} == left
     assert (cached / old / "main/test.jsonl").read_bytes() == jsonl(QUESTIONS[15:])
     removed(root, "other")
@@ -936,7 +939,7 @@ def test_what_another_dataset_is_of_stays_in_the_cache(raw: Path, root: Path, hu
 
 def test_what_is_removed_is_of_whichever_workload(root: Path) -> None:
     asked(root, workload=SFT, tiny=True)
-    assert removed(root) == Staged("sft_dataset", "data", str(root / "datasets/data"), REMOVED)
+    assert removed(root) == Staged("sft_dataset", "data", str(root / "datasets/data"), Status.REMOVED)
 
 
 def removed(root: Path, name: str = "data", users: Sequence[str] = (), **how: bool) -> Staged:
@@ -948,7 +951,7 @@ def test_what_the_hub_does_not_have_is_said_before_anything_is_fetched(root: Pat
     put(hub)
     assert "team/nothing on " in refused(root, **hubs(hub, hub="team/nothing"), check=check)
     assert "has no revision v2" in refused(root, **hubs(hub), revision="v2", check=check)
-    assert "is not there, or is private" in refused(root, **hubs(hub, token=None), check=check)
+    assert "does not exist or is private" in refused(root, **hubs(hub, token=None), check=check)
     said = refused(root, **hubs(hub, files={"train": ["main/train-*.jsonl"], "val": ["val/*"]}), check=check)
     assert said.startswith(
         "team/sums: has no file val/* (files.val); it has: README.md, main/extra.py, main/test.jsonl"
@@ -958,19 +961,22 @@ def test_what_the_hub_does_not_have_is_said_before_anything_is_fetched(root: Pat
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"hub": "gsm8k"}, 'hub: "gsm8k" is no repository'), ({"endpoint": "mirror"}, 'endpoint: "mirror" is no address')],
+    [
+        ({"hub": "gsm8k"}, 'hub: "gsm8k" is not a repository'),
+        ({"endpoint": "mirror"}, 'endpoint: "mirror" is not an address'),
+    ],
 )
 def test_names_of_the_hub_are_checked(root: Path, hub: Hub, options: dict[str, Any], said: str) -> None:
     assert said in refused(root, **hubs(hub, **options))
 
 
 def test_the_token_is_not_shown(root: Path, hub: Hub) -> None:
-    assert hub.token not in repr(dataset_sources.source_of(hubs(hub), RL, root))
+    assert hub.token not in repr(dataset_sources.source_of(DatasetOptions.of({"name": "data", **hubs(hub)}), root))
 
 
 def test_files_are_taken_once_in_the_order_of_their_patterns() -> None:
     names = ["README.md", "a/1", "a/2", "a/[x]", "b/1"]
-    assert dataset_sources.chosen("x", {"train": ["b/*", "a/*"], "val": ["a/[[]x]", "a/[12]", "a/1"]}, names) == {
+    assert hub_source.chosen("x", {"train": ["b/*", "a/*"], "val": ["a/[[]x]", "a/[12]", "a/1"]}, names) == {
         "train": ["b/1", "a/1", "a/2", "a/[x]"],
         "val": ["a/[x]", "a/1", "a/2"],
     }
@@ -982,10 +988,10 @@ def test_of_thousands_of_files_those_that_are_wanted_are_known_at_once(root: Pat
     names = [f"part-{number:04}" for number in range(2000)]
     hub.add("team/sums", {f"{name}.{end}": content for name in names for end in ("jsonl", "md")}, kind="datasets")
     options = hubs(hub, files={"train": ["*.jsonl"], "val": ["part-1*.jsonl"]})
-    source = dataset_sources.source_of(options, RL, root)
-    assert isinstance(source, dataset_sources.Hub)
+    source = dataset_sources.source_of(DatasetOptions.of({"name": "data", **options}), root)
+    assert isinstance(source, hub_source.Hub)
     assert [file.name for file in source.repository.files] == [f"{name}.jsonl" for name in names]
-    assert source.repository.missing() == 2000 * len(content)
+    assert source.size() - sum(file.size for file in source.repository.files) == 2000 * len(content)
 
 
 # --- Length ----------------------------------------------------------------------------------------------------------
@@ -1013,7 +1019,7 @@ def model(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a model that is not there yet."""
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(AutoTokenizer=Letters))
     # Not our business here, and it stays for all of the process.
-    monkeypatch.setattr(datasets, "let_torch_see_a_function", lambda: None)
+    monkeypatch.setattr(datasets, "make_intern_a_function", lambda: None)
     monkeypatch.setattr(Letters, "loaded", [])
     return root / "common/models/Tiny"
 
@@ -1023,7 +1029,7 @@ def put_model(model: Path) -> None:
     (model / "tokenizer_config.json").write_text("{}")
 
 
-TOO_LONG = "is longer than 14 tokens, at which verl leaves rows out or stops: 5 rows, counted from 0"
+TOO_LONG = "is longer than 14 tokens, so verl drops the row or stops: 5 rows, counted from 0"
 LENGTHS = [
     f"train: {TOO_LONG}: " + ", ".join(f"{number} (15 tokens)" for number in range(10, 15)),
     f"val: {TOO_LONG}: " + ", ".join(f"{number} (15 tokens)" for number in range(5)),
@@ -1031,7 +1037,7 @@ LENGTHS = [
 
 
 def manifest(root: Path) -> dict[str, Any]:
-    return manifest_of(root / "datasets/data") or {}
+    return manifest_json(root / "datasets/data")
 
 
 def test_prompts_are_measured_with_the_tokenizer_of_a_model(raw: Path, root: Path, model: Path) -> None:
@@ -1039,11 +1045,11 @@ def test_prompts_are_measured_with_the_tokenizer_of_a_model(raw: Path, root: Pat
     said = refused(root, files={"train": [file]}, val_rows=1, model="Tiny", max_prompt_length=14, **MAPPED)
     assert said.startswith("model: ") and "Tiny has no tokenizer" in said
     put_model(model)
-    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == STAGED
+    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == Status.STAGED
     assert manifest(root)["report"] == LENGTHS
     assert Letters.loaded == [model]
-    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == EXISTS
-    assert mapped(raw, root).status == EXISTS
+    assert mapped(raw, root, model="Tiny", max_prompt_length=14).status == Status.EXISTS
+    assert mapped(raw, root).status == Status.EXISTS
     assert Letters.loaded == [model]
 
 
@@ -1055,10 +1061,10 @@ def test_prompts_of_a_dataset_that_is_there_are_measured_when_somebody_asks(raw:
         mapped(raw, root, **measure)
     put_model(model)
     assert mapped(raw, root, **measure, check=True).notes == ()
-    assert mapped(raw, root, **measure, defer=True).status == DEFERRED
+    assert mapped(raw, root, **measure, defer=True).status == Status.DEFERRED
     assert Letters.loaded == [] and manifest(root) == made
     measured = mapped(raw, root, **measure)
-    assert (measured.status, measured.changed, list(measured.notes)) == (EXISTS, False, LENGTHS)
+    assert (measured.status, measured.changed, list(measured.notes)) == (Status.EXISTS, False, LENGTHS)
     assert manifest(root) == {**made, "report": LENGTHS, "measured": measure}
     assert list(manifest(root))[-1] == "files"
     after = {path.name: path.stat() for path in (root / "datasets/data").iterdir()}
@@ -1066,7 +1072,9 @@ def test_prompts_of_a_dataset_that_is_there_are_measured_when_somebody_asks(raw:
     assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
     # Not again until somebody asks for something else.
     for how in ({}, {"defer": True}, {"full": True}):
-        assert mapped(raw, root, **measure, **how) == Staged("rl_dataset", "data", str(root / "datasets/data"), EXISTS)
+        assert mapped(raw, root, **measure, **how) == Staged(
+            "rl_dataset", "data", str(root / "datasets/data"), Status.EXISTS
+        )
     assert mapped(raw, root).notes == ()
     assert Letters.loaded == [model]
     assert mapped(raw, root, model="Tiny", max_prompt_length=20).notes == ()
@@ -1085,7 +1093,7 @@ def test_rows_are_named_as_they_were_when_they_were_read(
     asked(root, **options)
     warnings = manifest(root)["report"]
     asked(root, **options, **measure)
-    at_once = (manifest_of(root / "datasets/at-once") or {})["report"]
+    at_once = manifest_json(root / "datasets/at-once")["report"]
     assert len(warnings) == 1 and len(at_once) == 3
     assert sorted(manifest(root)["report"]) == sorted(at_once)
 
@@ -1111,5 +1119,5 @@ def test_what_was_repaired_is_measured_as_well(raw: Path, root: Path, model: Pat
     mapped(raw, root)
     (root / "datasets/data/val.parquet").unlink()
     mended = mapped(raw, root, model="Tiny", max_prompt_length=14, repair=True)
-    assert (mended.status, list(mended.notes)) == (REPAIRED, ["val.parquet is missing", *LENGTHS])
+    assert (mended.status, list(mended.notes)) == (Status.REPAIRED, ["val.parquet is missing", *LENGTHS])
     assert manifest(root)["report"] == LENGTHS
