@@ -547,7 +547,7 @@ def test_files_are_compared_until_they_are_gone(raw: Path, root: Path) -> None:
         root, files={"train": [one]}, val_rows=1
     )
     assert "in another order" in refused(root, files={"train": [two, one]}, val_rows=1)
-    assert "was staged with val_rows 1, and now val_rows 2" in refused(root, **{**pattern, "val_rows": 2})
+    assert "was staged with val_rows 1, but the request has val_rows 2" in refused(root, **{**pattern, "val_rows": 2})
     three = lines(raw / "3.jsonl", [rl_row(3)])
     assert f"was staged without {three}, which files.train has now" in refused(root, **pattern)
     Path(three).unlink()
