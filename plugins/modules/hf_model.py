@@ -12,8 +12,8 @@ short_description: Stage a model under the shared root
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Stages a model at C(common/models/<name>/) under the shared root. A JobSpec refers to it by its name. The model comes
-    from a repository of the HuggingFace hub or of a mirror, or from a directory.
+  - Stages a model at C(common/models/<name>/) under the shared root. A JobSpec refers to it by its name. The model
+    comes from a repository of the HuggingFace hub or of a mirror, or from a directory.
   - It is downloaded once for the whole cluster, pinned to a commit. Every file is compared with the size and the hash
     that the hub reports, so a truncated or damaged download never becomes a model.
   - It appears completely or not at all. Configuration, tokenizer, every shard of the index and the headers of the

@@ -77,13 +77,13 @@ options:
   hub:
     description:
       - A dataset repository of HuggingFace (V(openai/gsm8k)), with the O(files) to use. None of its code is run.
-      - Downloads are compared with the hashes that the hub reports, and stay in its cache at C(hf/hub/) under the shared
-        root.
+      - Downloads are compared with the hashes that the hub reports, and stay in its cache at C(hf/hub/) under the
+        shared root.
     type: str
   revision:
     description:
-      - A branch, a tag or a commit of the repository. The manifest records the commit. A branch that moves later changes
-        nothing, and no request is sent if the dataset exists.
+      - A branch, a tag or a commit of the repository. The manifest records the commit. A branch that moves later
+        changes nothing, and no request is sent if the dataset exists.
     type: str
     default: main
   endpoint:

@@ -1,10 +1,8 @@
+"""Staging once, repairs, check mode, races and removal."""
+
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import hashlib
-import json
-import multiprocessing
 import os
 import random
 import re
@@ -12,179 +10,40 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging import lock as staging_lock
 from ansible_collections.argus.verl.plugins.module_utils.staging import store
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
-from ansible_collections.argus.verl.plugins.module_utils.staging.files import CALLS, THREADS, parallel_map
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import (
     Progress,
-    ProgressReport,
     lock_file,
     locked,
-    read_progress,
 )
 from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import (
-    MANIFEST,
     Manifest,
     list_files,
     read_manifest,
 )
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
-    NAME_WITH_CAPITALS,
-    check_name,
-    check_shared_root,
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, Status
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built, Request, remove
+from staging_store import (
+    HALF_A_BUILD,
+    MIB,
+    NOBODY,
+    as_nobody,
+    asked,
+    build,
+    everything,
+    no_build,
+    process,
+    sha256,
+    siblings,
+    until,
 )
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, Status, difference, module_result
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import Build, Built, Request, remove
 from staging_tools import manifest_json, problems, stage
-
-# A process that writes half a dataset, says so, and waits for its end.
-HALF_A_BUILD = """
-import sys, time
-from pathlib import Path
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built, Request, stage
-
-def build(directory, progress):
-    (directory / "train.parquet").write_text("half")
-    print("building", flush=True)
-    time.sleep(60)
-    return Built()
-
-target = Path(sys.argv[1])
-stage(Request("rl_dataset", target.name, target, build))
-"""
-# Processes that see what this one has defined.
-FORK = multiprocessing.get_context("fork")
-NOBODY = 65534
-MIB = 1024 * 1024
-
-
-def build(directory: Path, _progress: Progress) -> Built:
-    (directory / "train.parquet").write_text("rows")
-    (directory / "more").mkdir()
-    (directory / "more" / "val.parquet").write_text("")
-    return Built({"source": "here"})
-
-
-def no_build(_directory: Path, _progress: Progress) -> Built:
-    raise AssertionError("built again")
-
-
-def asked(target: Path, how: Build = build, **details: object) -> Request:
-    return Request("rl_dataset", target.name, target, how, **details)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def tiny(tmp_path: Path) -> Path:
-    """Something staged."""
-    stage(asked(tmp_path / "tiny"))
-    return tmp_path / "tiny"
-
-
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def siblings(target: Path) -> list[str]:
-    return sorted(path.name for path in target.parent.iterdir())
-
-
-def everything(directory: Path) -> dict[str, tuple[int, int]]:
-    """Whatever a change would change: names, modes and times of change."""
-    return {str(path): (path.lstat().st_mode, path.lstat().st_mtime_ns) for path in directory.rglob("*")}
-
-
-def write_in_place(path: Path, text: str) -> None:
-    """As an editor that keeps the time of change."""
-    stat = path.stat()
-    path.write_text(text)
-    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-
-
-@contextlib.contextmanager
-def process(work: Callable[[], object]) -> Iterator[BaseProcess]:
-    child = FORK.Process(target=work)
-    child.start()
-    try:
-        yield child
-    finally:
-        child.kill()
-        child.join()
-
-
-def until(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
-def as_nobody(work: Callable[[], object]) -> object:
-    """What a user who is not root gets, or the text of the error; root is stopped by nothing."""
-    ours, theirs = FORK.Pipe(duplex=False)
-
-    def child() -> None:
-        if os.geteuid() == 0:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-        try:
-            theirs.send(work())
-        except StagingError as error:
-            theirs.send(str(error))
-
-    with process(child):
-        assert ours.poll(60)
-        return ours.recv()
-
-
-@pytest.fixture
-def nobodys() -> Iterator[Path]:
-    """A directory of a user who is not root; what pytest makes is root's alone."""
-    with tempfile.TemporaryDirectory() as directory:
-        if os.geteuid() == 0:
-            os.chown(directory, NOBODY, NOBODY)
-        yield Path(directory)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 16 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("only root mounts")
-    image, disk = tmp_path / "disk.img", tmp_path / "disk"
-    disk.mkdir()
-    with image.open("wb") as file:
-        file.truncate(16 * MIB)
-    ways = (
-        [["mkfs.ext4", "-q", "-F", str(image)], ["mount", "-o", "loop", str(image), str(disk)]],
-        [["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(disk)]],
-    )
-    for commands in ways:
-        try:
-            for command in commands:
-                subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        break
-    else:
-        pytest.skip("nothing can be mounted here")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-# --- Made once -------------------------------------------------------------------------------------------------------
 
 
 def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:
@@ -218,20 +77,6 @@ def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path)
     assert again.status == Status.EXISTS
     assert not again.changed
     assert siblings(target) == ["tiny"]
-
-
-def test_the_manifest_is_written_for_people(tiny: Path) -> None:
-    text = (tiny / MANIFEST).read_text()
-    manifest = json.loads(text)
-    assert [line for line in text.splitlines() if '"sha256"' in line] == [
-        f'  "{name}": {json.dumps(entry)}{"," if name != "train.parquet" else ""}'
-        for name, entry in manifest["files"].items()
-    ]
-    assert text.startswith('{\n "kind": ') and text.endswith("\n }\n}\n")
-
-
-def test_a_manifest_without_files_is_json_too() -> None:
-    assert json.loads(Manifest({"kind": "x"}).text()) == {"kind": "x", "files": {}}
 
 
 def test_hashes_that_a_build_knows_are_not_computed_again(tmp_path: Path) -> None:
@@ -277,13 +122,6 @@ def test_what_was_not_staged_is_never_touched(tmp_path: Path, form: str) -> None
     assert os.path.lexists(target)
 
 
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_broken_manifest_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / MANIFEST).write_text(text)
-    with pytest.raises(StagingError, match=r"manifest\.json: is not .* and stage it again"):
-        manifest_json(tmp_path)
-
-
 def test_one_name_is_not_two_kinds(tiny: Path) -> None:
     for check in (False, True):
         with pytest.raises(StagingError, match=r"tiny: is of kind rl_dataset, not model\. Choose another name"):
@@ -317,9 +155,6 @@ def test_a_link_to_what_lies_elsewhere_is_staged_and_removed_without_that(tmp_pa
     assert remove("rl_dataset", "tiny", target, list).status == Status.REMOVED
     assert everything(elsewhere) == before
     assert siblings(target) == ["elsewhere"]
-
-
-# --- What goes wrong -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
@@ -468,52 +303,6 @@ def test_the_size_of_what_is_there_is_of_no_concern(tiny: Path) -> None:
     assert stage(asked(tiny, no_build, size=lambda: 2**62)).status == Status.EXISTS
 
 
-# --- Verified --------------------------------------------------------------------------------------------------------
-
-
-def test_quick_verification_finds_what_can_be_seen(tmp_path: Path) -> None:
-    def many(directory: Path, _progress: Progress) -> Built:
-        for name in ("changed", "fine", "longer", "missing", "touched"):
-            (directory / name).write_text(name)
-        return Built()
-
-    target = tmp_path / "tiny"
-    stage(asked(target, many))
-    (target / "missing").unlink()
-    (target / "longer").write_text("longer than before")
-    (target / "changed").write_text("CHANGED")
-    (target / "touched").write_text("touched")
-    (target / "added").mkdir()
-    (target / "added" / "more").write_text("")
-    (target / "added" / "link").symlink_to(tmp_path)
-    assert problems(target) == {
-        "changed": "has other content",
-        "longer": "has 18 bytes, not 6",
-        "missing": "is missing",
-        "added/link": "is not in the manifest",
-        "added/more": "is not in the manifest",
-    }
-
-
-def test_what_tools_leave_in_a_tree_is_no_change(tiny: Path) -> None:
-    for name in ("__pycache__/a.cpython-311.pyc", "more/b.pyc", ".git/HEAD", "verl.egg-info/PKG-INFO"):
-        (tiny / name).parent.mkdir(exist_ok=True)
-        (tiny / name).write_text("")
-    assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
-
-
-def test_a_file_that_was_only_touched_is_fine(tiny: Path) -> None:
-    os.utime(tiny / "train.parquet")
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
-
-
-def test_full_verification_finds_what_cannot_be_seen(tiny: Path) -> None:
-    write_in_place(tiny / "train.parquet", "ROWS")
-    assert stage(asked(tiny, no_build)).status == Status.EXISTS
-    with pytest.raises(StagingError, match=r"train\.parquet has other content"):
-        stage(asked(tiny, no_build), full=True)
-
-
 @pytest.mark.parametrize("check", [False, True])
 def test_the_refusal_names_all_files_and_the_way_out(tiny: Path, check: bool) -> None:
     (tiny / "train.parquet").write_text("other rows")
@@ -528,23 +317,6 @@ def test_the_refusal_names_all_files_and_the_way_out(tiny: Path, check: bool) ->
     assert refused["msg"] == message
     assert refused["finding"] == raised.value.finding.as_dict()
     assert raised.value.finding.where == str(tiny)
-
-
-def test_of_very_many_files_the_first_are_named(tmp_path: Path) -> None:
-    def many(directory: Path, _progress: Progress) -> Built:
-        for number in range(25):
-            (directory / f"{number:02}").write_text("")
-        return Built()
-
-    target = tmp_path / "tiny"
-    stage(asked(target, many))
-    for number in range(25):
-        (target / f"{number:02}").unlink()
-    with pytest.raises(StagingError, match=r"00 is missing, .*19 is missing, and 5 more\. Restore"):
-        stage(asked(target, no_build))
-
-
-# --- Repaired --------------------------------------------------------------------------------------------------------
 
 
 def test_a_repair_puts_back_what_was_changed_or_lost(tmp_path: Path) -> None:
@@ -585,13 +357,6 @@ def test_a_repair_needs_no_root(nobodys: Path) -> None:
     assert list(nobodys.iterdir()) == []
 
 
-def test_a_repair_finds_with_full_verification_what_cannot_be_seen(tiny: Path) -> None:
-    write_in_place(tiny / "train.parquet", "ROWS")
-    assert stage(asked(tiny, no_build), repair=True).status == Status.EXISTS
-    assert stage(asked(tiny), repair=True, full=True).status == Status.REPAIRED
-    assert (tiny / "train.parquet").read_text() == "rows"
-
-
 def test_a_repair_does_not_touch_what_was_added(tiny: Path) -> None:
     (tiny / "mine").write_text("precious")
     (tiny / "train.parquet").unlink()
@@ -615,9 +380,6 @@ def test_a_repair_from_a_source_that_has_changed_is_refused(tiny: Path) -> None:
     assert not (tiny / "train.parquet").exists()
 
 
-# --- Check mode ------------------------------------------------------------------------------------------------------
-
-
 def test_check_mode_says_what_would_become_of_it_and_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
     assert stage(asked(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
@@ -635,9 +397,6 @@ def test_check_mode_says_what_would_become_of_it_and_changes_nothing(tmp_path: P
     would = stage(asked(target, no_build), check=True, repair=True)
     assert (would.status, would.notes) == (Status.REPAIRED, ("train.parquet is missing",))
     assert everything(tmp_path) == before
-
-
-# --- Two at once -----------------------------------------------------------------------------------------------------
 
 
 def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
@@ -668,45 +427,6 @@ def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
     assert siblings(target) == ["tiny"]
 
 
-def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
-    def hold() -> None:
-        with locked(tmp_path / "tiny"):
-            (tmp_path / "held").touch()
-            time.sleep(60)
-
-    with process(hold) as holder:
-        until((tmp_path / "held").exists)
-        holder.kill()
-        holder.join()
-    assert lock_file(tmp_path / "tiny").exists()
-    started = time.monotonic()
-    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
-    assert time.monotonic() - started < 10
-    assert siblings(tmp_path / "tiny") == ["held", "tiny"]
-
-
-def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, real = tmp_path / "tiny", fcntl.flock
-    found = []
-
-    def flock(lock: IO[str], how: int) -> None:
-        """As if it ended between who waits opens the file and locks it."""
-        if not found:
-            lock_file(target).unlink()
-        found.append(lock)
-        real(lock, how)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with locked(target):
-        assert len(found) == 2
-        # What others see is what is locked.
-        with lock_file(target).open() as other, pytest.raises(BlockingIOError):
-            real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert siblings(target) == []
-
-
 def test_who_is_at_work_is_not_tidied_up(tiny: Path) -> None:
     leftover = tiny.with_name(".tiny.staging-0123abcd")
 
@@ -735,109 +455,6 @@ def test_who_begins_at_that_moment_is_not_tidied_up(tiny: Path, monkeypatch: pyt
     monkeypatch.setattr(fcntl, "flock", flock)
     assert stage(asked(tiny, no_build)).status == Status.EXISTS
     assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
-
-
-def test_others_read_how_far_a_build_is(tmp_path: Path) -> None:
-    target, enough = tmp_path / "tiny", tmp_path / "enough"
-
-    def slow(directory: Path, progress: Progress) -> Built:
-        progress.begin("copying", 100)
-        progress.add(30)
-        progress.add(10)
-        progress.write()
-        until(enough.exists)
-        return build(directory, progress)
-
-    assert read_progress(target) is None
-    with process(lambda: stage(asked(target, slow))) as child:
-        until(lambda: (progress := read_progress(target)) is not None and progress.done == 40)
-        report = read_progress(target)
-        assert report is not None
-        assert (report.host, report.pid) == (socket.gethostname(), child.pid)
-        assert (report.what, report.done, report.total) == ("copying", 40, 100)
-        assert report.started_at <= report.time <= time.time()
-        enough.touch()
-        child.join(60)
-    assert read_progress(target) is None
-    assert read_manifest(target) is not None
-
-
-def test_threads_help_where_calls_are_slow_and_any_error_is_raised() -> None:
-    def slow(number: int) -> tuple[int, int]:
-        time.sleep(0.01)
-        return number, threading.get_ident()
-
-    numbers, threads = zip(*parallel_map(slow, range(40)), strict=True)
-    assert numbers == tuple(range(40))
-    assert len(set(threads)) == CALLS
-    for broken in (0, 39):
-
-        def fails(number: int, broken: int = broken) -> None:
-            slow(number)
-            if number == broken:
-                raise OSError(number)
-
-        with pytest.raises(OSError):
-            parallel_map(fails, range(40))
-    assert parallel_map(slow, []) == []
-
-
-def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
-    file = tmp_path / "progress"
-    file.touch()
-    progress = Progress(file)
-    with progress.written():
-        progress.begin("copying", 10**6)
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(progress.add, [1] * 1000))
-        until(lambda: json.loads(file.read_text() or "{}").get("done") == 1000)
-        before = json.loads(file.read_text())["time"]
-        # Also while there is nothing to count.
-        until(lambda: json.loads(file.read_text() or "{}").get("time", 0) > before)
-        # What comes next is shorter.
-        progress.begin("x")
-        assert json.loads(file.read_text())["done"] == 0
-    # Without anybody to read it.
-    Progress().begin("copying", 10)
-
-
-def test_progress_in_one_line() -> None:
-    report = ProgressReport("head", 17, started_at=100.0, time=100.0)
-    assert report.line() == "starting on head"
-    report = replace(report, what="copying", done=10 * MIB, time=110.0)
-    assert report.line() == "copying on head, 10 MiB, 1 MiB/s"
-    assert replace(report, total=40 * MIB).line() == "copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
-
-
-def test_a_holder_of_which_nothing_is_heard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.3)
-
-    def hold() -> None:
-        with locked(tmp_path / "tiny"):
-            (tmp_path / "held").touch()
-            time.sleep(60)
-
-    with process(hold) as holder:
-        until((tmp_path / "held").exists)
-        message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, which has sent no heartbeat"
-        with pytest.raises(StagingError, match=f"{message}.*Find out what that process waits for, or end it"):
-            stage(asked(tmp_path / "tiny", no_build))
-
-
-def test_a_holder_that_tells_how_far_it_is_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.8)
-
-    def hold() -> None:
-        with locked(tmp_path / "tiny") as progress:
-            (tmp_path / "held").touch()
-            for _ in range(12):
-                time.sleep(0.1)
-                progress.write()
-
-    with process(hold):
-        until((tmp_path / "held").exists)
-        assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
 
 
 @pytest.mark.parametrize("repair", [False, True])
@@ -895,9 +512,6 @@ def test_who_loses_the_race_does_not_take_something_else_for_it(tmp_path: Path) 
     assert siblings(target) == ["tiny"]
 
 
-# --- Removed ---------------------------------------------------------------------------------------------------------
-
-
 def test_what_nobody_uses_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     stage(asked(target, read_only=True))
@@ -936,53 +550,3 @@ def test_two_that_remove_at_once_are_both_content(tiny: Path) -> None:
     with process(first):
         until(held.exists)
         assert remove("rl_dataset", "tiny", tiny, list).status == Status.ABSENT
-
-
-# --- Names and reports -----------------------------------------------------------------------------------------------
-
-
-def test_a_shared_root_is_not_made(tmp_path: Path) -> None:
-    assert check_shared_root(tmp_path) == tmp_path
-    with pytest.raises(StagingError, match=r"is not a directory here\. Mount or create it first"):
-        check_shared_root(tmp_path / "not-mounted")
-
-
-@pytest.mark.parametrize("name", ["tiny", "0.9.1", "gsm8k_tiny-2", "a" * 63])
-def test_good_names(name: str) -> None:
-    assert check_name("datasets", name) == name
-
-
-@pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "Tiny", "tiny\n", "a" * 64])
-def test_bad_names(name: str) -> None:
-    with pytest.raises(StagingError, match=r"(?s)^datasets: the name .* is not allowed"):
-        check_name("datasets", name)
-
-
-def test_models_and_code_ids_may_have_capitals() -> None:
-    assert check_name("models", "Qwen2.5-0.5B", NAME_WITH_CAPITALS) == "Qwen2.5-0.5B"
-
-
-def test_the_difference_has_one_line_for_each_result() -> None:
-    results = [
-        Staged("model", status, f"/private/{status}", status)
-        for status in (Status.EXISTS, Status.STAGED, Status.REPAIRED, Status.REMOVED, Status.ABSENT)
-    ]
-    assert difference(iter(results)) == {
-        "before": "model /private/exists\nmodel /private/repaired\nmodel /private/removed\n",
-        "after": "model /private/exists\nmodel /private/staged\nmodel /private/repaired\n",
-    }
-
-
-def test_a_module_returns_plain_data_with_details_of_the_manifest() -> None:
-    staged = Staged("model", "tiny", "/private/common/models/tiny", Status.REPAIRED, ("config.json is missing",))
-    result = module_result(staged, Manifest({"kind": "model", "commit": "abc"}), ["commit", "rows"])
-    assert type(result["status"]) is str
-    assert json.loads(json.dumps(result)) == {
-        "changed": True,
-        "path": "/private/common/models/tiny",
-        "status": "repaired",
-        "notes": ["config.json is missing"],
-        "diff": {"before": "model /private/common/models/tiny\n", "after": "model /private/common/models/tiny\n"},
-        "commit": "abc",
-    }
-    assert "commit" not in module_result(staged, None, ["commit"])
