@@ -36,7 +36,7 @@ TAKEN = {
 LEFT = {"tests/test_all.py": "", "setup.py": SETUP}
 
 
-LITTER = {
+IGNORED = {
     "verl/__pycache__/__init__.cpython-311.pyc": "compiled",
     "verl/.git": "gitdir: ../.git/modules/verl",
     "verl.egg-info/PKG-INFO": "",

@@ -25,7 +25,7 @@ GSM8K = "openai/gsm8k"
 SHOWN_ROWS = 10
 SHOWN_CHARACTERS = 60
 # How many conversations are rendered and tokenized at once.
-TOKENISED_ROWS = 256
+TOKENIZED_ROWS = 256
 
 
 class Tokenizer(Protocol):
@@ -254,8 +254,8 @@ class Checker:
         overheads = pyarrow.array(overhead, pyarrow.int64()).take(roles.indices)
         suspects = compute.greater(compute.add(conversations.bytes(), overheads), limit.tokens)
         suspects = compute.indices_nonzero(compute.and_(suspects, compute.greater(conversations.lengths, 0)))
-        for start in range(0, len(suspects), TOKENISED_ROWS):
-            some = suspects.slice(start, TOKENISED_ROWS)
+        for start in range(0, len(suspects), TOKENIZED_ROWS):
+            some = suspects.slice(start, TOKENIZED_ROWS)
             counts, refusals = self._tokens(conversations.column.take(some).to_pylist(), limit)
             counted = pyarrow.array(counts, pyarrow.int64())
             what = f"is longer than {limit.tokens} tokens, so verl drops the row or stops"

@@ -11,7 +11,7 @@ from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAP
 from ansible_collections.argus.verl.plugins.module_utils.staging.sources import (
     source_of,
 )
-from staging_snapshots import LEFT, LITTER, TAKEN, TOKEN, put, run_module
+from staging_snapshots import IGNORED, LEFT, TAKEN, TOKEN, put, run_module
 from staging_tools import snapshot
 
 pytestmark = pytest.mark.usefixtures("identity")
@@ -43,7 +43,7 @@ def snapshots(shared_root: Path) -> Path:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A source tree of verl, with all that a snapshot must not take."""
-    return put(tmp_path / "src", {**TAKEN, **LEFT, **LITTER})
+    return put(tmp_path / "src", {**TAKEN, **LEFT, **IGNORED})
 
 
 @pytest.fixture

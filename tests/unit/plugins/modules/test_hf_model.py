@@ -40,7 +40,9 @@ def run(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
     return said
 
 
-def test_a_model_is_staged_once_seen_and_removed(hub: Hub, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_staged_verified_repaired_and_removed(
+    hub: Hub, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     commit = hub.add(NAME, model())
     given = {"shared_root": str(root), "name": "Name", "source": NAME, "endpoint": hub.url}
     path = f"{root}/common/models/Name"
@@ -79,7 +81,7 @@ def test_a_model_is_staged_once_seen_and_removed(hub: Hub, root: Path, capsys: p
     assert not list(root.glob("hf/hub/models--*"))
 
 
-def test_what_is_wrong_is_a_finding_without_the_token(hub: Hub, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_a_finding_without_the_token(hub: Hub, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hub.add(NAME, model(), private=True)
     hub.echo = "you gave hf_wrong"
     said = run(capsys, shared_root=str(root), name="Name", source=NAME, endpoint=hub.url, token="hf_wrong")

@@ -18,7 +18,7 @@ from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAP
 from ansible_collections.argus.verl.plugins.module_utils.staging.hub import retry
 from hub import Hub, model
 from staging_models import NAME, STEP, Place
-from staging_snapshots import LEFT, LITTER, TAKEN, SmartHttp, commit, git, put, put_wheel
+from staging_snapshots import IGNORED, LEFT, TAKEN, SmartHttp, commit, git, put, put_wheel
 from staging_store import MIB, NOBODY, asked
 from staging_tools import stage
 
@@ -91,7 +91,7 @@ def snapshots(shared_root: Path) -> Path:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A source tree of verl, with all that a snapshot must not take."""
-    return put(tmp_path / "src", {**TAKEN, **LEFT, **LITTER})
+    return put(tmp_path / "src", {**TAKEN, **LEFT, **IGNORED})
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_a_token_does_not_travel_in_clear(snapshots: Path) -> None:
         source_of("git+http://git.example.com/team/verl@main", snapshots, Git(TOKEN))
 
 
-def test_what_to_do_about_a_password_in_an_address(snapshots: Path) -> None:
+def test_a_password_in_an_address_is_reported_with_what_to_do(snapshots: Path) -> None:
     with pytest.raises(StagingError, match=r"has a password or a token in it\. Remove it, and set staging_git_token"):
         source_of("git+https://ann:SECRET@host/team/verl@main", snapshots)
 
@@ -125,7 +125,7 @@ def test_a_token_is_in_the_environment_of_git_and_nowhere_else(
     assert not any(TOKEN in line for line in environment)
 
 
-def test_git_never_asks_and_takes_the_key_that_it_is_given(repository: Path, spied_git: Path, tmp_path: Path) -> None:
+def test_git_never_prompts_and_uses_the_given_key(repository: Path, spied_git: Path, tmp_path: Path) -> None:
     Git().commit_of(f"file://{repository}", "main")
     environment = (spied_git / "environment").read_text().splitlines()
     assert "GIT_TERMINAL_PROMPT=0" in environment

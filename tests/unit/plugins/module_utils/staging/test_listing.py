@@ -35,7 +35,7 @@ def found(target: Path, verify: str = "no") -> list[dict[str, Any]]:
     return [entry.as_dict() for entry in list_staged(target.parents[1], verify)]
 
 
-def test_what_is_staged_is_told_with_its_problems(target: Path) -> None:
+def test_staged_targets_are_listed_with_their_problems(target: Path) -> None:
     put(target)
     (target.parent / "by-hand").mkdir()
     by_hand, sums = found(target, Verify.FULL)
@@ -46,7 +46,7 @@ def test_what_is_staged_is_told_with_its_problems(target: Path) -> None:
     assert found(target, Verify.FULL)[1]["problems"] == ["train.parquet has 5 bytes, not 1000"]
 
 
-def test_what_is_being_staged_is_told_with_how_far_it_is(target: Path) -> None:
+def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
     with locked(target) as progress:
         progress.begin("downloading acme/sums", 4 << 20)
         progress.add(1 << 20)
@@ -65,7 +65,7 @@ def test_what_is_being_staged_is_told_with_how_far_it_is(target: Path) -> None:
     assert busy["bytes"] > 300
 
 
-def test_what_was_left_unfinished_is_told_until_somebody_stages_it(target: Path) -> None:
+def test_leftovers_are_listed_until_the_target_is_staged(target: Path) -> None:
     target.with_name(".sums.staging-0123abcd").mkdir()
     lock_file(target).write_text('{"host": "head-1", "pid": 17, "what": "", "done": 0, "total": 0}')
     # Of others' making.

@@ -70,7 +70,7 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
     assert siblings(target) == []
 
 
-def test_others_read_how_far_a_build_is(tmp_path: Path) -> None:
+def test_other_processes_read_the_progress_of_a_build(tmp_path: Path) -> None:
     target, enough = tmp_path / "tiny", tmp_path / "enough"
 
     def slow(directory: Path, progress: Progress) -> Built:
@@ -123,7 +123,7 @@ def test_progress_in_one_line() -> None:
     assert replace(report, total=40 * MIB).line() == "copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
 
 
-def test_a_holder_of_which_nothing_is_heard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_without_a_heartbeat_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.3)
 
     def hold() -> None:
@@ -138,7 +138,7 @@ def test_a_holder_of_which_nothing_is_heard_is_named(tmp_path: Path, monkeypatch
             stage(asked(tmp_path / "tiny", no_build))
 
 
-def test_a_holder_that_tells_how_far_it_is_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_with_a_heartbeat_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.8)
 
     def hold() -> None:

@@ -21,7 +21,7 @@ from staging_store import asked, no_build, write_in_place
 from staging_tools import manifest_json, problems, stage
 
 
-def test_the_manifest_is_written_for_people(tiny: Path) -> None:
+def test_a_manifest_has_one_line_for_each_file(tiny: Path) -> None:
     text = (tiny / MANIFEST).read_text()
     manifest = json.loads(text)
     assert [line for line in text.splitlines() if '"sha256"' in line] == [
@@ -42,7 +42,7 @@ def test_a_broken_manifest_is_named(tmp_path: Path, text: str) -> None:
         manifest_json(tmp_path)
 
 
-def test_quick_verification_finds_what_can_be_seen(tmp_path: Path) -> None:
+def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> None:
     def many(directory: Path, _progress: Progress) -> Built:
         for name in ("changed", "fine", "longer", "missing", "touched"):
             (directory / name).write_text(name)
@@ -66,7 +66,7 @@ def test_quick_verification_finds_what_can_be_seen(tmp_path: Path) -> None:
     }
 
 
-def test_what_tools_leave_in_a_tree_is_no_change(tiny: Path) -> None:
+def test_ignored_files_are_not_a_change(tiny: Path) -> None:
     for name in ("__pycache__/a.cpython-311.pyc", "more/b.pyc", ".git/HEAD", "verl.egg-info/PKG-INFO"):
         (tiny / name).parent.mkdir(exist_ok=True)
         (tiny / name).write_text("")
@@ -78,7 +78,7 @@ def test_a_file_that_was_only_touched_is_fine(tiny: Path) -> None:
     assert stage(asked(tiny, no_build)).status == Status.EXISTS
 
 
-def test_full_verification_finds_what_cannot_be_seen(tiny: Path) -> None:
+def test_full_verification_finds_changes_with_the_same_time(tiny: Path) -> None:
     write_in_place(tiny / "train.parquet", "ROWS")
     assert stage(asked(tiny, no_build)).status == Status.EXISTS
     with pytest.raises(StagingError, match=r"train\.parquet has other content"):
@@ -99,7 +99,7 @@ def test_of_very_many_files_the_first_are_named(tmp_path: Path) -> None:
         stage(asked(target, no_build))
 
 
-def test_a_repair_finds_with_full_verification_what_cannot_be_seen(tiny: Path) -> None:
+def test_a_repair_with_full_verification_restores_changes_with_the_same_time(tiny: Path) -> None:
     write_in_place(tiny / "train.parquet", "ROWS")
     assert stage(asked(tiny, no_build), repair=True).status == Status.EXISTS
     assert stage(asked(tiny), repair=True, full=True).status == Status.REPAIRED

@@ -50,7 +50,7 @@ def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: 
     assert names(place.target.parent) == [".name.manifest.json", "name"]
 
 
-def test_a_model_that_exists_asks_nobody(place: Place) -> None:
+def test_an_existing_model_causes_no_request(place: Place) -> None:
     place.stage()
     place.forget()
     for how in ({}, {"full": True}, {"check": True}, {"repair": True}, {"defer": True}):
@@ -58,13 +58,13 @@ def test_a_model_that_exists_asks_nobody(place: Place) -> None:
     assert place.hub.asked == []
 
 
-def test_in_check_mode_the_hub_is_asked_whether_it_has_it(place: Place) -> None:
+def test_check_mode_sends_one_request_to_the_hub(place: Place) -> None:
     assert place.stage(how={"check": True}).status == Status.STAGED
     assert [each.path for each in place.hub.asked] == [f"/api/models/{NAME}/revision/main?blobs=true"]
     assert list(place.root.iterdir()) == []
 
 
-def test_what_takes_long_is_deferred(place: Place) -> None:
+def test_a_download_is_deferred(place: Place) -> None:
     assert place.stage(how={"defer": True}).status == Status.DEFERRED
     assert not place.hub.gets()
 
@@ -118,7 +118,7 @@ def test_two_names_have_their_own_manifests_and_one_copy(place: Place) -> None:
     assert (place.target / FIRST).samefile(other / FIRST)
 
 
-def test_weights_in_other_forms_are_left_out_where_there_are_safetensors() -> None:
+def test_other_formats_are_excluded_if_there_are_safetensors() -> None:
     others = ["pytorch_model.bin", "original/consolidated.00.pth", "onnx/model.onnx", "model.gguf", "tf_model.h5"]
     both = [*others, "config.json", "onnx/config.json", "model.safetensors"]
 
@@ -131,7 +131,7 @@ def test_weights_in_other_forms_are_left_out_where_there_are_safetensors() -> No
     assert "pytorch_model.bin" in taken(["pytorch_model.bin", "adapter.safetensors"])
 
 
-def test_files_are_left_out_as_the_user_says(place: Place) -> None:
+def test_excluded_files_are_omitted(place: Place) -> None:
     more = {"pytorch_model.bin": b"more", "onnx/model.onnx": b"", "training/args.json": b"{}", MANIFEST: b"{}"}
     place.hub.add(NAME, {**model(), **more})
     place.stage()
@@ -193,7 +193,7 @@ def test_a_damaged_model_is_repaired_from_its_commit(place: Place, moved: bool) 
     assert place.hub.asked == []
 
 
-def test_a_link_that_somebody_turned_elsewhere_is_put_back(place: Place) -> None:
+def test_a_changed_link_is_restored(place: Place) -> None:
     place.stage()
     right = place.target.readlink()
     newer = place.hub.add(NAME, {**model(), "README.md": b"# Newer\n"})
@@ -227,7 +227,7 @@ def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
         ({"adapter_config.json": b"{}", "README.md": b""}, "it is a LoRA adapter, not a model"),
     ],
 )
-def test_what_is_no_whole_model_gets_no_name(place: Place, content: Mapping[str, bytes], expected: str) -> None:
+def test_an_incomplete_model_is_not_staged(place: Place, content: Mapping[str, bytes], expected: str) -> None:
     place.hub.add(NAME, content)
     said = place.refused()
     assert f"{place.target}: would not be a complete model: " in said
@@ -278,7 +278,7 @@ def test_a_copy_is_repaired_from_its_directory(root: Path, directory: Path) -> N
     assert (target / FIRST).read_bytes() == model()[FIRST]
 
 
-def test_of_a_directory_files_are_left_out_too(root: Path, directory: Path) -> None:
+def test_files_of_a_directory_are_excluded_too(root: Path, directory: Path) -> None:
     (directory / "pytorch_model.bin").write_bytes(b"more")
     (directory / MANIFEST).write_text("{}")
     assert not (Path(of_directory(root, directory).path) / "pytorch_model.bin").exists()
@@ -286,7 +286,7 @@ def test_of_a_directory_files_are_left_out_too(root: Path, directory: Path) -> N
         of_directory(root, directory, exclude=[])
 
 
-def test_a_directory_must_be_a_whole_model(root: Path, directory: Path) -> None:
+def test_a_directory_must_be_a_complete_model(root: Path, directory: Path) -> None:
     (directory / SECOND).unlink()
     with pytest.raises(StagingError, match="1 of 2 shards in it are not there"):
         of_directory(root, directory)
@@ -298,7 +298,7 @@ def test_a_directory_must_be_a_whole_model(root: Path, directory: Path) -> None:
         of_directory(root, Path("/nowhere"))
 
 
-def test_a_tiny_model_is_made_on_the_spot(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tiny_model_is_generated(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def build(target: Path) -> None:
         for name, content in model().items():
             (target / name).write_bytes(content)
@@ -320,7 +320,7 @@ def test_a_tiny_model_needs_its_libraries(root: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("text", ["gpt2", "./here", "https://huggingface.co/org/name", "org/name/file", "", "-/x"])
-def test_what_is_no_source_is_refused(root: Path, text: str) -> None:
+def test_an_unknown_source_is_rejected(root: Path, text: str) -> None:
     with pytest.raises(StagingError, match=r"is not a source of models\. Give a repository of the hub"):
         source_of(text, root)
 

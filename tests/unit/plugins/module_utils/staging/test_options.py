@@ -13,7 +13,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.options import 
 )
 
 
-def test_a_shared_root_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_shared_root_is_not_created(tmp_path: Path) -> None:
     assert check_shared_root(tmp_path) == tmp_path
     with pytest.raises(StagingError, match=r"is not a directory here\. Mount or create it first"):
         check_shared_root(tmp_path / "not-mounted")

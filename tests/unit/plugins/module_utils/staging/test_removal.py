@@ -18,7 +18,7 @@ from staging_models import FIRST, NAME, Place, files
 pytestmark = pytest.mark.usefixtures("environment")
 
 
-def test_a_model_that_nobody_needs_is_removed_from_the_cache_too(place: Place) -> None:
+def test_an_unused_model_is_removed_from_the_cache_too(place: Place) -> None:
     place.stage()
     assert remove_model(place.root, "name", lambda target: [], check=True).status == Status.REMOVED
     assert place.stage().status == Status.EXISTS
@@ -31,7 +31,7 @@ def test_a_model_that_nobody_needs_is_removed_from_the_cache_too(place: Place) -
     assert len(place.hub.gets()) == len(model())
 
 
-def test_what_another_name_needs_stays_in_the_cache(place: Place) -> None:
+def test_files_of_another_name_stay_in_the_cache(place: Place) -> None:
     place.stage()
     place.stage("other")
     by_hand = place.target.with_name("by-hand")
@@ -47,7 +47,7 @@ def test_what_another_name_needs_stays_in_the_cache(place: Place) -> None:
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_what_another_revision_needs_stays_in_the_cache(place: Place, is_broken: bool) -> None:
+def test_files_of_another_revision_stay_in_the_cache(place: Place, is_broken: bool) -> None:
     place.stage()
     place.hub.add(NAME, {**model(), "README.md": b"# Another\n", FIRST: safetensors(64 * 1024, 7)})
     place.stage("newer")

@@ -23,7 +23,7 @@ from staging_tools import problems, snapshot
 pytestmark = pytest.mark.usefixtures("identity")
 
 
-def test_nobody_can_change_a_snapshot_by_accident(shared_root: Path, tree: Path) -> None:
+def test_a_snapshot_is_read_only(shared_root: Path, tree: Path) -> None:
     target = Path(snapshot(shared_root, source_of(str(tree), shared_root)).path)
     found = [target, *target.rglob("*")]
     assert {oct(path.stat().st_mode & 0o777) for path in found if path.is_file()} == {"0o444"}

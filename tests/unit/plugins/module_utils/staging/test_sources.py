@@ -65,7 +65,7 @@ def test_check_mode_fetches_and_writes_nothing(shared_root: Path, monkeypatch: p
     assert list(shared_root.iterdir()) == []
 
 
-def test_what_pip_said_is_passed_on_with_the_way_out(shared_root: Path, index: Path) -> None:
+def test_an_error_of_pip_is_reported_with_what_to_do(shared_root: Path, index: Path) -> None:
     with pytest.raises(StagingError, match=r"(?s)verl==7\.7: pip could not .*No matching.*PIP_FIND_LINKS.*directory"):
         snapshot(shared_root, PyPISource("7.7"))
     assert not list(shared_root.rglob("*7.7*"))
@@ -86,18 +86,14 @@ def test_a_pinned_requirement(text: str, snapshots: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "verl", "verl>=0.9", "verl==0.9.*", "verl[vllm]==0.9.1", "no-snapshot", "../verl", "src"]
 )
-def test_what_is_none_of_the_four_is_refused(
-    text: str, tree: Path, snapshots: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_source_is_rejected(text: str, tree: Path, snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where an empty text, as a path, would be a source tree.
     monkeypatch.chdir(tree)
     with pytest.raises(StagingError, match=r"is neither a release|does not exist.*Give verl==<version>, git\+https"):
         source_of(text, snapshots)
 
 
-def test_a_directory_becomes_a_snapshot_without_what_tools_left_in_it(
-    shared_root: Path, snapshots: Path, tree: Path
-) -> None:
+def test_a_directory_becomes_a_snapshot_without_ignored_files(shared_root: Path, snapshots: Path, tree: Path) -> None:
     staged = snapshot(shared_root, source_of(str(tree), snapshots))
     assert staged.name == f"verl-0.10.0.dev0-{content_sha256(read_packages(tree))[:8]}"
     assert files(Path(staged.path)) == sorted([*TAKEN, "manifest.json", "mvp_marker.py"])
@@ -176,7 +172,7 @@ def test_of_a_clean_checkout_the_commit_is_kept(shared_root: Path, snapshots: Pa
     assert files(Path(staged.path)) == sorted([*TAKEN, "manifest.json", "mvp_marker.py"])
 
 
-def test_what_is_not_committed_is_kept_as_a_patch(
+def test_uncommitted_changes_are_stored_as_a_patch(
     shared_root: Path, snapshots: Path, repository: Path, tmp_path: Path
 ) -> None:
     # Ends of lines and bytes that are not UTF-8 have to come out as they went in.
@@ -243,9 +239,7 @@ def test_a_commit_that_no_branch_ends_with(shared_root: Path, snapshots: Path, r
     assert manifest_at(staged.path)["commit"] == first
 
 
-def test_a_branch_and_a_tag_of_one_name_are_what_git_takes(
-    shared_root: Path, snapshots: Path, repository: Path
-) -> None:
+def test_a_tag_precedes_a_branch_of_the_same_name(shared_root: Path, snapshots: Path, repository: Path) -> None:
     git(repository, "tag", "--annotate", "--message=release", "both")
     tagged = git(repository, "rev-parse", "HEAD")
     git(repository, "branch", "both")
@@ -261,7 +255,9 @@ def test_a_ref_that_is_not_there_is_named(snapshots: Path, repository: Path, ref
         source_of(f"git+file://{repository}@{ref}", snapshots)
 
 
-def test_a_repository_that_is_not_there_is_said_by_git(shared_root: Path, snapshots: Path, repository: Path) -> None:
+def test_a_missing_repository_is_reported_with_the_message_of_git(
+    shared_root: Path, snapshots: Path, repository: Path
+) -> None:
     with pytest.raises(StagingError, match=r"git ls-remote: failed: .*nowhere.*Correct the URL and the ref"):
         source_of(f"git+file://{repository}/nowhere@main", snapshots)
     unknown = source_of(f"git+file://{repository}@{'0123456789' * 4}", snapshots)
@@ -315,7 +311,7 @@ def test_a_branch_that_moves_meanwhile_is_refused(shared_root: Path, snapshots: 
     assert not list(snapshots.iterdir())
 
 
-def test_check_mode_asks_a_repository_and_fetches_nothing(
+def test_check_mode_resolves_a_ref_and_downloads_nothing(
     shared_root: Path, snapshots: Path, repository: Path, spied_git: Path
 ) -> None:
     assert (

@@ -97,7 +97,7 @@ def test_a_read_only_directory_has_no_write_permission_anywhere(tmp_path: Path) 
     assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.*")} == {0o444}
 
 
-def test_what_takes_long_is_deferred_where_that_is_wanted(tmp_path: Path) -> None:
+def test_a_long_build_is_deferred_on_request(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     deferred = stage(asked(target, no_build), defer=True)
     assert (deferred.status, deferred.changed) == (Status.DEFERRED, False)
@@ -107,7 +107,7 @@ def test_what_takes_long_is_deferred_where_that_is_wanted(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("form", ["directory", "file", "dangling link"])
-def test_what_was_not_staged_is_never_touched(tmp_path: Path, form: str) -> None:
+def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str) -> None:
     target = tmp_path / "tiny"
     if form == "directory":
         target.mkdir()
@@ -138,7 +138,7 @@ def test_one_name_is_not_two_contents(tiny: Path) -> None:
     assert stage(asked(tiny, no_build, differs=lambda manifest: "")).status == Status.EXISTS
 
 
-def test_a_link_to_what_lies_elsewhere_is_staged_and_removed_without_that(tmp_path: Path) -> None:
+def test_a_link_is_staged_and_removed_without_its_destination(tmp_path: Path) -> None:
     elsewhere, target = tmp_path / "elsewhere", tmp_path / "tiny"
     elsewhere.mkdir()
 
@@ -188,7 +188,7 @@ def test_a_build_that_is_killed_leaves_no_target_and_can_be_repeated(tmp_path: P
     assert siblings(target) == ["tiny"]
 
 
-def test_whenever_a_build_is_killed_the_next_one_ends_right(tmp_path: Path) -> None:
+def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
     names = [f"{part}/{number}" for part in "abc" for number in range(40)]
 
     def slow(directory: Path, progress: Progress) -> Built:
@@ -226,7 +226,7 @@ def test_whenever_a_build_is_killed_the_next_one_ends_right(tmp_path: Path) -> N
     assert siblings(target) == ["tiny"]
 
 
-def test_who_is_killed_at_the_very_end_leaves_nothing_after_the_next_run(tiny: Path) -> None:
+def test_leftovers_of_a_process_killed_at_its_end_are_removed_by_the_next_run(tiny: Path) -> None:
     # Between its rename and the end of its lock; or a repair, or a removal, that had nothing left but tidying up.
     leftover = tiny.with_name(".tiny.staging-0123abcd")
     for result in (Status.EXISTS, Status.ABSENT):
@@ -247,7 +247,7 @@ def test_who_is_killed_at_the_very_end_leaves_nothing_after_the_next_run(tiny: P
             assert siblings(tiny) == []
 
 
-def test_what_is_hidden_and_not_of_this_name_is_left_alone(tmp_path: Path) -> None:
+def test_hidden_files_of_other_names_stay(tmp_path: Path) -> None:
     others = [".snapshot", ".tiny.staging-mine", ".tiny.staging-0123abcd.old", ".tiny2.staging-0123abcd", ".x.lock"]
     others.append(".tiny.staging-0123abcd.staging-0123abcd")
     for name in others:
@@ -292,19 +292,19 @@ def test_a_disk_that_becomes_full_leaves_nothing_and_after_making_room_it_goes_o
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_what_does_not_fit_is_not_begun(tmp_path: Path, check: bool) -> None:
+def test_a_build_without_enough_space_does_not_start(tmp_path: Path, check: bool) -> None:
     target = tmp_path / "datasets" / "tiny"
     with pytest.raises(StagingError, match=r"has [0-9.]+ .iB free, but 4294967296\.0 GiB are needed\. Free some space"):
         stage(asked(target, no_build, size=lambda: 2**62), check=check)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_size_of_what_is_there_is_of_no_concern(tiny: Path) -> None:
+def test_an_existing_target_needs_no_space(tiny: Path) -> None:
     assert stage(asked(tiny, no_build, size=lambda: 2**62)).status == Status.EXISTS
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_the_refusal_names_all_files_and_the_way_out(tiny: Path, check: bool) -> None:
+def test_the_error_names_all_files_and_what_to_do(tiny: Path, check: bool) -> None:
     (tiny / "train.parquet").write_text("other rows")
     (tiny / "more" / "val.parquet").unlink()
     message = (
@@ -319,7 +319,7 @@ def test_the_refusal_names_all_files_and_the_way_out(tiny: Path, check: bool) ->
     assert raised.value.finding.where == str(tiny)
 
 
-def test_a_repair_puts_back_what_was_changed_or_lost(tmp_path: Path) -> None:
+def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     stage(asked(target, read_only=True))
     before = list_files(target)
@@ -357,7 +357,7 @@ def test_a_repair_needs_no_root(nobodys: Path) -> None:
     assert list(nobodys.iterdir()) == []
 
 
-def test_a_repair_does_not_touch_what_was_added(tiny: Path) -> None:
+def test_a_repair_does_not_change_added_files(tiny: Path) -> None:
     (tiny / "mine").write_text("precious")
     (tiny / "train.parquet").unlink()
     for check in (False, True):
@@ -380,7 +380,7 @@ def test_a_repair_from_a_source_that_has_changed_is_refused(tiny: Path) -> None:
     assert not (tiny / "train.parquet").exists()
 
 
-def test_check_mode_says_what_would_become_of_it_and_changes_nothing(tmp_path: Path) -> None:
+def test_check_mode_returns_what_would_be_done_and_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "datasets" / "tiny"
     assert stage(asked(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
     assert list(tmp_path.iterdir()) == []
@@ -427,7 +427,7 @@ def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
     assert siblings(target) == ["tiny"]
 
 
-def test_who_is_at_work_is_not_tidied_up(tiny: Path) -> None:
+def test_a_running_build_is_not_tidied_up(tiny: Path) -> None:
     leftover = tiny.with_name(".tiny.staging-0123abcd")
 
     def hold() -> None:
@@ -441,7 +441,7 @@ def test_who_is_at_work_is_not_tidied_up(tiny: Path) -> None:
         assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
 
 
-def test_who_begins_at_that_moment_is_not_tidied_up(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_starts_during_tidying_is_not_tidied_up(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leftover, real = tiny.with_name(".tiny.staging-0123abcd"), fcntl.flock
     lock_file(tiny).touch()
 
@@ -458,7 +458,7 @@ def test_who_begins_at_that_moment_is_not_tidied_up(tiny: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("repair", [False, True])
-def test_what_changed_while_one_waited_is_judged_again(tmp_path: Path, repair: bool) -> None:
+def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path, repair: bool) -> None:
     target, held, waits = tmp_path / "tiny", tmp_path / "held", tmp_path / "waits"
     # With a repair there is something to put right; without one there is nothing yet.
     if repair:
@@ -485,7 +485,7 @@ def test_what_changed_while_one_waited_is_judged_again(tmp_path: Path, repair: b
     assert (target / "train.parquet").read_text() == "ROWS"
 
 
-def test_who_loses_the_race_finds_what_the_other_made(tmp_path: Path) -> None:
+def test_a_slower_machine_accepts_the_target_of_a_faster_one(tmp_path: Path) -> None:
     """Where locks do not reach to all machines."""
     target = tmp_path / "tiny"
 
@@ -499,7 +499,7 @@ def test_who_loses_the_race_finds_what_the_other_made(tmp_path: Path) -> None:
     assert siblings(target) == ["tiny"]
 
 
-def test_who_loses_the_race_does_not_take_something_else_for_it(tmp_path: Path) -> None:
+def test_a_slower_machine_rejects_another_target(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
 
     def slow(directory: Path, progress: Progress) -> Built:
@@ -512,7 +512,7 @@ def test_who_loses_the_race_does_not_take_something_else_for_it(tmp_path: Path) 
     assert siblings(target) == ["tiny"]
 
 
-def test_what_nobody_uses_is_removed(tmp_path: Path) -> None:
+def test_an_unused_target_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     stage(asked(target, read_only=True))
     removed = remove("rl_dataset", "tiny", target, list)
@@ -525,20 +525,20 @@ def test_what_nobody_uses_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_what_jobs_use_is_not_removed(tiny: Path, check: bool) -> None:
+def test_a_target_that_jobs_use_is_not_removed(tiny: Path, check: bool) -> None:
     with pytest.raises(StagingError, match=r"tiny: is used by grpo-1, grpo-2\. Wait until .* stop them \(stop\.yml\)"):
         remove("rl_dataset", "tiny", tiny, lambda: ["grpo-1", "grpo-2"], check=check)
     assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
     assert siblings(tiny) == ["tiny"]
 
 
-def test_what_is_of_another_kind_is_not_removed(tiny: Path) -> None:
+def test_a_target_of_another_kind_is_not_removed(tiny: Path) -> None:
     with pytest.raises(StagingError, match=r"is of kind rl_dataset, not model\. Nothing was removed"):
         remove("model", "tiny", tiny, list)
     assert tiny.exists()
 
 
-def test_two_that_remove_at_once_are_both_content(tiny: Path) -> None:
+def test_two_concurrent_removals_both_succeed(tiny: Path) -> None:
     held = tiny.with_name("held")
 
     def first() -> None:

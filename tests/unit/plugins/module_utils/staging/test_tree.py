@@ -20,7 +20,7 @@ from staging_tools import problems, snapshot
 pytestmark = pytest.mark.usefixtures("identity")
 
 
-def test_what_is_staged_is_what_was_read_also_of_a_directory_that_changes_meanwhile(
+def test_a_directory_that_changes_meanwhile_is_staged_as_it_was_read(
     shared_root: Path, snapshots: Path, tree: Path
 ) -> None:
     source = source_of(str(tree), snapshots)
@@ -108,9 +108,7 @@ def test_a_broken_neighbour_is_no_obstacle(shared_root: Path, snapshots: Path, t
     assert snapshot(shared_root, source_of(str(tree), snapshots)).status == Status.STAGED
 
 
-def test_a_repair_puts_back_what_was_changed_and_leaves_neighbours_alone(
-    shared_root: Path, snapshots: Path, tree: Path
-) -> None:
+def test_a_repair_does_not_change_other_snapshots(shared_root: Path, snapshots: Path, tree: Path) -> None:
     first = snapshot(shared_root, source_of(str(tree), snapshots), "first")
     # An own file of equal content, with a time of its own.
     for file in (snapshots / "first" / "examples" / "run.sh", snapshots / "first" / "verl" / "__init__.py"):

@@ -13,7 +13,7 @@ from staging_datasets import MAPPED, QUESTIONS, asked, lines, read, refused, rl_
 from staging_tools import manifest_json
 
 
-def test_rows_in_verls_form_are_taken_as_they_are(raw: Path, root: Path) -> None:
+def test_rows_in_verls_schema_are_not_converted(raw: Path, root: Path) -> None:
     train, val = [rl_row(number) for number in range(10)], [rl_row(number) for number in range(10, 13)]
     files = {"train": [table(raw / "a.parquet", train)], "val": [table(raw / "b.parquet", val)]}
     assert asked(root, files=files).status == Status.STAGED
@@ -66,7 +66,7 @@ def test_validation_is_either_given_or_taken(raw: Path, root: Path) -> None:
     assert "val_rows: is set, but val already has rows" in refused(root, files=files, val_rows=3)
 
 
-def test_all_errors_are_said_at_once_and_nothing_is_staged(raw: Path, root: Path) -> None:
+def test_all_errors_are_reported_together_and_nothing_is_staged(raw: Path, root: Path) -> None:
     train, val = [rl_row(number) for number in range(3)], [rl_row(number) for number in range(3, 5)]
     train[1]["prompt"], val[0]["data_source"] = [{"role": "user", "content": ""}], ""
     files = {"train": [lines(raw / "a.jsonl", train)], "val": [lines(raw / "b.jsonl", val)]}
@@ -78,7 +78,7 @@ def test_all_errors_are_said_at_once_and_nothing_is_staged(raw: Path, root: Path
     assert list((root / "datasets").iterdir()) == []
 
 
-def test_a_dataset_for_the_other_workload_says_so(raw: Path, root: Path) -> None:
+def test_a_dataset_for_the_other_workload_is_reported_as_such(raw: Path, root: Path) -> None:
     rl, sft = lines(raw / "rl.jsonl", [rl_row(1), rl_row(2)]), lines(raw / "sft.jsonl", [sft_row(1), sft_row(2)])
     said = refused(root, files={"train": [rl]}, val_rows=1, workload=SFT)
     assert said == f"{rl}: is a dataset for ppo and grpo (prompt, reward_model), not for sft. Set workload to rl."

@@ -7,7 +7,7 @@ import pyarrow
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.checks import (
     SHOWN_ROWS,
-    TOKENISED_ROWS,
+    TOKENIZED_ROWS,
     Checker,
     Limit,
     shown,
@@ -116,14 +116,14 @@ def test_an_empty_message(content: Any) -> None:
     assert errors(SFT, [sft_row(0), sft_row(1, user(content), assistant("2"))]) == [f"train: {what}"]
 
 
-def test_an_empty_system_message_is_a_warning_and_a_tool_may_say_nothing() -> None:
+def test_an_empty_system_message_is_a_warning_and_a_tool_message_may_be_empty() -> None:
     system, tool = {"role": "system", "content": ""}, {"role": "tool", "content": ""}
     assert warnings(RL, train=[rl_row(0), rl_row(1, prompt=[system, user("a"), tool])]) == [
         "train: has an empty system or developer message: 1 row, counted from 0: 1 (system)"
     ]
 
 
-def test_who_calls_a_tool_may_say_nothing_besides() -> None:
+def test_a_message_that_calls_a_tool_may_be_empty() -> None:
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "add", "arguments": "{}"}]}
     assert errors(SFT, [sft_row(0, user("a"), call, {"role": "tool", "content": "2"}, assistant("2"))]) == []
     empty = [sft_row(0, user("a"), {**call, "tool_calls": []}, assistant("2")), sft_row(1, user("a"), call)]
@@ -164,7 +164,7 @@ def test_a_row_without_ground_truth(reward: Any, said: str) -> None:
     ]
 
 
-def test_a_reward_model_asks_for_no_ground_truth() -> None:
+def test_a_reward_model_needs_no_ground_truth() -> None:
     assert errors(RL, [rl_row(0), rl_row(1, reward_model={"style": "model", "ground_truth": None})]) == []
 
 
@@ -193,13 +193,13 @@ def test_a_conversation_without_an_answer_teaches_nothing() -> None:
     ]
 
 
-def test_what_comes_after_the_last_answer_is_not_learned() -> None:
+def test_messages_after_the_last_answer_are_a_warning() -> None:
     assert warnings(SFT, train=[sft_row(0), sft_row(1, user("a"), assistant("b"), user("c"))]) == [
         "train: has messages after the last assistant message, which are not learned: 1 row, counted from 0: 1 (user)"
     ]
 
 
-def test_all_that_is_wrong_is_said_of_each_split() -> None:
+def test_all_problems_are_reported_for_each_split() -> None:
     rows = [rl_row(0, data_source=""), rl_row(1, prompt=[]), rl_row(2, reward_model=None)]
     said = checked(RL, train=rows, val=[rl_row(7), rl_row(8, prompt=None)]).errors()
     assert [(line.partition(":")[0], line.rpartition("from 0: ")[2]) for line in said] == [
@@ -229,7 +229,7 @@ def test_rows_that_are_there_twice(batch: int) -> None:
     ]
 
 
-def test_validation_on_what_was_trained() -> None:
+def test_validation_prompts_in_train_are_a_warning() -> None:
     train = [rl_row(number) for number in range(5)]
     assert warnings(RL, train=train, val=[rl_row(9), rl_row(3), rl_row(0, data_source="x")]) == [
         "val: has a prompt that is also in train, so validation repeats training data: 2 rows, counted from 0: 1, 2"
@@ -329,7 +329,7 @@ def test_a_column_that_is_missing_is_named_with_those_that_are_there(missing: st
     assert "ability" in what
 
 
-def test_a_dataset_for_another_workload_says_so() -> None:
+def test_a_dataset_for_another_workload_is_reported_as_such() -> None:
     rl, sft = (pyarrow.Table.from_pylist([row]).schema for row in (rl_row(), sft_row()))
     assert schema_problem(rl, SFT) == (
         "is a dataset for ppo and grpo (prompt, reward_model), not for sft.",
@@ -397,10 +397,10 @@ def test_only_rows_with_more_bytes_than_tokens_are_tokenised() -> None:
 
 def test_many_are_tokenised_in_parts() -> None:
     words = Words()
-    rows = [rl_row(0, prompt=[user(f"{number} " + "word " * 5)]) for number in range(TOKENISED_ROWS + 3)]
+    rows = [rl_row(0, prompt=[user(f"{number} " + "word " * 5)]) for number in range(TOKENIZED_ROWS + 3)]
     (said,) = checked(RL, Limit(5, words), batch=1000, train=rows).warnings()
-    assert words.tokenised == [TOKENISED_ROWS, 3]
-    assert f": {TOKENISED_ROWS + 3} rows, counted from 0: 0 (9 tokens), 1 (9 tokens)" in said
+    assert words.tokenised == [TOKENIZED_ROWS, 3]
+    assert f": {TOKENIZED_ROWS + 3} rows, counted from 0: 0 (9 tokens), 1 (9 tokens)" in said
 
 
 def test_a_row_that_the_chat_template_refuses_is_named_and_the_others_are_measured() -> None:
@@ -411,7 +411,7 @@ def test_a_row_that_the_chat_template_refuses_is_named_and_the_others_are_measur
     ]
 
 
-def test_of_sft_the_whole_conversation_is_measured() -> None:
+def test_for_sft_the_whole_conversation_is_measured() -> None:
     rows = [sft_row(0, user("a b"), assistant("d e f")), sft_row(1, user("a b c"), assistant("d e f"))]
     (said,) = warnings(SFT, Limit(8, Words()), train=rows)
     assert said.endswith(": 2 rows, counted from 0: 0 (9 tokens), 1 (10 tokens)")

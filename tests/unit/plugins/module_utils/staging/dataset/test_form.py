@@ -32,7 +32,7 @@ def test_patterns_are_taken_in_the_order_of_names_and_files_may_lack_columns(raw
     assert [(row["extra_info"]["index"], row["level"]) for row in rows] == [(1, None), (2, "hard"), (3, None)]
 
 
-def test_columns_are_brought_into_verls_form(raw: Path, root: Path) -> None:
+def test_columns_are_converted_to_verls_schema(raw: Path, root: Path) -> None:
     mapped(raw, root, instruction="Think.", ability="math")
     assert read(root)[3] == {
         "data_source": "openai/gsm8k",
@@ -45,7 +45,7 @@ def test_columns_are_brought_into_verls_form(raw: Path, root: Path) -> None:
     assert list(read(root)[0]) == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
 
 
-def test_columns_may_say_what_else_is_given_once(raw: Path, root: Path) -> None:
+def test_columns_may_replace_a_text_for_all_rows(raw: Path, root: Path) -> None:
     rows = [{**row, "from": f"set-{index}", "kind": "sums", "level": index} for index, row in enumerate(QUESTIONS)]
     columns = {**COLUMNS, "data_source": "from", "ability": "kind", "extra": ["level", "answer"]}
     asked(root, files={"train": [lines(raw / "a.jsonl", rows)]}, columns=columns, val_rows=1)
@@ -102,7 +102,7 @@ def test_conversations_under_another_name(raw: Path, root: Path) -> None:
     assert read(root) == [sft_row(1), sft_row(2)]
 
 
-def test_the_last_match_is_the_ground_truth_whole_as_it_is(raw: Path, root: Path) -> None:
+def test_the_ground_truth_is_the_unchanged_last_match(raw: Path, root: Path) -> None:
     answers = ["3 apples, 4 pears: 7", "1,000 or 12", "0 4711"]
     rows = [{"question": f"q{index}", "answer": answer} for index, answer in enumerate(answers)]
     options = {"columns": COLUMNS, "data_source": "x", "ground_truth_pattern": r"([0-9,]+)", "val_rows": 1}
@@ -110,7 +110,7 @@ def test_the_last_match_is_the_ground_truth_whole_as_it_is(raw: Path, root: Path
     assert [row["reward_model"]["ground_truth"] for row in [*read(root, "val"), *read(root)]] == ["7", "12", "4711"]
 
 
-def test_rows_in_which_the_pattern_finds_nothing_are_named_with_what_they_have(raw: Path, root: Path) -> None:
+def test_rows_that_the_pattern_does_not_match_are_named_with_their_values(raw: Path, root: Path) -> None:
     rows = [dict(row) for row in QUESTIONS]
     rows[3]["answer"], rows[7]["answer"], rows[8]["answer"] = "four", None, ""
     said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=2, **MAPPED)
@@ -146,7 +146,7 @@ def test_no_text_is_put_beside_parts(raw: Path, root: Path, option: str) -> None
     assert said.startswith("columns.prompt: has content of type list<")
 
 
-def test_what_pyarrow_cannot_do_is_said_of_its_file(raw: Path, root: Path) -> None:
+def test_an_error_of_pyarrow_names_the_file(raw: Path, root: Path) -> None:
     file = raw / "a.parquet"
     rows = pyarrow.table({"question": pyarrow.array([b"\xff", b"b"]), "answer": ["a", "b"]})
     parquet.write_table(rows, file)
@@ -183,6 +183,6 @@ def test_what_pyarrow_cannot_do_is_said_of_its_file(raw: Path, root: Path) -> No
         ({"columns": {**COLUMNS, "prompt": "number"}, "data_source": "x"}, "column number: is of type int64, neither"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(raw: Path, root: Path, options: dict[str, Any], said: str) -> None:
+def test_wrong_columns_are_rejected(raw: Path, root: Path, options: dict[str, Any], said: str) -> None:
     rows = [{**row, "number": index} for index, row in enumerate(QUESTIONS)]
     assert said in refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, val_rows=1, **options)

@@ -56,7 +56,7 @@ def test_types_that_differ_from_one_part_of_a_file_to_the_next_are_brought_toget
     assert read(root, "val")[1]["when"] == "2020-01-01"
 
 
-def test_what_datasets_says_of_columns_stays_and_what_pandas_says_of_rows_does_not(raw: Path, root: Path) -> None:
+def test_metadata_of_datasets_stays_and_that_of_pandas_does_not(raw: Path, root: Path) -> None:
     metadata = {b"huggingface": b"{}", b"pandas": b"{}"}
     rows = pyarrow.Table.from_pylist([rl_row(number) for number in range(4)]).replace_schema_metadata(metadata)
     parquet.write_table(rows, raw / "train.parquet")
@@ -132,7 +132,7 @@ def test_types_that_differ_between_files_are_named(raw: Path, root: Path) -> Non
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "parquet", "csv"])
-def test_progress_is_told_in_bytes_of_the_source(raw: Path, root: Path, ending: str) -> None:
+def test_progress_counts_bytes_of_the_source(raw: Path, root: Path, ending: str) -> None:
     path = raw / f"a.{ending}"
     if ending == "parquet":
         table(path, [rl_row(number) for number in range(1000)])

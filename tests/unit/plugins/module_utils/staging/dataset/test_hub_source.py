@@ -38,7 +38,7 @@ def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
     }
 
 
-def test_what_is_there_asks_nobody_and_stays_what_it_was(root: Path, hub: Hub) -> None:
+def test_an_existing_dataset_causes_no_request_and_stays_pinned(root: Path, hub: Hub) -> None:
     commit = put(hub)
     asked(root, **hubs(hub))
     put(hub, main__test=QUESTIONS[16:])
@@ -66,7 +66,7 @@ def test_it_is_repaired_from_its_commit(root: Path, hub: Hub) -> None:
     assert manifest_json(root / "datasets/data")["revision"] == "main"
 
 
-def test_what_is_removed_goes_from_the_cache_too(root: Path, hub: Hub) -> None:
+def test_a_removed_dataset_is_removed_from_the_cache_too(root: Path, hub: Hub) -> None:
     commit = put(hub)
     asked(root, **hubs(hub))
     assert removed(root, check=True).status == Status.REMOVED
@@ -80,7 +80,7 @@ def test_what_is_removed_goes_from_the_cache_too(root: Path, hub: Hub) -> None:
     assert removed(root).status == Status.ABSENT
 
 
-def test_what_another_dataset_is_of_stays_in_the_cache(raw: Path, root: Path, hub: Hub) -> None:
+def test_files_of_another_dataset_stay_in_the_cache(raw: Path, root: Path, hub: Hub) -> None:
     old = put(hub)
     asked(root, **hubs(hub))
     asked(root, name="other", **hubs(hub), val_rows=None)
@@ -99,7 +99,7 @@ def test_what_another_dataset_is_of_stays_in_the_cache(raw: Path, root: Path, hu
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_what_the_hub_does_not_have_is_said_before_anything_is_fetched(root: Path, hub: Hub, check: bool) -> None:
+def test_missing_files_are_reported_before_any_download(root: Path, hub: Hub, check: bool) -> None:
     put(hub)
     assert "team/nothing on " in refused(root, **hubs(hub, hub="team/nothing"), check=check)
     assert "has no revision v2" in refused(root, **hubs(hub), revision="v2", check=check)

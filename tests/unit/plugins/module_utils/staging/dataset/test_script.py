@@ -60,9 +60,7 @@ def test_a_script_sees_the_snapshot_and_the_shared_cache(raw: Path, root: Path) 
     assert f"\nPYTHONPATH {code}\nHF_HOME {root}/hf\nPYTHONDONTWRITEBYTECODE 1\n" in said
 
 
-def test_a_script_has_the_mirror_and_the_token(
-    raw: Path, root: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_gets_endpoint_and_token(raw: Path, root: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_node")
     put(hub)
@@ -74,7 +72,7 @@ def test_a_script_has_the_mirror_and_the_token(
     assert asked(root, **{**options, "endpoint": None, "token": None}).status == Status.EXISTS
 
 
-def test_without_them_a_script_has_what_the_node_has(
+def test_without_endpoint_and_token_a_script_inherits_those_of_the_node(
     raw: Path, root: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
@@ -83,7 +81,7 @@ def test_without_them_a_script_has_what_the_node_has(
     assert asked(root, **{**from_hub(raw, root, hub), "endpoint": None, "token": None}).status == Status.STAGED
 
 
-def test_what_a_script_says_of_its_token_is_not_shown(raw: Path, root: Path) -> None:
+def test_a_token_in_the_output_of_a_script_is_not_shown(raw: Path, root: Path) -> None:
     snapshot(root, extra="sys.exit(os.environ['HF_TOKEN'] + ' at ' + os.environ['HF_ENDPOINT'])")
     options = scripted(raw, root, endpoint="https://ann:geheim@mirror.example.com/", token="hf_right\n")
     said = refused(root, **options)
@@ -93,14 +91,14 @@ def test_what_a_script_says_of_its_token_is_not_shown(raw: Path, root: Path) -> 
     assert 'endpoint: "mirror" is not an address' in refused(root, **{**options, "endpoint": "mirror"})
 
 
-def test_of_a_script_that_fails_the_last_lines_are_shown(raw: Path, root: Path) -> None:
+def test_the_last_lines_of_a_failed_script_are_shown(raw: Path, root: Path) -> None:
     snapshot(root, extra="print(*range(100), sep='\\n'); raise SystemExit('no such dataset')")
     said = refused(root, **scripted(raw, root))
     assert "\n99\n" in said and "\n70\n" not in said
     assert "no such dataset" in said
 
 
-def test_what_a_script_calls_validation_is_better_than_its_test(raw: Path, root: Path) -> None:
+def test_validation_precedes_test_in_the_output_of_a_script(raw: Path, root: Path) -> None:
     extra = "os.rename(os.path.join(directory, 'test.parquet'), os.path.join(directory, 'validation.parquet'));"
     extra += "open(os.path.join(directory, 'test.parquet'), 'w').write('not read')"
     snapshot(root, extra=extra)
@@ -108,7 +106,7 @@ def test_what_a_script_calls_validation_is_better_than_its_test(raw: Path, root:
     assert len(read(root, "val")) == 1
 
 
-def test_a_script_that_writes_no_validation_leaves_it_to_us(raw: Path, root: Path) -> None:
+def test_val_rows_apply_if_a_script_writes_no_validation(raw: Path, root: Path) -> None:
     snapshot(root, extra="os.remove(os.path.join(directory, 'test.parquet'))")
     assert "val: has no rows" in refused(root, **scripted(raw, root))
     asked(root, **scripted(raw, root, val_rows=1))
@@ -120,7 +118,7 @@ def test_a_script_that_writes_nothing_is_an_error(raw: Path, root: Path) -> None
     assert "wrote no train.parquet, but nothing:\nread 5 rows" in refused(root, **scripted(raw, root))
 
 
-def test_what_a_script_writes_is_checked(raw: Path, root: Path) -> None:
+def test_the_output_of_a_script_is_checked(raw: Path, root: Path) -> None:
     snapshot(root)
     file = lines(raw / "b.jsonl", [rl_row(1, data_source=""), rl_row(2)])
     said = refused(root, **scripted(raw, root, arguments=["--local_dataset_path", file]))
@@ -138,7 +136,7 @@ def test_a_script_that_is_not_there_or_has_no_output_flag(raw: Path, root: Path,
     assert "A snapshot of a release has none" in said
 
 
-def test_who_waits_for_a_script_sees_that_it_lives(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_script_writes_a_heartbeat(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_files, "PROGRESS_SECONDS", 0.01)
     seen: list[str] = []
     monkeypatch.setattr(Progress, "write", lambda progress: seen.append(progress.what))

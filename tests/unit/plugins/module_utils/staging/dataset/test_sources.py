@@ -12,7 +12,7 @@ from staging_datasets import asked, lines, refused, rl_row
 from staging_tools import manifest_json
 
 
-def test_files_are_compared_until_they_are_gone(raw: Path, root: Path) -> None:
+def test_files_are_compared_as_long_as_they_exist(raw: Path, root: Path) -> None:
     one, two = lines(raw / "1.jsonl", [rl_row(1)]), lines(raw / "2.jsonl", [rl_row(2)])
     pattern = {"files": {"train": [f"{raw}/*.jsonl"]}, "val_rows": 1}
     asked(root, **pattern)
@@ -34,11 +34,11 @@ def test_files_are_compared_until_they_are_gone(raw: Path, root: Path) -> None:
     assert asked(root, **pattern).status == Status.EXISTS
     Path(two).unlink()
     assert asked(root, **pattern).status == Status.EXISTS
-    assert f"was staged from {raw}/*.jsonl, and now tiny is asked for" in refused(root, tiny=True)
+    assert f"was staged from {raw}/*.jsonl, but the request has tiny" in refused(root, tiny=True)
 
 
 @pytest.mark.parametrize(("workload", "rows"), [(RL, {"train": 128, "val": 16}), (SFT, {"train": 128, "val": 32})])
-def test_tiny_ones_are_made_on_the_spot(root: Path, workload: str, rows: dict[str, int]) -> None:
+def test_tiny_datasets_are_generated(root: Path, workload: str, rows: dict[str, int]) -> None:
     assert asked(root, workload=workload, tiny=True).status == Status.STAGED
     assert manifest_json(root / "datasets/data")["rows"] == rows
     assert asked(root, workload=workload, tiny=True).status == Status.EXISTS

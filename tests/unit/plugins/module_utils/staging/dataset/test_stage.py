@@ -51,18 +51,18 @@ from staging_tools import manifest_json
     ],
 )
 @pytest.mark.parametrize("check", [True, False])
-def test_sources_that_do_not_fit_are_refused_in_check_mode_too(
+def test_wrong_sources_are_rejected_in_check_mode_too(
     root: Path, options: dict[str, Any], said: str, check: bool
 ) -> None:
     assert said in refused(root, **options, check=check)
 
 
-def test_check_mode_makes_nothing(raw: Path, root: Path) -> None:
+def test_check_mode_builds_nothing(raw: Path, root: Path) -> None:
     assert mapped(raw, root, check=True).status == Status.STAGED
     assert list(root.iterdir()) == []
 
 
-def test_what_is_there_is_not_made_again(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_dataset_is_not_built_again(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mapped(raw, root).status == Status.STAGED
     monkeypatch.setattr(DatasetBuilder, "run", None)
     assert mapped(raw, root).status == Status.EXISTS
@@ -106,7 +106,7 @@ def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
     assert "files.train: no file matches" in refused(root, files=files, repair=True, **MAPPED)
 
 
-def test_only_what_takes_long_is_deferred(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_long_builds_are_deferred(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset_sources, "QUICK_BYTES", 10)
     assert mapped(raw, root, defer=True).status == Status.DEFERRED
     assert asked(root, name="tiny", tiny=True, defer=True).status == Status.STAGED
@@ -115,7 +115,7 @@ def test_only_what_takes_long_is_deferred(raw: Path, root: Path, monkeypatch: py
     assert mapped(raw, root, defer=True).status == Status.STAGED
 
 
-def test_what_is_removed_is_of_whichever_workload(root: Path) -> None:
+def test_a_dataset_of_any_workload_is_removed(root: Path) -> None:
     asked(root, workload=SFT, tiny=True)
     assert removed(root) == Staged("sft_dataset", "data", str(root / "datasets/data"), Status.REMOVED)
 
@@ -133,7 +133,7 @@ def test_prompts_are_measured_with_the_tokenizer_of_a_model(raw: Path, root: Pat
     assert Letters.loaded == [model]
 
 
-def test_prompts_of_a_dataset_that_is_there_are_measured_when_somebody_asks(raw: Path, root: Path, model: Path) -> None:
+def test_prompts_of_an_existing_dataset_are_measured_on_request(raw: Path, root: Path, model: Path) -> None:
     mapped(raw, root)
     before, made = {path.name: path.stat() for path in (root / "datasets/data").iterdir()}, manifest(root)
     measure = {"model": "Tiny", "max_prompt_length": 14}
@@ -178,7 +178,7 @@ def test_rows_are_named_as_they_were_when_they_were_read(
     assert sorted(manifest(root)["report"]) == sorted(at_once)
 
 
-def test_what_is_wrong_with_rows_that_are_there_is_said_as_of_new_ones(
+def test_errors_in_rows_of_an_existing_dataset_are_reported_as_for_new_ones(
     raw: Path, root: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when they were staged before somebody knew that it is wrong."""
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_rows_that_are_there_is_said_as_of_new_ones(
     assert manifest(root) == made
 
 
-def test_what_was_repaired_is_measured_as_well(raw: Path, root: Path, model: Path) -> None:
+def test_a_repaired_dataset_is_measured_too(raw: Path, root: Path, model: Path) -> None:
     put_model(model)
     mapped(raw, root)
     (root / "datasets/data/val.parquet").unlink()

@@ -31,7 +31,7 @@ def test_the_library_finds_it_offline_by_its_name(place: Place) -> None:
     assert found == str(place.cache / "snapshots" / place.commit / "config.json")
 
 
-def test_what_others_put_into_the_cache_is_not_part_of_the_model(place: Place) -> None:
+def test_other_files_in_the_cache_are_not_part_of_the_model(place: Place) -> None:
     place.hub.add(NAME, {**model(), "pytorch_model.bin": b"the same once more"})
     place.stage()
     commit = manifest(place.target)["commit"]
@@ -42,7 +42,7 @@ def test_what_others_put_into_the_cache_is_not_part_of_the_model(place: Place) -
     assert place.stage(how={"full": True}).status == Status.EXISTS
 
 
-def test_a_broken_connection_is_gone_on_with_by_a_range(place: Place) -> None:
+def test_a_broken_connection_is_resumed_with_a_range(place: Place) -> None:
     place.hub.fail(FIRST, drop_after=3 * STEP + 5)
     place.stage()
     first, second = place.hub.gets(FIRST)
@@ -51,7 +51,7 @@ def test_a_broken_connection_is_gone_on_with_by_a_range(place: Place) -> None:
     assert second.sent == len(model()[FIRST]) - 3 * STEP
 
 
-def test_a_line_that_breaks_more_often_than_the_library_has_patience_is_tried_again(
+def test_downloads_continue_after_more_breaks_than_the_library_retries(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface_hub.file_download, "time", SimpleNamespace(sleep=lambda seconds: None))
@@ -61,7 +61,7 @@ def test_a_line_that_breaks_more_often_than_the_library_has_patience_is_tried_ag
 
 
 @pytest.mark.parametrize("name", [FIRST, "config.json"])
-def test_content_that_is_not_what_was_promised_never_counts(place: Place, name: str) -> None:
+def test_content_with_another_hash_is_rejected(place: Place, name: str) -> None:
     content = bytearray(model()[name])
     content[-1] ^= 1
     place.hub.wrong[f"{NAME}/{name}"] = bytes(content)
@@ -81,13 +81,13 @@ def test_content_that_is_not_what_was_promised_never_counts(place: Place, name: 
     assert [each.name for each in place.hub.gets()] == [name]
 
 
-def test_content_of_another_size_never_counts(place: Place) -> None:
+def test_content_of_another_size_is_rejected(place: Place) -> None:
     place.hub.wrong[f"{NAME}/{FIRST}"] = model()[FIRST][:-4]
     assert "sent content that does not match its size or hash: OSError: Consistency check failed" in place.refused()
     assert list(place.target.parent.iterdir()) == []
 
 
-def test_no_room_is_not_the_hubs_fault(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_reported_as_an_error_of_the_hub(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -95,7 +95,7 @@ def test_no_room_is_not_the_hubs_fault(place: Place, monkeypatch: pytest.MonkeyP
     assert "name: cannot be staged: [Errno 28] No space left" in place.refused()
 
 
-def test_who_waits_sees_how_far_it_is(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_processes_see_the_progress_of_a_download(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_files, "PROGRESS_SECONDS", 0.02)
     place.hub.fail(FIRST, stall_after=2 * STEP)
     thread = threading.Thread(target=place.stage)
@@ -109,7 +109,7 @@ def test_who_waits_sees_how_far_it_is(place: Place, monkeypatch: pytest.MonkeyPa
     assert place.stage().status == Status.EXISTS
 
 
-def test_a_download_that_was_killed_is_gone_on_with(place: Place) -> None:
+def test_a_killed_download_is_resumed(place: Place) -> None:
     place.hub.fail(FIRST, stall_after=2 * STEP + 10)
     with child(place) as killed:
         rest = {*model()} - {FIRST}
@@ -130,7 +130,7 @@ def test_a_download_that_was_killed_is_gone_on_with(place: Place) -> None:
 
 
 @pytest.mark.parametrize("content", ["too long", "wrong"])
-def test_what_a_killed_process_left_is_not_believed(place: Place, content: str) -> None:
+def test_a_damaged_unfinished_file_is_replaced(place: Place, content: str) -> None:
     right = model()[FIRST]
     blobs = place.cache / "blobs"
     blobs.mkdir(parents=True)
@@ -142,7 +142,7 @@ def test_what_a_killed_process_left_is_not_believed(place: Place, content: str) 
     assert len(files(blobs)) == len(model())
 
 
-def test_a_hub_that_has_less_than_a_killed_process_left_is_named(place: Place) -> None:
+def test_a_hub_with_less_content_than_an_unfinished_file_is_reported(place: Place) -> None:
     right = model()[FIRST]
     left = place.cache / "blobs" / f"{hashlib.sha256(right).hexdigest()}.0123abcd.incomplete"
     left.parent.mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_a_hub_that_has_less_than_a_killed_process_left_is_named(place: Place) -
     assert place.stage().status == Status.STAGED
 
 
-def test_what_somebody_is_at_work_on_is_left_to_them(place: Place) -> None:
+def test_a_blob_that_another_process_locks_is_not_resumed(place: Place) -> None:
     from filelock import FileLock
 
     etag = hashlib.sha256(model()[FIRST]).hexdigest()
@@ -185,7 +185,7 @@ def test_two_at_once_download_once(place: Place, other: str) -> None:
     assert place.stage(other, how={"full": True}).status == Status.EXISTS
 
 
-def test_what_is_damaged_in_the_cache_already_is_fetched_again(place: Place) -> None:
+def test_a_damaged_file_in_the_cache_is_downloaded_again(place: Place) -> None:
     place.stage("before")
     for name in (FIRST, "config.json"):
         damage((place.root / "common/models/before" / name).resolve())
@@ -195,7 +195,7 @@ def test_what_is_damaged_in_the_cache_already_is_fetched_again(place: Place) -> 
     assert (place.target / FIRST).read_bytes() == model()[FIRST]
 
 
-def test_a_cache_that_somebody_emptied_is_filled_again(place: Place) -> None:
+def test_an_emptied_cache_is_filled_again(place: Place) -> None:
     place.stage()
     shutil.rmtree(place.root / "hf")
     assert f"{FIRST} is missing" in place.refused()

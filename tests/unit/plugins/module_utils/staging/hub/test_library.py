@@ -45,7 +45,7 @@ def of(hub: Hub, root: Path, **options: object) -> Repository:
     return Repository(NAME, "main", root / "hub", hub.url, **options)  # type: ignore[arg-type]
 
 
-def test_no_file_is_waited_for_without_end(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_download_has_a_timeout(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = of(hub, tmp_path)
     assert len(repository.files) == 3
     monkeypatch.setattr(library_module, "ANSWER_SECONDS", 0.1)
@@ -57,21 +57,19 @@ def test_no_file_is_waited_for_without_end(hub: Hub, tmp_path: Path, monkeypatch
         fetch(repository, Progress())
 
 
-def test_content_that_stops_coming_is_asked_for_again(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stalled_download_is_repeated(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
     hub.fail("b.bin", stall_after=10)
     assert sorted(fetch(of(hub, tmp_path), Progress())) == sorted(CONTENT)
     assert len(hub.gets("b.bin")) == 2
 
 
-def test_a_list_of_files_that_would_be_waited_for_without_end_is_not_asked_for(hub: Hub, tmp_path: Path) -> None:
+def test_the_list_of_files_without_a_timeout_is_not_requested(hub: Hub, tmp_path: Path) -> None:
     hub.fail("/tree/", 100, silent=True)
     assert sorted(fetch(of(hub, tmp_path), Progress())) == sorted(CONTENT)
 
 
-def test_what_the_library_asks_for_without_a_limit_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_without_a_timeout_of_their_own_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_module, "ANSWER_SECONDS", 0.1)
     library = library_module.load_library(tmp_path)
     with socket.socket() as silent:
@@ -83,7 +81,7 @@ def test_what_the_library_asks_for_without_a_limit_has_one(tmp_path: Path, monke
             )
 
 
-def test_offline_the_library_takes_a_snapshot_of_which_something_was_left_out(hub: Hub, tmp_path: Path) -> None:
+def test_the_library_accepts_a_snapshot_with_exclusions_offline(hub: Hub, tmp_path: Path) -> None:
     """As verl and vLLM ask for a model by its name."""
     repository = of(hub, tmp_path, exclude=["*.bin"])
     fetch(repository, Progress())
@@ -92,13 +90,15 @@ def test_offline_the_library_takes_a_snapshot_of_which_something_was_left_out(hu
     assert [path.name for path in Path(found).iterdir()] == ["a.json"]
 
 
-def test_of_what_is_not_left_out_only_what_is_selected_is_fetched(hub: Hub, tmp_path: Path) -> None:
+def test_only_selected_files_are_downloaded(hub: Hub, tmp_path: Path) -> None:
     repository = of(hub, tmp_path, exclude=["b.*"], select=lambda names: {name for name in names if "bin" in name})
     assert list(fetch(repository, Progress())) == ["c.bin"]
     assert {each.name for each in hub.gets()} == {"c.bin"}
 
 
-def test_no_room_is_not_the_hubs_fault(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_reported_as_an_error_of_the_hub(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -43,7 +43,7 @@ def test_without_a_token_none_of_the_node_is_used(place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "a/../../b"])
-def test_a_hub_that_names_files_elsewhere_is_not_believed(place: Place, name: str) -> None:
+def test_file_names_that_leave_the_directory_are_rejected(place: Place, name: str) -> None:
     place.hub.add(NAME, {**model(), name: b""})
     assert "does not report size and hash" in place.refused()
 
@@ -53,14 +53,14 @@ def test_a_mirror_that_tells_no_hashes_is_refused(place: Place) -> None:
     assert "so its content cannot be verified. Set another endpoint" in place.refused()
 
 
-def test_a_hub_that_is_out_of_order_now_and_then_is_asked_again(place: Place) -> None:
+def test_requests_are_repeated_after_transient_errors(place: Place) -> None:
     place.hub.fail("/api/models", 1, status=503)
     place.hub.fail("/tree/", 1, status=502)
     place.hub.fail("/resolve/", 2, status=503)
     assert place.stage().status == Status.STAGED
 
 
-def test_a_hub_that_stays_out_of_order_says_so(place: Place) -> None:
+def test_a_hub_that_keeps_failing_is_reported(place: Place) -> None:
     place.hub.fail("/api/models", 100, status=503)
     place.hub.echo = "for hf_right"
     said = place.refused(token=place.hub.token)
@@ -78,7 +78,7 @@ def test_a_hub_that_stays_out_of_order_says_so(place: Place) -> None:
         ({"gated": True}, "hf_wrong", "does not accept the token"),
     ],
 )
-def test_who_may_not_read_it_is_told_what_to_do(
+def test_missing_access_is_reported_with_what_to_do(
     place: Place, how: Mapping[str, bool], token: str | None, expected: str
 ) -> None:
     place.hub.echo = str(token)
@@ -119,7 +119,7 @@ def test_a_hub_that_cannot_be_reached_is_named_without_its_password(place: Place
     assert "geheim" not in said
 
 
-def test_a_hub_that_does_not_answer_is_not_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_causes_a_timeout(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "ANSWER_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -133,7 +133,7 @@ def test_the_environment_names_the_hub(place: Place, monkeypatch: pytest.MonkeyP
     assert place.stage(endpoint=None).status == Status.STAGED
 
 
-def test_an_offline_node_says_why(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offline_node_is_reported_as_such(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert "please unset the `HF_HUB_OFFLINE` environment variable" in place.refused()
 
