@@ -12,10 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging import models
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.models import (
-    request,
-    source_of,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.models import request, source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged
 from hub import Hub, model
 from staging_tools import manifest_json, stage

@@ -12,9 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import (
-    Progress,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import Build, Built, Request
 
 # A process that writes half a dataset, says so, and waits for its end.

@@ -9,9 +9,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.staging.git import Git
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
-from ansible_collections.argus.verl.plugins.module_utils.staging.sources import (
-    source_of,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.sources import source_of
 from staging_snapshots import TOKEN, commit, git, manifest_at, put
 from staging_tools import snapshot
 

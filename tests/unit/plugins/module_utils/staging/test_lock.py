@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import socket
@@ -18,13 +19,12 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.files import TH
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import (
     Progress,
     ProgressReport,
+    is_held,
     lock_file,
     locked,
     read_progress,
 )
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import (
-    read_manifest,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built
 from staging_store import MIB, asked, build, no_build, process, siblings, until
@@ -151,3 +151,53 @@ def test_a_holder_with_a_heartbeat_is_waited_for(tmp_path: Path, monkeypatch: py
     with process(hold):
         until((tmp_path / "held").exists)
         assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+
+
+def test_an_error_other_than_a_held_lock_is_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as ENOLCK of a file system without locks, which waiting does not cure."""
+    tries = []
+
+    def flock(lock: IO[str], operation: int) -> None:
+        tries.append(operation)
+        if len(tries) > 1:
+            pytest.fail("tried again")
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StagingError, match=r"tiny: cannot be staged: .*No locks available.* has space and locks"):
+        stage(asked(tmp_path / "tiny", no_build))
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EACCES])
+def test_both_errors_of_a_held_lock_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    real, tries = fcntl.flock, []
+
+    def flock(lock: IO[str], operation: int) -> None:
+        tries.append(operation)
+        if len(tries) == 1:
+            raise OSError(code, "held")
+        real(lock, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(staging_lock, "LOCK_SECONDS", 0.01)
+    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+    assert len(tries) == 2
+
+
+def test_a_lock_is_held_as_long_as_its_process_works(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+    assert not is_held(target)
+    with locked(target):
+        assert is_held(target)
+    assert not is_held(target)
+    # A file that a killed process has left is not locked.
+    lock_file(target).touch()
+    assert not is_held(target)
+
+
+def test_progress_that_is_not_a_report_is_ignored(tmp_path: Path) -> None:
+    for text in ("", "[]", "{", '{"host": "head"}'):
+        lock_file(tmp_path / "tiny").write_text(text)
+        assert read_progress(tmp_path / "tiny") is None
+    lock_file(tmp_path / "tiny").write_text('{"host": "head", "pid": 17, "of": "a later version"}\nthe rest of a line')
+    assert read_progress(tmp_path / "tiny") == ProgressReport("head", 17)

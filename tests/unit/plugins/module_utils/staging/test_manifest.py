@@ -8,13 +8,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import (
-    Progress,
-)
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import (
-    MANIFEST,
-    Manifest,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import MANIFEST, Manifest, read_manifest
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built
 from staging_store import asked, no_build, write_in_place
@@ -104,3 +99,35 @@ def test_a_repair_with_full_verification_restores_changes_with_the_same_time(tin
     assert stage(asked(tiny, no_build), repair=True).status == Status.EXISTS
     assert stage(asked(tiny), repair=True, full=True).status == Status.REPAIRED
     assert (tiny / "train.parquet").read_text() == "rows"
+
+
+MANIFEST_TEXT = """{
+ "kind": "model",
+ "later": [
+  1
+ ],
+ "name": "ä",
+ "commit": null,
+ "files": {
+  "a": {"size": 1, "sha256": "x"},
+  "b": {"size": 2, "mtime_ns": 3, "sha256": "y"}
+ }
+}
+"""
+
+
+def test_a_manifest_keeps_order_and_unknown_keys_byte_for_byte() -> None:
+    manifest = Manifest.from_json(json.loads(MANIFEST_TEXT))
+    assert manifest.text() == MANIFEST_TEXT
+    assert (manifest.kind, manifest.commit, manifest.revision, manifest.bytes) == ("model", None, None, 3)
+    assert manifest.files["a"].mtime_ns is None
+    changed = manifest.with_facts(later=2, new=3)
+    assert list(changed.facts.items())[1:] == [("later", 2), ("name", "ä"), ("commit", None), ("new", 3)]
+    assert changed.files == manifest.files
+
+
+@pytest.mark.parametrize("value", [[], {"files": []}, {"files": {"a": 1}}, {"files": {"a": {"size": 1}}}])
+def test_other_json_is_not_a_manifest(tmp_path: Path, value: object) -> None:
+    (tmp_path / MANIFEST).write_text(json.dumps(value))
+    with pytest.raises(StagingError, match=r"manifest\.json: is not a manifest \(.*\)\. Remove .* and stage it again"):
+        read_manifest(tmp_path)

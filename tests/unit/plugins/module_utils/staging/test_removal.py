@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.staging.hub.cache import forget
-from ansible_collections.argus.verl.plugins.module_utils.staging.models import (
-    remove_model,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.models import remove_model
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from hub import model, safetensors
 from staging_models import FIRST, NAME, Place, files

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import (
-    Manifest,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import Manifest
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, Status, difference, module_result
 
 

@@ -17,16 +17,8 @@ from typing import IO
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging import store
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import (
-    Progress,
-    lock_file,
-    locked,
-)
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import (
-    Manifest,
-    list_files,
-    read_manifest,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress, lock_file, locked
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import Manifest, list_files, read_manifest
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, Status
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built, Request, remove
 from staging_store import (

@@ -10,9 +10,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import tree as 
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import Overlay
-from ansible_collections.argus.verl.plugins.module_utils.staging.sources import (
-    source_of,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.sources import source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove
 from staging_snapshots import SETUP, TAKEN, edit, files, git, inode, manifest_at, put
 from staging_tools import problems, snapshot

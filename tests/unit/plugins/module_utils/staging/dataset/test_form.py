@@ -9,18 +9,7 @@ import pyarrow
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.schema import SFT
 from pyarrow import parquet
-from staging_datasets import (
-    COLUMNS,
-    MAPPED,
-    QUESTIONS,
-    asked,
-    lines,
-    mapped,
-    read,
-    refused,
-    rl_row,
-    sft_row,
-)
+from staging_datasets import COLUMNS, MAPPED, QUESTIONS, asked, lines, mapped, read, refused, rl_row, sft_row
 
 
 def test_patterns_are_taken_in_the_order_of_names_and_files_may_lack_columns(raw: Path, root: Path) -> None:

@@ -11,19 +11,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.hub import file
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from hub import Hub
-from staging_datasets import (
-    NEW,
-    OLD,
-    asked,
-    from_hub,
-    lines,
-    put,
-    read,
-    refused,
-    rl_row,
-    scripted,
-    snapshot,
-)
+from staging_datasets import NEW, OLD, asked, from_hub, lines, put, read, refused, rl_row, scripted, snapshot
 from staging_tools import manifest_json
 
 

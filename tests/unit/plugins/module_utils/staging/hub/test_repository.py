@@ -16,10 +16,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.hub import libr
 from ansible_collections.argus.verl.plugins.module_utils.staging.hub.cache import fetch, forget, missing_bytes
 from ansible_collections.argus.verl.plugins.module_utils.staging.hub.repository import Repository
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
-from ansible_collections.argus.verl.plugins.module_utils.staging.models import (
-    request,
-    source_of,
-)
+from ansible_collections.argus.verl.plugins.module_utils.staging.models import request, source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from hub import Hub, model
 from staging_models import FIRST, NAME, SECOND, Place
