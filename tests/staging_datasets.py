@@ -69,7 +69,7 @@ def asked(root: Path, name: str = "data", **options: Any) -> Staged:
 def refused(root: Path, **options: Any) -> str:
     with pytest.raises(StagingError) as error:
         asked(root, **options)
-    # Nothing is left of it, and nobody is at it.
+    # It leaves nothing, and no lock.
     parent = root / "datasets"
     assert [path.name for path in parent.iterdir() if path.name != "data"] == [] if parent.exists() else True
     return str(error.value)

@@ -71,7 +71,7 @@ class Place(NamedTuple):
         return (self.target / name).resolve()
 
     def forget(self) -> None:
-        """As if nobody had asked for anything."""
+        """Forgets all requests."""
         self.hub.asked.clear()
 
 

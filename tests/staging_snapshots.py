@@ -67,7 +67,7 @@ def commit(repository: Path, texts: Mapping[str, str]) -> str:
 
 
 class SmartHttp(BaseHTTPRequestHandler):
-    """Repositories below `root`, by git's own server, for who brings the token."""
+    """Repositories below `root`, by git's own server, for clients with the token."""
 
     root: Path
 
@@ -141,7 +141,7 @@ def inode(*parts: str | Path) -> int:
 
 
 def edit(file: Path, text: str) -> None:
-    """As somebody does who may not, but can."""
+    """As a user who ignores the permissions."""
     file.chmod(0o644)
     file.write_text(text)
 

@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.errors import S
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import Build, Built, Request
 
-# A process that writes half a dataset, says so, and waits for its end.
+# A process that writes half a dataset, reports it, and waits.
 HALF_A_BUILD = """
 import sys, time
 from pathlib import Path
@@ -32,7 +32,7 @@ stage(Request("rl_dataset", target.name, target, build))
 """
 
 
-# Processes that see what this one has defined.
+# Processes that inherit the definitions of this one.
 FORK = multiprocessing.get_context("fork")
 
 
@@ -66,12 +66,12 @@ def siblings(target: Path) -> list[str]:
 
 
 def everything(directory: Path) -> dict[str, tuple[int, int]]:
-    """Whatever a change would change: names, modes and times of change."""
+    """Names, modes and modification times, to notice any change."""
     return {str(path): (path.lstat().st_mode, path.lstat().st_mtime_ns) for path in directory.rglob("*")}
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """As an editor that keeps the time of change."""
+    """As an editor that keeps the modification time."""
     stat = path.stat()
     path.write_text(text)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
@@ -96,7 +96,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def as_nobody(work: Callable[[], object]) -> object:
-    """What a user who is not root gets, or the text of the error; root is stopped by nothing."""
+    """The result for a user other than root, or the text of the error; permissions do not stop root."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     def child() -> None:

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.usefixtures("identity")
 
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A git that is configured as it is on no machine in particular."""
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "Ann")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "ann@example.com")
+    """A git without the configuration of this machine."""
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 

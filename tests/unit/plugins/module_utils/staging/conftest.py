@@ -32,7 +32,7 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def nobodys() -> Iterator[Path]:
-    """A directory of a user who is not root; what pytest makes is root's alone."""
+    """A directory of a user other than root; directories of pytest are only for root."""
     with tempfile.TemporaryDirectory() as directory:
         if os.geteuid() == 0:
             os.chown(directory, NOBODY, NOBODY)
@@ -67,10 +67,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A git that is configured as it is on no machine in particular."""
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "Ann")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "ann@example.com")
+    """A git without the configuration of this machine."""
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
@@ -118,7 +118,7 @@ def spied_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def private_host(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a host that shows the repository to nobody without the token."""
+    """The address of a host that requires the token."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     handler = type("Handler", (SmartHttp,), {"root": repository.parents[1]})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -149,7 +149,7 @@ def mine(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of who runs the tests; what the library finds on a node, it must not use."""
+    """No settings of the user who runs the tests; the library must not use a token of the node."""
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "1")
@@ -175,7 +175,7 @@ def place(hub: Hub, tmp_path: Path) -> Place:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A model as somebody has it: with what git and tools leave."""
+    """A model of a user, with files of git and other tools."""
     path = tmp_path / "mine"
     for name, content in {**model(), ".git/HEAD": b"", ".cache/x": b"", "__pycache__/y.pyc": b""}.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)

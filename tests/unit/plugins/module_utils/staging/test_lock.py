@@ -55,7 +55,7 @@ def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
     found = []
 
     def flock(lock: IO[str], how: int) -> None:
-        """As if it ended between who waits opens the file and locks it."""
+        """As if the holder ended after the waiting process opened the file and before it locks it."""
         if not found:
             lock_file(target).unlink()
         found.append(lock)

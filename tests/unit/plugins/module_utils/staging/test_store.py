@@ -335,7 +335,7 @@ def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
 def test_a_repair_needs_no_root(nobodys: Path) -> None:
     target = nobodys / "tiny"
     assert as_nobody(lambda: stage(asked(target, read_only=True)).status) == Status.STAGED
-    # By root, who needs no permission to write for this, or by somebody who has put the permissions back.
+    # By root, or by a user who has restored the permissions.
     for directory in (target, target / "more"):
         directory.chmod(0o755)
     (target / "train.parquet").unlink()
@@ -438,7 +438,7 @@ def test_a_build_that_starts_during_tidying_is_not_tidied_up(tiny: Path, monkeyp
     lock_file(tiny).touch()
 
     def flock(lock: IO[str], how: int) -> None:
-        """As if another one ended, and a third one began, between who tidies up opens the file and locks it."""
+        """As if another process ended and a third one started, after tidy opened the file and before it locks it."""
         lock_file(tiny).unlink()
         lock_file(tiny).touch()
         leftover.mkdir()

@@ -83,7 +83,7 @@ def test_unchanged_files_are_not_stored_twice(shared_root: Path, snapshots: Path
     for staged in (first, second, third):
         assert problems(Path(staged.path)) == {}
         assert problems(Path(staged.path), full=True) == {}
-    # Whoever is removed takes nothing from the others.
+    # Removing one takes nothing from the others.
     for name in ("first", "second"):
         remove("snapshot", name, snapshots / name, list)
     assert problems(Path(third.path), full=True) == {}

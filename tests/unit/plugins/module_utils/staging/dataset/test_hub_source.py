@@ -86,7 +86,7 @@ def test_files_of_another_dataset_stay_in_the_cache(raw: Path, root: Path, hub: 
     asked(root, name="other", **hubs(hub), val_rows=None)
     new = put(hub, main__test=QUESTIONS[16:])
     asked(root, name="newer", **hubs(hub))
-    # A name that somebody has put there by hand, and files of the node.
+    # A directory that was not staged, and files of the node.
     (root / "datasets/by-hand").mkdir()
     mapped(raw, root, name="of-files")
     cached = root / "hf/hub/datasets--team--sums/snapshots"

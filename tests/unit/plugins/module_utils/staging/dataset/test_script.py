@@ -56,7 +56,7 @@ def test_a_script_gets_endpoint_and_token(raw: Path, root: Path, hub: Hub, monke
     assert asked(root, **options).status == Status.STAGED
     assert {each.token for each in hub.asked if "team/sums" in each.path} == {hub.token}
     assert hub.token not in (root / "datasets/data/manifest.json").read_text()
-    # Where it came from and who fetched it is not what it is.
+    # Endpoint and token are not part of its identity.
     assert asked(root, **{**options, "endpoint": None, "token": None}).status == Status.EXISTS
 
 

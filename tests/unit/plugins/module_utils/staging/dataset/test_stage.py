@@ -150,7 +150,7 @@ def test_prompts_of_an_existing_dataset_are_measured_on_request(raw: Path, root:
     after = {path.name: path.stat() for path in (root / "datasets/data").iterdir()}
     assert {name for name in before if after.pop(name) != before[name]} == {"manifest.json"} and not after
     assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
-    # Not again until somebody asks for something else.
+    # Not again until the request changes.
     for how in ({}, {"defer": True}, {"full": True}):
         assert mapped(raw, root, **measure, **how) == Staged(
             "rl_dataset", "data", str(root / "datasets/data"), Status.EXISTS
@@ -181,7 +181,7 @@ def test_rows_are_named_as_they_were_when_they_were_read(
 def test_errors_in_rows_of_an_existing_dataset_are_reported_as_for_new_ones(
     raw: Path, root: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when they were staged before somebody knew that it is wrong."""
+    """As if they had been staged before this error was known."""
     put_model(model)
     files = {"train": [lines(raw / "a.jsonl", [rl_row(1), rl_row(2, data_source="")])]}
     with monkeypatch.context() as patched:
