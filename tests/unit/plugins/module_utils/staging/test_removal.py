@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,13 @@ def test_a_model_that_a_job_uses_stays(place: Place) -> None:
 def test_nothing_is_taken_from_a_cache_that_is_not_there(tmp_path: Path) -> None:
     forget(tmp_path / "hub", "org/name", "0" * 40)
     assert remove_model(tmp_path, "name", lambda target: []).status == Status.ABSENT
+
+
+def test_nothing_is_removed_without_the_library(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.stage()
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "huggingface_hub", None)
+        with pytest.raises(StagingError, match="huggingface_hub: cannot be imported"):
+            remove_model(place.root, "name", lambda target: [])
+        assert remove_model(place.root, "name", lambda target: [], check=True).status == Status.REMOVED
+    assert place.stage().status == Status.EXISTS

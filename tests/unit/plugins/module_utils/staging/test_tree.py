@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging import tree as tree_module
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import MANIFEST, FileEntry, Manifest
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import Overlay
 from ansible_collections.argus.verl.plugins.module_utils.staging.sources import source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove
+from ansible_collections.argus.verl.plugins.module_utils.staging.tree import NEIGHBOURS, Store
 from staging_snapshots import SETUP, TAKEN, edit, files, git, inode, manifest_at, put
 from staging_tools import problems, snapshot
 
@@ -139,3 +141,16 @@ def test_a_repair_does_not_take_the_broken_file_for_a_good_one(shared_root: Path
     assert snapshot(shared_root, source, "mine", full=True, repair=True).status == Status.REPAIRED
     assert file.read_text() == "run\n"
     assert snapshot(shared_root, source, "mine", full=True).status == Status.EXISTS
+
+
+def test_only_the_newest_snapshots_are_searched_for_equal_files(tmp_path: Path) -> None:
+    for number in range(NEIGHBOURS + 1):
+        directory = tmp_path / f"snapshot-{number}"
+        directory.mkdir()
+        manifest = Manifest({}, {"file": FileEntry(1, f"sha256-{number}", mtime_ns=1)})
+        (directory / MANIFEST).write_text(manifest.text())
+        os.utime(directory / MANIFEST, (number, number))
+    # Builds and locks are hidden, and not searched.
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / MANIFEST).write_text(Manifest({}, {"file": FileEntry(1, "hidden", mtime_ns=1)}).text())
+    assert set(Store(tmp_path).files) == {f"sha256-{number}" for number in range(1, NEIGHBOURS + 1)}

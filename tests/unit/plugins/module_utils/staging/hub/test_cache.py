@@ -140,6 +140,9 @@ def test_a_damaged_unfinished_file_is_replaced(place: Place, content: str) -> No
     assert place.stage().status == Status.STAGED
     assert (place.target / FIRST).read_bytes() == right
     assert len(files(blobs)) == len(model())
+    if content == "too long":
+        # There is no rest to request.
+        assert {each.range for each in place.hub.asked if each.name == FIRST and each.method == "GET"} == {None}
 
 
 def test_a_hub_with_less_content_than_an_unfinished_file_is_reported(place: Place) -> None:
