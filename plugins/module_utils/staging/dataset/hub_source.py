@@ -81,13 +81,13 @@ class Hub:
         return f"was staged from revision {before}, but the request has revision {revision}."
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
-        repository, revision = self.repository, self.repository.revision
+        repository = self.repository
         if manifest and manifest.commit:
             # A branch may have moved since.
             repository = dataclasses.replace(repository, revision=manifest.commit)
-            revision = manifest.revision or revision
         names = chosen(repository.name, self.patterns, sorted(fetch(repository, progress)))
         files = {split: [repository.snapshot / name for name in several] for split, several in names.items()}
+        revision = self.repository.revision
         return Fetched(files, {"revision": revision, "commit": repository.commit, "endpoint": repository.host})
 
 

@@ -64,16 +64,9 @@ def request(
             remove_tree(scratch)
         if {**source.identity, **own} != identity:
             raise StagingError(source.label, "changed while it was read.", "Stage it again when nothing writes to it.")
-        return Built(
-            {
-                "source": source.label,
-                **fetched.facts,
-                "rows": rows,
-                "report": checker.warnings(),
-                **({"measured": measure.to_json()} if measure else {}),
-                "identity": identity,
-            }
-        )
+        found = {"rows": rows, "report": checker.warnings()}
+        measured = {"measured": measure.to_json()} if measure else {}
+        return Built({"source": source.label, **fetched.facts, **found, **measured, "identity": identity})
 
     def differs(manifest: Manifest) -> str:
         identity = manifest.mapping("identity")

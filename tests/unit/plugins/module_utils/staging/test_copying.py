@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging import copying
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
 from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import MANIFEST
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from hub import model
@@ -56,3 +57,15 @@ def test_a_directory_that_changes_meanwhile_is_refused(
     with pytest.raises(StagingError, match="changed while it was copied"):
         of_directory(root, directory)
     assert list((root / "common/models").iterdir()) == []
+
+
+def test_a_file_that_changes_before_its_copy_is_refused(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    (source / "file").write_bytes(b"four")
+    progress = Progress()
+    copying.copy_all(source, target, {"file": 4}, progress)
+    assert ((target / "file").read_bytes(), progress.done) == (b"four", 4)
+    with pytest.raises(StagingError, match=r"file: changed while it was copied\. Stage it again when nothing writes"):
+        copying.copy_all(source, target, {"file": 5}, Progress())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import sources as dataset_sources
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import DatasetOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.script import Script
 from ansible_collections.argus.verl.plugins.module_utils.staging.hub import files as hub_files
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
@@ -131,3 +132,17 @@ def test_a_running_script_writes_a_heartbeat(raw: Path, root: Path, monkeypatch:
     snapshot(root, extra="import time; time.sleep(0.2)")
     asked(root, **scripted(raw, root))
     assert seen.count("running sums.py") > 3
+
+
+def test_a_script_does_not_inherit_external_modules_of_the_image(
+    raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be for another version of verl than the snapshot's."""
+    monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "of_the_image")
+    monkeypatch.setenv("INHERITED", "yes")
+    script = Script.of("sums.py", "verl-main", [], root)
+    environment = script._environment()
+    assert "VERL_USE_EXTERNAL_MODULES" not in environment
+    assert environment["INHERITED"] == "yes"
+    assert environment["PYTHONPATH"] == str(root / "common/code/verl/verl-main")
+    assert environment["HF_HOME"] == str(root / "hf")
