@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What checking every row of a dataset costs beside reading it with pyarrow, on a million rows like GSM8K's.
+"""Compares checking every row of a dataset with reading it by pyarrow, for a million rows like GSM8K's.
 
-read     all columns of train.parquet and val.parquet, batch after batch, as pyarrow does it by default
-check    the same with every check, what is there twice and what is in both included
+read     all columns of train.parquet and val.parquet, batch after batch, with the defaults of pyarrow
+check    the same with every check, including equal rows and rows that are in both splits
 stage    rl_dataset from the same files: read, check, write, manifest, on disk
-columns  the same from JSON lines with questions and answers, brought into verl's form
+columns  the same from JSON lines with questions and answers, converted to verl's schema
 
-Each runs in processes of its own, of which peak memory is shown; pyarrow uses as many threads as the machine has CPUs.
+Each runs in its own process, whose peak memory is shown; pyarrow uses as many threads as the machine has CPUs.
 
-Run it after `make setup-dev`, on a machine that does nothing else: `.venv/bin/python benchmarks/dataset_check.py`.
+Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/dataset_check.py`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from typing import Any
 
 import pyarrow
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.checks import Checker
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.form import Form, form_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.formats import BATCH_ROWS, Rows, Writer
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.form import Form
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.formats import BATCH_ROWS
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import Columns
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.rows import Rows, Writer
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.schema import RL, SPLITS, schema_problem
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.sources import Files
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.stage import request
@@ -37,32 +39,31 @@ from pyarrow import parquet
 
 VAL_ROWS = 10_000
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
-# As long as GSM8K's: its questions have 45 words on average, its answers 50.
+# Like GSM8K, whose questions have 45 words on average, and its answers 50.
 QUESTION_WORDS, ANSWER_WORDS = 45, 50
 ROUNDS = 3
-COLUMNS = {"prompt": "question", "ground_truth": "answer", "extra": ["answer"]}
-MAPPED = {"columns": COLUMNS, "data_source": "openai/gsm8k", "instruction": INSTRUCTION}
-PATTERN = {"ground_truth_pattern": r"#### (\S+)"}
+COLUMNS = Columns(prompt="question", ground_truth="answer", extra=["answer"])
+CONVERTED = Form(RL, COLUMNS, data_source="openai/gsm8k", instruction=INSTRUCTION, ground_truth_pattern=r"#### (\S+)")
 
 
 def vocabulary() -> list[str]:
-    chance = random.Random(0)  # noqa: S311 - repeatable is what it has to be
+    chance = random.Random(0)  # noqa: S311 - it must be repeatable
     return ["".join(chance.choices("etaoinshrdlucmfwypvbgk", k=chance.randint(2, 9))) for _ in range(5000)]
 
 
 def problems(start: int, count: int, words: list[str]) -> list[dict[str, str]]:
-    chance = random.Random(start)  # noqa: S311 - repeatable is what it has to be
-    made = []
+    chance = random.Random(start)  # noqa: S311 - it must be repeatable
+    generated = []
     for number in range(start, start + count):
         question = f"{' '.join(chance.choices(words, k=QUESTION_WORDS))} of {number}?"
         answer = f"{' '.join(chance.choices(words, k=ANSWER_WORDS))}\n#### {number % 977}"
-        made.append({"question": question, "answer": answer})
-    return made
+        generated.append({"question": question, "answer": answer})
+    return generated
 
 
 def make(directory: Path, rows: int) -> None:
-    """The files: in verl's form as parquet, with columns of their own as JSON lines."""
-    form, checker, words = form_of({**MAPPED, **PATTERN}, RL), Checker(RL), vocabulary()
+    """Writes the files: in verl's schema as parquet, and with other columns as JSON lines."""
+    form, checker, words = CONVERTED, Checker(RL), vocabulary()
     for split, first, count in (("train", 0, rows), ("val", rows, VAL_ROWS)):
         with Writer(directory / f"{split}.parquet") as writer, (directory / f"{split}.jsonl").open("w") as file:
             for start in range(first, first + count, BATCH_ROWS):
@@ -83,11 +84,11 @@ def read(directory: Path) -> None:
 
 def check(directory: Path) -> None:
     if schema_problem(parquet.read_schema(directory / "train.parquet"), RL):
-        raise SystemExit("the benchmark's own rows are not in verl's form")
+        raise SystemExit("the rows of the benchmark do not have verl's schema")
     checker = Checker(RL)
     for split in SPLITS:
         for batch in Rows([directory / f"{split}.parquet"], Progress()).batches():
-            checker.look(split, batch)
+            checker.check(split, batch)
     checker.compare()
     if checker.errors() or checker.warnings():
         raise SystemExit("\n".join([*checker.errors(), *checker.warnings()]))
@@ -103,24 +104,24 @@ WAYS = {
     "read": read,
     "check": check,
     "stage": lambda directory: staged(directory, "parquet", Form()),
-    "columns": lambda directory: staged(directory, "jsonl", form_of({**MAPPED, **PATTERN}, RL)),
+    "columns": lambda directory: staged(directory, "jsonl", CONVERTED),
 }
 
 
 def measured(way: str, directory: Path) -> dict[str, Any]:
-    """Seconds and peak memory of one way, the best of some rounds; its imports are not counted as time."""
+    """Seconds and peak memory of one way, the best of several rounds; the time excludes imports."""
     command = [sys.executable, __file__, "--directory", str(directory), "--way", way]
-    said: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for _round in range(ROUNDS):
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        said.append(json.loads(done.stdout))
-    return min(said, key=lambda each: each["seconds"])
+        results.append(json.loads(done.stdout))
+    return min(results, key=lambda each: each["seconds"])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="how many rows train.parquet has")
-    parser.add_argument("--directory", type=Path, help="where the files are made; a temporary directory by default")
+    parser.add_argument("--directory", type=Path, help="the directory for the files; temporary by default")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.way:
@@ -141,11 +142,11 @@ def main() -> None:
         print(f"best of {ROUNDS}\n")
         raw = 0.0
         for way in WAYS:
-            said = measured(way, directory)
-            raw = raw or said["seconds"]
+            result = measured(way, directory)
+            raw = raw or result["seconds"]
             print(
-                f"{way:8} {said['seconds']:7.2f} s {rows / said['seconds']:12,.0f} rows/s "
-                f"{said['peak'] / 2**20:7.0f} MiB peak {said['seconds'] / raw:6.2f} x read"
+                f"{way:8} {result['seconds']:7.2f} s {rows / result['seconds']:12,.0f} rows/s "
+                f"{result['peak'] / 2**20:7.0f} MiB peak {result['seconds'] / raw:6.2f} x read"
             )
 
 

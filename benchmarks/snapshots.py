@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a snapshot of a verl checkout costs beside `cp -r` and `rsync -a`, all in one run on one machine.
+"""Compares the time and space of a snapshot of verl with `cp -r` and `rsync -a`, in one run on one machine.
 
-The checkout is the package of the release that is given as a wheel or a directory, or fetched by pip. The second
-snapshot is of the same checkout with one file changed. Figures are medians of some rounds; `--directory` puts the
-copies on another file system, such as a network mount.
+The checkout is the wheel of a release, downloaded by pip. The second snapshot is of the same checkout with one changed
+file. The figures are medians of several rounds; `--directory` puts the copies on another file system, such as a network
+mount.
 
-Run it after `make setup-dev`, on a machine that does nothing else: `.venv/bin/python benchmarks/snapshots.py`.
+Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/snapshots.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAPSHOTS
 from ansible_collections.argus.verl.plugins.module_utils.staging.files import remove_tree
-from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import SNAPSHOTS, snapshot
+from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import snapshot
 from ansible_collections.argus.verl.plugins.module_utils.staging.sources import PyPISource, source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.tree import PACKAGES
 
@@ -35,7 +36,7 @@ def timed(what: Callable[[], object]) -> float:
 
 
 def space(directory: Path) -> int:
-    """What a directory takes on disk, links to files counted once."""
+    """The disk space of a directory; hard links count once."""
     done = subprocess.run(["du", "--summarize", "--block-size=1", str(directory)], capture_output=True, check=True)
     return int(done.stdout.split()[0])
 
@@ -47,7 +48,7 @@ def run(*command: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", default="0.9.1", help="which release of verl")
-    parser.add_argument("--directory", help="where the copies are made; a temporary directory by default")
+    parser.add_argument("--directory", help="the directory for the copies; temporary by default")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory(dir=given.directory) as there:
         checkout, root, copy = Path(here) / "verl", Path(there) / "shared", Path(there) / "copy"
@@ -72,22 +73,22 @@ def main() -> None:
         def links() -> None:
             run("cp", "-al", *map(str, (root / SNAPSHOTS).glob("verl-*")), str(copy))
 
-        # What is done before, and what is measured.
+        # The preparation, and the operation that is measured.
         ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
             "cp -r": (nothing, lambda: run("cp", "-r", str(checkout), str(copy))),
             "cp -r, to disk": (nothing, lambda: run("sh", "-c", f"cp -r '{checkout}' '{copy}' && sync -f '{copy}'")),
             "first snapshot": (nothing, stage),
-            # Nothing that makes a link for each file takes less.
+            # The lower limit for anything that creates a link for each file.
             "cp -al of the first": (lambda: None, links),
             "second, one file changed": (change, stage),
         }
         if shutil.which("rsync"):
             ways["rsync -a"] = (nothing, lambda: run("rsync", "-a", f"{checkout}/", f"{copy}/"))
         seconds: dict[str, list[float]] = {name: [] for name in ways}
-        # One after the other in each round: a disk has better and worse minutes.
+        # All of them in each round, because the speed of a disk varies.
         for _round in range(ROUNDS):
-            for name, (before, way) in ways.items():
-                before()
+            for name, (prepare, way) in ways.items():
+                prepare()
                 seconds[name].append(timed(way))
         raw = statistics.median(seconds["cp -r"])
         for name in ways:

@@ -1,11 +1,11 @@
-"""A server on this machine that speaks as the hub of HuggingFace does, as far as the real client asks.
+"""A server on this machine that answers the requests of the real client as the hub of HuggingFace does.
 
 In tests:  with Hub() as hub: commit = hub.add("org/name", {"config.json": b"{}"}); … endpoint=hub.url
-By hand:   python tests/hub.py --port 8080 --root DIR, with DIR/models/<org>/<name>/… and DIR/datasets/<org>/<name>/…
+Manually:  python tests/hub.py --port 8080 --root DIR, with DIR/models/<org>/<name>/… and DIR/datasets/<org>/<name>/…
 
-What it answers was read in huggingface_hub 1.33.0 (hf_api.py, file_download.py, utils/_http.py) and looked at on the
-real hub: small files by a redirect on the same host, large ones (LFS) by a redirect to another one, which must not see
-the token. Needs nothing but Python's own library.
+Its answers were read in huggingface_hub 1.33.0 (hf_api.py, file_download.py, utils/_http.py) and observed on the real
+hub: small files by a redirect on the same host, large ones (LFS) by a redirect to another host, which must not get the
+token. It needs only Python's standard library.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 KINDS = ("models", "datasets")
-# What the hub keeps in LFS, by the .gitattributes that it gives every repository.
+# Files that the hub stores in LFS, by the .gitattributes that it adds to every repository.
 LFS = (".safetensors", ".bin", ".parquet", ".pt", ".pth", ".h5", ".gguf", ".onnx", ".msgpack", ".zip")
 CHUNK = 64 * 1024
-# What people ask for when they say main.
+# The default revision.
 MAIN = "main"
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a commit, in memory or on the disk."""
+    """One file of a commit, in memory or on disk."""
 
     content: bytes | Path
     size: int
@@ -77,7 +77,7 @@ def git_hash(size: int) -> Any:
 
 
 def pointer_to(sha256: str, size: int) -> bytes:
-    """What git itself has of a file in LFS."""
+    """The content that git itself stores for a file in LFS."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
@@ -94,34 +94,34 @@ def parts_of(content: bytes | Path, start: int = 0) -> Iterator[bytes]:
 
 @dataclass
 class Repository:
-    """Branches and tags, the files of each commit, and who may see it."""
+    """Branches and tags, the files of each commit, and the access."""
 
     revisions: dict[str, str] = field(default_factory=dict)
     commits: dict[str, dict[str, File]] = field(default_factory=dict)
-    # Only who has the token sees that it is there.
+    # Without the token, it does not seem to exist.
     private: bool = False
-    # Everybody sees what it has; only who has the token gets it.
+    # Its list of files is public, but downloads need the token.
     gated: bool = False
 
 
 @dataclass
 class Fault:
-    """What goes wrong with requests for paths that have this text in them, so many times."""
+    """A failure of requests for paths that contain this text, so many times."""
 
     path: str
     times: int
-    # Ends the connection after so many bytes of the answer.
+    # Closes the connection after so many bytes of the answer.
     drop_after: int | None = None
-    # Waits after so many bytes until the hub is told to go on.
+    # Waits after so many bytes until Hub.go_on is set.
     stall_after: int | None = None
     status: int | None = None
-    # Nothing is answered until the hub is told to go on.
+    # Sends no answer until Hub.go_on is set.
     silent: bool | None = None
 
 
 @dataclass
 class Asked:
-    """A request, as a test wants to know of it; it is there before who asked has the answer."""
+    """A request, for tests; it is recorded before the client has the answer."""
 
     method: str
     path: str
@@ -132,26 +132,26 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """What is asked for, without directories."""
+        """The requested name, without directories."""
         return urlsplit(self.path).path.rpartition("/")[2]
 
 
 class Hub:
-    """The server, what it has, what goes wrong with it, and what it was asked."""
+    """The server with its repositories, its failures, and the requests that it got."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, log: Path | None = None) -> None:
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.token = "hf_right"
-        # Bytes in a second; of each connection.
+        # Bytes per second, for each connection.
         self.rate: float | None = None
         self.faults: list[Fault] = []
         self.go_on = threading.Event()
         self.asked: list[Asked] = []
-        # Sent in place of a file's own content, though the hub promises that.
+        # Sent instead of a file's content, with the announced size and hash unchanged.
         self.wrong: dict[str, bytes] = {}
-        # Whether blobs=true is understood; some mirrors do not.
+        # Whether blobs=true is supported; some mirrors do not.
         self.tells_hashes = True
-        # Text that every error has in it.
+        # A text in every error.
         self.echo = ""
         self.log = log
         self._lock = threading.Lock()
@@ -191,7 +191,7 @@ class Hub:
         private: bool = False,
         gated: bool = False,
     ) -> str:
-        """Put a commit into a repository, let a branch or tag point at it, and return its hash."""
+        """Adds a commit to a repository, with a branch or tag that points at it, and returns its hash."""
         repository = self.repositories.setdefault((kind, name), Repository())
         repository.private, repository.gated = private, gated
         listed = {path: File.of(path, content) for path, content in files.items()}
@@ -202,7 +202,7 @@ class Hub:
         return commit
 
     def add_directory(self, root: Path) -> None:
-        """All repositories below a directory."""
+        """Adds all repositories below a directory."""
         for kind in KINDS:
             for directory in sorted(path for path in root.glob(f"{kind}/*/*") if path.is_dir()):
                 paths = [path for path in directory.rglob("*") if path.is_file()]
@@ -210,11 +210,11 @@ class Hub:
                 self.add(directory.relative_to(root / kind).as_posix(), files, kind=kind)
 
     def fail(self, path: str, times: int = 1, **how: int) -> None:
-        """Let something go wrong, see Fault."""
+        """Adds a failure, see Fault."""
         self.faults.append(Fault(path, times, **how))
 
     def fault(self, path: str, kind: str) -> Fault | None:
-        """What is to go wrong with this request; it counts as done."""
+        """The failure for this request, which is counted."""
         with self._lock:
             for fault in self.faults:
                 if fault.times > 0 and fault.path in path and getattr(fault, kind) is not None:
@@ -228,7 +228,7 @@ class Hub:
                 file.write(json.dumps(asdict(asked)) + "\n")
 
     def gets(self, name: str = "") -> list[Asked]:
-        """The requests for the content of a file, or of any, that were answered with content."""
+        """The successful requests for the content of a file, or of all files."""
         return [
             each
             for each in self.asked
@@ -256,7 +256,7 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.asked = Asked(self.command, self.path, self.headers.get("Range"), self._token())
         self.hub.asked.append(self.asked)
-        # Who asked has gone away.
+        # The client may have closed the connection.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._route(unquote(urlsplit(self.path).path))
         self.hub.note(self.asked)
@@ -278,14 +278,14 @@ class Handler(BaseHTTPRequestHandler):
             (r"/api/resolve-cache/(models|datasets)/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", self._small),
             (r"/cdn/(models|datasets)/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", self._large),
         ):
-            # A revision may have slashes, and then comes quoted; the last part of a tree's path does not occur here.
+            # A revision with slashes is quoted; requests for a part of a tree do not occur here.
             match = re.fullmatch(pattern, path)
             if match and not (method == self._info and "/tree/" in path):
                 kind, name, revision, *file = match.groups()
                 return method(kind or "models", name, revision or MAIN, *file)
         return self._error(404, "", "no such path")
 
-    # --- What the client asks for ------------------------------------------------------------------------------------
+    # --- Requests ----------------------------------------------------------------------------------------------------
 
     def _info(self, kind: str, name: str, revision: str) -> None:
         found = self._commit(kind, name, revision)
@@ -322,7 +322,7 @@ class Handler(BaseHTTPRequestHandler):
         rest = f"{kind}/{name}/{commit}/{quote(path)}"
         headers = {"X-Repo-Commit": commit, "X-Linked-Size": str(file.size), "X-Linked-ETag": f'"{file.etag}"'}
         if file.is_lfs:
-            # Another host, as far as a client can see.
+            # For a client, this is another host.
             return self._redirect(302, f"http://localhost:{self.hub.port}/cdn/{rest}?Signature=0", headers)
         return self._redirect(307, f"/api/resolve-cache/{rest}", {"X-Repo-Commit": commit})
 
@@ -332,20 +332,20 @@ class Handler(BaseHTTPRequestHandler):
 
     def _large(self, kind: str, name: str, commit: str, path: str) -> None:
         if self._token() is not None:
-            # As S3 does, which takes one kind of authorization only.
-            return self._error(400, "", "the signature and a token are one too many")
+            # The same as S3, which accepts only one kind of authorization.
+            return self._error(400, "", "only one of a signature and a token is allowed")
         file = self.hub.repositories[kind, name].commits[commit][path]
         return self._content(f"{name}/{path}", file, {"ETag": f'"{file.sha256}"', "Accept-Ranges": "bytes"})
 
     def _commit(
         self, kind: str, name: str, revision: str, *, content: bool = False
     ) -> tuple[str, dict[str, File]] | None:
-        """The commit that is asked for with its files; or the answer that there is none for who asks."""
+        """The requested commit with its files; or None, after an error was sent."""
         token, repository = self._token(), self.hub.repositories.get((kind, name))
         if token is not None and token != self.hub.token:
             self._error(401, "", "Invalid credentials in Authorization header")
         elif repository is None or (repository.private and token is None):
-            # Who may not see it does not learn whether it is there.
+            # Without access, the answer does not tell whether it exists.
             self._error(401 if token is None else 404, "RepoNotFound", "Repository not found")
         elif content and repository.gated and token is None:
             self._error(401, "GatedRepo", f"Access to model {name} is restricted.")
@@ -414,18 +414,18 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(part)
 
     def _hang_up(self) -> None:
-        """As a line that breaks."""
+        """Closes the connection, like a network failure."""
         self.wfile.flush()
         self.close_connection = True
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
 
-# --- Something to serve ----------------------------------------------------------------------------------------------
+# --- Content ---------------------------------------------------------------------------------------------------------
 
 
 def safetensors(count: int, seed: int = 0) -> bytes:
-    """A file with one tensor of so many numbers, in the format of safetensors."""
+    """A file in the format of safetensors with one tensor of so many numbers."""
     pattern = bytes((seed + place) % 251 for place in range(251))
     data = (pattern * (4 * count // 251 + 1))[: 4 * count]
     header = {f"layer.{seed}": {"dtype": "F32", "shape": [count], "data_offsets": [0, len(data)]}}
@@ -434,7 +434,7 @@ def safetensors(count: int, seed: int = 0) -> bytes:
 
 
 def model(shards: int = 2, count: int = 64 * 1024) -> dict[str, bytes]:
-    """The files of a model that has all that a job asks for but sense."""
+    """The files of a model that is complete, but has no useful weights."""
     names = [f"model-{place:05d}-of-{shards:05d}.safetensors" for place in range(1, shards + 1)]
     weights = {f"layer.{place}": name for place, name in enumerate(names)}
     config = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "torch_dtype": "float32"}
@@ -458,10 +458,10 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="the directory that has models/ and datasets/")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8080)
-    parser.add_argument("--token", help="all repositories are private, and this is who may see them")
-    parser.add_argument("--rate", type=float, help="bytes in a second, for each connection")
-    parser.add_argument("--log", type=Path, help="a file that gets every request, as a line of JSON")
-    parser.add_argument("--drop-after", type=int, help="break connections after so many bytes of a file")
+    parser.add_argument("--token", help="make all repositories private, with this token")
+    parser.add_argument("--rate", type=float, help="bytes per second, for each connection")
+    parser.add_argument("--log", type=Path, help="a file for all requests, one line of JSON each")
+    parser.add_argument("--drop-after", type=int, help="close connections after so many bytes of a file")
     parser.add_argument("--drops", type=int, default=1, help="how often")
     given = parser.parse_args()
     hub = Hub(given.host, given.port, given.log)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: code_snapshot
-short_description: Keep an immutable snapshot of a verl source tree under the shared root
+short_description: Stage an immutable snapshot of a verl source tree under the shared root
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Puts one version of verl at C(common/code/verl/<code_id>/) under the shared root, where a training job selects it
-    by its E(PYTHONPATH). Any number of them live side by side.
-  - A snapshot is made once and never changes. It is read-only on disk, it appears whole or not at all, and when it
-    exists already its files are compared with its manifest.
-  - Besides C(verl/) a snapshot has C(mvp_marker.py), by which a job proves which snapshot it imported, and
+  - Copies one version of verl to C(common/code/verl/<code_id>/) under the shared root. A training job selects it with
+    E(PYTHONPATH). Any number of snapshots can exist side by side.
+  - A snapshot is created once and never changes. It is read-only on disk, and it appears completely or not at all. If
+    it already exists, its files are compared with its manifest.
+  - Besides C(verl/), a snapshot has C(mvp_marker.py), with which a job proves which snapshot it imported, and
     C(manifest.json) with source, commit, version, requirements, and size and SHA-256 of every file.
-  - Files that one of the newest snapshots has already are hard links to them. A further snapshot that is nearly equal
-    takes hardly any space.
-  - Runs on a machine that sees the shared root and the source. Nodes need neither pip nor git.
+  - Files that are equal in one of the newest snapshots become hard links to them, so a similar snapshot takes hardly
+    any space.
+  - Runs on a machine that mounts the shared root and has access to the source. Nodes need neither pip nor git.
 requirements:
   - python >= 3.11
   - pip (for a source that is a release)
@@ -31,36 +31,36 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Nothing is fetched. A branch or a tag is resolved, which asks its repository.
+    details: Nothing is downloaded. A branch or a tag is resolved, which sends a request to its repository.
   diff_mode:
     support: full
 options:
   source:
     description:
       - One of the following.
-      - A release, pinned exactly (V(verl==0.9.1)). It is fetched as a wheel, by the C(pip) of the Python that runs this
-        module, as it is configured. Wheels of verl have no C(examples/).
-      - A repository with a branch, a tag or a commit of 40 digits, as pip names it
-        (V(git+https://github.com/verl-project/verl@v0.9.1), V(git+ssh://git@host/team/verl@main)). A branch that has
-        moved since is another snapshot; without O(code_id) it gets another name, with it that is an error.
-      - The absolute path of a directory on this machine in which C(verl/) lies. Of a git checkout the commit is kept,
-        and what is not committed, as C(uncommitted.patch).
-      - The code id of a snapshot that is there, to put O(overlays) over it.
-      - Of each, the packages C(verl/), C(recipe/) and C(examples/) are taken, without C(.git), caches and
-        C(*.egg-info). Links to files are followed. Submodules of a repository are not fetched.
+      - A release with an exact version (V(verl==0.9.1)). Its wheel is downloaded by the C(pip) of the Python that runs
+        this module, with its configuration. Wheels of verl have no C(examples/).
+      - A repository with a branch, a tag or a commit of 40 digits, in the notation of pip
+        (V(git+https://github.com/verl-project/verl@v0.9.1), V(git+ssh://git@host/team/verl@main)). If a branch has
+        moved since, it is another snapshot. Without O(code_id) it gets another name; with it, that is an error.
+      - The absolute path of a directory on this machine that contains C(verl/). For a git checkout, the snapshot
+        records the commit, and uncommitted changes as C(uncommitted.patch).
+      - The code id of an existing snapshot, to add O(overlays) to it.
+      - A snapshot has the packages C(verl/), C(recipe/) and C(examples/) of its source, without C(.git), caches and
+        C(*.egg-info). Links to files are followed. Submodules of a repository are not downloaded.
       - Required for O(state=present).
     type: str
   code_id:
     description:
-      - The name of the snapshot, which a JobSpec gives as its C(code_path).
+      - The name of the snapshot, which is the C(code_path) of a JobSpec.
       - Matches C([A-Za-z0-9][A-Za-z0-9._-]{0,62}).
       - By default C(verl-<version>) for a release, C(<repository>-<start of the commit>) for a repository,
         C(verl-<version>-<start of the SHA-256 of its content>) for a directory. With overlays, the start of a SHA-256
-        of all comes after it. A changed directory so becomes another snapshot.
+        of source and overlays is appended. A changed directory therefore becomes another snapshot.
       - Required for O(state=absent).
     type: str
   overlays:
-    description: Directories of your own that are put into the snapshot, each over what is there.
+    description: Directories of your own to add to the snapshot, in this order. Each replaces files that exist.
     type: list
     elements: dict
     default: []
@@ -70,40 +70,40 @@ options:
         type: path
         required: true
       to:
-        description: Where its files go, relative to the snapshot, such as V(recipe/mine) or V(my_package).
+        description: The destination of its files, relative to the snapshot, such as V(recipe/mine) or V(my_package).
         type: str
         required: true
   git_token:
     description:
-      - For a private repository over HTTPS. It is in the environment of C(git) only.
+      - The token for a private repository over HTTPS. It is only passed in the environment of C(git).
     type: str
   ssh_key:
-    description: The private key on this machine for a repository over SSH. Without it, what C(ssh) finds by itself.
+    description: The private key on this machine for a repository over SSH. By default, C(ssh) selects it.
     type: path
 seealso:
   - module: argus.verl.staged_info
 """
 
 EXAMPLES = r"""
-- name: Keep two releases of verl side by side
+- name: Stage two releases of verl side by side
   argus.verl.code_snapshot:
     shared_root: /srv/verl
     source: "{{ item }}"
   loop: [verl==0.9.0, verl==0.9.1]
 
-- name: Keep the checkout of a colleague under a name of its own
+- name: Stage the checkout of a colleague under its own name
   argus.verl.code_snapshot:
     shared_root: /srv/verl
     source: /home/ann/src/verl
     code_id: ann-longer-rollouts
 
-- name: Put a recipe of one's own beside a release
+- name: Add your own recipe to a release
   argus.verl.code_snapshot:
     shared_root: /srv/verl
     source: verl-0.9.1
     overlays: [{path: /home/ann/recipes/dapo2, to: recipe/dapo2}]
 
-- name: Keep a commit of a private repository
+- name: Stage a commit of a private repository
   argus.verl.code_snapshot:
     shared_root: /srv/verl
     source: git+https://git.example.com/team/verl@0123456789abcdef0123456789abcdef01234567
@@ -117,23 +117,23 @@ code_id:
   returned: success
   sample: verl-0.9.1
 path:
-  description: The directory of the snapshot, as this machine sees it.
+  description: The directory of the snapshot on this machine.
   type: str
   returned: success
   sample: /srv/verl/common/code/verl/verl-0.9.1
 status:
   description:
-    - V(staged) when it was made now, V(exists) when it was there already and fits its manifest, V(repaired) when files
-      of it were put back, V(removed) and V(absent) for O(state=absent). In check mode, what it would be.
+    - V(staged) if it is new, V(exists) if it existed and fits its manifest, V(repaired) if files were restored,
+      V(removed) and V(absent) for O(state=absent). In check mode, what it would be.
   type: str
   returned: success
   sample: staged
 finding:
-  description: What is wrong, where, and what to do.
+  description: What is wrong, where, and what to do about it.
   type: dict
   returned: failure
 notes:
-  description: What was repaired, a line for each file.
+  description: The repaired files, one line each.
   type: list
   elements: str
   returned: success
@@ -141,26 +141,27 @@ notes:
 verl_version:
   description: The version of verl in it.
   type: str
-  returned: when the snapshot is there
+  returned: if the snapshot exists
   sample: 0.9.1
 """
 
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAPSHOTS
 from ansible_collections.argus.verl.plugins.module_utils.staging import snapshots
 from ansible_collections.argus.verl.plugins.module_utils.staging import sources as snapshot_sources
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
 from ansible_collections.argus.verl.plugins.module_utils.staging.git import Git
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
 from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
     NAME_WITH_CAPITALS,
     OPTIONS,
+    StageOptions,
     check_name,
     check_shared_root,
-    how,
-    outcome,
 )
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import module_result
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove, stage
 from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
@@ -186,7 +187,7 @@ def main() -> None:
     given = module.params
     root = Path(given["shared_root"])
     try:
-        directory = check_shared_root(root) / snapshots.SNAPSHOTS
+        directory = check_shared_root(root) / SNAPSHOTS
         if given["state"] == "absent":
             name = check_name("code_id", given["code_id"], NAME_WITH_CAPITALS)
             target = directory / name
@@ -195,14 +196,12 @@ def main() -> None:
             git = Git(given["git_token"] or "", given["ssh_key"] or "")
             source = snapshot_sources.source_of(given["source"], directory, git)
             overlays = [snapshots.Overlay.of(overlay["path"], overlay["to"]) for overlay in given["overlays"]]
-            staged = stage(
-                snapshots.request(root, source, given["code_id"], overlays),
-                **how(given, check=module.check_mode),
-            )
-        manifest = manifest_of(Path(staged.path))
+            request = snapshots.request(root, source, given["code_id"], overlays)
+            staged = stage(request, StageOptions.of(given, check=module.check_mode))
+        manifest = read_manifest(Path(staged.path))
     except (StagingError, OSError) as error:
-        module.fail_json(**refusal(error))
-    module.exit_json(code_id=staged.name, **outcome(staged, manifest, ["verl_version"]))
+        module.fail_json(**failure(error))
+    module.exit_json(code_id=staged.name, **module_result(staged, manifest, ["verl_version"]))
 
 
 if __name__ == "__main__":

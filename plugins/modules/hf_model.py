@@ -8,22 +8,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hf_model
-short_description: Keep a model under the shared root
+short_description: Stage a model under the shared root
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Puts a model at C(common/models/<name>/) under the shared root, where a JobSpec asks for it by its name. It comes
-    from a repository of the HuggingFace hub or a mirror, or from a directory.
-  - It is fetched once for the whole cluster, pinned to a commit. Every file is compared with the size and the hash that
-    the hub promises, so that a download that was cut off or damaged never counts as a model.
-  - It appears whole or not at all. Configuration, tokenizer, every shard of the index and the headers of the weights
-    are checked before it gets its name.
-  - Of the hub, the model is a relative link to a commit in the hub's own cache at C(hf/hub/), which jobs have as
-    theirs. On disk it is there once, whatever its names.
-  - Run again after it was broken off, it fetches what is missing. What of a file came by plain HTTP counts too, in
-    steps of 10 MiB; by Xet, whole files do.
-  - When the model exists nothing is asked of the hub. Its files are compared with its C(manifest.json), which has size
-    and SHA-256 of each; that of a link is beside it, as C(.<name>.manifest.json).
+  - Stages a model at C(common/models/<name>/) under the shared root. A JobSpec refers to it by its name. The model
+    comes from a repository of the HuggingFace hub or of a mirror, or from a directory.
+  - It is downloaded once for the whole cluster, pinned to a commit. Every file is compared with the size and the hash
+    that the hub reports, so a truncated or damaged download never becomes a model.
+  - It appears completely or not at all. Configuration, tokenizer, every shard of the index and the headers of the
+    weights are checked before it gets its name.
+  - A model from the hub is a relative link to a commit in the hub's own cache at C(hf/hub/), which is also the cache of
+    jobs. It is on disk only once, even with several names.
+  - An interrupted download continues when the module runs again. With plain HTTP, a file continues in steps of 10 MiB;
+    with Xet, only complete files are kept.
+  - If the model exists, no request is sent to the hub. Its files are compared with C(manifest.json), which has size and
+    SHA-256 of each. The manifest of a link is beside it, as C(.<name>.manifest.json).
   - Runs inside a node, whose image has the libraries.
 requirements:
   - python >= 3.11
@@ -35,13 +35,13 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Nothing is fetched. Of a model that is not there, the hub is asked whether it has it and how large it is.
+    details: Nothing is downloaded. For a new model, a request to the hub returns whether it exists and its size.
   diff_mode:
     support: full
 options:
   name:
     description:
-      - The name of the model, which a JobSpec gives as its C(model).
+      - The name of the model, which is the C(model) of a JobSpec.
       - Matches C([A-Za-z0-9][A-Za-z0-9._-]{0,62}).
     type: str
     required: true
@@ -49,37 +49,37 @@ options:
     description:
       - One of the following.
       - A repository of the hub (V(Qwen/Qwen2.5-7B-Instruct)).
-      - The absolute path of a directory that this node sees, with a model in the form of transformers. It is copied,
-        where the file system can without moving a byte. Links to files are followed; C(.git), C(.cache) and
-        C(__pycache__) are left out. While it is there, files of other names or sizes are an error.
-      - V(tiny) makes a random Qwen2 model of two layers on the spot. It shows that a job runs, not that a recipe works.
+      - The absolute path of a directory that this node sees, with a model in the format of transformers. It is copied,
+        by sharing blocks if the file system supports it. Links to files are followed; C(.git), C(.cache) and
+        C(__pycache__) are excluded. As long as the directory exists, different file names or sizes are an error.
+      - V(tiny) generates a random Qwen2 model with two layers. It shows that a job runs, not that a recipe works.
       - Required for O(state=present).
     type: str
   revision:
     description:
-      - A branch, a tag, or a commit with all its 40 digits, of a repository.
+      - A branch, a tag, or a commit with all its 40 digits.
       - A branch or a tag is pinned to its commit when the model is first staged, and stays there when it moves.
     type: str
     default: main
   exclude:
     description:
-      - Patterns of files to leave out, as in V(*.gguf) or V(onnx/*). A V(*) stands for slashes too.
-      - By default, if there are weights as C(model.safetensors) or shards of it, those in other forms. They are
+      - Patterns of files to exclude, such as V(*.gguf) or V(onnx/*). A V(*) also matches slashes.
+      - By default, if there are weights as C(model.safetensors) or shards of it, those in other formats. They are
         C(*.bin), C(*.pth), C(*.pt), C(*.h5), C(*.msgpack), C(*.ot), C(*.gguf), C(consolidated*.safetensors),
-        C(onnx/*), C(original/*), C(openvino/*) and C(coreml/*). An empty list leaves nothing out.
-      - Of a directory, a C(manifest.json) beside the configuration is always left out, because that name is taken.
+        C(onnx/*), C(original/*), C(openvino/*) and C(coreml/*). An empty list excludes nothing.
+      - A C(manifest.json) at the top of a directory is always excluded, because the manifest has that name.
     type: list
     elements: str
   endpoint:
     description:
-      - The address of the hub, or of a mirror that tells hashes as it does.
-      - By default what E(HF_ENDPOINT) says on the node, or V(https://huggingface.co).
+      - The address of the hub, or of a mirror that reports hashes as the hub does.
+      - By default E(HF_ENDPOINT) of the node, or V(https://huggingface.co).
     type: str
   token:
     description:
-      - For a private or gated repository. It goes to the library only, and is in no message.
-      - While the module runs, the file by which Ansible has brought it to the node has it, for its owner alone.
-      - Without it none is used, also none that lies on the node.
+      - The token for a private or gated repository. It is passed to the library only, and is in no message.
+      - While the module runs, it is in the file in which Ansible passes the arguments, which only its owner can read.
+      - Without it, no token is used, not even one that is stored on the node.
     type: str
 seealso:
   - module: argus.verl.code_snapshot
@@ -100,12 +100,12 @@ EXAMPLES = r"""
     revision: 0e9e39f249a16976918f6564b8830bc894c89659
     token: "{{ vault_hf_token }}"
 
-- name: Take over a checkpoint that somebody trained
+- name: Stage the checkpoint of a colleague
   argus.verl.hf_model:
     name: qwen-math-step-400
     source: /private/user/ann/checkpoints/global_step_400/actor/huggingface
 
-- name: Put damaged files back, with all content compared
+- name: Verify all content, and restore damaged files
   argus.verl.hf_model:
     name: Qwen2.5-7B-Instruct
     source: Qwen/Qwen2.5-7B-Instruct
@@ -125,23 +125,23 @@ name:
   returned: success
   sample: Qwen2.5-7B-Instruct
 path:
-  description: The directory of the model, as this node sees it.
+  description: The directory of the model in this node.
   type: str
   returned: success
   sample: /private/common/models/Qwen2.5-7B-Instruct
 status:
   description:
-    - V(staged) when it was made now, V(exists) when it was there already and fits its manifest, V(repaired) when files
-      of it were put back, V(removed) and V(absent) for O(state=absent). In check mode, what it would be.
+    - V(staged) if it is new, V(exists) if it existed and fits its manifest, V(repaired) if files were restored,
+      V(removed) and V(absent) for O(state=absent). In check mode, what it would be.
   type: str
   returned: success
   sample: staged
 finding:
-  description: What is wrong, where, and what to do.
+  description: What is wrong, where, and what to do about it.
   type: dict
   returned: failure
 notes:
-  description: What was repaired, a line for each file.
+  description: The repaired files, one line each.
   type: list
   elements: str
   returned: success
@@ -149,12 +149,12 @@ notes:
 commit:
   description: The commit of the repository.
   type: str
-  returned: when the model is there and comes from the hub
+  returned: if the model exists and comes from the hub
   sample: a09a35458c702b33eeacc393d103063234e8bc28
 bytes:
   description: The size of its files.
   type: int
-  returned: when the model is there
+  returned: if the model exists
   sample: 15242807296
 """
 
@@ -162,9 +162,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.staging import models
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, how, outcome
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import module_result
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
 from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
@@ -192,14 +193,12 @@ def main() -> None:
             )
         else:
             options = {name: given[name] for name in ("revision", "endpoint", "token", "exclude")}
-            staged = stage(
-                models.request(root, given["name"], models.source_of(given["source"], root, **options)),
-                **how(given, check=module.check_mode),
-            )
-        manifest = manifest_of(Path(staged.path))
+            request = models.request(root, given["name"], models.source_of(given["source"], root, **options))
+            staged = stage(request, StageOptions.of(given, check=module.check_mode))
+        manifest = read_manifest(Path(staged.path))
     except (StagingError, OSError) as error:
-        module.fail_json(**refusal(error))
-    module.exit_json(name=staged.name, **outcome(staged, manifest, ["commit", "bytes"]))
+        module.fail_json(**failure(error))
+    module.exit_json(name=staged.name, **module_result(staged, manifest, ["commit", "bytes"]))
 
 
 if __name__ == "__main__":

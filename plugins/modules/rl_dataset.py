@@ -2,36 +2,36 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible module: a dataset under the shared root, in verl's form and checked row by row."""
+"""Ansible module: a dataset under the shared root, in verl's schema and checked row by row."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rl_dataset
-short_description: Keep a dataset for verl under the shared root, with every row checked
+short_description: Stage a dataset for verl under the shared root, with every row checked
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Puts C(train.parquet) and C(val.parquet) at C(datasets/<name>/) under the shared root, where a training job finds
-    them by the name of the dataset.
-  - A dataset is made once and never changes. It appears whole or not at all, and when it exists already its files are
-    compared with its manifest, and its options with those it was made with.
-  - With O(state=absent), what came from O(hub) also goes from the hub's cache, unless another dataset is of the same
+  - Stages C(train.parquet) and C(val.parquet) at C(datasets/<name>/) under the shared root. A JobSpec refers to them by
+    the name of the dataset.
+  - A dataset is created once and never changes. It appears completely or not at all. If it already exists, its files
+    are compared with its manifest, and its options with those with which it was staged.
+  - With O(state=absent), files from O(hub) are also removed from the hub's cache, unless another dataset needs the same
     commit.
-  - Rows come from files in the node, from a dataset repository of HuggingFace, from one of verl's own preprocess
-    scripts, or they are made up (O(tiny)). Where they are not in verl's form, O(columns) says which of them are what.
-  - Every row is checked. Errors name split, rows and values, all at once, and nothing is staged. They are messages
-    without a known role or without content, prompts that end with an answer, conversations for SFT without one, and
-    rows without C(data_source) or ground truth.
-  - Warnings are kept in C(manifest.json). They are rows that are there twice, prompts of C(val) that are in C(train)
-    too, and prompts that are longer than O(max_prompt_length).
-  - Rows are counted from 0 over all files of a split, before O(val_rows) are taken out.
-  - Runs inside a node, whose image has the libraries. They are imported only when something is made.
+  - Rows come from files in the node, from a dataset repository of HuggingFace, from one of verl's own preprocessing
+    scripts, or they are generated (O(tiny)). If they do not have verl's schema, O(columns) maps their columns to it.
+  - Every row is checked. If there are errors, nothing is staged, and all of them are reported together with split, rows
+    and values. Errors are messages without a role or content, prompts that end with an answer, conversations for SFT
+    without an answer, and rows without C(data_source) or ground truth.
+  - Warnings are stored in C(manifest.json). They are unknown roles, equal rows, prompts of C(val) that are also in
+    C(train), and prompts that are longer than O(max_prompt_length).
+  - Rows are counted from 0 over all files of a split, before O(val_rows) are moved.
+  - Runs inside a node, whose image has the libraries. They are imported only if something is built.
 requirements:
   - python >= 3.11
   - pyarrow >= 20
   - huggingface_hub (for O(hub))
-  - what the script imports (for O(script))
+  - the imports of the script (for O(script))
   - transformers (for O(model))
 extends_documentation_fragment:
   - argus.verl.attributes
@@ -39,107 +39,107 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Nothing is read, fetched or run. What is not there is an error all the same; a repository is asked for it.
+    details: Nothing is read, downloaded or run. A missing source is still an error; for O(hub), a request is sent.
   diff_mode:
     support: full
 options:
   name:
     description:
-      - The name of the dataset, which a JobSpec gives as its C(dataset).
+      - The name of the dataset, which is the C(dataset) of a JobSpec.
       - Matches C([a-z0-9][a-z0-9._-]{0,62}).
     type: str
     required: true
   workload:
-    description: What it is for. PPO and GRPO read V(rl), with a column C(prompt); SFT reads V(sft), with C(messages).
+    description: PPO and GRPO read V(rl), with a column C(prompt). SFT reads V(sft), with a column C(messages).
     type: str
     choices: [rl, sft]
     default: rl
   files:
     description:
       - The files with the rows, absolute paths in the node. With O(hub), paths in the repository.
-      - Each may be a pattern (V(/private/raw/train-*.parquet)). What matches one is taken in the order of its names.
-      - Their names end with C(.parquet), C(.jsonl), C(.json) (an object a line, or one list) or C(.csv) (with names in
-        its first line, and everything text). All but the first may be compressed (C(.gz), C(.bz2), C(.zst)).
-      - Columns that some of the files lack are empty in their rows. Columns of which the types disagree are an error.
-      - When the dataset is there, files are compared by path, size and time of change. Files that are gone meanwhile
-        are no error.
+      - Each may be a pattern (V(/private/raw/train-*.parquet)). Its matches are read in the order of their names.
+      - Names end with C(.parquet), C(.jsonl), C(.json) (one object per line, or one list) or C(.csv) (with names in the
+        first line, and all values as text). All but the first may be compressed (C(.gz), C(.bz2), C(.zst)).
+      - A column that some of the files lack is empty in their rows. A column with incompatible types is an error.
+      - If the dataset exists, files are compared by path, size and modification time. Files that no longer exist are
+        not an error.
     type: dict
     suboptions:
       train:
-        description: What is trained on.
+        description: The files with the training rows.
         type: list
         elements: str
         required: true
       val:
-        description: What is validated on. Without it, O(val_rows) is required.
+        description: The files with the validation rows. Without it, O(val_rows) is required.
         type: list
         elements: str
   hub:
     description:
-      - A dataset repository of HuggingFace (V(openai/gsm8k)), of which O(files) are taken. None of its code is run.
-      - What is fetched is compared with the hashes that the hub tells, and stays in its cache at C(hf/hub/) under the
+      - A dataset repository of HuggingFace (V(openai/gsm8k)), with the O(files) to use. None of its code is run.
+      - Downloads are compared with the hashes that the hub reports, and stay in its cache at C(hf/hub/) under the
         shared root.
     type: str
   revision:
     description:
-      - A branch, a tag or a commit of the repository. The commit is kept in the manifest. A branch that moves later
-        changes nothing, and nothing is asked of the network when the dataset is there.
+      - A branch, a tag or a commit of the repository. The manifest records the commit. A branch that moves later
+        changes nothing, and no request is sent if the dataset exists.
     type: str
     default: main
   endpoint:
     description:
-      - The address of a mirror, or of a server of one's own. By default what E(HF_ENDPOINT) says on the node, and
-        V(https://huggingface.co) otherwise.
-      - O(script) has it as its E(HF_ENDPOINT).
+      - The address of a mirror or of your own server. By default E(HF_ENDPOINT) of the node, or
+        V(https://huggingface.co).
+      - O(script) gets it as E(HF_ENDPOINT).
     type: str
   token:
     description:
-      - For a private or gated repository. It is in no message.
-      - O(script) has it as its E(HF_TOKEN), and without it what the node has of that name.
-      - While the module runs, the file by which Ansible has brought it to the node has it, for its owner alone.
+      - The token for a private or gated repository. It is in no message.
+      - O(script) gets it as E(HF_TOKEN); without it, the script inherits that of the node.
+      - While the module runs, it is in the file in which Ansible passes the arguments, which only its owner can read.
     type: str
   script:
     description:
       - The name of one of verl's own scripts in C(examples/data_preprocess/) of a snapshot, such as V(gsm8k.py),
         V(math_dataset.py) or V(gsm8k_multiturn_sft.py).
       - It runs with the snapshot's verl, and with C(hf/) under the shared root as E(HF_HOME), where its downloads stay.
-      - What it writes as C(test.parquet) or C(validation.parquet) becomes C(val.parquet), and other files are removed.
+      - Its output C(test.parquet) or C(validation.parquet) becomes C(val.parquet); other files are removed.
     type: str
   code_path:
     description:
-      - The snapshot in which O(script) is, a code id or an absolute path. Snapshots of a release have no scripts.
+      - The snapshot that contains O(script), a code id or an absolute path. Snapshots of a release have no scripts.
     type: str
   arguments:
     description:
-      - Further arguments of O(script), such as C(--local_dataset_path). The one for its output is set, by the name that
-        the script has for it (C(--local_save_dir), up to verl 0.5 C(--local_dir)).
+      - Further arguments of O(script), such as C(--local_dataset_path). The option for its output is always set, by the
+        name that the script uses (C(--local_save_dir), up to verl 0.5 C(--local_dir)).
     type: list
     elements: str
   tiny:
-    description: Make 128 and 16 word problems of addition (32 of them for O(workload=sft)), for a smoke test.
+    description: Generate 128 and 16 word problems of addition (32 for O(workload=sft)), for a smoke test.
     type: bool
     default: false
   columns:
     description:
-      - Which columns of the files are what. Without it they are in verl's form already, and rows are taken as they are.
+      - Which columns of the files have which role. Without it, the rows must have verl's schema and are not converted.
     type: dict
     suboptions:
       prompt:
         description: The prompt, as text or as a list of C({role, content}).
         type: str
       ground_truth:
-        description: What the reward function compares with, for O(workload=rl). Numbers become text.
+        description: The value that the reward function compares, for O(workload=rl). Numbers become text.
         type: str
       data_source:
-        description: By what verl chooses the reward function, when it is not the same in all rows.
+        description: The name by which verl selects the reward function, if rows have different ones.
         type: str
       ability:
-        description: The kind of task, when it is not the same in all rows.
+        description: The kind of task, if rows have different ones.
         type: str
       extra:
         description:
-          - Further columns to keep under their names, for O(workload=rl) in C(extra_info), beside C(split) and
-            C(index), which are always there.
+          - Further columns to keep under their names. For O(workload=rl) they are in C(extra_info), beside C(split) and
+            C(index), which are always added.
         type: list
         elements: str
       messages:
@@ -150,47 +150,47 @@ options:
         type: str
   data_source:
     description:
-      - The same in all rows. verl chooses the reward function by it, so that it has to be a name which verl knows
-        (V(openai/gsm8k)), unless the job brings a reward function of its own.
+      - The same text in all rows. verl selects the reward function by it, so it must be a name that verl knows
+        (V(openai/gsm8k)), unless the job has its own reward function.
       - Required for O(workload=rl) with O(columns), unless O(columns.data_source) is given.
     type: str
   ability:
-    description: The same in all rows. With O(columns) it is empty by default.
+    description: The same text in all rows. With O(columns) it is empty by default.
     type: str
   system_prompt:
-    description: A message of the system, put before each prompt. Prompts that have one of their own are an error.
+    description: A system message to put before each prompt. A prompt that already has one is an error.
     type: str
   instruction:
     description:
-      - Text for the end of each prompt, such as V(Let's think step by step and output the final answer after "####".).
-      - A space is put before it, unless it begins with white space.
+      - Text to append to each prompt, such as V(Let's think step by step and output the final answer after "####".).
+      - A space is inserted before it, unless it begins with white space.
     type: str
   ground_truth_pattern:
     description:
-      - A regular expression of Python with one group. What the group has in the last match is the ground truth
-        (V(#### (.+\))). It is kept as it is, with the commas of a number. Rows without a match are an error.
+      - A regular expression of Python with one group. The group of the last match is the ground truth
+        (V(#### (.+\))). It is not changed, and keeps the commas of a number. Rows without a match are an error.
     type: str
   ground_truth_remove:
     description:
-      - Characters that are taken out of the ground truth, such as V(",").
-      - verl's reward function for C(openai/gsm8k) takes the commas out of the model's numbers, and compares text.
+      - Characters to remove from the ground truth, such as V(",").
+      - verl's reward function for C(openai/gsm8k) removes the commas from the model's numbers, and compares text.
     type: str
   val_rows:
     description:
-      - How many rows of C(train) become C(val), where there are none for it. They are spread evenly over all rows, the
-        first among them, and are the same every time.
+      - How many rows of C(train) become C(val), if there are no files for it. They are spread evenly over all rows,
+        including the first, and are the same every time.
     type: int
   model:
     description:
-      - Whose tokenizer and chat template measure prompts, a staged model or an absolute path.
-      - When the dataset is there and was not measured with this and O(max_prompt_length), its rows are checked again,
-        once. The dataset does not change by it; its manifest keeps what is found.
+      - The model whose tokenizer and chat template measure prompts, a staged model or an absolute path.
+      - If the dataset exists but was not measured with this model and O(max_prompt_length), its rows are checked once
+        more. The dataset does not change; its manifest stores the result.
     type: str
   max_prompt_length:
     description:
       - How many tokens a prompt may have (C(data.max_prompt_length) of the job), or for O(workload=sft) a conversation
-        (C(data.max_length)). Longer ones are a warning. verl leaves them out, or stops at them.
-      - Only rows of which the text has more bytes than this are tokenised. Those with images are not measured.
+        (C(data.max_length)). Longer ones are a warning. verl drops them or stops, depending on its settings.
+      - Only rows whose text has more bytes than this are tokenized. Rows with images are not measured.
     type: int
 seealso:
   - module: argus.verl.code_snapshot
@@ -198,13 +198,13 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Make GSM8K with verl's own script, from the hub
+- name: Stage GSM8K with verl's own script, from the hub
   argus.verl.rl_dataset:
     name: gsm8k
     script: gsm8k.py
     code_path: verl-0123456789ab
 
-- name: Bring questions and answers of one's own into verl's form
+- name: Convert your own questions and answers to verl's schema
   argus.verl.rl_dataset:
     name: sums
     files:
@@ -218,7 +218,7 @@ EXAMPLES = r"""
     model: Qwen2.5-0.5B-Instruct
     max_prompt_length: 512
 
-- name: Take conversations from a repository, and keep 500 of them for validation
+- name: Stage conversations from a repository, with 500 of them for validation
   argus.verl.rl_dataset:
     name: chats
     workload: sft
@@ -229,7 +229,7 @@ EXAMPLES = r"""
     columns: {messages: conversation}
     val_rows: 500
 
-- name: Make something for a smoke test
+- name: Generate a dataset for a smoke test
   argus.verl.rl_dataset:
     name: gsm8k-tiny
     tiny: true
@@ -242,33 +242,37 @@ name:
   returned: success
   sample: gsm8k
 path:
-  description: The directory of the dataset, as this node sees it.
+  description: The directory of the dataset in this node.
   type: str
   returned: success
   sample: /private/datasets/gsm8k
 status:
   description:
-    - V(staged) when it was made now, V(exists) when it was there already and fits its manifest, V(repaired) when files
-      of it were put back, V(removed) and V(absent) for O(state=absent). In check mode, what it would be.
+    - V(staged) if it is new, V(exists) if it existed and fits its manifest, V(repaired) if files were restored,
+      V(removed) and V(absent) for O(state=absent). In check mode, what it would be.
   type: str
   returned: success
   sample: staged
 notes:
-  description: What was repaired, a line for each file. When it was made or measured now, the RV(report) as well.
+  description: The repaired files, one line each. If the dataset is new or was measured now, the RV(report) as well.
   type: list
   elements: str
   returned: success
   sample: []
-rows:
-  description: How many rows there are, by split.
+finding:
+  description: What is wrong, where, and what to do about it.
   type: dict
-  returned: when the dataset is there
+  returned: failure
+rows:
+  description: The number of rows of each split.
+  type: dict
+  returned: if the dataset exists
   sample: {train: 7473, val: 1319}
 report:
-  description: What was found when its rows were checked and is no error, a line each with split, rows and values.
+  description: The warnings for its rows, one line each with split, rows and values.
   type: list
   elements: str
-  returned: when the dataset is there
+  returned: if the dataset exists
   sample:
     - "train: has the same prompt as an earlier row: 1 row, counted from 0: 17 (as 3)"
 """
@@ -277,10 +281,11 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.form import COLUMN_TEXTS
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, refusal
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import manifest_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, STAGED, how, outcome
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import COLUMN_TEXTS, DatasetOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status, module_result
 from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
 TEXT = {"type": "str"}
@@ -325,15 +330,16 @@ def main() -> None:
                 root, given["name"], given["workload"], lambda target: users(root, target), check=module.check_mode
             )
         else:
-            staged = datasets.stage_dataset(root, given, **how(given, check=module.check_mode))
-        manifest = manifest_of(Path(staged.path))
+            options = StageOptions.of(given, check=module.check_mode)
+            staged = datasets.stage_dataset(root, DatasetOptions.of(given), options)
+        manifest = read_manifest(Path(staged.path))
     except ImportError as error:
-        module.fail_json(msg=missing_required_lib(error.name or "", reason="to make datasets: run this inside a node"))
+        module.fail_json(msg=missing_required_lib(error.name or "", reason="to stage datasets: run this inside a node"))
     except (StagingError, OSError) as error:
-        module.fail_json(**refusal(error))
-    returned = outcome(staged, manifest, ["rows", "report"])
-    if staged.status == STAGED:
-        # Whoever made it wants to know.
+        module.fail_json(**failure(error))
+    returned = module_result(staged, manifest, ["rows", "report"])
+    if staged.status is Status.STAGED:
+        # The warnings for the rows are shown once, when the dataset is new.
         returned["notes"] += returned.get("report", [])
     module.exit_json(name=staged.name, **returned)
 

@@ -2,19 +2,19 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible module: what is staged under a shared root."""
+"""Ansible module: lists what is staged under a shared root."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: staged_info
-short_description: What is staged under the shared root, and who uses it
+short_description: List what is staged under the shared root, and which jobs use it
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Lists models, datasets and snapshots under the shared root, from their manifests, with the jobs that use each.
-  - What lies there and was not staged is listed as of kind V(unknown). What is being staged or removed, and what killed
-    ones have left, is of kind V(unfinished).
+  - Lists models, datasets and snapshots under the shared root from their manifests, with the jobs that use each.
+  - A directory that was not staged has the kind V(unknown). Something that is being staged or removed, or was left by
+    a process that was killed, has the kind V(unfinished).
 requirements:
   - python >= 3.11
 extends_documentation_fragment:
@@ -26,18 +26,18 @@ attributes:
     support: none
 options:
   shared_root:
-    description: The shared root, as the place sees it where the module runs.
+    description: The shared root, at the path where the module sees it.
     type: path
     default: /private
   verify:
     description:
-      - Whether files are compared with their manifests. V(quick) reads only those of which size or time of change are
-        not as they were, V(full) all of them.
+      - Whether files are compared with their manifests. V(quick) reads only files whose size or modification time has
+        changed, V(full) all of them.
     type: str
     choices: ['no', quick, full]
     default: 'no'
   progress_of:
-    description: Only tell how far somebody is who stages this path now.
+    description: Return only the progress of the process that stages this path now.
     type: path
 seealso:
   - module: argus.verl.code_snapshot
@@ -46,7 +46,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See whether anything staged was changed since
+- name: Fail if anything has changed since it was staged
   argus.verl.staged_info:
     verify: quick
   register: found
@@ -55,28 +55,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 staged:
-  description: What is there, by kind and name.
+  description: Everything under the shared root, by kind and name.
   type: list
   elements: dict
-  returned: unless O(progress_of) is given
+  returned: unless O(progress_of) is set
   contains:
     kind:
       description: V(model), V(rl_dataset), V(sft_dataset), V(snapshot), V(unknown) or V(unfinished).
       type: str
     name:
-      description: Its name, by which a JobSpec asks for it.
+      description: Its name, to which a JobSpec refers.
       type: str
     path:
       description: Its directory.
       type: str
     source:
-      description: Where it comes from; of what is being staged, how far it is.
+      description: Where it comes from; while it is being staged, its progress.
       type: str
     bytes:
-      description: The size of its files. Files that snapshots have in common take their space once.
+      description: The size of its files. Files that snapshots share take their space only once.
       type: int
     files:
-      description: How many there are.
+      description: The number of its files.
       type: int
     staged_at:
       description: When it was staged, in UTC.
@@ -86,7 +86,7 @@ staged:
       type: list
       elements: str
     problems:
-      description: What is wrong with it, a line for each file.
+      description: What is wrong with it, one line for each file.
       type: list
       elements: str
   sample:
@@ -100,59 +100,66 @@ staged:
       used_by: [grpo-20260101-120000-1a2b]
       problems: []
       verl_version: 0.9.1
+finding:
+  description: What is wrong, where, and what to do about it.
+  type: dict
+  returned: failure
 progress:
-  description: How far somebody is, or V(none) when nobody stages it.
+  description: The progress of the process that stages the path, or V(none) if there is none.
   type: dict
   returned: with O(progress_of)
   contains:
     host:
-      description: On which host.
+      description: The host of the process.
       type: str
     pid:
-      description: By which process there.
+      description: The id of the process on that host.
       type: int
     what:
-      description: What it does at the moment.
+      description: The current step.
       type: str
     done:
-      description: How many bytes of that are done.
+      description: How many bytes of the step are done.
       type: int
     total:
-      description: Of how many; 0 when that is not known.
+      description: The bytes of the step; 0 if that is not known.
       type: int
     started_at:
-      description: When it began with that, in seconds since the epoch.
+      description: When the step began, in seconds since the epoch.
       type: float
     time:
-      description: When it said so, in seconds since the epoch.
+      description: When the progress was written, in seconds since the epoch.
       type: float
 """
 
+from dataclasses import asdict
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.listing import FULL, NO, QUICK, everything
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.listing import list_staged
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import read_progress
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import check_shared_root
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, Verify, check_shared_root
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "shared_root": {"type": "path", "default": "/private"},
-            "verify": {"type": "str", "choices": [NO, QUICK, FULL], "default": NO},
+            "shared_root": OPTIONS["shared_root"],
+            "verify": {"type": "str", "choices": [each.value for each in Verify], "default": Verify.NO.value},
             "progress_of": {"type": "path"},
         },
         supports_check_mode=True,
     )
     given = module.params
     if given["progress_of"]:
-        module.exit_json(changed=False, progress=read_progress(Path(given["progress_of"])))
+        progress = read_progress(Path(given["progress_of"]))
+        module.exit_json(changed=False, progress=asdict(progress) if progress else None)
     try:
-        staged = list(everything(check_shared_root(Path(given["shared_root"])), given["verify"]))
+        root = check_shared_root(Path(given["shared_root"]))
+        staged = [entry.as_dict() for entry in list_staged(root, given["verify"])]
     except (StagingError, OSError) as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(**failure(error))
     module.exit_json(changed=False, staged=staged)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The modules that stage something, on the controller: what takes long runs detached, and is followed."""
+"""The staging modules on the controller: an operation that takes long runs detached, and its progress is shown."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import DEFERRED
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import ProgressReport
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
 from ansible_collections.argus.verl.plugins.plugin_utils.following import node_is_gone
 
 display = Display()
-# A model of a terabyte over a slow line.
+# Enough for a model of a terabyte over a slow line.
 ASYNC_SECONDS = 7 * 86_400
-# The first looks are soon, for what takes a moment; later ones are as often as somebody wants to read a line.
-FIRST_LOOK_SECONDS, LOOK_SECONDS = 0.5, 5.0
-# How long a machine may be out of reach before following ends; staging goes on there.
+# The first polls are soon, for an operation that takes a moment; later ones are as frequent as the lines of progress.
+FIRST_POLL_SECONDS, POLL_SECONDS = 0.5, 5.0
+# How long a machine may be unreachable before following ends; staging continues there.
 UNANSWERED_SECONDS = 300.0
 
 
 class FollowedStaging(ActionBase):  # type: ignore[misc]
-    """Runs the module of its own name: what is there or made in a moment in one call, everything else detached.
+    """Runs the module of the same name: in one call if it takes a moment, otherwise detached.
 
-    Detached, it outlives a connection that breaks, and who runs it again waits for it by its lock.
+    A detached module survives a broken connection, and another run waits for it at its lock.
     """
 
     TRANSFERS_FILES = False
@@ -40,7 +40,7 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         result = self.execute({**arguments, "defer": not self._task.check_mode}, task_vars)
-        if result.get("status") != DEFERRED:
+        if result.get("status") != Status.DEFERRED:
             return result
         started = self.start(arguments, task_vars)
         if "ansible_job_id" not in started:
@@ -68,38 +68,48 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
             self._task.async_val = 0
 
     def follow(self, path: str, job: str, task_vars: dict[str, Any] | None) -> dict[str, Any]:
-        """Say every few seconds how far it is, and return what the module returned at its end."""
+        """Shows the progress every few seconds, and returns the result of the module."""
         name = PurePosixPath(path).name
-        pause, answered, shown = FIRST_LOOK_SECONDS, time.monotonic(), time.monotonic()
-        place = {"jid": job, "_async_dir": self.get_shell_option("async_dir", default="~/.ansible_async")}
+        pause, answered, shown = FIRST_POLL_SECONDS, time.monotonic(), time.monotonic()
+        async_job = {"jid": job, "_async_dir": self.get_shell_option("async_dir", default="~/.ansible_async")}
         while True:
             time.sleep(pause)
-            pause = min(2 * pause, LOOK_SECONDS)
+            pause = min(2 * pause, POLL_SECONDS)
             try:
-                looked = self.execute({**place, "mode": "status"}, task_vars, "ansible.legacy.async_status")
+                polled = self.execute({**async_job, "mode": "status"}, task_vars, "ansible.legacy.async_status")
                 answered = time.monotonic()
-                if looked.get("finished"):
-                    self.execute({**place, "mode": "cleanup"}, task_vars, "ansible.legacy.async_status")
-                    if looked.get("failed") and "finding" not in looked:
-                        return ended_without_result(name, looked)
-                    return {key: value for key, value in looked.items() if key not in ("finished", "started")}
-                if time.monotonic() - shown >= LOOK_SECONDS:
+                if polled.get("finished"):
+                    self.execute({**async_job, "mode": "cleanup"}, task_vars, "ansible.legacy.async_status")
+                    return final_result(name, polled)
+                if time.monotonic() - shown >= POLL_SECONDS:
                     shown = time.monotonic()
-                    said = self.execute({"progress_of": path}, task_vars, "argus.verl.staged_info")["progress"]
-                    if said:
-                        display.display(f"{name}: {progress_line(said)}")
+                    self.show_progress(name, path, task_vars)
             except (AnsibleConnectionFailure, KeyError) as error:
                 if time.monotonic() - answered > UNANSWERED_SECONDS:
                     why = f"its machine has not answered for {UNANSWERED_SECONDS:.0f} s: {error}"
-                    return {"failed": True, "msg": f"{name}: {why}. Run it again: it goes on, or waits for this one"}
+                    todo = "Run it again: it continues, or waits for this one"
+                    return {"failed": True, "msg": f"{name}: {why}. {todo}"}
+
+    def show_progress(self, name: str, path: str, task_vars: dict[str, Any] | None) -> None:
+        answer = self.execute({"progress_of": path}, task_vars, "argus.verl.staged_info")
+        progress = ProgressReport.from_json(answer["progress"])
+        if progress:
+            display.display(f"{name}: {progress.line()}")
 
 
-def ended_without_result(name: str, looked: Mapping[str, Any]) -> dict[str, Any]:
-    """What a detached module that was killed or crashed fails with, instead of what Ansible's wrapper says."""
-    said = str(looked.get("stderr") or "").strip().splitlines()
+def final_result(name: str, polled: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a detached module that has ended."""
+    if polled.get("failed") and "finding" not in polled:
+        return ended_without_result(name, polled)
+    return {key: value for key, value in polled.items() if key not in ("finished", "started")}
+
+
+def ended_without_result(name: str, polled: Mapping[str, Any]) -> dict[str, Any]:
+    """The failure of a detached module that was killed or crashed, instead of the message of Ansible's wrapper."""
+    lines = str(polled.get("stderr") or "").strip().splitlines()
     finding = Finding(
         "",
-        f"its process ended without a result, {f'and last said: {said[-1]}' if said else 'as if it was killed'}.",
-        "Run it again: it goes on with what has come. The kernel's log tells whether memory ran out",
+        f"its process ended without a result{f'; its last line: {lines[-1]}' if lines else ', as if it was killed'}.",
+        "Run it again: it continues with what was downloaded. The kernel's log shows whether memory ran out",
     )
     return {"failed": True, "msg": f"{name}: {finding.what} {finding.todo}", "finding": finding.as_dict()}

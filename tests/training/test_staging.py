@@ -1,4 +1,4 @@
-"""stage.yml with a slow hub in the head's container: two at once, and killed on the way."""
+"""stage.yml with a slow hub in the head's container: two runs at the same time, and a run that is killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def hub(submit: Submit) -> Iterator[None]:
-    """The tiny model as acme/slow, of which the weights take five seconds. No other test has it in the cache."""
+    """The tiny model as acme/slow, whose weights take five seconds. No other test has it in the cache."""
     remove()
     on_node(HEAD, "mkdir", "-p", "/tmp/hub/models/acme")
     on_node(HEAD, "cp", "-r", "/private/common/models/tiny-qwen2", "/tmp/hub/models/acme/slow")
@@ -78,18 +78,18 @@ def progress() -> dict[str, Any]:
     return {}
 
 
-def fetched() -> int:
-    """How often somebody began to fetch the weights."""
-    asked = [json.loads(line) for line in on_node(HEAD, "cat", LOG).splitlines()]
-    return len([each for each in asked if each["method"] == "GET" and each["path"].startswith("/cdn/")])
+def downloads() -> int:
+    """How often a download of the weights was started."""
+    requests = [json.loads(line) for line in on_node(HEAD, "cat", LOG).splitlines()]
+    return len([each for each in requests if each["method"] == "GET" and each["path"].startswith("/cdn/")])
 
 
 def names() -> list[str]:
-    """What there is of the model, hidden or not."""
+    """The files of the model, including hidden ones."""
     return sorted(path.name for path in MODELS.iterdir() if "slow" in path.name)
 
 
-def test_two_at_once_fetch_once_also_when_the_first_controller_is_killed(hub: None) -> None:
+def test_two_runs_download_once_even_if_the_first_controller_is_killed(hub: None) -> None:
     with staging() as first:
         until(lambda: progress().get("done"))
         with staging() as second:
@@ -97,11 +97,11 @@ def test_two_at_once_fetch_once_also_when_the_first_controller_is_killed(hub: No
             output = second.communicate(timeout=120)[0]
             assert second.returncode == 0, output
     assert "model slow exists /private/common/models/slow" in said(output)
-    assert fetched() == 1
+    assert downloads() == 1
     assert names() == [".slow.manifest.json", "slow"]
 
 
-def test_who_is_killed_at_work_says_so_and_the_next_one_ends_right(hub: None) -> None:
+def test_a_killed_module_is_reported_and_the_next_run_completes(hub: None) -> None:
     with staging() as first:
         until(lambda: progress().get("done"))
         with staging() as second:
@@ -110,10 +110,10 @@ def test_who_is_killed_at_work_says_so_and_the_next_one_ends_right(hub: None) ->
             output = first.communicate(timeout=60)[0]
             assert first.returncode != 0
             assert "model slow its process ended without a result, as if it was killed. Run it again" in said(output)
-            # Who waited takes over.
+            # The waiting run takes over.
             output = second.communicate(timeout=120)[0]
             assert second.returncode == 0, output
     assert "model slow staged /private/common/models/slow" in said(output)
-    assert fetched() == 2
+    assert downloads() == 2
     assert names() == [".slow.manifest.json", "slow"]
     assert playbook("stage", **STAGE, staging_verify="full").stdout.count("changed=0") == 1

@@ -1,38 +1,47 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Directories under the shared root that are made once: whole or not at all, each with its manifest."""
+"""Errors of staging: what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ..findings import Finding
 
+# So many files are named in a message.
+LISTED_NAMES = 20
+
 
 class StagingError(Exception):
-    """Says where something is wrong, what it is, and what to do about it."""
+    """An error that carries a finding."""
 
     def __init__(self, where: object, what: str, todo: str) -> None:
         super().__init__(f"{where}: {what} {todo}")
         self.finding = Finding(str(where), what, todo)
 
 
-def refusal(error: Exception) -> dict[str, Any]:
-    """What a module fails with: the message, and what is wrong, where, and what to do as a finding."""
+def failure(error: Exception) -> dict[str, object]:
+    """The arguments of fail_json for an error: its message, and the finding."""
     finding = error.finding if isinstance(error, StagingError) else Finding("staging", str(error), "see the message")
     return {"msg": str(error), "finding": finding.as_dict()}
 
 
 @contextlib.contextmanager
 def reported(target: Path, what: str) -> Iterator[None]:
-    """Errors of the file system say where and what to do."""
+    """Turns errors of the file system into a StagingError for the target; `what` is a participle, such as "staged"."""
     try:
         yield
     except OSError as error:
-        todo = f"See that user id {os.geteuid()} may write there, and that its file system has room and locks."
+        todo = f"Check that user id {os.geteuid()} may write there, and that the file system has space and locks."
         raise StagingError(target, f"cannot be {what}: {error}.", todo) from error
+
+
+def listed(items: Iterable[str]) -> str:
+    """The items as text; only the first ones if there are many."""
+    items = list(items)
+    more = f", and {len(items) - LISTED_NAMES} more" if len(items) > LISTED_NAMES else ""
+    return ", ".join(items[:LISTED_NAMES]) + more

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Directories under the shared root that are made once: whole or not at all, each with its manifest."""
+"""Calls on the file system, with few round trips on a network file system: lists, hashes, modes, sync, removal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,47 +24,47 @@ from .errors import StagingError
 
 A = TypeVar("A")
 B = TypeVar("B")
-# For what reads or writes much.
+# Threads for reading and writing file content.
 THREADS = 4
-# For calls on a network file system, which wait more than they work; on a local disk one takes 0.02 to 0.05 ms.
+# Threads for calls on a network file system, which mostly wait; on a local disk a call takes 0.02 to 0.05 ms.
 CALLS = 8
 ALONE_SECONDS, SLOW_SECONDS = 0.005, 0.0002
-# Of a file that somebody else removed, NFS may say that its handle is stale.
+# NFS can report a stale handle for a file that another client has removed.
 GONE = (errno.ENOENT, errno.ESTALE)
 
 
 def check_space(directory: Path, size: int) -> None:
-    """Whether `size` further bytes fit where a directory is, or will be."""
+    """Raises an error unless `size` further bytes fit on the file system of a directory, which need not exist yet."""
     while not directory.exists():
         directory = directory.parent
     free = shutil.disk_usage(directory).free
     if size > free:
         raise StagingError(
             directory,
-            f"has {size_text(free)} free, and {size_text(size)} are needed.",
-            "Make room: stage_gc.yml removes snapshots that nobody uses, staged.yml shows what is there.",
+            f"has {size_text(free)} free, but {size_text(size)} are needed.",
+            "Free some space: stage_gc.yml removes unused snapshots, staged.yml lists everything that is staged.",
         )
 
 
-def each(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
+def parallel_map(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
     """The results for all items, in their order.
 
-    Threads help where calls wait, on a network file system or for a large file; on a local disk they would only get in
-    each other's way. So one begins, and the others join when it is slow.
+    Threads help where calls wait, on a network file system or for a large file; on a local disk they only block each
+    other. So one thread starts, and the others join if it is slow.
     """
     results: list[Any] = [None] * len(items)
-    # Taking the next one is atomic.
-    places = iter(range(len(items)))
+    # next() on it is atomic.
+    indices = iter(range(len(items)))
     over = threading.Event()
 
     def work() -> None:
-        for place in places:
-            results[place] = function(items[place])
+        for index in indices:
+            results[index] = function(items[index])
 
     def join() -> None:
         if over.wait(ALONE_SECONDS):
             return
-        done = len(items) - operator.length_hint(places)
+        done = len(items) - operator.length_hint(indices)
         if done * SLOW_SECONDS < ALONE_SECONDS:
             with ThreadPoolExecutor(CALLS - 1) as pool:
                 for other in [pool.submit(work) for _dummy in range(CALLS - 1)]:
@@ -81,18 +81,21 @@ def each(function: Callable[[A], B], items: Sequence[A]) -> list[B]:
 
 
 def files_below(directory: Path) -> Iterator[str]:
-    """The relative paths of all files, of links and of what is no directory either, below a directory."""
+    """The relative paths of everything below a directory that is not a directory: files, links and special files."""
     return (name for name, _entry in entries_below(directory, lambda _name: False))
 
 
-def entries_below(directory: Path, leave: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """What is no directory below a directory, with its relative path; `leave`: files and directories not to look at."""
+def entries_below(directory: Path, ignored: Callable[[str], bool]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """The relative path and the entry of everything below a directory that is not a directory.
+
+    ignored: which names of files and directories to skip.
+    """
 
     def scan(prefix: str) -> tuple[list[tuple[str, os.DirEntry[str]]], list[str]]:
         files, directories = [], []
         with os.scandir(directory / prefix) as entries:
             for entry in entries:
-                if leave(entry.name):
+                if ignored(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(f"{prefix}{entry.name}/")
@@ -102,7 +105,7 @@ def entries_below(directory: Path, leave: Callable[[str], bool]) -> Iterator[tup
 
     level = [""]
     while level:
-        scanned = each(scan, level)
+        scanned = parallel_map(scan, level)
         level = []
         for files, directories in scanned:
             yield from files
@@ -110,7 +113,7 @@ def entries_below(directory: Path, leave: Callable[[str], bool]) -> Iterator[tup
 
 
 def directories_of(names: Iterable[str]) -> list[str]:
-    """The directories in which files lie, by relative paths; the outer ones come first."""
+    """The directories that contain files with these relative paths; outer ones come first."""
     found: set[str] = set()
     for name in names:
         parent = name.rpartition("/")[0]
@@ -125,20 +128,20 @@ def file_sha256(path: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def is_litter(name: str) -> bool:
-    """What tools leave in a source tree, and what differs from one import to the next."""
+def is_ignored(name: str) -> bool:
+    """Whether tools create a file with this relative path in a source tree, such as the cache of an import."""
     return any(part in (".git", "__pycache__") or part.endswith((".pyc", ".egg-info")) for part in name.split("/"))
 
 
-def keep_time(path: Path, entry: Mapping[str, Any]) -> None:
-    """A file that looks as its manifest says need not be read again."""
-    time_ns = entry.get("mtime_ns", time.time_ns())
+def set_mtime(path: Path, mtime_ns: int | None) -> None:
+    """Sets the modification time that the manifest has, so that verification need not read the file."""
+    time_ns = time.time_ns() if mtime_ns is None else mtime_ns
     os.utime(path, ns=(time_ns, time_ns))
 
 
 @contextlib.contextmanager
 def writable(directory: Path) -> Iterator[None]:
-    """Directories that are read-only for their owner too, for the time of a change."""
+    """Makes a read-only directory writable for its owner during a change."""
     mode = directory.stat().st_mode
     directory.chmod(mode | 0o200)
     try:
@@ -148,7 +151,7 @@ def writable(directory: Path) -> Iterator[None]:
 
 
 def sync_all(directory: Path) -> None:
-    """Bring a file system to the disk: a rename must not survive a power cut that what is renamed does not."""
+    """Writes a file system to disk: after a power failure, a rename must not be there without the renamed content."""
     # One call for thousands of files; Python has none for a single file system.
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -163,7 +166,7 @@ def sync(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems cannot do this for a directory, and then do not need it.
+        # Some network file systems do not support this for a directory, and do not need it.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -171,8 +174,10 @@ def sync(path: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove one of our own directories, which may be read-only already; one of another user stays, and what a link
-    points at."""
+    """Removes one of our own directories, which may be read-only.
+
+    A directory of another user stays, and of a link only the link itself is removed.
+    """
     if not directory.is_dir() or directory.is_symlink():
         directory.unlink(missing_ok=True)
         return

@@ -1,69 +1,100 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is staged under a shared root, who uses it, and what of it nobody needs any more."""
+"""Lists what is staged under a shared root and which jobs use it, and selects superfluous snapshots."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..shared_root import DATASETS, MODELS, SNAPSHOTS
 from .errors import StagingError
 from .files import files_below
-from .lock import LOCK, is_held, progress_line, read_progress
-from .manifest import manifest_of, problems
-from .store import LEFTOVER, notes
+from .lock import LOCK, is_held, read_progress
+from .manifest import Facts, notes, problems, read_manifest
+from .options import Verify
+from .snapshots import KIND as SNAPSHOT
+from .store import LEFTOVER
 from .users import used_by
 
-PARENTS = ("common/models", "datasets", "common/code/verl")
-# What was not staged; what is being staged or removed, or was when somebody was killed.
+PARENTS = (MODELS, DATASETS, SNAPSHOTS)
+# Kinds of entries without a manifest: not staged, or being staged or removed, perhaps by a process that was killed.
 UNKNOWN, UNFINISHED = "unknown", "unfinished"
-NO, QUICK, FULL = "no", "quick", "full"
-# Of a manifest, what is the same for all kinds, and what some have.
+# Facts of a manifest that are returned if it has them.
 DETAILS = ("source", "commit", "revision", "verl_version", "rows")
+DAY_SECONDS = 86_400
 
 
-def everything(shared_root: Path, verify: str = NO) -> Iterator[dict[str, Any]]:
-    """All that is staged, by kind and name; what has no manifest is named as a problem.
+@dataclass(frozen=True)
+class Entry:
+    """One thing under the shared root. details: the facts of DETAILS that it has."""
 
-    verify: how the files are compared with their manifests.
-    """
+    kind: str
+    name: str
+    path: str
+    bytes: int | None = None
+    files: int | None = None
+    staged_at: str | None = None
+    used_by: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    details: Facts = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Entry:
+        """From what as_dict returned; missing keys have their defaults."""
+        own = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+        return cls(**own, details={name: value[name] for name in DETAILS if name in value})
+
+    def as_dict(self) -> dict[str, Any]:
+        own = asdict(self)
+        del own["details"]
+        return {**own, "used_by": list(self.used_by), "problems": list(self.problems), **self.details}
+
+
+def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
+    """Everything under the shared root, by kind and name; a missing manifest is reported as a problem."""
     used = used_by(shared_root)
     for parent in PARENTS:
         directory = shared_root / parent
-        # A hidden name is a lock, or a build.
-        names = sorted(path for path in directory.iterdir() if path.name[0] != ".") if directory.is_dir() else []
-        for path in names:
+        # Hidden names are locks and builds.
+        paths = sorted(path for path in directory.iterdir() if path.name[0] != ".") if directory.is_dir() else []
+        for path in paths:
             own = PurePosixPath(parent, path.name)
             jobs = {job for place, jobs in used.items() if place.is_relative_to(own) for job in jobs}
             yield describe(path, verify, sorted(jobs))
         yield from unfinished(directory)
 
 
-def describe(path: Path, verify: str, jobs: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": path.name, "path": str(path), "used_by": list(jobs), "problems": []}
+def describe(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
+    found: list[str] = []
     try:
-        manifest = manifest_of(path) or {}
-        if verify != NO:
-            found["problems"] = notes(problems(path, manifest, full=verify == FULL))
+        manifest = read_manifest(path)
+        if manifest is None:
+            raise StagingError(path, "was removed meanwhile.", "Nothing needs to be done.")
+        if verify != Verify.NO:
+            found = notes(problems(path, manifest, full=verify == Verify.FULL))
     except (StagingError, OSError) as error:
-        return {**found, "kind": UNKNOWN, "problems": [str(error)], "bytes": None, "files": None, "staged_at": None}
-    files = manifest.get("files", {})
-    return {
-        **found,
-        "kind": str(manifest.get("kind")),
-        "bytes": sum(entry["size"] for entry in files.values()),
-        "files": len(files),
-        "staged_at": manifest.get("staged_at"),
-        **{name: manifest[name] for name in DETAILS if name in manifest},
-    }
+        return Entry(UNKNOWN, path.name, str(path), used_by=jobs, problems=[str(error)])
+    return Entry(
+        kind=manifest.kind,
+        name=path.name,
+        path=str(path),
+        bytes=manifest.bytes,
+        files=len(manifest.files),
+        staged_at=manifest.staged_at,
+        used_by=jobs,
+        problems=found,
+        details=manifest.select(DETAILS),
+    )
 
 
-def unfinished(directory: Path) -> Iterator[dict[str, Any]]:
-    """What is being staged or removed in a directory, and what killed ones have left there."""
+def unfinished(directory: Path) -> Iterator[Entry]:
+    """What is being staged or removed in a directory, and what killed processes have left there."""
     left: dict[str, list[Path]] = {}
     for path in sorted(directory.glob(".*")):
         match = LEFTOVER.fullmatch(path.name) or LOCK.fullmatch(path.name)
@@ -71,23 +102,21 @@ def unfinished(directory: Path) -> Iterator[dict[str, Any]]:
             left.setdefault(match["name"], []).append(path)
     for name, paths in left.items():
         target = directory / name
-        is_busy, said = is_held(target), read_progress(target)
-        whose = f" by {said['host']}, process {said['pid']}" if said else ""
-        yield {
-            "name": name,
-            "kind": UNFINISHED,
-            "path": str(target),
-            "used_by": [],
-            "problems": [] if is_busy else [f"was left unfinished{whose}: {', '.join(path.name for path in paths)}"],
-            "bytes": sum(size_below(path) for path in paths),
-            "files": None,
-            "staged_at": None,
-            **({"source": progress_line(said)} if is_busy and said else {}),
-        }
+        is_busy, progress = is_held(target), read_progress(target)
+        by = f" by {progress.host}, process {progress.pid}" if progress else ""
+        problem = f"was left unfinished{by}: {', '.join(path.name for path in paths)}"
+        yield Entry(
+            UNFINISHED,
+            name,
+            str(target),
+            bytes=sum(map(size_below, paths)),
+            problems=[] if is_busy else [problem],
+            details={"source": progress.line()} if is_busy and progress else {},
+        )
 
 
 def size_below(path: Path) -> int:
-    """Of a directory that somebody may be filling or removing."""
+    """The size of a directory that another process may be filling or removing."""
     size = 0
     with contextlib.suppress(OSError):
         for name in files_below(path) if path.is_dir() and not path.is_symlink() else ("",):
@@ -95,47 +124,70 @@ def size_below(path: Path) -> int:
     return size
 
 
+@dataclass(frozen=True)
+class DeclaredSnapshot:
+    """An entry of staging_snapshots."""
+
+    source: str | None = None
+    code_id: str | None = None
+    state: str = "present"
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> DeclaredSnapshot:
+        return cls(**{name: value[name] for name in cls.__dataclass_fields__ if name in value})
+
+
+@dataclass(frozen=True)
+class Superfluous:
+    """snapshots: those that can be removed. reasons: why each of the others stays, by name."""
+
+    snapshots: Sequence[Entry]
+    reasons: dict[str, str]
+
+
 def superfluous(
-    staged: Iterable[Mapping[str, Any]],
-    now: datetime,
-    keep: int,
-    days: float,
-    declared: Iterable[Mapping[str, Any]] = (),
-) -> tuple[list[Mapping[str, Any]], dict[str, str]]:
-    """The snapshots that can go, and why each of the others stays.
+    staged: Iterable[Entry], now: datetime, keep: int, days: float, declared: Iterable[DeclaredSnapshot] = ()
+) -> Superfluous:
+    """Selects the snapshots that can be removed.
 
-    keep: so many of the newest stay. days: what is younger stays. With both, what either keeps; 0 says nothing, and
-    with both at 0 all stay. A snapshot that a job uses or that is declared stays anyway, and one without a date is not
-    ours to judge.
+    keep: so many of the newest stay. days: younger ones stay. A snapshot stays if either applies; 0 disables the rule,
+    and with both at 0 all stay. A snapshot that a job uses or that is declared always stays, and so does one without a
+    date.
     """
-    snapshots = [each for each in staged if each["kind"] == "snapshot"]
-    snapshots.sort(key=lambda each: str(each["staged_at"] or ""), reverse=True)
+    snapshots = [each for each in staged if each.kind == SNAPSHOT]
+    snapshots.sort(key=lambda each: each.staged_at or "", reverse=True)
     wanted = declared_names(snapshots, declared)
-    go, stay = [], {}
-    for place, each in enumerate(snapshots):
-        age = (now - datetime.fromisoformat(each["staged_at"])).total_seconds() / 86_400 if each["staged_at"] else None
-        if each["used_by"]:
-            stay[each["name"]] = f"used by {', '.join(each['used_by'])}"
-        elif each["name"] in wanted:
-            stay[each["name"]] = "declared in the inventory"
-        elif not keep and not days:
-            stay[each["name"]] = "nothing was said of how many stay"
-        elif age is None:
-            stay[each["name"]] = "its manifest has no date"
-        elif place < keep:
-            stay[each["name"]] = f"among the newest {keep}"
-        elif age < days:
-            stay[each["name"]] = f"{age:.1f} days old"
+    remove, reasons = [], {}
+    for index, each in enumerate(snapshots):
+        reason = _reason_to_keep(each, index, now, keep, days, wanted)
+        if reason:
+            reasons[each.name] = reason
         else:
-            go.append(each)
-    return go, stay
+            remove.append(each)
+    return Superfluous(remove, reasons)
 
 
-def declared_names(newest_first: Sequence[Mapping[str, Any]], declared: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The snapshots that an inventory declares: by their code id, or the newest of that source."""
+def _reason_to_keep(entry: Entry, index: int, now: datetime, keep: int, days: float, wanted: set[str]) -> str:
+    """Why the snapshot at this place among the newest stays; empty if it can be removed."""
+    if entry.used_by:
+        return f"used by {', '.join(entry.used_by)}"
+    if entry.name in wanted:
+        return "declared in the inventory"
+    if not keep and not days:
+        return "neither a number nor an age is set"
+    if not entry.staged_at:
+        return "its manifest has no date"
+    if index < keep:
+        return f"among the newest {keep}"
+    age = (now - datetime.fromisoformat(entry.staged_at)).total_seconds() / DAY_SECONDS
+    return f"{age:.1f} days old" if age < days else ""
+
+
+def declared_names(newest_first: Sequence[Entry], declared: Iterable[DeclaredSnapshot]) -> set[str]:
+    """The snapshots that an inventory declares: by code id, or the newest one of a source."""
     names = set()
     for each in declared:
-        if each.get("state", "present") == "present":
-            of_source = (found["name"] for found in newest_first if found.get("source") == each.get("source"))
-            names.add(str(each.get("code_id") or next(of_source, "")))
+        if each.state == "present":
+            of_source = (found.name for found in newest_first if found.details.get("source") == each.source)
+            names.add(each.code_id or next(of_source, ""))
     return names

@@ -1,26 +1,141 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Directories under the shared root that are made once: whole or not at all, each with its manifest."""
+"""The manifest of a staged directory: where it comes from, and size, modification time and SHA-256 of every file."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
-from .errors import StagingError
-from .files import directories_of, each, entries_below, file_sha256, files_below, is_litter
+from .errors import StagingError, listed
+from .files import directories_of, entries_below, file_sha256, files_below, is_ignored, parallel_map
 
 MANIFEST = "manifest.json"
-NAMED_FILES = 20
-ADDED = "is not in the manifest"
+# The values of a manifest besides its files, as JSON: which keys there are depends on the kind.
+Facts = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file as it was staged."""
+
+    size: int
+    sha256: str
+    # The first manifests did not have it.
+    mtime_ns: int | None = None
+
+    def to_json(self) -> Facts:
+        mtime = {} if self.mtime_ns is None else {"mtime_ns": self.mtime_ns}
+        return {"size": self.size, **mtime, "sha256": self.sha256}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest; keys that this version does not know are kept.
+
+    facts: all keys but "files", in the order of the file. files: the files by their relative paths.
+    """
+
+    facts: Facts = field(default_factory=dict)
+    files: Mapping[str, FileEntry] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: object) -> Manifest:
+        """The manifest of a JSON value; a ValueError tells why it is none."""
+        if not isinstance(value, dict):
+            raise ValueError("not a mapping")
+        try:
+            files = {
+                name: FileEntry(entry["size"], entry["sha256"], entry.get("mtime_ns"))
+                for name, entry in value.get("files", {}).items()
+            }
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError("files need size and sha256") from error
+        return cls({key: fact for key, fact in value.items() if key != "files"}, files)
+
+    def text(self) -> str:
+        """JSON that is easy to read, with one line for each file."""
+        # The files come last, so that their empty value can be cut off.
+        own = json.dumps({**self.facts, "files": {}}, indent=1, ensure_ascii=False)
+        files = [f"  {json.dumps(name)}: {json.dumps(entry.to_json())}" for name, entry in self.files.items()]
+        lines = "{\n" + ",\n".join(files) + "\n }" if files else "{}"
+        return own.removesuffix("{}\n}") + lines + "\n}\n"
+
+    def with_facts(self, **facts: object) -> Manifest:
+        return replace(self, facts={**self.facts, **facts})
+
+    def select(self, names: Iterable[str]) -> Facts:
+        """Those of the facts that the manifest has."""
+        return {name: self.facts[name] for name in names if name in self.facts}
+
+    @property
+    def kind(self) -> str:
+        return str(self.facts.get("kind"))
+
+    @property
+    def source(self) -> str:
+        return str(self.facts.get("source"))
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of a git repository or of a repository on the hub."""
+        return self._text("commit")
+
+    @property
+    def revision(self) -> str | None:
+        """The branch, tag or commit that the user gave for a repository on the hub."""
+        return self._text("revision")
+
+    @property
+    def staged_at(self) -> str | None:
+        return self._text("staged_at")
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.size for entry in self.files.values())
+
+    def texts(self, name: str) -> list[str]:
+        """A fact that is a list of texts; empty if it is missing."""
+        value = self.facts.get(name)
+        return [str(each) for each in value] if isinstance(value, list) else []
+
+    def mapping(self, name: str) -> Facts:
+        """A fact that is a mapping; empty if it is missing."""
+        value = self.facts.get(name)
+        return value if isinstance(value, dict) else {}
+
+    def _text(self, name: str) -> str | None:
+        value = self.facts.get(name)
+        return None if value is None else str(value)
+
+
+class Change(StrEnum):
+    """How a file differs from its manifest."""
+
+    MISSING = "missing"
+    SIZE = "size"
+    CONTENT = "content"
+    ADDED = "added"
+
+
+@dataclass(frozen=True)
+class FileProblem:
+    """A file that no longer fits the manifest; as text, the end of a sentence that begins with its name."""
+
+    change: Change
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def manifest_file(target: Path) -> Path:
-    """In the directory; of a link beside it, because what it points at is not ours."""
+    """Where the manifest is: inside a directory, but beside a link, because a link's destination is not ours."""
     return manifest_beside(target) if target.is_symlink() else target / MANIFEST
 
 
@@ -28,99 +143,91 @@ def manifest_beside(target: Path) -> Path:
     return target.with_name(f".{target.name.removeprefix('.')}.{MANIFEST}")
 
 
-def manifest_of(target: Path) -> dict[str, Any] | None:
-    """What the manifest of a staged directory says; None when there is nothing of that name."""
+def read_manifest(target: Path) -> Manifest | None:
+    """The manifest of a staged directory; None if nothing has its name."""
     # A dangling link occupies the name too.
     if not os.path.lexists(target):
         return None
     file = manifest_file(target)
+    again = f"Remove {target} and stage it again."
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise StagingError(
-            target, f"exists, but was not staged: it has no {file.name}.", "Choose another name, or move it away."
-        ) from None
+        what = f"exists, but was not staged: it has no {file.name}."
+        raise StagingError(target, what, "Choose another name, or move it away.") from None
     except OSError as error:
-        raise StagingError(
-            target, f"cannot be read ({error}).", f"Give user id {os.geteuid()} permission to read it."
-        ) from error
+        todo = f"Give user id {os.geteuid()} permission to read it."
+        raise StagingError(target, f"cannot be read ({error}).", todo) from error
     except ValueError as error:
-        raise StagingError(
-            file, f"is not readable as JSON ({error}).", f"Remove {target} and stage it again."
-        ) from error
-    if not isinstance(manifest, dict):
-        raise StagingError(file, "is not a mapping.", f"Remove {target} and stage it again.")
-    return manifest
-
-
-def manifest_text(manifest: Mapping[str, Any]) -> str:
-    """JSON for people, with a line for each file."""
-    # The last key, whose empty value can be cut off.
-    last = {key: value for key, value in manifest.items() if key != "files"} | {"files": {}}
-    own = json.dumps(last, indent=1, ensure_ascii=False)
-    files = [f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in manifest["files"].items()]
-    listed = "{\n" + ",\n".join(files) + "\n }" if files else "{}"
-    return own.removesuffix("{}\n}") + listed + "\n}\n"
+        raise StagingError(file, f"is not readable as JSON ({error}).", again) from error
+    try:
+        return Manifest.from_json(value)
+    except ValueError as error:
+        raise StagingError(file, f"is not a manifest ({error}).", again) from error
 
 
 def list_files(
     directory: Path, known: Mapping[str, str] | None = None, *, read_only: bool = False
-) -> dict[str, dict[str, Any]]:
-    """Size, time of change and SHA-256 of the files below a directory, by their relative paths, in order.
+) -> dict[str, FileEntry]:
+    """The files below a directory by their relative paths, in order.
 
-    known: the files that count with their hashes, if somebody knows them; otherwise all are looked for and read.
-    read_only: take the permissions to write away as well.
+    known: the SHA-256 of every file that belongs to the directory, if the caller has them; otherwise all files are
+    listed and read. read_only: remove write permissions as well.
     """
 
-    def entry(name: str) -> dict[str, Any]:
+    def entry(name: str) -> FileEntry:
         path = f"{directory}/{name}"
         stat = os.stat(path)
-        # One that other snapshots have as well may be another user's, and is read-only already.
+        # A file that is shared with other snapshots may be another user's, and is read-only already.
         if read_only and stat.st_mode & 0o777 != 0o444:
             os.chmod(path, 0o444)
         sha256 = file_sha256(path) if known is None else known[name]
-        return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": sha256}
+        return FileEntry(stat.st_size, sha256, stat.st_mtime_ns)
 
     names = sorted(files_below(directory) if known is None else known)
-    return dict(zip(names, each(entry, names), strict=True))
+    return dict(zip(names, parallel_map(entry, names), strict=True))
 
 
-def problems(target: Path, manifest: Mapping[str, Any], *, full: bool = False) -> dict[str, str]:
-    """What no longer fits the manifest, by file.
+def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[str, FileProblem]:
+    """The files that no longer fit the manifest.
 
-    A file of which size and time of change are as they were is taken for unchanged, as rsync does, unless `full`.
+    A file with the same size and modification time counts as unchanged, as with rsync, unless `full`.
     """
-    expected: Mapping[str, Mapping[str, Any]] = manifest.get("files", {})
+    expected = manifest.files
 
-    def problem(name: str) -> str:
+    def problem(name: str) -> FileProblem | None:
         path, entry = f"{target}/{name}", expected[name]
         try:
             stat = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
-            return "is missing"
-        if stat.st_size != entry["size"]:
-            return f"has {stat.st_size} bytes, not {entry['size']}"
-        if (full or stat.st_mtime_ns != entry.get("mtime_ns")) and file_sha256(path) != entry["sha256"]:
-            return "has other content"
-        return ""
+            return FileProblem(Change.MISSING, "is missing")
+        if stat.st_size != entry.size:
+            return FileProblem(Change.SIZE, f"has {stat.st_size} bytes, not {entry.size}")
+        if (full or stat.st_mtime_ns != entry.mtime_ns) and file_sha256(path) != entry.sha256:
+            return FileProblem(Change.CONTENT, "has other content")
+        return None
 
     names = sorted(expected)
-    # Of what a link points at others may have more. What an import leaves changes nothing for who uses it. Before the
-    # files themselves, because NFS then has what it is asked of most of them.
-    there = () if target.is_symlink() else (name for name, _entry in entries_below(target, is_litter))
+    # The destination of a link may contain other files, and files that imports create change nothing. Listed before
+    # the files are examined, because NFS then has most of their attributes.
+    there = () if target.is_symlink() else (name for name, _entry in entries_below(target, is_ignored))
     extra = sorted({*there} - {*names, MANIFEST})
-    found = dict(zip(names, each(problem, names), strict=True)) | dict.fromkeys(extra, ADDED)
-    return {name: what for name, what in found.items() if what}
+    found = dict(zip(names, parallel_map(problem, names), strict=True))
+    found |= dict.fromkeys(extra, FileProblem(Change.ADDED, "is not in the manifest"))
+    return {name: wrong for name, wrong in found.items() if wrong is not None}
 
 
-def named(files: Mapping[str, str]) -> str:
-    """Files and what is wrong with each, as text; of very many the first."""
-    said = [f"{name} {what}" for name, what in files.items()]
-    more = f", and {len(said) - NAMED_FILES} more" if len(said) > NAMED_FILES else ""
-    return ", ".join(said[:NAMED_FILES]) + more
+def notes(wrong: Mapping[str, object]) -> list[str]:
+    """A line for each file: its name, and what is wrong with it."""
+    return [f"{name} {what}" for name, what in wrong.items()]
+
+
+def named(wrong: Mapping[str, object]) -> str:
+    """Files and what is wrong with each, as text; only the first ones if there are many."""
+    return listed(notes(wrong))
 
 
 def protect(directory: Path, names: Iterable[str]) -> None:
-    """Take the permissions to write away from a directory with its manifest, and from those in which its files lie."""
+    """Removes write permissions from a directory, its manifest, and the directories that contain its files."""
     (directory / MANIFEST).chmod(0o444)
-    each(lambda name: (directory / name).chmod(0o555), [*directories_of(names), "."])
+    parallel_map(lambda name: (directory / name).chmod(0o555), [*directories_of(names), "."])

@@ -1,96 +1,77 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Directories under the shared root that are made once: whole or not at all, each with its manifest."""
+"""The options that all staging modules have, and the names that they accept."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from ..shared_root import DEFAULT_SHARED_ROOT
 from .errors import StagingError
 
-STAGED, EXISTS, REPAIRED, REMOVED, ABSENT = "staged", "exists", "repaired", "removed", "absent"
-# Not made, because it may take long and that was not wanted; not made, because something is wrong.
-DEFERRED, REFUSED = "deferred", "refused"
-# In lower case, the form of a submission id: a name of a dataset ends up in paths, tags and commands.
+# The same as a submission id, in lower case: the name of a dataset becomes part of paths, tags and commands.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 # Models and code ids come with capitals (Qwen2.5-0.5B-Instruct).
 NAME_WITH_CAPITALS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-# What all modules that stage something take.
+
+
+class Verify(StrEnum):
+    """How files are compared with their manifest."""
+
+    NO = "no"
+    QUICK = "quick"
+    FULL = "full"
+
+
+# The argument spec that all staging modules share.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "shared_root": {"type": "path", "default": "/private"},
+    "shared_root": {"type": "path", "default": DEFAULT_SHARED_ROOT},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "repair": {"type": "bool", "default": False},
-    "verify": {"type": "str", "choices": ["quick", "full"], "default": "quick"},
+    "verify": {"type": "str", "choices": [Verify.QUICK.value, Verify.FULL.value], "default": Verify.QUICK.value},
     "defer": {"type": "bool", "default": False},
 }
 
 
 @dataclass(frozen=True)
-class Staged:
-    """One thing under the shared root, and what became of it.
+class StageOptions:
+    """How something is staged.
 
-    kind: what it is, for example "model".
-    status: "staged" when it was made now, "repaired" when files of it were put right, "removed" when it was removed
-        (each: or would be, in check mode), "exists" or "absent" when nothing was to be done.
+    check: only return what would be done. repair: restore files that no longer fit the manifest; without it they are
+    an error that names them. full: verify the content even of files that look unchanged. defer: do nothing that may
+    take longer than a moment, and return so.
     """
 
-    kind: str
-    name: str
-    path: str
-    status: str
-    # What was repaired or is worth knowing, a line each.
-    notes: tuple[str, ...] = ()
+    check: bool = False
+    repair: bool = False
+    full: bool = False
+    defer: bool = False
 
-    @property
-    def changed(self) -> bool:
-        return self.status in (STAGED, REPAIRED, REMOVED)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "notes": list(self.notes)}
-
-
-def how(given: Mapping[str, Any], *, check: bool) -> dict[str, bool]:
-    """The options that all modules have, as stage takes them."""
-    return {"check": check, "repair": given["repair"], "full": given["verify"] == "full", "defer": given["defer"]}
-
-
-def outcome(staged: Staged, manifest: Mapping[str, Any] | None, details: Sequence[str]) -> dict[str, Any]:
-    """What all modules return, but for the name; and those details of the manifest that it has."""
-    return {
-        "changed": staged.changed,
-        "path": staged.path,
-        "status": staged.status,
-        "notes": list(staged.notes),
-        "diff": difference([staged]),
-        **{name: manifest[name] for name in details if manifest and name in manifest},
-    }
-
-
-def difference(results: Iterable[Staged]) -> dict[str, str]:
-    """Ansible's diff: what was there before, and what is there now."""
-    results = list(results)
-    return {
-        "before": "".join(f"{each.kind} {each.path}\n" for each in results if each.status not in (STAGED, ABSENT)),
-        "after": "".join(f"{each.kind} {each.path}\n" for each in results if each.status not in (REMOVED, ABSENT)),
-    }
+    @classmethod
+    def of(cls, params: Mapping[str, Any], *, check: bool) -> StageOptions:
+        """From the parameters of a module."""
+        return cls(check, params["repair"], params["verify"] == Verify.FULL, params["defer"])
 
 
 def check_name(kind: str, name: str, allowed: re.Pattern[str] = NAME) -> str:
-    """The name itself, when it is fit to be a directory under the shared root."""
+    """The name itself if it can be a directory under the shared root; otherwise an error."""
     if not allowed.fullmatch(name):
         raise StagingError(kind, f'the name "{name}" is not allowed.', f"Choose one that matches {allowed.pattern}")
     return name
 
 
 def check_shared_root(shared_root: Path) -> Path:
-    """The shared root itself. It is never made: where it is missing it is not mounted, and a local disk would fill."""
+    """The shared root itself if it exists; otherwise an error.
+
+    It is never created: where it is missing it is not mounted, and a local disk would fill up.
+    """
     if not shared_root.is_dir():
-        raise StagingError(
-            f'shared_root "{shared_root}"', "is no directory here.", "Mount or make it first, or correct its path."
-        )
+        todo = "Mount or create it first, or correct its path."
+        raise StagingError(f'shared_root "{shared_root}"', "is not a directory here.", todo)
     return shared_root

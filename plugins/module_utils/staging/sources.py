@@ -1,11 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snapshots: immutable copies of a verl source tree under the shared root.
-
-A tree comes from a release, a git repository, a directory or another snapshot, with overlays of a user's own put over
-it. Files that other snapshots have already are hard links to them.
-"""
+"""Where the source tree of a snapshot comes from: a release, a git repository, a directory or another snapshot."""
 
 from __future__ import annotations
 
@@ -20,23 +16,23 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from .errors import StagingError
-from .files import is_litter
+from .files import is_ignored
 from .git import Git
-from .manifest import manifest_of, problems
+from .manifest import Facts, Manifest, problems, read_manifest
 from .options import NAME_WITH_CAPITALS
-from .tree import PACKAGES, Seen, Tree, changed_meanwhile, content_sha256, package_files, read_packages
+from .tree import PACKAGES, FileSnapshot, Tree, changed_meanwhile, content_sha256, package_files, read_packages
 
 MARKER = "mvp_marker.py"
 PATCH = "uncommitted.patch"
-# What a manifest says of its source besides, which holds for a snapshot over it as well.
-OF_THE_SOURCE = ("commit", "uncommitted", "untracked", "requirements")
+# The facts of a source, which also hold for a snapshot that adds overlays to it.
+SOURCE_FACTS = ("commit", "uncommitted", "untracked", "requirements")
 RELEASE = re.compile(r"verl==([0-9][0-9A-Za-z]*(?:\.[0-9A-Za-z]+)*)")
-# As pip names a repository: git+https://host/path@ref, git+ssh://git@host/path@ref, git+file:///path@ref.
-# What comes before the path is the host's, with a user perhaps; git would take a ref with a dash for an option.
+# The notation of pip: git+https://host/path@ref, git+ssh://git@host/path@ref, git+file:///path@ref.
+# An @ before the path belongs to the host; git would read a ref that begins with a dash as an option.
 REPOSITORY = re.compile(r"git\+(?P<url>(?:https?|ssh|file)://[^/]*/.+)@(?P<ref>[^@:-][^@:]*)")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -46,23 +42,23 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """What the manifest names as the source."""
+        """The source in the manifest."""
 
     @property
     def identity(self) -> str:
-        """Equal for sources that give the same files."""
+        """A text that is equal for sources with the same files."""
 
     @property
     def code_id(self) -> str:
-        """The id of the snapshot when nobody chose one."""
+        """The default id of the snapshot."""
 
-    def fill(self, tree: Tree) -> dict[str, Any]:
-        """Put the packages into an empty tree, and return what the manifest shall say of the source."""
+    def fill(self, tree: Tree) -> Facts:
+        """Puts the packages into an empty tree, and returns facts of the source for the manifest."""
 
 
 @dataclass(frozen=True)
 class PyPISource:
-    """One release, as a package index has it."""
+    """A release from a package index."""
 
     version: str
 
@@ -72,49 +68,49 @@ class PyPISource:
 
     @property
     def identity(self) -> str:
-        # A release never changes: its name is enough, and nothing has to be fetched for comparing.
+        # A release never changes: its name is enough, so nothing is fetched for a comparison.
         return self.label
 
     @property
     def code_id(self) -> str:
         return f"verl-{self.version}"
 
-    def fill(self, tree: Tree) -> dict[str, Any]:
-        # Not below the shared root: what lies there would end up in the snapshot.
+    def fill(self, tree: Tree) -> Facts:
+        # Not in the tree itself, where the download would become part of the snapshot.
         with tempfile.TemporaryDirectory() as download, zipfile.ZipFile(self.wheel(Path(download))) as wheel:
             unpacked = Path(download) / "unpacked"
             for name in wheel.namelist():
-                if PurePosixPath(name).parts[0] in PACKAGES and not name.endswith("/") and not is_litter(name):
+                if PurePosixPath(name).parts[0] in PACKAGES and not name.endswith("/") and not is_ignored(name):
                     wheel.extract(name, unpacked)
-            tree.take(unpacked, read_packages(unpacked))
+            tree.add(unpacked, read_packages(unpacked))
             metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
             return {"requirements": email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])}
 
     def wheel(self, download: Path) -> Path:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-        # Only wheels: a source distribution runs its own code for being looked at. The Python that trains is
-        # the image's, so that this machine's may be newer or older than what verl asks for.
+        # Only wheels: reading the metadata of a source distribution runs its code. Training uses the image's Python,
+        # so this machine's may be newer or older than the one that verl requires.
         pip += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(download), self.label]
         done = subprocess.run(pip, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         wheels = list(download.glob("*.whl"))
         if done.returncode or not wheels:
-            said = [line for line in done.stderr.splitlines() if not line.startswith("WARNING:")]
+            lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING:")]
             raise StagingError(
                 self.label,
-                "\n".join(["pip could not fetch its wheel:", *said, ""]),
-                f"Give {sys.executable} on this machine a pip and a package index (pip.conf, PIP_INDEX_URL or "
-                "PIP_FIND_LINKS), or set source to a directory that holds the source tree.",
+                "\n".join(["pip could not fetch its wheel:", *lines, ""]),
+                f"Configure a pip and a package index for {sys.executable} on this machine (pip.conf, PIP_INDEX_URL or "
+                "PIP_FIND_LINKS), or set source to a directory with the source tree.",
             )
         return wheels[0]
 
 
 @dataclass(frozen=True)
 class DirectorySource:
-    """A source tree on the machine: a checkout, perhaps with changes of its own."""
+    """A source tree on this machine: a checkout, perhaps with uncommitted changes."""
 
     path: Path
     verl_version: str
-    files: Mapping[str, Seen]
+    files: Mapping[str, FileSnapshot]
 
     @classmethod
     def of(cls, path: Path) -> DirectorySource:
@@ -134,11 +130,11 @@ class DirectorySource:
 
     @property
     def code_id(self) -> str:
-        # A local version (0.10.0+mine) has characters that a path should not have.
+        # A local version (0.10.0+mine) has characters that are not allowed in a code id.
         return f"verl-{re.sub(r'[^A-Za-z0-9._-]', '-', self.verl_version)}-{self.content_sha256[:8]}"
 
-    def fill(self, tree: Tree) -> dict[str, Any]:
-        tree.take(self.path, self.files)
+    def fill(self, tree: Tree) -> Facts:
+        tree.add(self.path, self.files)
         if set(self.files) != set(package_files(self.path)):
             raise changed_meanwhile(self.path)
         return {"requirements": directory_requirements(self.path), **checkout_state(self.path, tree)}
@@ -165,7 +161,7 @@ class GitSource:
     def code_id(self) -> str:
         return f"{PurePosixPath(urlsplit(self.url).path).stem}-{self.commit[:12]}"
 
-    def fill(self, tree: Tree) -> dict[str, Any]:
+    def fill(self, tree: Tree) -> Facts:
         tree.progress.begin(f"fetching {self.label}")
         with tempfile.TemporaryDirectory() as checkout:
             for arguments in (
@@ -176,17 +172,18 @@ class GitSource:
                 self.git.run(*arguments, directory=checkout)
             fetched = self.git.run("rev-parse", "HEAD", directory=checkout).strip()
             if fetched != self.commit:
-                raise StagingError(self.label, f"moved from {self.commit} to {fetched} meanwhile.", "Stage it again.")
-            tree.take(Path(checkout), read_packages(Path(checkout), within=True))
+                what = f"moved from {self.commit} to {fetched} while it was fetched."
+                raise StagingError(self.label, what, "Stage it again.")
+            tree.add(Path(checkout), read_packages(Path(checkout), within=True))
             return {"commit": self.commit, "requirements": directory_requirements(Path(checkout))}
 
 
 @dataclass(frozen=True)
 class SnapshotSource:
-    """Another snapshot, over which overlays are put."""
+    """Another snapshot, to which overlays are added."""
 
     path: Path
-    manifest: Mapping[str, Any]
+    manifest: Manifest
 
     @property
     def label(self) -> str:
@@ -194,26 +191,26 @@ class SnapshotSource:
 
     @property
     def identity(self) -> str:
-        return f"content {self.manifest['content_sha256']}"
+        return f"content {self.manifest.facts['content_sha256']}"
 
     @property
     def code_id(self) -> str:
         return self.path.name
 
-    def fill(self, tree: Tree) -> dict[str, Any]:
+    def fill(self, tree: Tree) -> Facts:
         if problems(self.path, self.manifest):
-            raise StagingError(self.path, "no longer fits its manifest.", "Put it back as it was staged first.")
+            raise StagingError(self.path, "no longer fits its manifest.", "Restore it as it was staged first.")
         files = {
-            name: Seen(entry["size"], entry["mtime_ns"], entry["sha256"])
-            for name, entry in self.manifest["files"].items()
+            name: FileSnapshot(entry.size, entry.mtime_ns or 0, entry.sha256)
+            for name, entry in self.manifest.files.items()
             if name != MARKER
         }
-        tree.take(self.path, files)
-        return {name: self.manifest[name] for name in OF_THE_SOURCE if name in self.manifest}
+        tree.add(self.path, files)
+        return self.manifest.select(SOURCE_FACTS)
 
 
 def source_of(text: str, snapshots: Path, git: Git | None = None) -> Source:
-    """The source that a user names: a release, a repository, a directory, or a snapshot."""
+    """The source for the module's option: a release, a repository, a directory, or a snapshot."""
     release = RELEASE.fullmatch(re.sub(r"\s", "", text))
     if release:
         return PyPISource(release[1])
@@ -223,17 +220,17 @@ def source_of(text: str, snapshots: Path, git: Git | None = None) -> Source:
     if text.startswith(("/", "~", ".")):
         if (path / "verl" / "__init__.py").is_file():
             return DirectorySource.of(path.resolve())
-        what = "has no verl/ package in it." if path.is_dir() else "is not there on this machine."
+        what = "has no verl/ package in it." if path.is_dir() else "does not exist on this machine."
     else:
-        # A name that is not allowed is no snapshot's either.
-        manifest = manifest_of(snapshots / text) if NAME_WITH_CAPITALS.fullmatch(text) else None
+        # A snapshot cannot have a name that is not allowed.
+        manifest = read_manifest(snapshots / text) if NAME_WITH_CAPITALS.fullmatch(text) else None
         if manifest is not None:
             return SnapshotSource(snapshots / text, manifest)
         what = f"is neither a release, a repository, a directory nor a snapshot in {snapshots}."
     raise StagingError(
         f'source "{without_password(text)}"',
         what,
-        "Give verl==<version>, git+https://<host>/<path>@<ref>, the absolute path of a directory in which verl/ lies, "
+        "Give verl==<version>, git+https://<host>/<path>@<ref>, the absolute path of a directory that contains verl/, "
         "or the code_id of a snapshot.",
     )
 
@@ -241,21 +238,21 @@ def source_of(text: str, snapshots: Path, git: Git | None = None) -> Source:
 def repository(text: str, git: Git) -> GitSource:
     match = REPOSITORY.fullmatch(text)
     if not match:
-        todo = "Say git+https://<host>/<path>@<branch, tag or commit>, or git+ssh://git@<host>/<path>@<…>."
+        todo = "Give git+https://<host>/<path>@<branch, tag or commit>, or git+ssh://git@<host>/<path>@<…>."
         raise StagingError(f'source "{without_password(text)}"', "is not a repository with a ref.", todo)
     url, ref = match["url"], match["ref"]
     address = urlsplit(url)
-    # One with a slash in it looks like a path.
+    # A password with a slash in it looks like a path.
     if address.password or (address.scheme.startswith("http") and "@" in url):
         where = f'source "{without_password(text)}"'
-        raise StagingError(where, "has a password or a token in it.", "Take it out, and set staging_git_token.")
+        raise StagingError(where, "has a password or a token in it.", "Remove it, and set staging_git_token.")
     if git.token and address.scheme == "http" and address.hostname not in ("localhost", "127.0.0.1", "::1"):
-        raise StagingError(f'source "{text}"', "would get the token unencrypted.", "Say https, or unset the token.")
+        raise StagingError(f'source "{text}"', "would get the token unencrypted.", "Use https, or unset the token.")
     return GitSource(url, ref, ref if COMMIT.fullmatch(ref) else git.commit_of(url, ref), git)
 
 
 def without_password(text: str) -> str:
-    """For errors: an address without what may be a user and a password."""
+    """An address for messages, without user and password."""
     return re.sub(r"://.*@", "://…@", text)
 
 
@@ -264,14 +261,15 @@ def read_verl_version(directory: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        raise StagingError(file, "is missing.", "Is this a source tree of verl? Every release has this file.") from None
+        todo = "Give a source tree of verl: every release has this file."
+        raise StagingError(file, "is missing.", todo) from None
 
 
-def checkout_state(path: Path, tree: Tree) -> dict[str, Any]:
-    """Of a directory that is a git checkout: its commit, and what of the snapshot is not in it, as a patch."""
+def checkout_state(path: Path, tree: Tree) -> Facts:
+    """The commit of a directory that is a git checkout; uncommitted changes are put into the tree as a patch."""
     git = Git()
     try:
-        # With somebody else's checkout git refuses, because its configuration can run programs; then we know nothing.
+        # git refuses another user's checkout, because its configuration can run programs; then nothing is recorded.
         commit = git.run("rev-parse", "HEAD", directory=path).strip()
         paths = [name for name in PACKAGES if (path / name).is_dir()]
         patch = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD", "--", *paths, directory=path)
@@ -284,7 +282,7 @@ def checkout_state(path: Path, tree: Tree) -> dict[str, Any]:
 
 
 def directory_requirements(directory: Path) -> list[str]:
-    """What a source tree says that it requires, where that can be read without running its code."""
+    """The requirements of a source tree, as far as they can be read without running its code."""
     project = directory / "pyproject.toml"
     if project.is_file():
         try:
@@ -298,7 +296,7 @@ def directory_requirements(directory: Path) -> list[str]:
 
 
 def _setup_requirements(text: str) -> list[str]:
-    """``install_requires`` of a setup.py, as a variable (verl's way) or as an argument."""
+    """``install_requires`` of a setup.py, as a variable (as in verl's) or as an argument."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except SyntaxError:
@@ -314,6 +312,6 @@ def _setup_requirements(text: str) -> list[str]:
         try:
             return [str(each) for each in ast.literal_eval(value)]
         except (ValueError, TypeError):
-            # Computed by the code around it.
+            # The code computes it.
             continue
     return []

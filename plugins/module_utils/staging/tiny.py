@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A tiny random model and tiny datasets, made on the spot, with which real jobs run in a minute.
+"""A tiny random model and tiny datasets, with which real jobs run in a minute.
 
-Their content depends on nothing but the versions of the libraries: two runs with the same ones make the same files.
+Their content depends only on the versions of the libraries: the same versions generate the same files.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ import importlib
 import itertools
 import random
 import sys
-import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# What making a model, and a dataset, takes.
-MODEL_LIBRARIES, DATASET_LIBRARIES = ("torch", "transformers", "tokenizers"), ("pyarrow",)
+MODEL_LIBRARIES = ("torch", "transformers", "tokenizers")
 # verl chooses its built-in reward function by this name.
 DATA_SOURCE = "openai/gsm8k"
 RL_ROWS = {"train": 128, "val": 16}
@@ -44,19 +42,19 @@ class Problem:
 
 def problems(count: int) -> list[Problem]:
     """The first problems of an endless list that is the same at every call."""
-    chance = random.Random(0)  # noqa: S311 - repeatable is what it has to be
-    made = []
+    chance = random.Random(0)  # noqa: S311 - it must be repeatable
+    generated = []
     for _dummy in range(count):
         has, gets = chance.randint(1, 20), chance.randint(1, 20)
         who, what = chance.choice(("Ann", "Bob", "Carl", "Dina")), chance.choice(("apples", "coins", "books"))
-        made.append(
+        generated.append(
             Problem(
                 f"{who} has {has} {what} and gets {gets} more. How many {what} does {who} have now?",
                 f"{has} + {gets} = {has + gets}. The answer is\n#### {has + gets}",
                 str(has + gets),
             )
         )
-    return made
+    return generated
 
 
 def rl_rows() -> dict[str, list[dict[str, Any]]]:
@@ -112,7 +110,7 @@ def build_dataset(directory: Path, rows: Mapping[str, list[dict[str, Any]]]) -> 
 
 
 def build_model(directory: Path) -> None:
-    """Two layers, 64 wide; a tokenizer of at most 512 tokens, learned from the problems."""
+    """Two layers of width 64, and a tokenizer with at most 512 tokens, trained on the problems."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -125,7 +123,7 @@ def build_model(directory: Path) -> None:
     trainer = trainers.BpeTrainer(
         vocab_size=512,
         special_tokens=list(SPECIAL_TOKENS),
-        # Every byte is a token, so that no text is unknown.
+        # Every byte is a token, so no text is unknown.
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -149,27 +147,30 @@ def build_model(directory: Path) -> None:
         pad_token_id=tokenizer.pad_token_id,
     )
     Qwen2ForCausalLM(config).save_pretrained(directory)
-    # safetensors shuts others out.
+    # safetensors creates files that only their owner can read.
     for file in directory.iterdir():
         file.chmod(0o644)
 
 
-def let_torch_see_a_function() -> None:
-    """torch cannot be imported where ``sys.intern`` is an object; ansible-core 2.19 puts one there in every module."""
+def make_intern_a_function() -> None:
+    """Replaces ``sys.intern`` by a function.
+
+    torch cannot be imported if it is another object, and ansible-core 2.19 makes it one in every module.
+    """
     replaced = sys.intern
 
-    # torch compares the signature too.
+    # torch also compares the signature.
     def intern(string: str, /) -> str:
         return replaced(string)
 
     sys.intern = intern
 
 
-def missing_library(libraries: Iterable[str]) -> tuple[str, str] | None:
-    """The first library that cannot be imported, and the traceback of its import."""
-    for library in dict.fromkeys(libraries):
+def missing_library(libraries: Iterable[str]) -> str | None:
+    """The first library that cannot be imported."""
+    for library in libraries:
         try:
             importlib.import_module(library)
         except ImportError:
-            return library, traceback.format_exc()
+            return library
     return None

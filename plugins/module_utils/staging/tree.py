@@ -1,10 +1,9 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Snapshots: immutable copies of a verl source tree under the shared root.
+"""Reads the files of a source tree, and fills the directory of a snapshot with them.
 
-A tree comes from a release, a git repository, a directory or another snapshot, with overlays of a user's own put over
-it. Files that other snapshots have already are hard links to them.
+Files that other snapshots already have become hard links to theirs.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import StagingError
-from .files import directories_of, each, entries_below, file_sha256, is_litter
+from .files import directories_of, entries_below, file_sha256, is_ignored, parallel_map
 from .lock import Progress
-from .manifest import MANIFEST, manifest_of
+from .manifest import MANIFEST, read_manifest
 
-# Without verl/ it is no snapshot; the others are taken along from a source tree that has them.
+# verl is required; the others are included if the source tree has them.
 PACKAGES = ("verl", "recipe", "examples")
-# Files of source code are smaller by far, and are kept until they are written.
+# Source files are far smaller; their content stays in memory until it is written.
 LARGE_BYTES = 1 << 20
-# In how many of the newest snapshots a file is looked for.
+# How many of the newest snapshots are searched for equal files.
 NEIGHBOURS = 4
 
 
@@ -39,26 +38,27 @@ class Store:
         found = sorted(manifests, key=changed_at, reverse=True)[:NEIGHBOURS]
         self.files: dict[str, tuple[str, int, int]] = {}
         for file in found:
-            # A broken one is no neighbour; whoever asks for it is told.
+            # A broken manifest is reported when its own snapshot is verified.
             with contextlib.suppress(StagingError):
-                for name, entry in (manifest_of(file.parent) or {}).get("files", {}).items():
-                    if "mtime_ns" in entry:
+                manifest = read_manifest(file.parent)
+                for name, entry in manifest.files.items() if manifest else ():
+                    if entry.mtime_ns is not None:
                         path = f"{file.parent}/{name}"
-                        self.files.setdefault(entry["sha256"], (path, entry["size"], entry["mtime_ns"]))
+                        self.files.setdefault(entry.sha256, (path, entry.size, entry.mtime_ns))
 
     def link(self, sha256: str, target: str) -> bool:
-        """Whether the target is now a link to a file with this content."""
+        """Makes the target a hard link to a file with this content; False if there is none."""
         if sha256 not in self.files:
             return False
         path, size, mtime_ns = self.files[sha256]
         try:
             stat = os.stat(path)
-            # One that was changed by hand must not spread.
+            # A file that was changed by hand must not spread.
             if (stat.st_size, stat.st_mtime_ns) != (size, mtime_ns):
                 return False
             os.link(path, target)
         except OSError:
-            # Another user's, too many links, or a file system without any.
+            # A file of another user, too many links, or a file system without hard links.
             return False
         return True
 
@@ -67,22 +67,22 @@ def changed_at(file: Path) -> int:
     try:
         return file.stat().st_mtime_ns
     except OSError:
-        # It is being removed.
+        # The snapshot is being removed.
         return 0
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A file as it was read, once."""
+class FileSnapshot:
+    """A file as it was when it was read."""
 
     size: int
     mtime_ns: int
     sha256: str
-    # Of a large one none: it is read again, and must not have changed meanwhile.
+    # None for a large file: it is read again, and must not have changed in between.
     content: bytes | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, path: str) -> Seen:
+    def of(cls, path: str) -> FileSnapshot:
         with open(path, "rb", buffering=0) as file:
             stat = os.fstat(file.fileno())
             if stat.st_size > LARGE_BYTES:
@@ -91,7 +91,7 @@ class Seen:
         return cls(len(content), stat.st_mtime_ns, hashlib.sha256(content).hexdigest(), content)
 
     def write(self, source: str, target: str) -> None:
-        """Write to the target what was read of the source."""
+        """Writes the content that was read from the source to the target."""
         if self.content is not None:
             write(target, self.content)
             return
@@ -102,7 +102,7 @@ class Seen:
 
 
 class Tree:
-    """A directory that is being filled, with the hashes of what is in it."""
+    """A directory that is being filled, with the hashes of its files."""
 
     def __init__(self, directory: Path, store: Store, progress: Progress) -> None:
         self.directory = directory
@@ -110,80 +110,80 @@ class Tree:
         self.progress = progress
         self.hashes: dict[str, str] = {}
 
-    def take(self, source: Path, files: Mapping[str, Seen], to: str = "") -> None:
-        """Put files there, each as a link to one of the same content where there is one."""
+    def add(self, source: Path, files: Mapping[str, FileSnapshot], to: str = "") -> None:
+        """Adds files, as hard links where another snapshot has the same content."""
         targets = {name: f"{to}/{name}" if to else name for name in files}
         for _depth, level in itertools.groupby(directories_of(targets.values()), key=lambda path: path.count("/")):
-            each(lambda path: (self.directory / path).mkdir(exist_ok=True), list(level))
+            parallel_map(lambda path: (self.directory / path).mkdir(exist_ok=True), list(level))
 
-        def take(name: str) -> None:
-            target, seen = f"{self.directory}/{targets[name]}", files[name]
-            # An overlay replaces what was there.
+        def add(name: str) -> None:
+            target, file = f"{self.directory}/{targets[name]}", files[name]
+            # An overlay replaces a file that exists.
             if targets[name] in self.hashes:
                 os.unlink(target)
-            if not self.store.link(seen.sha256, target):
-                seen.write(f"{source}/{name}", target)
-            self.progress.add(seen.size)
+            if not self.store.link(file.sha256, target):
+                file.write(f"{source}/{name}", target)
+            self.progress.add(file.size)
 
-        # In no order: into each directory the kernel lets one thread at a time.
-        each(take, sorted(files, key=lambda name: files[name].sha256))
-        self.hashes |= {targets[name]: seen.sha256 for name, seen in files.items()}
+        # In random order: the kernel lets only one thread at a time change a directory.
+        parallel_map(add, sorted(files, key=lambda name: files[name].sha256))
+        self.hashes |= {targets[name]: file.sha256 for name, file in files.items()}
 
     def put(self, name: str, content: bytes) -> None:
-        """A file of ours beside the packages."""
+        """Writes one of our own files beside the packages."""
         write(f"{self.directory}/{name}", content)
         self.hashes[name] = hashlib.sha256(content).hexdigest()
 
 
 def write(target: str, content: bytes) -> None:
-    """Read-only from its beginning: on a network file system that is one call less for each file."""
+    """Creates the file read-only: on a network file system that saves a call for each file."""
     with open(target, "wb", buffering=0, opener=lambda path, flags: os.open(path, flags, 0o444)) as file:
         file.write(content)
 
 
 def changed_meanwhile(source: object) -> StagingError:
-    return StagingError(source, "changed while it was copied.", "Stage it again when nobody writes to it.")
+    return StagingError(source, "changed while it was copied.", "Stage it again when nothing writes to it.")
 
 
-def read_packages(directory: Path, *, within: bool = False) -> dict[str, Seen]:
-    """The files of the packages that a snapshot takes; `within`: none may be a link to somewhere else."""
+def read_packages(directory: Path, *, within: bool = False) -> dict[str, FileSnapshot]:
+    """The files of the packages; with `within`, a link that leaves the directory is an error."""
     names = package_files(directory)
     if within:
         outside = [name for name in names if not (directory / name).resolve().is_relative_to(directory.resolve())]
         if outside:
             what = f"{', '.join(outside)} points out of the repository."
-            raise StagingError("repository", what, "Do not stage what you do not trust.")
+            raise StagingError("repository", what, "Do not stage a repository that you do not trust.")
     return read_files(directory, names)
 
 
-def read_files(directory: Path, names: Sequence[str]) -> dict[str, Seen]:
-    return dict(zip(names, each(lambda name: Seen.of(f"{directory}/{name}"), names), strict=True))
+def read_files(directory: Path, names: Sequence[str]) -> dict[str, FileSnapshot]:
+    return dict(zip(names, parallel_map(lambda name: FileSnapshot.of(f"{directory}/{name}"), names), strict=True))
 
 
 def package_files(directory: Path) -> list[str]:
-    """The files of the packages that a snapshot takes, by their relative path, in order."""
+    """The relative paths of the files of the packages, in order."""
     return sorted(name for package in PACKAGES for name in tree_files(directory, package))
 
 
 def tree_files(directory: Path, below: str) -> Iterator[str]:
-    """The files below a part of a directory, relative to the directory, without what tools leave."""
+    """The files below a subdirectory, relative to the directory, without ignored files."""
     if not (directory / below).is_dir():
         return
     prefix = f"{below}/" if below else ""
-    for name, entry in entries_below(directory / below, is_litter):
-        # A link to a file is followed: a snapshot must not change with what lies elsewhere.
+    for name, entry in entries_below(directory / below, is_ignored):
+        # A link to a file is followed: a snapshot must not change with a file outside of it.
         if not entry.is_file():
             raise StagingError(
                 entry.path,
                 "is a link to a directory, a broken link or a special file, and would be missing.",
-                "Put there what it points at, or remove it.",
+                "Replace it by a copy of its destination, or remove it.",
             )
         yield prefix + name
 
 
-def content_sha256(files: Mapping[str, Seen]) -> str:
-    """One hash over names and content of files, equal for equal trees wherever they lie."""
-    return sha256_of({name: seen.sha256 for name, seen in files.items()})
+def content_sha256(files: Mapping[str, FileSnapshot]) -> str:
+    """One hash of the names and the content of files, equal for equal trees at different paths."""
+    return sha256_of({name: file.sha256 for name, file in files.items()})
 
 
 def sha256_of(hashes: Mapping[str, str]) -> str:

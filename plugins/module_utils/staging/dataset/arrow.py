@@ -1,11 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong with the rows of a dataset in verl's form: every row, a batch at a time, column by column.
-
-No row becomes a Python object unless there is something to say of it, so that a million rows take seconds, and of a row
-that was looked at eight bytes stay.
-"""
+"""Functions on pyarrow arrays, which check whole columns without a Python object for each row."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from .schema import Array, is_list, is_text
 
 
 def as_text(array: Array) -> Array:
-    """An array of one of the types of text, whatever it is now."""
+    """The array as one of the types of text."""
     import pyarrow
 
     kind = array.type
@@ -21,7 +17,7 @@ def as_text(array: Array) -> Array:
 
 
 def is_blank(array: Array) -> Array:
-    """Which texts are missing, or nothing but white space."""
+    """Which texts are null, empty or white space."""
     from pyarrow import compute
 
     trimmed = compute.utf8_trim_whitespace(as_text(array))
@@ -29,7 +25,7 @@ def is_blank(array: Array) -> Array:
 
 
 def running(lengths: Array) -> Array:
-    """Where each of these parts begins, and the last one ends."""
+    """The offsets of parts with these lengths: where each begins, and where the last one ends."""
     import pyarrow
     from pyarrow import compute
 
@@ -44,7 +40,7 @@ def numbers(start: int, count: int) -> Array:
 
 
 class Conversations:
-    """The messages of a batch, one after the other, and which row each belongs to."""
+    """The messages of a batch as flat columns, with the row that each belongs to."""
 
     def __init__(self, column: Array) -> None:
         import pyarrow
@@ -62,18 +58,18 @@ class Conversations:
         self.empty = is_empty(self.content)
         calls = flat.type.get_field_index("tool_calls")
         if calls >= 0:
-            # Who calls a tool may say nothing besides.
+            # A message that calls a tool may have no content.
             self.empty = compute.and_(self.empty, is_empty(compute.struct_field(flat, "tool_calls")))
 
-    def by(self, *roles: str) -> Array:
-        """Which messages are of these roles."""
+    def has_role(self, *roles: str) -> Array:
+        """Which messages have one of these roles."""
         import pyarrow
         from pyarrow import compute
 
         return compute.is_in(self.role, value_set=pyarrow.array(roles, self.role.type))
 
     def last(self) -> tuple[Array, Array]:
-        """The rows that have messages, and the role of the last of each."""
+        """The rows that have messages, and the role of the last message of each."""
         from pyarrow import compute
 
         some = compute.greater(self.lengths, 0)
@@ -81,7 +77,7 @@ class Conversations:
         return compute.indices_nonzero(some), self.role.take(ends.filter(some))
 
     def per_row(self, messages: Array, separator: bytes) -> Array:
-        """What there is for each message, joined to one for each row."""
+        """One value for each row, joined from the values of its messages."""
         import pyarrow
         from pyarrow import compute
 
@@ -89,7 +85,7 @@ class Conversations:
         return compute.binary_join(pyarrow.LargeListArray.from_arrays(self.offsets, filled), separator)
 
     def bytes(self) -> Array:
-        """How long the text of each row is, in UTF-8."""
+        """The size of the text of each row, in bytes of UTF-8."""
         from pyarrow import compute
 
         sums = running(compute.fill_null(compute.binary_length(as_text(self.content)), 0))
@@ -98,7 +94,7 @@ class Conversations:
 
 
 def is_empty(array: Array) -> Array:
-    """Which contents say nothing, be they text, or a list of parts."""
+    """Which contents are empty, for text and for lists of parts."""
     from pyarrow import compute
 
     if is_text(array.type):
@@ -109,7 +105,7 @@ def is_empty(array: Array) -> Array:
 
 
 def as_bytes(array: Array) -> Array:
-    """Every value of an array of whatever type as bytes, equal for equal values; nothing is like what is empty."""
+    """The values of an array of any type as bytes, equal for equal values; null is the same as empty."""
     import pyarrow
     from pyarrow import compute, types
 
@@ -123,7 +119,7 @@ def as_bytes(array: Array) -> Array:
         parts = as_bytes(compute.list_flatten(array))
         values = compute.binary_join(pyarrow.LargeListArray.from_arrays(offsets, parts), b"\x1e")
     elif types.is_struct(kind) and kind.num_fields:
-        # The order of fields differs between files and means nothing.
+        # The order of fields can differ between files and has no meaning.
         names = sorted(kind.field(index).name for index in range(kind.num_fields))
         fields = [as_bytes(compute.struct_field(array, name)) for name in names]
         values = compute.binary_join_element_wise(*fields, b"\x1f")
@@ -135,14 +131,17 @@ def as_bytes(array: Array) -> Array:
 
 
 def fingerprints(values: Array) -> Array:
-    """64 bits for each, equal for equal ones: of a million different ones two are equal once in 30 million datasets."""
+    """64 bits for each value, equal for equal values.
+
+    Among a million different values, two have the same fingerprint in one of 30 million datasets.
+    """
     import pyarrow
 
     return pyarrow.array(map(hash, values.to_pylist()), pyarrow.int64())
 
 
 def repeated(values: Array) -> tuple[Array, Array]:
-    """The places of values that were there before, in order, and of each the place of its first."""
+    """The indices of values that occurred before, in order, and for each the index of the first occurrence."""
     import pyarrow
     from pyarrow import compute
 
@@ -151,12 +150,12 @@ def repeated(values: Array) -> tuple[Array, Array]:
         return none, none
     first: dict[int, int] = {}
     later, earlier = [], []
-    # Only those of which there are more than one.
+    # Only values that occur more than once.
     counts = compute.value_counts(values)
     many = counts.field("values").filter(compute.greater(counts.field("counts"), 1))
-    places = compute.indices_nonzero(compute.is_in(values, value_set=many))
-    for place, value in zip(places.to_pylist(), values.take(places).to_pylist(), strict=True):
-        if first.setdefault(value, place) != place:
-            later.append(place)
+    indices = compute.indices_nonzero(compute.is_in(values, value_set=many))
+    for index, value in zip(indices.to_pylist(), values.take(indices).to_pylist(), strict=True):
+        if first.setdefault(value, index) != index:
+            later.append(index)
             earlier.append(first[value])
     return pyarrow.array(later, pyarrow.int64()), pyarrow.array(earlier, pyarrow.int64())

@@ -1,41 +1,39 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""verl's form of a dataset, and how the columns of other datasets are brought into it, a batch at a time."""
+"""Converts the columns of a dataset to verl's schema, a batch at a time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import StagingError
-from .arrow import as_text, is_blank, numbers, running
-from .checks import Checker
+from ..manifest import Facts
+from .arrow import as_text, numbers
+from .checks import Checker, Found
+from .messages import Messages, messages_of
+from .options import COLUMN_TEXTS, Columns, DatasetOptions
 from .schema import RL, SFT, content_type, is_text
 
-# pyarrow's own types: it is imported where it is used, since only nodes have it.
+# pyarrow's own types, which are not available to the type checker.
 Array = Any
 Batch = Any
-# Of each workload, what a column can be.
+# The roles that columns can have for each workload.
 ROLES_OF_COLUMNS = {
     RL: ("prompt", "ground_truth", "data_source", "ability", "extra"),
     SFT: ("messages", "prompt", "response", "extra"),
 }
-# The options that work on columns.
-COLUMN_TEXTS = ("data_source", "ability", "system_prompt", "instruction", "ground_truth_pattern", "ground_truth_remove")
 
 
 @dataclass(frozen=True)
 class Form:
-    """How rows are brought into verl's form; without columns they are in it already.
-
-    columns: the names of the columns by what they are, as ROLES_OF_COLUMNS says; "extra" is a list of names.
-    """
+    """How rows are converted to verl's schema; without columns they already have it."""
 
     workload: str = RL
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    columns: Columns = field(default_factory=Columns)
     data_source: str | None = None
     ability: str | None = None
     system_prompt: str | None = None
@@ -44,56 +42,54 @@ class Form:
     ground_truth_remove: str | None = None
 
     def __post_init__(self) -> None:
-        texts = (
-            "data_source",
-            "ability",
-            "system_prompt",
-            "instruction",
-            "ground_truth_pattern",
-            "ground_truth_remove",
-        )
-        given = [name for name in texts if getattr(self, name) is not None]
-        if not self.columns:
+        given = [name for name in COLUMN_TEXTS if getattr(self, name) is not None]
+        if not self.has_columns:
             if given:
-                what = "work on columns, and none are named."
-                raise StagingError(", ".join(given), what, "Name them with columns, or leave these options out.")
+                todo = "Set columns, or omit these options."
+                raise StagingError(", ".join(given), "apply to columns, but columns is not set.", todo)
             return
-        unknown = [name for name in self.columns if name not in ROLES_OF_COLUMNS[self.workload]]
+        unknown = [name for name in self.columns.given if name not in ROLES_OF_COLUMNS[self.workload]]
         if unknown:
-            todo = f"Name those of {', '.join(ROLES_OF_COLUMNS[self.workload])}."
+            todo = f"Set only {', '.join(ROLES_OF_COLUMNS[self.workload])}."
             raise StagingError("columns", f"has no {', '.join(unknown)} for {self.workload}.", todo)
         wrong = self._rl_problem() if self.workload == RL else self._sft_problem(given)
         if wrong:
             raise StagingError("columns", *wrong)
         self._regex()
 
+    @property
+    def has_columns(self) -> bool:
+        return bool(self.columns.given)
+
     def _rl_problem(self) -> tuple[str, str] | None:
-        missing = [name for name in ("prompt", "ground_truth") if name not in self.columns]
+        columns = self.columns.given
+        missing = [name for name in ("prompt", "ground_truth") if name not in columns]
         if missing:
-            return f"names no {', '.join(missing)}.", "Say which columns these are."
+            return f"has no {', '.join(missing)}.", "Set it to the name of a column."
         for name in ("data_source", "ability"):
-            if name in self.columns and getattr(self, name) is not None:
-                return f"names {name}, which is given as a text as well.", "Leave out one of both."
-        if "data_source" not in self.columns and not self.data_source:
-            return "names no data_source.", "Set data_source: verl chooses the reward function by it."
-        own = sorted({"split", "index"} & set(self.columns.get("extra", ())))
+            if name in columns and getattr(self, name) is not None:
+                return f"has {name}, which is also set as a text.", "Omit one of them."
+        if "data_source" not in columns and not self.data_source:
+            return "has no data_source.", "Set data_source: verl selects the reward function by it."
+        own = sorted({"split", "index"} & set(self.columns.extra))
         if own:
-            return f"has {', '.join(own)} in extra, which are always put there.", "Leave them out, or rename them."
+            return f"has {', '.join(own)} in extra, which are always added.", "Omit them, or rename the columns."
         return None
 
     def _sft_problem(self, given: Sequence[str]) -> tuple[str, str] | None:
-        if ("messages" in self.columns) == bool({"prompt", "response"} & set(self.columns)):
-            return "has to name messages, or prompt and response.", "Say which columns these are."
-        missing = [name for name in ("prompt", "response") if name not in self.columns]
-        if "messages" not in self.columns and missing:
-            return f"names no {missing[0]}.", "Say which column that is."
+        columns = self.columns.given
+        if ("messages" in columns) == bool({"prompt", "response"} & set(columns)):
+            return "needs either messages, or prompt and response.", "Set them to the names of columns."
+        missing = [name for name in ("prompt", "response") if name not in columns]
+        if "messages" not in columns and missing:
+            return f"has no {missing[0]}.", "Set it to the name of a column."
         useless = [name for name in given if name not in ("system_prompt", "instruction")]
-        if "messages" in self.columns:
+        if "messages" in columns:
             useless = list(given)
         if useless:
-            return f"makes no use of {', '.join(useless)} here.", "Leave it out."
-        if "messages" in self.columns.get("extra", ()):
-            return "has messages in extra, which is made of the others.", "Leave it out."
+            return f"does not use {', '.join(useless)} here.", "Omit it."
+        if "messages" in self.columns.extra:
+            return "has messages in extra, which is built from the other columns.", "Omit it."
         return None
 
     def _regex(self) -> re.Pattern[str] | None:
@@ -103,32 +99,36 @@ class Form:
         try:
             pattern = re.compile(self.ground_truth_pattern)
         except re.error as error:
-            raise StagingError("ground_truth_pattern", f"is no regular expression: {error}.", todo) from error
+            raise StagingError("ground_truth_pattern", f"is not a regular expression: {error}.", todo) from error
         if pattern.groups != 1:
             raise StagingError("ground_truth_pattern", f"has {pattern.groups} groups.", todo)
         return pattern
 
     @property
-    def identity(self) -> dict[str, Any]:
-        given = {name: value for name, value in vars(self).items() if value is not None and value != {}}
-        return {**given, "columns": dict(self.columns)} if self.columns else given
+    def identity(self) -> Facts:
+        """The options that determine the rows, as JSON."""
+        values = {**vars(self), "columns": self.columns.given or None}
+        return {name: value for name, value in values.items() if value is not None}
 
     def needs(self) -> list[str]:
-        """The columns that are read; all when there are none."""
-        named = [[value] if isinstance(value, str) else value for value in self.columns.values()]
+        """The columns that are read; empty for all."""
+        named = [[value] if isinstance(value, str) else value for value in self.columns.given.values()]
         return list(dict.fromkeys(name for names in named for name in names))
 
     def apply(self, batch: Batch, split: str, rows: Array, checker: Checker) -> Batch:
-        """The same rows in verl's form, but for split and index; the checker is told of those that cannot be."""
-        if not self.columns:
+        """The rows in verl's schema, without split and index.
+
+        Rows that cannot be converted are added to the checker.
+        """
+        if not self.has_columns:
             return batch
         return self._rl(batch, split, rows, checker) if self.workload == RL else self._sft(batch, split, rows, checker)
 
     def finish(self, batch: Batch, split: str, first: int) -> Batch:
-        """The same rows with split and index in extra_info, as verl's own scripts put them there."""
+        """The rows with split and index in extra_info, as in the output of verl's own scripts."""
         import pyarrow
 
-        if not self.columns or self.workload != RL:
+        if not self.has_columns or self.workload != RL:
             return batch
         info = batch.column("extra_info")
         names = [info.type.field(index).name for index in range(info.type.num_fields)]
@@ -137,18 +137,17 @@ class Form:
             **own,
             **{name: values for name, values in zip(names, info.flatten(), strict=True) if name not in own},
         }
-        place = batch.schema.get_field_index("extra_info")
-        return batch.set_column(place, "extra_info", pyarrow.StructArray.from_arrays(fields.values(), list(fields)))
+        index = batch.schema.get_field_index("extra_info")
+        return batch.set_column(index, "extra_info", pyarrow.StructArray.from_arrays(fields.values(), list(fields)))
 
     def _rl(self, batch: Batch, split: str, rows: Array, checker: Checker) -> Batch:
         import pyarrow
 
         count = batch.num_rows
         prompt = messages_of(self._prompt(batch, split, rows, checker), count)
-        truth = self._ground_truth(batch.column(self.columns["ground_truth"]), split, rows, checker)
-        extra = self.columns.get("extra", ())
-        info = {"split": pyarrow.nulls(count), **{name: batch.column(name) for name in extra}}
-        made = {
+        truth = self._ground_truth(batch.column(self.columns.ground_truth), split, rows, checker)
+        info = {"split": pyarrow.nulls(count), **{name: batch.column(name) for name in self.columns.extra}}
+        converted = {
             "data_source": self._text(batch, "data_source"),
             "prompt": prompt,
             "ability": self._text(batch, "ability"),
@@ -157,50 +156,51 @@ class Form:
             ),
             "extra_info": pyarrow.StructArray.from_arrays(info.values(), list(info)),
         }
-        return pyarrow.RecordBatch.from_pydict(made)
+        return pyarrow.RecordBatch.from_pydict(converted)
 
     def _sft(self, batch: Batch, split: str, rows: Array, checker: Checker) -> Batch:
         import pyarrow
 
-        if "messages" in self.columns:
-            messages = batch.column(self.columns["messages"])
+        if self.columns.messages:
+            messages = batch.column(self.columns.messages)
         else:
             parts = self._prompt(batch, split, rows, checker)
-            answer = text_column(batch, self.columns["response"])
-            parts.append(Messages.each("assistant", answer, parts[-1].values.type))
+            answer = text_column(batch, self.columns.response)
+            parts.append(Messages.one_per_row("assistant", answer, parts[-1].values.type))
             messages = messages_of(parts, batch.num_rows)
-        extra = {name: batch.column(name) for name in self.columns.get("extra", ())}
+        extra = {name: batch.column(name) for name in self.columns.extra}
         return pyarrow.RecordBatch.from_pydict({"messages": messages, **extra})
 
     def _text(self, batch: Batch, name: str) -> Array:
         """A column, or the same text in every row."""
         import pyarrow
 
-        if name in self.columns:
-            return text_column(batch, self.columns[name])
+        column = getattr(self.columns, name)
+        if column:
+            return text_column(batch, column)
         return pyarrow.repeat(getattr(self, name) or "", batch.num_rows)
 
     def _prompt(self, batch: Batch, split: str, rows: Array, checker: Checker) -> list[Messages]:
         import pyarrow
         from pyarrow import compute
 
-        column = batch.column(self.columns["prompt"])
+        column = batch.column(self.columns.prompt)
         if is_text(column.type):
-            prompt = Messages.each("user", as_text(column))
+            prompt = Messages.one_per_row("user", as_text(column))
         elif content_type(column.type) is not None:
-            prompt = Messages.listed(column)
+            prompt = Messages.of(column)
         else:
             what = f"is of type {column.type}, neither text nor a list of {{role, content}}."
-            raise StagingError(f"column {self.columns['prompt']}", what, "Name another one, or change it.")
+            raise StagingError(f"column {self.columns.prompt}", what, "Set another column, or change its type.")
         if self.instruction is not None:
             prompt = prompt.with_instruction(self.instruction)
         if self.system_prompt is None:
             return [prompt]
         has_own = compute.equal(prompt.role(prompt.firsts()), "system")
-        what = "has a system message of its own, beside system_prompt"
-        checker.add(split, has_own, rows.filter(compute.greater(prompt.lengths, 0)), None, what)
-        said = pyarrow.repeat(self.system_prompt, batch.num_rows)
-        return [Messages.each("system", said, prompt.values.type), prompt]
+        what = "has its own system message besides system_prompt"
+        checker.add(split, Found(what, has_own, rows.filter(compute.greater(prompt.lengths, 0))))
+        text = pyarrow.repeat(self.system_prompt, batch.num_rows)
+        return [Messages.one_per_row("system", text, prompt.values.type), prompt]
 
     def _ground_truth(self, column: Array, split: str, rows: Array, checker: Checker) -> Array:
         from pyarrow import compute
@@ -208,8 +208,8 @@ class Form:
         truth = self._matched(column, split, rows, checker)
         for character in self.ground_truth_remove or "":
             if not is_text(truth.type):
-                what = f"is of type {truth.type}, and ground_truth_remove is for text."
-                raise StagingError(f"column {self.columns['ground_truth']}", what, "Leave it out.")
+                what = f"is of type {truth.type}, but ground_truth_remove applies to text."
+                raise StagingError(f"column {self.columns.ground_truth}", what, "Omit ground_truth_remove.")
             truth = compute.replace_substring(truth, character, "")
         return truth
 
@@ -219,125 +219,38 @@ class Form:
 
         kind = column.type
         if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-            # verl's reward functions compare texts: the number 42 is no "42".
+            # verl's reward functions compare texts: the number 42 does not equal "42".
             column = column.cast(pyarrow.string())
         pattern = self._regex()
         if pattern is None:
             return as_text(column) if is_text(column.type) else column
         if not is_text(column.type):
-            what = f"is of type {kind}, and ground_truth_pattern is for text."
-            raise StagingError(f"column {self.columns['ground_truth']}", what, "Leave the pattern out.")
+            what = f"is of type {kind}, but ground_truth_pattern applies to text."
+            raise StagingError(f"column {self.columns.ground_truth}", what, "Omit ground_truth_pattern.")
         texts = column.to_pylist()
         found = [None if text is None else last_group(pattern, text) for text in texts]
         missed = pyarrow.array([text is not None and truth is None for text, truth in zip(texts, found, strict=True)])
-        what = "has a ground truth in which ground_truth_pattern finds nothing"
-        checker.add(split, missed, rows, as_text(column), what)
-        # So that nobody says of these rows that they have none.
+        what = "has a ground truth that ground_truth_pattern does not match"
+        checker.add(split, Found(what, missed, rows, as_text(column)))
+        # So that these rows are not reported as without a ground truth too.
         kept = [text if truth is None else truth for text, truth in zip(texts, found, strict=True)]
         return pyarrow.array(kept, pyarrow.string())
 
 
 def last_group(pattern: re.Pattern[str], text: str) -> str | None:
-    """What the group of the last match has; answers come last, after what leads to them."""
+    """The group of the last match: a result comes last, after its derivation."""
     matches = list(pattern.finditer(text))
     return matches[-1][1] if matches else None
 
 
-def text_column(batch: Batch, name: str) -> Array:
+def text_column(batch: Batch, name: str | None) -> Array:
     column = batch.column(name)
     if not is_text(column.type):
-        raise StagingError(f"column {name}", f"is of type {column.type}, not text.", "Name another one, or change it.")
+        todo = "Set another column, or change its type."
+        raise StagingError(f"column {name}", f"is of type {column.type}, not text.", todo)
     return as_text(column)
 
 
-@dataclass(frozen=True)
-class Messages:
-    """Some messages of each row of a batch: how many, and one after the other which row each is of and what it says."""
-
-    lengths: Array
-    row: Array
-    values: Array
-
-    @classmethod
-    def each(cls, role: str, content: Array, kind: Any = None) -> Messages:
-        """One message in each row; other messages of the conversation may have more fields than role and content."""
-        import pyarrow
-
-        count = len(content)
-        if kind is None:
-            kind = pyarrow.struct([("role", pyarrow.string()), ("content", content.type)])
-        check_text(kind)
-        known = {"role": pyarrow.repeat(role, count), "content": content}
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        arrays = [
-            known[each.name].cast(each.type) if each.name in known else pyarrow.nulls(count, each.type)
-            for each in fields
-        ]
-        values = pyarrow.StructArray.from_arrays(arrays, fields=fields)
-        return cls(pyarrow.repeat(pyarrow.scalar(1, pyarrow.int64()), count), numbers(0, count), values)
-
-    @classmethod
-    def listed(cls, column: Array) -> Messages:
-        import pyarrow
-        from pyarrow import compute, types
-
-        if types.is_fixed_size_list(column.type):
-            column = column.cast(pyarrow.list_(column.type.value_type))
-        lengths = compute.fill_null(compute.list_value_length(column), 0).cast(pyarrow.int64())
-        row = compute.list_parent_indices(column).cast(pyarrow.int64())
-        return cls(lengths, row, compute.list_flatten(column))
-
-    def role(self, places: Array) -> Array:
-        from pyarrow import compute
-
-        return as_text(compute.struct_field(self.values.take(places), "role"))
-
-    def firsts(self) -> Array:
-        """Where the first message is of each row that has any."""
-        from pyarrow import compute
-
-        return running(self.lengths).slice(0, len(self.lengths)).filter(compute.greater(self.lengths, 0))
-
-    def with_instruction(self, instruction: str) -> Messages:
-        """The same with a text after the last message of each row; what says nothing still says nothing."""
-        import pyarrow
-        from pyarrow import compute
-
-        kind = self.values.type
-        check_text(kind)
-        content = as_text(compute.struct_field(self.values, "content"))
-        lasts = compute.subtract(running(self.lengths).slice(1), 1).filter(compute.greater(self.lengths, 0))
-        is_last = compute.is_in(numbers(0, len(content)), value_set=lasts)
-        space = "" if instruction[:1].isspace() else " "
-        longer = compute.binary_join_element_wise(content, instruction, space)
-        content = compute.if_else(compute.and_(is_last, compute.invert(is_blank(content))), longer, content)
-        names = [kind.field(index).name for index in range(kind.num_fields)]
-        arrays = [content if name == "content" else compute.struct_field(self.values, name) for name in names]
-        return Messages(self.lengths, self.row, pyarrow.StructArray.from_arrays(arrays, names))
-
-
-def check_text(kind: Any) -> None:
-    content = kind.field(kind.get_field_index("content")).type
-    if not is_text(content):
-        what = f"has content of type {content}, beside which no text can be put."
-        raise StagingError("columns.prompt", what, "Leave system_prompt and instruction out, or write it as text.")
-
-
-def messages_of(parts: Sequence[Messages], count: int) -> Array:
-    """The messages of all parts, row by row, in the order of the parts."""
-    import pyarrow
-    from pyarrow import compute
-
-    # Sorting is stable: within a row the parts stay in their order.
-    order = compute.sort_indices(pyarrow.concat_arrays([part.row for part in parts]))
-    values = pyarrow.concat_arrays([part.values for part in parts]).take(order)
-    lengths = pyarrow.repeat(pyarrow.scalar(0, pyarrow.int64()), count)
-    for part in parts:
-        lengths = compute.add(lengths, part.lengths)
-    return pyarrow.ListArray.from_arrays(running(lengths).cast(pyarrow.int32()), values)
-
-
-def form_of(options: Mapping[str, Any], workload: str) -> Form:
-    """What a user says of the columns; `options` as the module rl_dataset has them."""
-    columns = {role: name for role, name in (options.get("columns") or {}).items() if name}
-    return Form(workload, columns, **{name: options.get(name) for name in COLUMN_TEXTS})
+def form_of(options: DatasetOptions) -> Form:
+    """The form for the module's options."""
+    return Form(options.workload, options.columns, **{name: getattr(options, name) for name in COLUMN_TEXTS})

@@ -1,9 +1,9 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of rows, read and written a batch at a time: parquet, JSON lines, JSON and CSV.
+"""Reads files of rows a batch at a time: parquet, JSON lines, JSON and CSV.
 
-However large the files are, what is in memory is one batch, or one row where that is larger.
+However large a file is, only one batch is in memory, or one row if that is larger.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...checks.common import is_lfs_pointer
-from ...text import nearest
+from ...text import one_line
 from ..errors import StagingError
 from ..lock import Progress
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-# Rows of a batch, and of a row group in what is written; fewer when rows are large, such as those with images.
+# The size of a batch, and of a row group of the output; it has fewer rows if they are large, for example with images.
 BATCH_ROWS, BATCH_BYTES = 16_384, 64 << 20
 BLOCK_BYTES = 16 << 20
-# Of each column of compressed parquet. By default pyarrow has all row groups of a file in memory as they lie on disk,
-# until the last one is read (seen with 26.0); without that it is faster as well.
+# By default, pyarrow keeps all row groups of a file in memory, as they are on disk, until it has read the last one
+# (seen with 26.0); without that it is also faster. The buffer is for one column.
 READING = {"buffer_size": 1 << 20, "pre_buffer": False}
-# What editors on Windows begin a file of UTF-8 with.
+# The byte order mark with which editors on Windows begin a file.
 MARK = b"\xef\xbb\xbf"
-# What says of what rows a data frame was made; of other rows it is wrong.
+# The metadata of a data frame describes rows that the output does not have.
 PANDAS = b"pandas"
-# pyarrow's own types: it is imported where it is used, since only nodes have it.
+# pyarrow's own types, which are not available to the type checker.
 Batch = Any
 Schema = Any
 
@@ -41,7 +41,7 @@ class Part(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """Its columns, with the types that all of its rows have."""
+        """Its columns, with types that fit all rows."""
 
     def count(self) -> int:
         """How many rows it has."""
@@ -51,14 +51,14 @@ class Part(Protocol):
 
 
 class Stream(io.RawIOBase):
-    """A file as it was before it was compressed; progress is told in bytes of the file as it lies there."""
+    """The decompressed content of a file; the progress counts the bytes on disk."""
 
     def __init__(self, path: Path, progress: Progress) -> None:
         import pyarrow
 
         self.file = path.open("rb")
         self.progress = progress
-        self.told = 0
+        self.counted = 0
         compression = COMPRESSIONS.get(path.suffix)
         self.content = pyarrow.CompressedInputStream(self.file, compression) if compression else self.file
 
@@ -69,8 +69,8 @@ class Stream(io.RawIOBase):
         read = self.content.read(len(buffer))
         buffer[: len(read)] = read
         now = self.file.tell()
-        self.progress.add(now - self.told)
-        self.told = now
+        self.progress.add(now - self.counted)
+        self.counted = now
         return len(read)
 
     def close(self) -> None:
@@ -78,20 +78,16 @@ class Stream(io.RawIOBase):
         super().close()
 
 
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
-
-
 @contextlib.contextmanager
-def understood(path: Path, what: str) -> Iterator[None]:
-    """What pyarrow finds wrong with a file becomes an error that names it."""
+def readable_as(path: Path, what: str) -> Iterator[None]:
+    """Turns errors of pyarrow into a StagingError for the file."""
     from pyarrow import ArrowException
 
     try:
         yield
     except (OSError, ValueError, ArrowException) as error:
         raise StagingError(
-            path, f"is not readable as {what}: {one_line(error)}.", "Correct it, or fetch it again."
+            path, f"is not readable as {what}: {one_line(error)}.", "Correct it, or download it again."
         ) from error
 
 
@@ -101,7 +97,7 @@ class Parquet:
 
         self.path = path
         self.progress = progress
-        with understood(path, "parquet"), parquet.ParquetFile(path) as file:
+        with readable_as(path, "parquet"), parquet.ParquetFile(path) as file:
             self.schema = file.schema_arrow
             self.metadata = file.metadata
 
@@ -116,14 +112,14 @@ class Parquet:
         rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1, size))))
         columns = [name for name in schema.names if name in self.schema.names]
         on_disk = self.path.stat().st_size / max(1, self.count())
-        with understood(self.path, "parquet"), parquet.ParquetFile(self.path, **READING) as file:
+        with readable_as(self.path, "parquet"), parquet.ParquetFile(self.path, **READING) as file:
             for batch in file.iter_batches(rows, columns=columns):
                 self.progress.add(int(on_disk * batch.num_rows))
                 yield batch
 
 
 class JsonLines:
-    """An object a line. It is read twice: the types of its columns are known at its end only."""
+    """One object per line. The file is read twice: the types of its columns are known only at its end."""
 
     def __init__(self, path: Path, progress: Progress) -> None:
         import pyarrow
@@ -150,24 +146,24 @@ class JsonLines:
     def _tables(self, schema: Schema | None) -> Iterator[Any]:
         from pyarrow import json as arrow_json
 
-        how = {"explicit_schema": schema, "unexpected_field_behavior": "ignore"} if schema is not None else {}
-        with understood(self.path, "JSON lines"), Stream(self.path, self.progress) as stream:
+        parsing = {"explicit_schema": schema, "unexpected_field_behavior": "ignore"} if schema is not None else {}
+        with readable_as(self.path, "JSON lines"), Stream(self.path, self.progress) as stream:
             for block in blocks(stream):
-                # One block: rows must not lie across two, and may be of any length.
+                # A single block: a row must not cross two blocks, and may have any length.
                 options = arrow_json.ReadOptions(block_size=len(block) + 1)
-                yield arrow_json.read_json(io.BytesIO(block), options, arrow_json.ParseOptions(**how))
+                yield arrow_json.read_json(io.BytesIO(block), options, arrow_json.ParseOptions(**parsing))
 
 
 class JsonList:
-    """One list of objects, which is read as a whole."""
+    """One list of objects, which is read completely."""
 
     def __init__(self, path: Path, progress: Progress) -> None:
         import pyarrow
 
-        with understood(path, "JSON"), Stream(path, progress) as stream:
+        with readable_as(path, "JSON"), Stream(path, progress) as stream:
             rows = json.loads(stream.read())
             if not all(isinstance(row, dict) for row in rows):
-                raise ValueError("it is no list of objects")
+                raise ValueError("it is not a list of objects")
             array = pyarrow.array(rows, None if rows else pyarrow.struct([]))
             self.batch = pyarrow.RecordBatch.from_struct_array(array)
         self.schema = self.batch.schema
@@ -181,7 +177,7 @@ class JsonList:
 
 
 class Csv:
-    """Comma-separated, with names in its first line. Everything is text: 007 stays 007."""
+    """Comma-separated values, with names in the first line. Everything is text: 007 stays 007."""
 
     def __init__(self, path: Path, progress: Progress) -> None:
         import pyarrow
@@ -189,7 +185,7 @@ class Csv:
 
         self.path = path
         self.progress = progress
-        with understood(path, "CSV"), Stream(path, Progress()) as stream:
+        with readable_as(path, "CSV"), Stream(path, Progress()) as stream:
             names = csv.open_csv(stream, csv.ReadOptions(block_size=BLOCK_BYTES)).schema.names
         self.schema = pyarrow.schema([(name, pyarrow.string()) for name in names])
 
@@ -206,15 +202,15 @@ class Csv:
         parse = csv.ParseOptions(newlines_in_values=True)
         types = {field.name: field.type for field in self.schema}
         convert = csv.ConvertOptions(column_types=types, include_columns=names)
-        with understood(self.path, "CSV"), Stream(self.path, progress) as stream:
+        with readable_as(self.path, "CSV"), Stream(self.path, progress) as stream:
             for batch in csv.open_csv(stream, read, parse, convert):
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     yield batch.slice(start, BATCH_ROWS)
 
 
 def json_part(path: Path, progress: Progress) -> Part:
-    """A file named .json is either of both."""
-    with understood(path, "JSON"), Stream(path, Progress()) as stream:
+    """A file named .json has JSON lines, or one list."""
+    with readable_as(path, "JSON"), Stream(path, Progress()) as stream:
         is_list = stream.read(1 << 10).removeprefix(MARK).lstrip().startswith(b"[")
     return JsonList(path, progress) if is_list else JsonLines(path, progress)
 
@@ -227,71 +223,29 @@ FORMATS: dict[str, Callable[[Path, Progress], Part]] = {
 }
 
 
-def kind_of(path: Path) -> str:
-    """The ending that says what is in a file, without that of its compression."""
+def format_of(path: Path) -> str:
+    """The suffix for the format of a file, without the suffix for its compression."""
     return Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
 
 
 def part(path: Path, progress: Progress) -> Part:
-    kind = kind_of(path)
-    if kind not in FORMATS or (kind == ".parquet" and path.suffix in COMPRESSIONS):
-        known = f"{', '.join(FORMATS)}, and all but the first with {', '.join(COMPRESSIONS)}"
-        raise StagingError(path, "is of no known format.", f"Its name has to end with one of {known}.")
+    suffix = format_of(path)
+    if suffix not in FORMATS or (suffix == ".parquet" and path.suffix in COMPRESSIONS):
+        known = f"{', '.join(FORMATS)}, and all but the first may be compressed ({', '.join(COMPRESSIONS)})"
+        raise StagingError(path, "has an unknown format.", f"Its name must end with one of {known}.")
     if is_lfs_pointer(path):
-        raise StagingError(path, "is a Git LFS pointer, not the file.", "Fetch it with git lfs pull.")
-    return FORMATS[kind](path, progress)
+        raise StagingError(path, "is a Git LFS pointer, not the file.", "Download it with git lfs pull.")
+    return FORMATS[suffix](path, progress)
 
 
 def work(path: Path) -> int:
-    """How many bytes are read of a file."""
-    passes = 2 if kind_of(path) in (".jsonl", ".json") else 1
+    """How many bytes will be read from a file."""
+    passes = 2 if format_of(path) in (".jsonl", ".json") else 1
     return passes * path.stat().st_size
 
 
-class Rows:
-    """The rows of several files, one after the other, all with the same columns."""
-
-    def __init__(self, paths: Sequence[Path], progress: Progress, columns: Sequence[str] = ()) -> None:
-        """columns: those that are needed; all when there are none."""
-        import pyarrow
-
-        self.parts = [part(path, progress) for path in paths]
-        schemas = [each.schema for each in self.parts]
-        for path, each in zip(paths, self.parts, strict=True):
-            for name in columns:
-                if name not in each.schema.names:
-                    has = f"It has: {', '.join(each.schema.names)}."
-                    hint = nearest(name, each.schema.names)
-                    raise StagingError(path, f"has no column {name}.", f"{has} {hint[:1].upper()}{hint[1:]}".rstrip())
-        if columns:
-            schemas = [pyarrow.schema([schema.field(name) for name in columns]) for schema in schemas]
-        self.schema = unified(schemas, paths[0])
-
-    def count(self) -> int:
-        return sum(each.count() for each in self.parts)
-
-    def batches(self) -> Iterator[Batch]:
-        for each in self.parts:
-            for batch in each.batches(self.schema):
-                if batch.num_rows:
-                    yield conformed(batch, self.schema)
-
-
-def conformed(batch: Batch, schema: Schema) -> Batch:
-    """The same rows with the columns of a schema; those that are missing have nothing in them."""
-    import pyarrow
-
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pyarrow.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def unified(schemas: Sequence[Schema], path: Path) -> Schema:
-    """One schema for all of these, that of the first where they agree."""
+    """One schema for all of these; the first one if all are equal."""
     import pyarrow
 
     if not schemas:
@@ -300,15 +254,15 @@ def unified(schemas: Sequence[Schema], path: Path) -> Schema:
     try:
         one = pyarrow.unify_schemas(bare, promote_options="permissive")
     except pyarrow.ArrowException as error:
-        what = f"and what comes after it disagree: {one_line(error)}."
+        what = f"and later rows or files have different types: {one_line(error)}."
         raise StagingError(path, what, "Give the column one type in all rows and files.") from error
-    # What datasets says of its columns there (images, for example) has to be of just these columns.
-    said = {name: value for name, value in (schemas[0].metadata or {}).items() if name != PANDAS}
-    return one.with_metadata(said) if one == bare[0] and said else one
+    # The metadata of datasets (for images, for example) is only valid for exactly these columns.
+    metadata = {name: value for name, value in (schemas[0].metadata or {}).items() if name != PANDAS}
+    return one.with_metadata(metadata) if one == bare[0] and metadata else one
 
 
 def as_written(kind: Any) -> Any:
-    """A type that pyarrow found in JSON, without its guess that a text is a point in time."""
+    """A type that pyarrow inferred from JSON, with texts as text, even if they look like timestamps."""
     import pyarrow
     from pyarrow import types
 
@@ -323,64 +277,16 @@ def as_written(kind: Any) -> Any:
 
 
 def blocks(stream: Stream) -> Iterator[bytes]:
-    """A file in parts that end where a line does."""
+    """The content of a file in blocks that end with a line."""
     rest = stream.read(len(MARK)).removeprefix(MARK)
     while chunk := stream.read(BLOCK_BYTES):
         lines, end, begun = chunk.rpartition(b"\n")
         if not end:
             rest += chunk
             continue
-        # Nothing but empty lines is no block to pyarrow.
+        # pyarrow rejects a block that has only empty lines.
         if (rest + lines).strip():
             yield rest + lines + end
         rest = begun
     if rest.strip():
         yield rest
-
-
-class Writer:
-    """A parquet file in the making, the same for the same rows."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows = 0
-        self.pending: list[Batch] = []
-        self.file: Any = None
-
-    def write(self, batch: Batch) -> None:
-        self.rows += batch.num_rows
-        self.pending.append(batch)
-        if sum(each.num_rows for each in self.pending) >= BATCH_ROWS or (
-            sum(each.nbytes for each in self.pending) >= BATCH_BYTES
-        ):
-            self.flush()
-
-    def flush(self) -> None:
-        import pyarrow
-        from pyarrow import parquet
-
-        if not self.pending:
-            return
-        table = pyarrow.Table.from_batches(self.pending)
-        self.pending = []
-        try:
-            if self.file is None:
-                self.file = parquet.ParquetWriter(self.path, table.schema, compression="zstd")
-            self.file.write_table(table, row_group_size=table.num_rows)
-        except pyarrow.ArrowException as error:
-            # Such as a mapping without any key, which parquet cannot hold.
-            raise StagingError(
-                self.path.name, f"cannot be written: {one_line(error)}.", "Change this column."
-            ) from error
-
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if error[0] is None:
-            self.flush()
-        self.close()

@@ -35,7 +35,7 @@ def test_results_of_all_tasks_have_one_form() -> None:
     assert [entry["findings"] for entry in found] == [[]] * 5
 
 
-def test_what_was_refused_says_why_and_what_was_repaired_says_what() -> None:
+def test_failures_have_a_finding_and_repairs_have_notes() -> None:
     finding = {"where": "/private/common/models/big", "what": "has 1 MiB free.", "todo": "Make room.", "severity": "e"}
     refused = {"item": {"name": "big"}, "msg": "long", "finding": finding}
     broken = {"item": {"name": "odd"}, "msg": "MODULE FAILURE"}
@@ -73,7 +73,7 @@ def staged(name: str, at: str | None, *jobs: str, kind: str = "snapshot") -> dic
     }
 
 
-def test_what_there_is_as_a_table() -> None:
+def test_staged_targets_as_a_table() -> None:
     unknown = {**staged("odd", None, kind="unknown"), "bytes": None, "problems": ["has no manifest.json"]}
     del unknown["source"]
     there = [{**staged("a", "2026-01-01T00:00:00Z", "j1", "j2"), "commit": "abc"}, unknown]
@@ -111,16 +111,16 @@ THERE = [
         (9, 1, []),
     ],
 )
-def test_which_snapshots_can_go(keep: int | str, days: float | str, go: list[str]) -> None:
+def test_which_snapshots_can_be_removed(keep: int | str, days: float | str, go: list[str]) -> None:
     found = superfluous_snapshots(THERE, keep, days)
     assert found["go"] == go
     verdicts = {row[0]: row[3] for row in found["rows"]}
     assert set(verdicts) == {each["name"] for each in THERE} - {"model"}
-    assert [name for name, verdict in verdicts.items() if verdict == "goes"] == sorted(go, reverse=True)
+    assert [name for name, verdict in verdicts.items() if verdict == "to be removed"] == sorted(go, reverse=True)
     assert verdicts["oldest-but-used"] == "used by j1"
 
 
-def test_what_the_inventory_declares_stays() -> None:
+def test_declared_snapshots_stay() -> None:
     there = [{**each, "source": f"/src/{each['name'][:3]}"} for each in THERE]
     # By its code id; or the newest of its source.
     declared = [{"source": "x", "code_id": "older"}, {"source": "/src/old"}, {"source": "/src/new", "state": "absent"}]
@@ -128,7 +128,7 @@ def test_what_the_inventory_declares_stays() -> None:
     assert superfluous_snapshots(there, 0, 1, declared[:1])["go"] == ["old"]
 
 
-def test_users_python_that_cannot_be_copied() -> None:
+def test_user_code_that_cannot_be_copied() -> None:
     code = {"item": "nowhere.py", "changed": False, "msg": "Could not find or access\n'nowhere.py'"}
     (found,) = staging_results("/private", NOTHING, NOTHING, NOTHING, results(code))
     assert found["status"] == "refused"

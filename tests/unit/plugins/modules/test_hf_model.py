@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.module_utils.staging import hub as client
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub import retry
 from ansible_collections.argus.verl.plugins.modules import hf_model
 from hub import Hub, model
 
@@ -19,7 +19,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(client, "FIRST_WAITS", ())
+    monkeypatch.setattr(retry, "QUESTION_WAITS", ())
     with Hub() as server:
         yield server
 
@@ -40,7 +40,9 @@ def run(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
     return said
 
 
-def test_a_model_is_staged_once_seen_and_removed(hub: Hub, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_staged_verified_repaired_and_removed(
+    hub: Hub, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     commit = hub.add(NAME, model())
     given = {"shared_root": str(root), "name": "Name", "source": NAME, "endpoint": hub.url}
     path = f"{root}/common/models/Name"
@@ -79,7 +81,7 @@ def test_a_model_is_staged_once_seen_and_removed(hub: Hub, root: Path, capsys: p
     assert not list(root.glob("hf/hub/models--*"))
 
 
-def test_what_is_wrong_is_a_finding_without_the_token(hub: Hub, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_a_finding_without_the_token(hub: Hub, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hub.add(NAME, model(), private=True)
     hub.echo = "you gave hf_wrong"
     said = run(capsys, shared_root=str(root), name="Name", source=NAME, endpoint=hub.url, token="hf_wrong")
@@ -102,4 +104,4 @@ def test_a_model_that_a_job_uses_is_not_removed(hub: Hub, root: Path, capsys: py
 
 def test_a_source_is_required(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "the following are missing: source" in run(capsys, shared_root=str(root), name="x")["msg"]
-    assert "is no directory here" in run(capsys, shared_root=f"{root}/x", name="x", source="tiny")["msg"]
+    assert "is not a directory here" in run(capsys, shared_root=f"{root}/x", name="x", source="tiny")["msg"]

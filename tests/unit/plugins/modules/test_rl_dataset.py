@@ -92,9 +92,9 @@ def test_all_errors_are_in_the_message(tmp_path: Path, root: Path) -> None:
     assert said["failed"]
     assert said["finding"]["where"] == f"{root}/datasets/sums"
     assert said["msg"].splitlines() == [
-        f"{root}/datasets/sums: is not fit to be trained on:",
-        "- train: has an empty message of user or assistant: 1 row, counted from 0: 1 (user)",
+        f"{root}/datasets/sums: is not fit for training:",
+        "- train: has an empty user or assistant message: 1 row, counted from 0: 1 (user)",
         "- train: has no reward_model.ground_truth: 1 row, counted from 0: 2 ('')",
-        " Correct it, and stage it again.",
+        " Correct the rows, and stage it again.",
     ]
     assert list((root / "datasets").iterdir()) == []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging.listing import FULL, UNFINISHED, UNKNOWN, everything
+from ansible_collections.argus.verl.plugins.module_utils.staging.listing import UNFINISHED, UNKNOWN, list_staged
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress, lock_file, locked
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import Request, stage
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import Verify
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built, Request
+from staging_tools import stage
 
 
 @pytest.fixture
@@ -23,29 +24,29 @@ def target(tmp_path: Path) -> Path:
 
 
 def put(target: Path) -> None:
-    def build(directory: Path, progress: Progress) -> Mapping[str, Any]:
+    def build(directory: Path, progress: Progress) -> Built:
         (directory / "train.parquet").write_bytes(bytes(1000))
-        return {"source": "somewhere", "rows": {"train": 8}}
+        return Built({"source": "somewhere", "rows": {"train": 8}})
 
     stage(Request("rl_dataset", target.name, target, build))
 
 
 def found(target: Path, verify: str = "no") -> list[dict[str, Any]]:
-    return list(everything(target.parents[1], verify))
+    return [entry.as_dict() for entry in list_staged(target.parents[1], verify)]
 
 
-def test_what_is_staged_is_told_with_its_problems(target: Path) -> None:
+def test_staged_targets_are_listed_with_their_problems(target: Path) -> None:
     put(target)
     (target.parent / "by-hand").mkdir()
-    by_hand, sums = found(target, FULL)
+    by_hand, sums = found(target, Verify.FULL)
     assert (sums["kind"], sums["name"], sums["bytes"], sums["files"]) == ("rl_dataset", "sums", 1000, 1)
     assert (sums["source"], sums["rows"], sums["problems"]) == ("somewhere", {"train": 8}, [])
     assert by_hand["kind"] == UNKNOWN and "was not staged" in by_hand["problems"][0]
     (target / "train.parquet").write_bytes(b"other")
-    assert found(target, FULL)[1]["problems"] == ["train.parquet has 5 bytes, not 1000"]
+    assert found(target, Verify.FULL)[1]["problems"] == ["train.parquet has 5 bytes, not 1000"]
 
 
-def test_what_is_being_staged_is_told_with_how_far_it_is(target: Path) -> None:
+def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
     with locked(target) as progress:
         progress.begin("downloading acme/sums", 4 << 20)
         progress.add(1 << 20)
@@ -64,7 +65,7 @@ def test_what_is_being_staged_is_told_with_how_far_it_is(target: Path) -> None:
     assert busy["bytes"] > 300
 
 
-def test_what_was_left_unfinished_is_told_until_somebody_stages_it(target: Path) -> None:
+def test_leftovers_are_listed_until_the_target_is_staged(target: Path) -> None:
     target.with_name(".sums.staging-0123abcd").mkdir()
     lock_file(target).write_text('{"host": "head-1", "pid": 17, "what": "", "done": 0, "total": 0}')
     # Of others' making.

@@ -56,7 +56,7 @@ def test_without_a_shared_root_a_jobspec_means_the_usual_one(tmp_path: Path) -> 
     assert used_by(tmp_path) == {PurePosixPath("common/code/verl/mine"): ["a"]}
 
 
-def test_who_uses_a_part_of_something_uses_it(tmp_path: Path) -> None:
+def test_using_a_part_of_a_target_counts_as_using_it(tmp_path: Path) -> None:
     job(tmp_path, "a", model="/private/common/models/Qwen/checkpoint-1")
     assert users(tmp_path, tmp_path / "common" / "models" / "Qwen") == ["a"]
 
@@ -80,19 +80,19 @@ def test_paths_in_overrides_and_variables_are_used_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", [QUEUED, SUBMITTED, RUNNING, ENDING, RETRYING])
-def test_who_has_not_ended_uses_what_is_his(tmp_path: Path, state: str) -> None:
+def test_a_job_that_has_not_ended_uses_its_inputs(tmp_path: Path, state: str) -> None:
     job(tmp_path, "a", state, code_path="mine")
     assert users(tmp_path, tmp_path / "common" / "code" / "verl" / "mine") == ["a"]
 
 
 @pytest.mark.parametrize("state", ENDED)
-def test_who_has_ended_uses_nothing(tmp_path: Path, state: str) -> None:
+def test_a_job_that_has_ended_uses_nothing(tmp_path: Path, state: str) -> None:
     archive = job(tmp_path, "a", RUNNING, code_path="mine")
     archive.set_status(state)
     assert used_by(tmp_path) == {}
 
 
-def test_a_job_that_is_being_submitted_uses_what_is_its_own_already(tmp_path: Path) -> None:
+def test_a_job_uses_its_inputs_during_its_submission(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "jobs" / "a")
     archive.reserve()
     assert used_by(tmp_path) == {}

@@ -7,7 +7,7 @@ import pyarrow
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.checks import (
     SHOWN_ROWS,
-    TOKENISED_ROWS,
+    TOKENIZED_ROWS,
     Checker,
     Limit,
     shown,
@@ -48,7 +48,7 @@ def checked(
         table = pyarrow.RecordBatch.from_struct_array(pyarrow.array(rows))
         assert schema_problem(table.schema, workload) is None
         for start in range(0, len(rows), batch):
-            checker.look(split, table.slice(start, batch))
+            checker.check(split, table.slice(start, batch))
     checker.compare()
     return checker
 
@@ -77,19 +77,23 @@ def test_good_rows_have_no_findings_and_are_counted(batch: int) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
-def test_a_role_that_nobody_knows_is_named_with_its_row(batch: int) -> None:
+def test_an_unknown_role_is_a_warning_and_a_missing_one_an_error(batch: int) -> None:
+    """As in the check of the gate, see checks.conversation."""
     rows = [rl_row(number) for number in range(8)]
     rows[2]["prompt"] = [{"role": "human", "content": "a"}]
     rows[5]["prompt"] = [user("b"), {"role": None, "content": "c"}]
-    assert errors(RL, rows, batch) == [
+    rows[6]["prompt"] = [user("d"), {"role": " ", "content": "e"}, {"role": "critic", "content": "f"}]
+    checker = checked(RL, batch=batch, train=rows)
+    assert checker.errors() == ["train: has a message without a role: 2 rows, counted from 0: 5, 6"]
+    assert checker.warnings() == [
         "train: has a role that is none of system, developer, user, assistant, tool: "
-        "2 rows, counted from 0: 2 (human), 5 (None)"
+        "2 rows, counted from 0: 2 (human), 6 (critic)"
     ]
 
 
 def test_a_row_with_two_wrong_messages_counts_once() -> None:
     row = rl_row(prompt=[{"role": "human", "content": "a"}, {"role": "gpt", "content": "b"}])
-    assert errors(RL, [row])[0].endswith(": 1 row, counted from 0: 0 (human)")
+    assert warnings(RL, train=[row])[0].endswith(": 1 row, counted from 0: 0 (human)")
 
 
 def test_of_many_rows_the_first_are_shown_and_all_are_counted() -> None:
@@ -107,25 +111,23 @@ def test_a_row_without_messages(prompt: Any) -> None:
 
 @pytest.mark.parametrize("content", [None, "", " \n\t"])
 def test_an_empty_message(content: Any) -> None:
-    what = "has an empty message of user or assistant: 1 row, counted from 0: 1 (user)"
+    what = "has an empty user or assistant message: 1 row, counted from 0: 1 (user)"
     assert errors(RL, [rl_row(0), rl_row(1, prompt=[user(content)])]) == [f"train: {what}"]
     assert errors(SFT, [sft_row(0), sft_row(1, user(content), assistant("2"))]) == [f"train: {what}"]
 
 
-def test_an_empty_system_message_is_a_warning_and_a_tool_may_say_nothing() -> None:
+def test_an_empty_system_message_is_a_warning_and_a_tool_message_may_be_empty() -> None:
     system, tool = {"role": "system", "content": ""}, {"role": "tool", "content": ""}
     assert warnings(RL, train=[rl_row(0), rl_row(1, prompt=[system, user("a"), tool])]) == [
-        "train: has an empty message of system or developer: 1 row, counted from 0: 1 (system)"
+        "train: has an empty system or developer message: 1 row, counted from 0: 1 (system)"
     ]
 
 
-def test_who_calls_a_tool_may_say_nothing_besides() -> None:
+def test_a_message_that_calls_a_tool_may_be_empty() -> None:
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "add", "arguments": "{}"}]}
     assert errors(SFT, [sft_row(0, user("a"), call, {"role": "tool", "content": "2"}, assistant("2"))]) == []
     empty = [sft_row(0, user("a"), {**call, "tool_calls": []}, assistant("2")), sft_row(1, user("a"), call)]
-    assert errors(SFT, empty) == [
-        "train: has an empty message of user or assistant: 1 row, counted from 0: 0 (assistant)"
-    ]
+    assert errors(SFT, empty) == ["train: has an empty user or assistant message: 1 row, counted from 0: 0 (assistant)"]
 
 
 def test_content_may_be_a_list_of_parts() -> None:
@@ -139,7 +141,7 @@ def test_content_may_be_a_list_of_parts() -> None:
 
 def test_a_prompt_ends_before_the_answer() -> None:
     assert errors(RL, [rl_row(0), rl_row(1, prompt=[user("a"), assistant("b")])]) == [
-        "train: has a prompt that ends with a message of the assistant, so that nothing is left to answer: "
+        "train: has a prompt that ends with an assistant message, so there is nothing to answer: "
         "1 row, counted from 0: 1 (assistant)"
     ]
     assert errors(RL, [rl_row(prompt=[user("a"), assistant("b"), user("c")])]) == []
@@ -148,7 +150,7 @@ def test_a_prompt_ends_before_the_answer() -> None:
 @pytest.mark.parametrize(("source", "said"), [(None, "None"), ("", "''"), (" ", "' '")])
 def test_a_row_without_data_source(source: Any, said: str) -> None:
     assert errors(RL, [rl_row(0), rl_row(1, data_source=source)]) == [
-        f"train: has an empty data_source, by which verl chooses the reward function: 1 row, counted from 0: 1 ({said})"
+        f"train: has an empty data_source, by which verl selects the reward function: 1 row, counted from 0: 1 ({said})"
     ]
 
 
@@ -162,7 +164,7 @@ def test_a_row_without_ground_truth(reward: Any, said: str) -> None:
     ]
 
 
-def test_a_reward_model_asks_for_no_ground_truth() -> None:
+def test_a_reward_model_needs_no_ground_truth() -> None:
     assert errors(RL, [rl_row(0), rl_row(1, reward_model={"style": "model", "ground_truth": None})]) == []
 
 
@@ -176,7 +178,7 @@ def test_a_ground_truth_need_not_be_text(truth: Any) -> None:
 def test_verls_reward_for_gsm8k_finds_numbers_without_commas_only() -> None:
     truths = ["1,000", "-3.5", "1000", "$5", "seven"]
     rows = [rl_row(number, reward_model={"ground_truth": truth}) for number, truth in enumerate(truths)]
-    what = "has a ground_truth that verl's own reward for openai/gsm8k never finds: no number as text without commas"
+    what = "has a ground_truth that verl's reward function for openai/gsm8k never matches: not a number without commas"
     assert warnings(RL, train=rows) == [f"train: {what}: 3 rows, counted from 0: 0 (1,000), 3 ($5), 4 (seven)"]
     assert warnings(RL, train=[rl_row(0, reward_model={"ground_truth": 42})]) == [
         f"train: {what}: 1 row, counted from 0: 0 (42)"
@@ -187,18 +189,17 @@ def test_verls_reward_for_gsm8k_finds_numbers_without_commas_only() -> None:
 def test_a_conversation_without_an_answer_teaches_nothing() -> None:
     rows = [sft_row(0), sft_row(1, user("a")), sft_row(2, user("a"), assistant("b"))]
     assert errors(SFT, rows) == [
-        "train: has no message of the assistant with content, so that there is nothing to learn: "
-        "1 row, counted from 0: 1 (user)"
+        "train: has no assistant message with content, so there is nothing to learn: 1 row, counted from 0: 1 (user)"
     ]
 
 
-def test_what_comes_after_the_last_answer_is_not_learned() -> None:
+def test_messages_after_the_last_answer_are_a_warning() -> None:
     assert warnings(SFT, train=[sft_row(0), sft_row(1, user("a"), assistant("b"), user("c"))]) == [
-        "train: goes on after the last message of the assistant, which is not learned: 1 row, counted from 0: 1 (user)"
+        "train: has messages after the last assistant message, which are not learned: 1 row, counted from 0: 1 (user)"
     ]
 
 
-def test_all_that_is_wrong_is_said_of_each_split() -> None:
+def test_all_problems_are_reported_for_each_split() -> None:
     rows = [rl_row(0, data_source=""), rl_row(1, prompt=[]), rl_row(2, reward_model=None)]
     said = checked(RL, train=rows, val=[rl_row(7), rl_row(8, prompt=None)]).errors()
     assert [(line.partition(":")[0], line.rpartition("from 0: ")[2]) for line in said] == [
@@ -228,11 +229,10 @@ def test_rows_that_are_there_twice(batch: int) -> None:
     ]
 
 
-def test_validation_on_what_was_trained() -> None:
+def test_validation_prompts_in_train_are_a_warning() -> None:
     train = [rl_row(number) for number in range(5)]
     assert warnings(RL, train=train, val=[rl_row(9), rl_row(3), rl_row(0, data_source="x")]) == [
-        "val: has a prompt that train has as well, so that validation asks for what was trained: "
-        "2 rows, counted from 0: 1, 2"
+        "val: has a prompt that is also in train, so validation repeats training data: 2 rows, counted from 0: 1, 2"
     ]
 
 
@@ -299,8 +299,8 @@ def test_schemas_of_all_writers_are_read(kind: Any, text: Any) -> None:
     batch = pyarrow.RecordBatch.from_pydict({**made, "prompt": prompt.cast(kind), "data_source": source})
     assert schema_problem(batch.schema, RL) is None
     checker = Checker(RL)
-    checker.look("train", batch.slice(0, 2))
-    checker.look("train", batch.slice(2))
+    checker.check("train", batch.slice(0, 2))
+    checker.check("train", batch.slice(2))
     checker.compare()
     assert [line.rpartition("from 0: ")[2] for line in (*checker.errors(), *checker.warnings())] == [
         "1 (''), 3 ('')",
@@ -316,8 +316,9 @@ def test_texts_inside_messages_may_be_dictionaries() -> None:
     prompt = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1, 2, 3], pyarrow.int32()), flat)
     rows = pyarrow.Table.from_pylist([rl_row(number) for number in range(3)]).combine_chunks().to_batches()[0]
     checker = Checker(RL)
-    checker.look("train", rows.set_column(rows.schema.get_field_index("prompt"), "prompt", prompt))
-    assert [line.rpartition("from 0: ")[2] for line in checker.errors()] == ["1 (human)", "2 (user)"]
+    checker.check("train", rows.set_column(rows.schema.get_field_index("prompt"), "prompt", prompt))
+    assert [line.rpartition("from 0: ")[2] for line in checker.warnings()] == ["1 (human)"]
+    assert [line.rpartition("from 0: ")[2] for line in checker.errors()] == ["2 (user)"]
 
 
 @pytest.mark.parametrize("missing", ["prompt", "data_source", "reward_model"])
@@ -328,7 +329,7 @@ def test_a_column_that_is_missing_is_named_with_those_that_are_there(missing: st
     assert "ability" in what
 
 
-def test_a_dataset_for_another_workload_says_so() -> None:
+def test_a_dataset_for_another_workload_is_reported_as_such() -> None:
     rl, sft = (pyarrow.Table.from_pylist([row]).schema for row in (rl_row(), sft_row()))
     assert schema_problem(rl, SFT) == (
         "is a dataset for ppo and grpo (prompt, reward_model), not for sft.",
@@ -382,7 +383,7 @@ class Words:
 def test_prompts_that_are_too_long_are_named_with_their_length() -> None:
     rows = [rl_row(number, prompt=[user(f"{number} " + "word " * 10 * number)]) for number in range(5)]
     assert warnings(RL, Limit(24, Words()), train=rows) == [
-        "train: is longer than 24 tokens, at which verl leaves rows out or stops: "
+        "train: is longer than 24 tokens, so verl drops the row or stops: "
         "2 rows, counted from 0: 3 (34 tokens), 4 (44 tokens)"
     ]
 
@@ -396,22 +397,21 @@ def test_only_rows_with_more_bytes_than_tokens_are_tokenised() -> None:
 
 def test_many_are_tokenised_in_parts() -> None:
     words = Words()
-    rows = [rl_row(0, prompt=[user(f"{number} " + "word " * 5)]) for number in range(TOKENISED_ROWS + 3)]
+    rows = [rl_row(0, prompt=[user(f"{number} " + "word " * 5)]) for number in range(TOKENIZED_ROWS + 3)]
     (said,) = checked(RL, Limit(5, words), batch=1000, train=rows).warnings()
-    assert words.tokenised == [TOKENISED_ROWS, 3]
-    assert f": {TOKENISED_ROWS + 3} rows, counted from 0: 0 (9 tokens), 1 (9 tokens)" in said
+    assert words.tokenised == [TOKENIZED_ROWS, 3]
+    assert f": {TOKENIZED_ROWS + 3} rows, counted from 0: 0 (9 tokens), 1 (9 tokens)" in said
 
 
 def test_a_row_that_the_chat_template_refuses_is_named_and_the_others_are_measured() -> None:
     rows = [rl_row(0), rl_row(1, prompt=[user("refuse")]), rl_row(2, prompt=[user("a b c d e f")])]
     assert warnings(RL, Limit(8, Words()), train=rows) == [
-        "train: is longer than 8 tokens, at which verl leaves rows out or stops: 1 row, counted from 0: 2 (9 tokens)",
-        "train: is refused by the chat template of the model: "
-        "1 row, counted from 0: 1 (ValueError: roles must alternate)",
+        "train: is longer than 8 tokens, so verl drops the row or stops: 1 row, counted from 0: 2 (9 tokens)",
+        "train: is rejected by the model's chat template: 1 row, counted from 0: 1 (ValueError: roles must alternate)",
     ]
 
 
-def test_of_sft_the_whole_conversation_is_measured() -> None:
+def test_for_sft_the_whole_conversation_is_measured() -> None:
     rows = [sft_row(0, user("a b"), assistant("d e f")), sft_row(1, user("a b c"), assistant("d e f"))]
     (said,) = warnings(SFT, Limit(8, Words()), train=rows)
     assert said.endswith(": 2 rows, counted from 0: 0 (9 tokens), 1 (10 tokens)")

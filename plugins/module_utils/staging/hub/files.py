@@ -1,13 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Repositories of HuggingFace's hub, in the hub's own cache: fetched by its library, checked against its promises.
-
-The library knows the protocol: redirects, retries, Xet, resuming after a broken connection. What it does not do is done
-here: it believes a file that is there, it begins anew what a killed process left unfinished, it waits for some answers
-without end, and its errors do not say what to do. Read in huggingface_hub 1.33.0: file_download.py, utils/_http.py,
-utils/_xet.py, utils/_cache_manager.py.
-"""
+"""Files of a repository: hashes, patterns, links, and the progress of a download."""
 
 from __future__ import annotations
 
@@ -22,9 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
-from .files import THREADS
-from .lock import PROGRESS_SECONDS, Progress
-from .manifest import NAMED_FILES
+from ..files import THREADS
+from ..lock import PROGRESS_SECONDS, Progress
 
 CHUNK = 4 << 20
 
@@ -32,8 +25,7 @@ CHUNK = 4 << 20
 def hashes_of(
     paths: Mapping[str, Path], progress: Progress, git: Collection[str] = ()
 ) -> dict[str, tuple[str, str | None]]:
-    """The SHA-256 of each file that is there, and git's own SHA-1 of those that `git` names."""
-    lock = threading.Lock()
+    """The SHA-256 of each file that exists, and git's SHA-1 of those that `git` names."""
 
     def hashes(name: str) -> tuple[str, str | None] | None:
         try:
@@ -48,8 +40,7 @@ def hashes_of(
                 sha256.update(part)
                 if sha1:
                     sha1.update(part)
-                with lock:
-                    progress.add(len(part))
+                progress.add(len(part))
         return sha256.hexdigest(), sha1.hexdigest() if sha1 else None
 
     with ThreadPoolExecutor(THREADS) as pool:
@@ -59,15 +50,15 @@ def hashes_of(
 
 @contextlib.contextmanager
 def followed(progress: Progress, done: Callable[[], int]) -> Iterator[None]:
-    """Say every second how far it is, while others are at work."""
+    """Writes the progress every second while another library or process works."""
     end = threading.Event()
 
-    def look() -> None:
+    def write() -> None:
         while not end.wait(PROGRESS_SECONDS):
             progress.done = max(0, done())
             progress.write()
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=write, daemon=True)
     thread.start()
     try:
         yield
@@ -77,7 +68,7 @@ def followed(progress: Progress, done: Callable[[], int]) -> Iterator[None]:
 
 
 def links(path: Path) -> Iterator[Path]:
-    """A path, and what it is a link to, and so on."""
+    """A path, and if it is a link, its destination, and so on."""
     yield path
     while path.is_symlink():
         path = path.parent / path.readlink()
@@ -85,26 +76,20 @@ def links(path: Path) -> Iterator[Path]:
 
 
 def is_relative(name: str) -> bool:
-    """Whether a path stays below where it begins."""
+    """Whether a path stays below the directory to which it is relative."""
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
 
 
 def normal(pattern: str) -> str:
-    """As the library reads it: a directory is all that is in it."""
+    """A pattern as the library reads it: a directory means everything in it."""
     return f"{pattern}*" if pattern.endswith("/") else pattern
 
 
-def is_left_out(name: str, patterns: Iterable[str]) -> bool:
+def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(re.fullmatch(compiled(pattern), name) for pattern in patterns)
 
 
 @functools.lru_cache
 def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(normal(pattern)))
-
-
-def some(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f", and {len(names) - NAMED_FILES} more" if len(names) > NAMED_FILES else ""
-    return ", ".join(names[:NAMED_FILES]) + more

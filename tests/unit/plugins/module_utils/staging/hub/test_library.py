@@ -14,9 +14,11 @@ import huggingface_hub.constants
 import huggingface_hub.file_download
 import huggingface_hub.utils._http
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging import hub as client
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.hub import Repository
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub import library as library_module
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub import retry
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub.cache import fetch
+from ansible_collections.argus.verl.plugins.module_utils.staging.hub.repository import Repository
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
 from hub import Hub
 
@@ -36,42 +38,40 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(client, "WAITS", ())
+    monkeypatch.setattr(retry, "DOWNLOAD_WAITS", ())
 
 
 def of(hub: Hub, root: Path, **options: object) -> Repository:
     return Repository(NAME, "main", root / "hub", hub.url, **options)  # type: ignore[arg-type]
 
 
-def test_no_file_is_waited_for_without_end(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_download_has_a_timeout(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = of(hub, tmp_path)
     assert len(repository.files) == 3
-    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(library_module, "ANSWER_SECONDS", 0.1)
     # The library's own last tries take a minute each.
     monkeypatch.setattr(huggingface_hub.file_download, "_ETAG_RETRY_TIMEOUT", 0.1)
     monkeypatch.setattr(huggingface_hub.utils._http, "time", SimpleNamespace(sleep=lambda seconds: None))
     hub.fail("/resolve/", 100, silent=True)
-    with pytest.raises(StagingError, match=f"{NAME} on {hub.url}: cannot be fetched: TimeoutError: timed out"):
-        repository.fetch(Progress())
+    with pytest.raises(StagingError, match=f"{NAME} on {hub.url}: cannot be downloaded: TimeoutError: timed out"):
+        fetch(repository, Progress())
 
 
-def test_content_that_stops_coming_is_asked_for_again(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stalled_download_is_repeated(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
     hub.fail("b.bin", stall_after=10)
-    assert sorted(of(hub, tmp_path).fetch(Progress())) == sorted(CONTENT)
+    assert sorted(fetch(of(hub, tmp_path), Progress())) == sorted(CONTENT)
     assert len(hub.gets("b.bin")) == 2
 
 
-def test_a_list_of_files_that_would_be_waited_for_without_end_is_not_asked_for(hub: Hub, tmp_path: Path) -> None:
+def test_the_list_of_files_without_a_timeout_is_not_requested(hub: Hub, tmp_path: Path) -> None:
     hub.fail("/tree/", 100, silent=True)
-    assert sorted(of(hub, tmp_path).fetch(Progress())) == sorted(CONTENT)
+    assert sorted(fetch(of(hub, tmp_path), Progress())) == sorted(CONTENT)
 
 
-def test_what_the_library_asks_for_without_a_limit_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "ANSWER_SECONDS", 0.1)
-    library = client.library(tmp_path)
+def test_requests_without_a_timeout_of_their_own_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_module, "ANSWER_SECONDS", 0.1)
+    library = library_module.load_library(tmp_path)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -81,25 +81,27 @@ def test_what_the_library_asks_for_without_a_limit_has_one(tmp_path: Path, monke
             )
 
 
-def test_offline_the_library_takes_a_snapshot_of_which_something_was_left_out(hub: Hub, tmp_path: Path) -> None:
+def test_the_library_accepts_a_snapshot_with_exclusions_offline(hub: Hub, tmp_path: Path) -> None:
     """As verl and vLLM ask for a model by its name."""
     repository = of(hub, tmp_path, exclude=["*.bin"])
-    repository.fetch(Progress())
+    fetch(repository, Progress())
     found = huggingface_hub.snapshot_download(NAME, cache_dir=tmp_path / "hub", local_files_only=True)
     assert Path(found) == repository.snapshot
     assert [path.name for path in Path(found).iterdir()] == ["a.json"]
 
 
-def test_of_what_is_not_left_out_only_what_is_selected_is_fetched(hub: Hub, tmp_path: Path) -> None:
+def test_only_selected_files_are_downloaded(hub: Hub, tmp_path: Path) -> None:
     repository = of(hub, tmp_path, exclude=["b.*"], select=lambda names: {name for name in names if "bin" in name})
-    assert list(repository.fetch(Progress())) == ["c.bin"]
+    assert list(fetch(repository, Progress())) == ["c.bin"]
     assert {each.name for each in hub.gets()} == {"c.bin"}
 
 
-def test_no_room_is_not_the_hubs_fault(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_reported_as_an_error_of_the_hub(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
     with pytest.raises(OSError, match="No space left"):
-        of(hub, tmp_path).fetch(Progress())
+        fetch(of(hub, tmp_path), Progress())

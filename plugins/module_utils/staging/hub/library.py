@@ -1,0 +1,35 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Loads huggingface_hub with the settings that staging needs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import StagingError
+
+# The timeout for an answer: a mistake in the address shall be reported soon.
+ANSWER_SECONDS = 30.0
+
+
+def load_library(cache: Path) -> Any:
+    """huggingface_hub; it reads its environment variables when it is imported."""
+    os.environ.update(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1")
+    os.environ.setdefault("HF_HOME", str(cache.parent))
+    try:
+        import huggingface_hub
+        import huggingface_hub.errors
+    except ImportError as error:
+        todo = "Run this inside a node, whose image has it."
+        raise StagingError("huggingface_hub", f"cannot be imported ({error}).", todo) from error
+    huggingface_hub.logging.set_verbosity_error()
+    if hasattr(huggingface_hub, "set_client_factory"):
+        # Since 1.0. Its own client has no timeout for some requests, such as the one for Xet's token.
+        import httpx
+
+        own = {"event_hooks": huggingface_hub.get_session().event_hooks, "follow_redirects": True}
+        huggingface_hub.set_client_factory(lambda: httpx.Client(**own, timeout=ANSWER_SECONDS))
+    return huggingface_hub

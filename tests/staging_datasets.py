@@ -1,0 +1,221 @@
+"""Rows, files and scripts for the tests of datasets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import DatasetOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.schema import RL
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged
+from hub import Hub
+from pyarrow import parquet
+from staging_tools import manifest_json
+
+QUESTIONS = [{"question": f"What is {number} + 1?", "answer": f"It is\n#### {number + 1}"} for number in range(20)]
+
+
+COLUMNS = {"prompt": "question", "ground_truth": "answer"}
+
+
+MAPPED = {"columns": COLUMNS, "data_source": "openai/gsm8k", "ground_truth_pattern": r"#### (\S+)"}
+
+
+def rl_row(number: int, **other: Any) -> dict[str, Any]:
+    return {
+        "data_source": "openai/gsm8k",
+        "prompt": [{"role": "user", "content": f"What is {number} + 1?"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(number + 1)},
+        "extra_info": {"split": "train", "index": number},
+        **other,
+    }
+
+
+def sft_row(number: int) -> dict[str, Any]:
+    question, answer = (f"What is {number} + 1?", str(number + 1))
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+
+
+def lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    content = gzip.compress(text, mtime=0) if path.suffix == ".gz" else text
+    # What is the same already keeps its time.
+    if not path.exists() or path.read_bytes() != content:
+        path.write_bytes(content)
+    return str(path)
+
+
+def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path, **how)
+    return str(path)
+
+
+def asked(root: Path, name: str = "data", **options: Any) -> Staged:
+    how = {key: options.pop(key) for key in ("check", "repair", "full", "defer") if key in options}
+    return datasets.stage_dataset(root, DatasetOptions.of({"name": name, **options}), StageOptions(**how))
+
+
+def refused(root: Path, **options: Any) -> str:
+    with pytest.raises(StagingError) as error:
+        asked(root, **options)
+    # It leaves nothing, and no lock.
+    parent = root / "datasets"
+    assert [path.name for path in parent.iterdir() if path.name != "data"] == [] if parent.exists() else True
+    return str(error.value)
+
+
+def read(root: Path, split: str = "train", name: str = "data") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = parquet.read_table(root / "datasets" / name / f"{split}.parquet").to_pylist()
+    return rows
+
+
+def mapped(raw: Path, root: Path, **options: Any) -> Staged:
+    """The questions, brought into verl's form."""
+    train, val = lines(raw / "train.jsonl", QUESTIONS[:15]), lines(raw / "val.jsonl", QUESTIONS[15:])
+    return asked(root, **{"files": {"train": [train], "val": [val]}, **MAPPED, **options})
+
+
+# Written as verl's are: its own package is imported, the raw data is given by a path, test is what validates.
+SCRIPT_TEXT = """
+import argparse
+import json
+import os
+import pathlib
+import sys
+
+import pyarrow
+from pyarrow import parquet
+
+from verl.utils.hdfs_io import makedirs
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    FLAGS
+    parser.add_argument("--local_dataset_path", default=None)
+    parser.add_argument("--hdfs_dir", default=None)
+    args = parser.parse_args()
+    directory = DIRECTORY
+    rows = [json.loads(line) for line in open(args.local_dataset_path)]
+    print("read", len(rows), "rows")
+    for split, part in (("train", rows[:-1]), ("test", rows[-1:])):
+        parquet.write_table(pyarrow.Table.from_pylist(part), os.path.join(directory, split + ".parquet"))
+        json.dump(part[0], open(os.path.join(directory, split + "_example.json"), "w"))
+    for name in ("PYTHONPATH", "HF_HOME", "PYTHONDONTWRITEBYTECODE"):
+        print(name, os.environ[name], file=sys.stderr)
+    EXTRA
+"""
+
+
+OLD = ("parser.add_argument('--local_dir', default='~/data/x')", "args.local_dir")
+
+
+NEW = (
+    'parser.add_argument("--local_dir", default=None); parser.add_argument("--local_save_dir", default="~/data/x")',
+    'args.local_save_dir if args.local_dir is None else exit("Warning: local_dir is deprecated")',
+)
+
+
+def snapshot(root: Path, flags: tuple[str, str] = NEW, extra: str = "", name: str = "sums.py") -> Path:
+    code = root / "common/code/verl/verl-main"
+    (code / "verl/utils").mkdir(parents=True, exist_ok=True)
+    (code / "verl/__init__.py").touch()
+    (code / "verl/utils/__init__.py").touch()
+    (code / "verl/utils/hdfs_io.py").write_text("def makedirs(path): ...\n")
+    script = code / "examples/data_preprocess" / name
+    script.parent.mkdir(parents=True, exist_ok=True)
+    text = SCRIPT_TEXT.replace("FLAGS", flags[0]).replace("DIRECTORY", flags[1]).replace("EXTRA", extra)
+    script.write_text(textwrap.dedent(text))
+    return code
+
+
+def scripted(raw: Path, root: Path, **options: Any) -> dict[str, Any]:
+    file = lines(raw / "a.jsonl", [rl_row(number) for number in range(5)])
+    return {"script": "sums.py", "code_path": "verl-main", "arguments": ["--local_dataset_path", file], **options}
+
+
+# As a script does it that loads its data from the hub.
+FROM_HUB = """
+import huggingface_hub
+for part in ("train-0", "train-1", "test"):
+    file = huggingface_hub.hf_hub_download("team/sums", "main/" + part + ".jsonl", repo_type="dataset")
+    print(part, "is", "below" if os.environ["HF_HOME"] in file else "elsewhere")
+assert not any(os.environ["HF_TOKEN"] in argument for argument in sys.argv)
+"""
+
+
+def from_hub(raw: Path, root: Path, hub: Hub, more: str = "") -> dict[str, Any]:
+    snapshot(root, extra=textwrap.indent(FROM_HUB + more, "    ").strip())
+    return scripted(raw, root, endpoint=hub.url, token=hub.token)
+
+
+def put(hub: Hub, revision: str = "main", **files: list[dict[str, Any]]) -> str:
+    """A commit with the questions, in two parts and among other files."""
+    contents = {
+        "README.md": b"# Sums\n",
+        "other/train-0.jsonl": b"not looked at",
+        "main/extra.py": b"raise SystemExit('run')",
+        "main/train-1.jsonl": jsonl(QUESTIONS[8:15]),
+        "main/train-0.jsonl": jsonl(QUESTIONS[:8]),
+        "main/test.jsonl": jsonl(QUESTIONS[15:]),
+        **{name.replace("__", "/") + ".jsonl": jsonl(rows) for name, rows in files.items()},
+    }
+    return hub.add("team/sums", contents, revision, kind="datasets", private=True)
+
+
+def jsonl(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def hubs(hub: Hub, /, **options: Any) -> dict[str, Any]:
+    files = {"train": ["main/train-*.jsonl"], "val": ["main/test.jsonl"]}
+    return {"hub": "team/sums", "files": files, "endpoint": hub.url, "token": hub.token, **MAPPED, **options}
+
+
+def removed(root: Path, name: str = "data", users: Sequence[str] = (), **how: bool) -> Staged:
+    return datasets.remove_dataset(root, name, RL, lambda target: users, **how)
+
+
+class Letters:
+    """Every letter is a token."""
+
+    loaded: ClassVar[list[Path]] = []
+
+    @classmethod
+    def from_pretrained(cls, path: Path) -> Letters:
+        cls.loaded.append(path)
+        return cls()
+
+    def apply_chat_template(self, conversation: list[Any], **how: Any) -> list[str]:
+        return ["".join(message["content"] for message in messages) for messages in conversation]
+
+    def __call__(self, text: list[str], **how: Any) -> dict[str, list[str]]:
+        return {"input_ids": text}
+
+
+def put_model(model: Path) -> None:
+    model.mkdir(parents=True)
+    (model / "tokenizer_config.json").write_text("{}")
+
+
+TOO_LONG = "is longer than 14 tokens, so verl drops the row or stops: 5 rows, counted from 0"
+
+
+LENGTHS = [
+    f"train: {TOO_LONG}: " + ", ".join(f"{number} (15 tokens)" for number in range(10, 15)),
+    f"val: {TOO_LONG}: " + ", ".join(f"{number} (15 tokens)" for number in range(5)),
+]
+
+
+def manifest(root: Path) -> dict[str, Any]:
+    return manifest_json(root / "datasets/data")

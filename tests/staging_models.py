@@ -1,0 +1,113 @@
+"""A shared root with a model on a hub, for the tests of models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.staging import models
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.staging.models import request, source_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged
+from hub import Hub, model
+from staging_tools import manifest_json, stage
+
+NAME = "org/Name-1.5B"
+
+
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+
+
+# What the library reads and writes at a time; 10 MiB are more than a test wants.
+STEP = 64 * 1024
+
+
+# A process that stages the model, as the module does.
+CHILD = f"""
+import sys
+from pathlib import Path
+import huggingface_hub.constants
+from ansible_collections.argus.verl.plugins.module_utils.staging.models import request, source_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
+
+huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = {STEP}
+root, name, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+print(stage(request(root, name, source_of("{NAME}", root, endpoint=url))).status)
+"""
+
+
+class Place(NamedTuple):
+    """A shared root, and a hub with one model."""
+
+    hub: Hub
+    root: Path
+    commit: str
+
+    @property
+    def target(self) -> Path:
+        return self.root / "common/models/name"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "hf/hub/models--org--Name-1.5B"
+
+    def source(self, **options: Any) -> models.Source:
+        return source_of(NAME, self.root, **{"endpoint": self.hub.url, **options})
+
+    def stage(self, name: str = "name", how: Mapping[str, bool] | None = None, **options: Any) -> Staged:
+        return stage(request(self.root, name, self.source(**options)), **(how or {}))
+
+    def refused(self, **options: Any) -> str:
+        with pytest.raises(StagingError) as error:
+            self.stage(**options)
+        return str(error.value)
+
+    def blob(self, name: str) -> Path:
+        return (self.target / name).resolve()
+
+    def forget(self) -> None:
+        """Forgets all requests."""
+        self.hub.asked.clear()
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    return manifest_json(path)
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def damage(path: Path) -> None:
+    """As a disk does that forgets: the time of change is another one too."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def until(condition: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def child(place: Place, name: str = "name") -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", CHILD, place.root, name, place.hub.url], text=True, stdout=-1)
+
+
+def without(*names: str) -> dict[str, bytes]:
+    return {name: content for name, content in model().items() if name not in names}
+
+
+def of_directory(root: Path, source: Path, exclude: list[str] | None = None, **how: bool) -> Staged:
+    return stage(request(root, "mine", source_of(str(source), root, exclude=exclude)), **how)

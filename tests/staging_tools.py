@@ -1,0 +1,42 @@
+"""Helpers for the tests of staging: requests, results as JSON, and processes that run at the same time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.staging import snapshots, sources, store
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import Manifest, read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import problems as file_problems
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged
+
+
+def stage(request: store.Request, **options: bool) -> Staged:
+    return store.stage(request, StageOptions(**options))
+
+
+def manifest_json(target: Path) -> dict[str, Any]:
+    """The manifest of a target as JSON."""
+    manifest = read_manifest(target)
+    assert manifest is not None, f"{target} does not exist"
+    value: dict[str, Any] = json.loads(manifest.text())
+    return value
+
+
+def problems(target: Path, *, full: bool = False) -> dict[str, str]:
+    """What is wrong with each file, as text."""
+    found = file_problems(target, read_manifest(target) or Manifest(), full=full)
+    return {name: str(problem) for name, problem in found.items()}
+
+
+def snapshot(
+    shared_root: Path,
+    source: sources.Source,
+    code_id: str | None = None,
+    overlays: Sequence[snapshots.Overlay] = (),
+    **options: bool,
+) -> Staged:
+    return snapshots.snapshot(shared_root, source, code_id, overlays, StageOptions(**options))

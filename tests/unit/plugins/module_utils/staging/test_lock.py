@@ -1,0 +1,203 @@
+"""The lock of a target, and the progress of its holder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.staging import lock as staging_lock
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.staging.files import THREADS
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import (
+    Progress,
+    ProgressReport,
+    is_held,
+    lock_file,
+    locked,
+    read_progress,
+)
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built
+from staging_store import MIB, asked, build, no_build, process, siblings, until
+from staging_tools import stage
+
+
+def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
+    def hold() -> None:
+        with locked(tmp_path / "tiny"):
+            (tmp_path / "held").touch()
+            time.sleep(60)
+
+    with process(hold) as holder:
+        until((tmp_path / "held").exists)
+        holder.kill()
+        holder.join()
+    assert lock_file(tmp_path / "tiny").exists()
+    started = time.monotonic()
+    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+    assert time.monotonic() - started < 10
+    assert siblings(tmp_path / "tiny") == ["held", "tiny"]
+
+
+def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, real = tmp_path / "tiny", fcntl.flock
+    found = []
+
+    def flock(lock: IO[str], how: int) -> None:
+        """As if the holder ended after the waiting process opened the file and before it locks it."""
+        if not found:
+            lock_file(target).unlink()
+        found.append(lock)
+        real(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(target):
+        assert len(found) == 2
+        # What others see is what is locked.
+        with lock_file(target).open() as other, pytest.raises(BlockingIOError):
+            real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert siblings(target) == []
+
+
+def test_other_processes_read_the_progress_of_a_build(tmp_path: Path) -> None:
+    target, enough = tmp_path / "tiny", tmp_path / "enough"
+
+    def slow(directory: Path, progress: Progress) -> Built:
+        progress.begin("copying", 100)
+        progress.add(30)
+        progress.add(10)
+        progress.write()
+        until(enough.exists)
+        return build(directory, progress)
+
+    assert read_progress(target) is None
+    with process(lambda: stage(asked(target, slow))) as child:
+        until(lambda: (progress := read_progress(target)) is not None and progress.done == 40)
+        report = read_progress(target)
+        assert report is not None
+        assert (report.host, report.pid) == (socket.gethostname(), child.pid)
+        assert (report.what, report.done, report.total) == ("copying", 40, 100)
+        assert report.started_at <= report.time <= time.time()
+        enough.touch()
+        child.join(60)
+    assert read_progress(target) is None
+    assert read_manifest(target) is not None
+
+
+def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
+    file = tmp_path / "progress"
+    file.touch()
+    progress = Progress(file)
+    with progress.written():
+        progress.begin("copying", 10**6)
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(progress.add, [1] * 1000))
+        until(lambda: json.loads(file.read_text() or "{}").get("done") == 1000)
+        before = json.loads(file.read_text())["time"]
+        # Also while there is nothing to count.
+        until(lambda: json.loads(file.read_text() or "{}").get("time", 0) > before)
+        # What comes next is shorter.
+        progress.begin("x")
+        assert json.loads(file.read_text())["done"] == 0
+    # Without anybody to read it.
+    Progress().begin("copying", 10)
+
+
+def test_progress_in_one_line() -> None:
+    report = ProgressReport("head", 17, started_at=100.0, time=100.0)
+    assert report.line() == "starting on head"
+    report = replace(report, what="copying", done=10 * MIB, time=110.0)
+    assert report.line() == "copying on head, 10 MiB, 1 MiB/s"
+    assert replace(report, total=40 * MIB).line() == "copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
+
+
+def test_a_holder_without_a_heartbeat_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.3)
+
+    def hold() -> None:
+        with locked(tmp_path / "tiny"):
+            (tmp_path / "held").touch()
+            time.sleep(60)
+
+    with process(hold) as holder:
+        until((tmp_path / "held").exists)
+        message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, which has sent no heartbeat"
+        with pytest.raises(StagingError, match=f"{message}.*Find out what that process waits for, or end it"):
+            stage(asked(tmp_path / "tiny", no_build))
+
+
+def test_a_holder_with_a_heartbeat_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.8)
+
+    def hold() -> None:
+        with locked(tmp_path / "tiny") as progress:
+            (tmp_path / "held").touch()
+            for _ in range(12):
+                time.sleep(0.1)
+                progress.write()
+
+    with process(hold):
+        until((tmp_path / "held").exists)
+        assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+
+
+def test_an_error_other_than_a_held_lock_is_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as ENOLCK of a file system without locks, which waiting does not cure."""
+    tries = []
+
+    def flock(lock: IO[str], operation: int) -> None:
+        tries.append(operation)
+        if len(tries) > 1:
+            pytest.fail("tried again")
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StagingError, match=r"tiny: cannot be staged: .*No locks available.* has space and locks"):
+        stage(asked(tmp_path / "tiny", no_build))
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EACCES])
+def test_both_errors_of_a_held_lock_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    real, tries = fcntl.flock, []
+
+    def flock(lock: IO[str], operation: int) -> None:
+        tries.append(operation)
+        if len(tries) == 1:
+            raise OSError(code, "held")
+        real(lock, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(staging_lock, "LOCK_SECONDS", 0.01)
+    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+    assert len(tries) == 2
+
+
+def test_a_lock_is_held_as_long_as_its_process_works(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+    assert not is_held(target)
+    with locked(target):
+        assert is_held(target)
+    assert not is_held(target)
+    # A file that a killed process has left is not locked.
+    lock_file(target).touch()
+    assert not is_held(target)
+
+
+def test_progress_that_is_not_a_report_is_ignored(tmp_path: Path) -> None:
+    for text in ("", "[]", "{", '{"host": "head"}'):
+        lock_file(tmp_path / "tiny").write_text(text)
+        assert read_progress(tmp_path / "tiny") is None
+    lock_file(tmp_path / "tiny").write_text('{"host": "head", "pid": 17, "of": "a later version"}\nthe rest of a line')
+    assert read_progress(tmp_path / "tiny") == ProgressReport("head", 17)

@@ -1,0 +1,156 @@
+"""Source trees: links, large files, and equal files of other snapshots."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.staging import tree as tree_module
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import MANIFEST, FileEntry, Manifest
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
+from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import Overlay
+from ansible_collections.argus.verl.plugins.module_utils.staging.sources import source_of
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove
+from ansible_collections.argus.verl.plugins.module_utils.staging.tree import NEIGHBOURS, Store
+from staging_snapshots import SETUP, TAKEN, edit, files, git, inode, manifest_at, put
+from staging_tools import problems, snapshot
+
+pytestmark = pytest.mark.usefixtures("identity")
+
+
+def test_a_directory_that_changes_meanwhile_is_staged_as_it_was_read(
+    shared_root: Path, snapshots: Path, tree: Path
+) -> None:
+    source = source_of(str(tree), snapshots)
+    (tree / "verl" / "__init__.py").write_text("changed = True\n")
+    staged = snapshot(shared_root, source)
+    assert (Path(staged.path) / "verl" / "__init__.py").read_text() == TAKEN["verl/__init__.py"]
+    assert problems(Path(staged.path), full=True) == {}
+
+
+def test_a_file_that_comes_meanwhile_is_noticed(shared_root: Path, snapshots: Path, tree: Path) -> None:
+    source = source_of(str(tree), snapshots)
+    (tree / "verl" / "more.py").touch()
+    with pytest.raises(StagingError, match="changed while it was copied"):
+        snapshot(shared_root, source)
+    assert not list(snapshots.iterdir())
+
+
+def test_a_large_file_that_changes_meanwhile_is_refused(
+    shared_root: Path, snapshots: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "LARGE_BYTES", 3)
+    source = source_of(str(tree), snapshots)
+    (tree / "setup.py").write_text("")
+    (tree / "verl" / "trainer" / "config" / "ppo_trainer.yaml").write_text("changed: true\n")
+    with pytest.raises(StagingError, match=r"ppo_trainer\.yaml: changed while it was copied"):
+        snapshot(shared_root, source)
+    assert not list(snapshots.iterdir())
+
+
+def test_links_to_files_are_followed_and_others_are_refused(shared_root: Path, snapshots: Path, tree: Path) -> None:
+    (tree / "verl" / "linked.yaml").symlink_to(tree / "setup.py")
+    copied = Path(snapshot(shared_root, source_of(str(tree), snapshots)).path, "verl", "linked.yaml")
+    assert copied.read_text() == SETUP
+    assert not copied.is_symlink()
+    (tree / "verl" / "configs").symlink_to(tree / "examples")
+    with pytest.raises(StagingError, match=r"verl/configs: is a link to a directory"):
+        source_of(str(tree), snapshots)
+
+
+def test_a_repository_does_not_bring_files_of_this_machine(
+    shared_root: Path, snapshots: Path, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "id_ed25519").write_text("private")
+    (repository / "verl" / "key.py").symlink_to(tmp_path / "id_ed25519")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", "a gift")
+    with pytest.raises(StagingError, match=r"verl/key\.py points out of the repository"):
+        snapshot(shared_root, source_of(f"git+file://{repository}@main", snapshots))
+    assert not list(snapshots.iterdir())
+
+
+def test_unchanged_files_are_not_stored_twice(shared_root: Path, snapshots: Path, tree: Path, mine: Path) -> None:
+    first = snapshot(shared_root, source_of(str(tree), snapshots), "first")
+    (tree / "recipe" / "dapo" / "main.py").write_text("changed = True\n")
+    second = snapshot(shared_root, source_of(str(tree), snapshots), "second")
+    third = snapshot(shared_root, source_of("second", snapshots), "third", [Overlay.of(str(mine), "examples")])
+    for name in TAKEN:
+        shared = name != "recipe/dapo/main.py"
+        assert (inode(first.path, name) == inode(second.path, name)) == shared
+        assert inode(second.path, name) == inode(third.path, name)
+    assert inode(first.path, "mvp_marker.py") != inode(second.path, "mvp_marker.py")
+    for staged in (first, second, third):
+        assert problems(Path(staged.path)) == {}
+        assert problems(Path(staged.path), full=True) == {}
+    # Removing one takes nothing from the others.
+    for name in ("first", "second"):
+        remove("snapshot", name, snapshots / name, list)
+    assert problems(Path(third.path), full=True) == {}
+
+
+def test_a_neighbours_file_that_was_changed_by_hand_does_not_spread(
+    shared_root: Path, snapshots: Path, tree: Path
+) -> None:
+    first = snapshot(shared_root, source_of(str(tree), snapshots), "first")
+    edit(Path(first.path, "examples", "run.sh"), "ran\n")
+    second = snapshot(shared_root, source_of(str(tree), snapshots), "second")
+    assert inode(first.path, "examples", "run.sh") != inode(second.path, "examples", "run.sh")
+    assert inode(first.path, "recipe", "dapo", "main.py") == inode(second.path, "recipe", "dapo", "main.py")
+    assert Path(second.path, "examples", "run.sh").read_text() == "run\n"
+    assert problems(Path(second.path), full=True) == {}
+
+
+def test_a_broken_neighbour_is_no_obstacle(shared_root: Path, snapshots: Path, tree: Path) -> None:
+    put(snapshots, {"broken/manifest.json": "{", "foreign/verl/__init__.py": "", ".hidden/manifest.json": "{}"})
+    assert snapshot(shared_root, source_of(str(tree), snapshots)).status == Status.STAGED
+
+
+def test_a_repair_does_not_change_other_snapshots(shared_root: Path, snapshots: Path, tree: Path) -> None:
+    first = snapshot(shared_root, source_of(str(tree), snapshots), "first")
+    # An own file of equal content, with a time of its own.
+    for file in (snapshots / "first" / "examples" / "run.sh", snapshots / "first" / "verl" / "__init__.py"):
+        edit(file, file.read_text() + "# changed\n")
+    second = snapshot(shared_root, source_of(str(tree), snapshots), "second")
+    with pytest.raises(StagingError, match=r"first: no longer fits .*examples/run\.sh has .*verl/__init__\.py has"):
+        snapshot(shared_root, source_of(str(tree), snapshots), "first")
+    before = {name: Path(second.path, name).stat() for name in files(Path(second.path))}
+    assert snapshot(shared_root, source_of(str(tree), snapshots), "first", repair=True).status == Status.REPAIRED
+    assert Path(first.path, "examples", "run.sh").read_text() == "run\n"
+    after = {name: Path(second.path, name).stat().st_mtime_ns for name in before}
+    assert after == {name: stat.st_mtime_ns for name, stat in before.items()}
+    for path in (first.path, second.path):
+        assert {each.stat().st_mode & 0o222 for each in (Path(path), *Path(path).rglob("*"))} == {0}
+        manifest = manifest_at(path)
+        for name, entry in manifest["files"].items():
+            assert Path(path, name).stat().st_mtime_ns == entry["mtime_ns"]
+        assert problems(Path(path), full=True) == {}
+
+
+def test_a_repair_does_not_take_the_broken_file_for_a_good_one(shared_root: Path, snapshots: Path, tree: Path) -> None:
+    """One that looks unchanged is just what a further snapshot would link to."""
+    target = Path(snapshot(shared_root, source_of(str(tree), snapshots), "mine").path)
+    file = target / "examples" / "run.sh"
+    stat = file.stat()
+    edit(file, "ran\n")
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    source = source_of(str(tree), snapshots)
+    assert snapshot(shared_root, source, "mine").status == Status.EXISTS
+    assert snapshot(shared_root, source, "mine", full=True, repair=True).status == Status.REPAIRED
+    assert file.read_text() == "run\n"
+    assert snapshot(shared_root, source, "mine", full=True).status == Status.EXISTS
+
+
+def test_only_the_newest_snapshots_are_searched_for_equal_files(tmp_path: Path) -> None:
+    for number in range(NEIGHBOURS + 1):
+        directory = tmp_path / f"snapshot-{number}"
+        directory.mkdir()
+        manifest = Manifest({}, {"file": FileEntry(1, f"sha256-{number}", mtime_ns=1)})
+        (directory / MANIFEST).write_text(manifest.text())
+        os.utime(directory / MANIFEST, (number, number))
+    # Builds and locks are hidden, and not searched.
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / MANIFEST).write_text(Manifest({}, {"file": FileEntry(1, "hidden", mtime_ns=1)}).text())
+    assert set(Store(tmp_path).files) == {f"sha256-{number}" for number in range(1, NEIGHBOURS + 1)}
