@@ -8,7 +8,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.errors import S
 def test_an_error_becomes_a_message_and_a_finding() -> None:
     assert failure(StagingError("here", "is broken.", "Repair it.")) == {
         "msg": "here: is broken. Repair it.",
-        "finding": {"where": "here", "what": "is broken.", "todo": "Repair it.", "severity": "error"},
+        "finding": {"where": "here", "what": "is broken.", "todo": "Repair it.", "severity": "error", "key": ""},
     }
     assert failure(OSError("no space"))["finding"] == {
         "where": "staging",

@@ -286,7 +286,7 @@ def test_a_disk_that_becomes_full_leaves_nothing_and_after_making_room_it_goes_o
 @pytest.mark.parametrize("check", [False, True])
 def test_a_build_without_enough_space_does_not_start(tmp_path: Path, check: bool) -> None:
     target = tmp_path / "datasets" / "tiny"
-    with pytest.raises(StagingError, match=r"has [0-9.]+ .iB free, but 4294967296\.0 GiB are needed\. Free some space"):
+    with pytest.raises(StagingError, match=r"has [0-9.]+ .iB free, but 4194304\.0 TiB are needed\. Free some space"):
         stage(asked(target, no_build, size=lambda: 2**62), check=check)
     assert list(tmp_path.iterdir()) == []
 
