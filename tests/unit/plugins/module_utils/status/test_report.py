@@ -167,6 +167,8 @@ def test_a_failed_job() -> None:
     assert lines[begin + 1 : begin + 3] == ["  (WorkerDict pid=7) torch.OutOfMemoryError", "To do:  " + FAILURE.todo]
     assert "Ended:     2026-01-01 12:01:10 UTC, 30 s ago" in lines
     assert "Started:   2026-01-01 12:00:02 UTC, ran for 1:08" in lines
+    # The failure has the reason.
+    assert not any(line.startswith("Reason") for line in lines)
     # The lines that show the cause are enough.
     assert "  the end" not in lines
 
