@@ -198,6 +198,7 @@ def test_attempts_and_the_origin_of_a_job() -> None:
     assert "1        FAILED  node_lost  1:05  -          the node was lost\n" in lines
     # The only attempt of a job that has ended repeats the job.
     assert "ATTEMPT" not in "\n".join(detail(state="FAILED", attempts=(first,)))
+    assert "ATTEMPT" in "\n".join(detail(state="FAILED", attempts=(first, replace(first, attempt=2))))
 
 
 def test_no_failure_has_no_lines() -> None:
