@@ -8,7 +8,6 @@ from pathlib import Path
 from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules.job_stewards import without_steward
-from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import unkept
 
 
 def job(jobs: Path, name: str, state: str, host: str = "head") -> Archive:
@@ -30,17 +29,6 @@ def test_jobs_of_this_head_without_a_steward(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = [archive.submission_id for archive in without_steward(tmp_path, "head")]
     assert found == ["ending", "queued", "retrying", "running", "submitted", "succeeded"]
-
-
-def test_jobs_whose_steward_has_no_heartbeat(tmp_path: Path) -> None:
-    now = time.time()
-    for name, age in (("fresh", 1), ("old", 1000)):
-        job(tmp_path / "jobs", name, "RUNNING").write_sign("keeper.json", time=now - age, host="head", pid=1)
-    keep.close(job(tmp_path / "jobs", "closed", "FAILED"), "FAILED")
-    assert unkept(str(tmp_path), [{"head": True, "since": None}]) == ["old"]
-    # All stewards have ended with the head's container.
-    assert unkept(str(tmp_path), [{"head": True, "since": now}, {"head": False, "since": None}]) == ["fresh", "old"]
-    assert unkept(None, []) == []
 
 
 def test_a_job_with_a_steward_gets_no_other(tmp_path: Path) -> None:
