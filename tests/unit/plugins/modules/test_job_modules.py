@@ -186,6 +186,17 @@ def test_a_job_is_stopped_where_the_defaults_say(
     assert "There is no job 'sft-1' in /private/jobs" in run(ray_job, capsys, **arguments)["msg"]
 
 
+def test_a_job_is_not_stopped_in_check_mode(
+    archive: Archive, tmp_path: Path, ray: FakeRay, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"state": "stopped", "submission_id": "sft-1", "defaults": {"shared_root": str(tmp_path)}}
+    result = run(ray_job, capsys, **arguments, _ansible_check_mode=True, _ansible_diff=True)
+    assert (result["changed"], result["state"]) == (True, "STOPPED")
+    assert result["diff"] == {"before": "RUNNING\n", "after": "STOPPED\n"}
+    assert not archive.stop_requested()
+    assert ray.calls == []
+
+
 @pytest.mark.parametrize("check_mode", [True, False])
 def test_the_request_of_a_submission(
     ray: FakeRay, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, check_mode: bool

@@ -86,6 +86,12 @@ def test_the_last_line_counts_without_a_line_end_in_a_final_log(archive: Archive
     assert log_since(archive, "1:17", final=True) == ([], "1:17")
 
 
+def test_a_final_log_that_does_not_fit_ends_with_a_whole_line(archive: Archive) -> None:
+    append(archive, "aaa\nbbb")
+    assert log_since(archive, "", final=True, size=5) == (["aaa"], "1:4")
+    assert log_since(archive, "1:4", final=True, size=5) == (["bbb"], "1:7")
+
+
 def test_a_position_stays_valid_after_renaming(archive: Archive) -> None:
     append(archive, "a\nb, begun")
     lines, position = log_since(archive, "")

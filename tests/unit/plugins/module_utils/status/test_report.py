@@ -9,7 +9,6 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.status import 
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList, Progress
 from ansible_collections.argus.verl.plugins.module_utils.status.report import (
     LINE_LENGTH,
-    SILENT_SECONDS,
     Report,
     age,
     failure_lines,
@@ -168,6 +167,8 @@ def test_a_failed_job() -> None:
     assert lines[begin + 1 : begin + 3] == ["  (WorkerDict pid=7) torch.OutOfMemoryError", "To do:  " + FAILURE.todo]
     assert "Ended:     2026-01-01 12:01:10 UTC, 30 s ago" in lines
     assert "Started:   2026-01-01 12:00:02 UTC, ran for 1:08" in lines
+    # The failure has the reason.
+    assert not any(line.startswith("Reason") for line in lines)
     # The lines that show the cause are enough.
     assert "  the end" not in lines
 
@@ -197,14 +198,13 @@ def test_attempts_and_the_origin_of_a_job() -> None:
     assert "1        FAILED  node_lost  1:05  -          the node was lost\n" in lines
     # The only attempt of a job that has ended repeats the job.
     assert "ATTEMPT" not in "\n".join(detail(state="FAILED", attempts=(first,)))
+    assert "ATTEMPT" in "\n".join(detail(state="FAILED", attempts=(first, replace(first, attempt=2))))
 
 
 def test_no_failure_has_no_lines() -> None:
     assert failure_lines(None) == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(None, ""), (SILENT_SECONDS, ""), (SILENT_SECONDS + 1, "no heartbeat for 1 min")]
-)
+@pytest.mark.parametrize(("seconds", "text"), [(None, ""), (60, ""), (60.5, "no heartbeat for 1 min")])
 def test_silence(seconds: float | None, text: str) -> None:
     assert silence(job(silent_for=seconds)) == text
