@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
+from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules.job_keepers import left
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import unkept
@@ -36,7 +36,7 @@ def test_jobs_whose_keeper_gives_no_sign(tmp_path: Path) -> None:
     now = time.time()
     for name, age in (("fresh", 1), ("old", 1000)):
         job(tmp_path / "jobs", name, "RUNNING").write_sign("keeper.json", time=now - age, host="head", pid=1)
-    keep.close(job(tmp_path / "jobs", "closed", "FAILED"), "FAILED")
+    steward.close(job(tmp_path / "jobs", "closed", "FAILED"), "FAILED")
     assert unkept(str(tmp_path), [{"head": True, "since": None}]) == ["old"]
     # With the head's container, all keepers have ended.
     assert unkept(str(tmp_path), [{"head": True, "since": now}, {"head": False, "since": None}]) == ["fresh", "old"]
@@ -45,7 +45,7 @@ def test_jobs_whose_keeper_gives_no_sign(tmp_path: Path) -> None:
 
 def test_a_job_that_is_kept_is_left_alone(tmp_path: Path) -> None:
     kept = job(tmp_path, "kept", "RUNNING")
-    with keep.taken(kept) as ours:
+    with steward.lock_of(kept) as ours:
         assert ours
         assert left(tmp_path, "head") == []
     assert [archive.path for archive in left(tmp_path, "head")] == [kept.path]

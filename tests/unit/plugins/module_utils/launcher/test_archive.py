@@ -206,7 +206,7 @@ def test_the_last_that_is_written_says_that_the_archive_is_complete(archive: Arc
 
 def test_a_sign_is_written_again_and_again(archive: Archive) -> None:
     for number in (1, 2):
-        archive.write_sign("heartbeat.json", time=number, step=None)
+        archive.write_heartbeat("heartbeat.json", time=number, step=None)
         assert archive.read_json("heartbeat.json") == {"time": number, "step": None}
     assert not list(archive.path.glob(".heartbeat*"))
 

@@ -11,6 +11,8 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure, FailureKind
+from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
 
 OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
 PLAN: dict[str, Any] = {
@@ -105,9 +107,8 @@ def test_the_overrides_of_an_attempt(
     attempt: int, step: int | None, resumed_from: str | None, expected: list[str]
 ) -> None:
     found = Checkpoint(step, Path(f"/checkpoints/global_step_{step}"), 4, "") if step else None
-    plan = {"overrides": list(OWN), "resumed_from": resumed_from}
+    plan = Plan(overrides=tuple(OWN), resumed_from=resumed_from)
     assert attempts.overrides(plan, attempt, found) == expected
-    assert plan["overrides"] == OWN
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,11 @@ def test_the_overrides_of_an_attempt(
     ],
 )
 def test_what_is_tried_again(retries: int, attempt: int, kind: str, steps: int, answer: bool) -> None:
-    assert attempts.may_retry({"retries": retries}, attempt, kind, steps) is answer
+    assert attempts.may_retry(Plan(retries=retries), attempt, FailureKind(kind), steps) is answer
 
 
 def test_a_plan_that_says_nothing_of_retries_has_none() -> None:
-    assert not attempts.may_retry({}, 1, "node_lost", 5)
+    assert not attempts.may_retry(Plan(), 1, FailureKind.NODE_LOST, 5)
 
 
 # --- What an attempt is ended for -------------------------------------------------------------------------------------
@@ -147,9 +148,8 @@ def test_a_verdict_is_of_one_attempt(archive: Archive) -> None:
 
 
 def test_a_failure_as_it_was_written_down() -> None:
-    failure = failures.Failure("unknown", "exit code 1", ("one", "two"), "Read the log.")
-    assert attempts.failure_of(json.loads(json.dumps(failure.as_dict()))) == failure
-    assert attempts.failure_of(None) is None
+    failure = Failure(FailureKind.UNKNOWN, "exit code 1", ("one", "two"), "Read the log.")
+    assert Failure.from_json(json.loads(json.dumps(failure.to_json()))) == failure
 
 
 def test_what_may_be_a_lost_node_is_left_to_the_keeper(archive: Archive) -> None:
@@ -160,7 +160,7 @@ def test_what_may_be_a_lost_node_is_left_to_the_keeper(archive: Archive) -> None
     status = archive.status()
     assert (status["state"], status["exit_code"], status["attempt_steps"]) == ("ENDING", 1, 3)
     assert before <= status["ended_at"] <= time.time()
-    assert attempts.failure_of(status["failure"]) == failure
+    assert Failure.from_json(status["failure"]) == failure
     assert "attempts" not in status
 
 
@@ -196,7 +196,7 @@ def test_an_attempt_that_failed_for_good(archive: Archive) -> None:
     assert attempts.record_end(archive, "FAILED", failure, exit_code=1, attempt_steps=0) == "FAILED"
     status = archive.status()
     assert (status["state"], status["reason"]) == ("FAILED", failure.reason)
-    assert attempts.failure_of(status["failure"]) == failure
+    assert Failure.from_json(status["failure"]) == failure
     assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("FAILED", "config")]
 
 
@@ -287,7 +287,7 @@ def other(archive: Archive, submission_id: str, **plan: Any) -> None:
 def test_one_job_at_a_time_has_a_transfer_queue(archive: Archive) -> None:
     other(archive, "grpo-1", transfer_queue=True)
     other(archive, "sft-2", transfer_queue=False)
-    said = "grpo-1 runs, and verl's TransferQueue serves one job of ppo or grpo in a cluster"
+    said = "job grpo-1 is active, and verl's TransferQueue serves one ppo or grpo job per cluster"
     for status, identifier, answer in (
         ("RUNNING", "grpo-1", said),
         ("PENDING", "grpo-1", said),
@@ -300,8 +300,8 @@ def test_one_job_at_a_time_has_a_transfer_queue(archive: Archive) -> None:
         # Of somebody who has not come this way.
         ("RUNNING", "raysubmit_x", ""),
     ):
-        assert attempts.other_queue(archive, [{"submission_id": identifier, "status": status}]) == answer
-    assert attempts.other_queue(archive, []) == ""
+        assert attempts.other_transfer_queue(archive, [{"submission_id": identifier, "status": status}]) == answer
+    assert attempts.other_transfer_queue(archive, []) == ""
 
 
 # --- Submitting -------------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def test_the_first_attempt_is_as_the_plan_says(archive: Archive) -> None:
 
 
 def test_an_attempt_without_any_checkpoint_begins_anew() -> None:
-    plan = {"overrides": ["data.seed=1", "trainer.resume_mode=auto"]}
+    plan = Plan(overrides=("data.seed=1", "trainer.resume_mode=auto"))
     assert attempts.overrides(plan, 2, None) == ["data.seed=1", "trainer.resume_mode=disable"]
 
 

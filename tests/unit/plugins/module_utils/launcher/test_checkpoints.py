@@ -49,7 +49,7 @@ def test_the_places_of_each_workload(tmp_path: Path, workload: str, part: str) -
         shards(path / name)
     assert inspect(path, workload).problem == ""
     (path / part / "model_world_size_2_rank_0.pt").unlink()
-    assert inspect(path, workload).problem == f"{path / part} has no model of rank 0 of 2"
+    assert inspect(path, workload).problem == f"{path / part} has no model shard of rank 0 of 2"
 
 
 def test_ranks_that_are_missing(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_ranks_that_are_missing(tmp_path: Path) -> None:
     shards(path, 4)
     for rank in (1, 3):
         (path / f"optim_world_size_4_rank_{rank}.pt").unlink()
-    assert inspect(path, "sft") == Checkpoint(10, path, 4, f"{path} has no optim of rank 1, 3 of 4")
+    assert inspect(path, "sft") == Checkpoint(10, path, 4, f"{path} has no optim shard of rank 1, 3 of 4")
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
@@ -66,7 +66,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, size: int) -> None:
     shards(path)
     file = path / "model_world_size_2_rank_1.pt"
     file.write_bytes(file.read_bytes()[:size])
-    assert inspect(path, "sft").problem == f"{file} is cut off"
+    assert inspect(path, "sft").problem == f"{file} is truncated"
 
 
 def test_shards_of_several_runs(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_everything_is_said_at_once(tmp_path: Path) -> None:
     (path / "actor" / "model_world_size_2_rank_0.pt").unlink()
     (path / "actor" / "optim_world_size_2_rank_1.pt").write_bytes(b"PK")
     assert inspect(path, "ppo").problem.split("; ") == [
-        f"{path}/actor has no model of rank 0 of 2",
-        f"{path}/actor/optim_world_size_2_rank_1.pt is cut off",
+        f"{path}/actor has no model shard of rank 0 of 2",
+        f"{path}/actor/optim_world_size_2_rank_1.pt is truncated",
         f"{path}/critic is empty",
     ]
 

@@ -156,13 +156,30 @@ def test_the_next_attempt_is_submitted(archive: Archive, client: type[Client]) -
     assert (status["state"], status["attempt"]) == ("SUBMITTED", 2)
 
 
-def test_an_attempt_that_could_not_be_submitted_leaves_the_reason(archive: Archive, client: type[Client]) -> None:
+def test_an_attempt_that_cannot_be_submitted_fails_with_the_reason(archive: Archive, client: type[Client]) -> None:
     client.problem = ConnectionError("the head does not answer")
+    pauses: list[float] = []
     with pytest.raises(ConnectionError):
-        commands.main(["submit", str(archive.path), "1"])
+        commands.submit(archive, "1", pauses.append)
+    assert pauses == [2.0, 10.0, 30.0]
+    assert [call[0] for call in client.calls] == ["connect"] * 4
     status = archive.status()
     assert (status["state"], status["reason"]) == ("FAILED", "it could not be submitted: the head does not answer")
     assert status["failure"]["kind"] == "unknown"
+
+
+def test_a_head_that_was_busy_for_a_moment_gets_the_attempt(archive: Archive, client: type[Client]) -> None:
+    client.problem = ConnectionError("the head does not answer")
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        client.problem = None
+
+    assert commands.submit(archive, "1", sleep) == 0
+    assert pauses == [2.0]
+    assert client.calls[-1] == ("submit", "sft-1", "python3 x 1")
+    assert archive.status()["state"] == "SUBMITTED"
 
 
 def test_an_attempt_is_stopped_under_its_own_id(archive: Archive, client: type[Client]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
-from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import KINDS, classify, failure, retryable
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import FailureKind, classify, failure
 
 LOGS = Path(__file__).parent / "logs"
 DOCUMENTATION = Path(__file__).parents[5] / "docs" / "failures.md"
@@ -60,14 +60,14 @@ RECORDED = [
         "the reward function did not return a number: TypeError: can't assign a str to a torch.FloatTensor",
     ),
     ("reward-raises", 1, "IndexError: list index out of range (/private/user/code/raises.py, line 2)"),
-    ("host_oom-monitor", 1, "the node 172.19.0.4 had no memory left: Ray killed 3 of its processes (raylet)"),
+    ("host_oom-monitor", 1, "node 172.19.0.4 ran out of memory: Ray killed 3 of its processes (raylet)"),
     (
         "host_oom-shared-memory",
         1,
-        "the shared memory is full: Error while creating shared memory segment /dev/shm/nccl-AbCdEf (size 9637888), "
+        "shared memory is full: Error while creating shared memory segment /dev/shm/nccl-AbCdEf (size 9637888), "
         "error: No space left on device (28)",
     ),
-    ("gpu_oom-update_actor", 1, "GPU 0 has no 30.29 GiB left"),
+    ("gpu_oom-update_actor", 1, "GPU 0 ran out of memory: 30.29 GiB could not be allocated"),
     (
         "gpu_oom-vllm-cache",
         1,
@@ -95,7 +95,7 @@ RECORDED = [
     (
         "communication-nccl-watchdog",
         1,
-        "NCCL: ALLREDUCE had no end after 600009 ms (WorkerDict pid=4303), before the first step",
+        "NCCL: ALLREDUCE did not finish within 600009 ms (WorkerDict pid=4303), before the first step",
     ),
     ("communication-no-interface", 1, "gloo: Unable to find address for: eth7, before the first step"),
     # The node of the peer was lost, and nothing in the log says so yet.
@@ -113,19 +113,19 @@ RECORDED = [
         "RuntimeError: basic_ios::clear: iostream error",
     ),
     ("node_lost-driver", None, "the driver's node was lost"),
-    ("node_lost-owner", 1, "the node 10.0.0.2 was lost"),
+    ("node_lost-owner", 1, "node 10.0.0.2 was lost"),
     (
         "node_lost-unavailable",
         1,
-        "a node was lost, or its network: an actor does not answer any more (RpcError: RPC error: Socket closed)",
+        "a node or its network was lost: an actor no longer answers (RpcError: RPC error: Socket closed)",
     ),
     (
         "killed-actor",
         1,
-        "the actor create_colocated_worker_cls.<locals>.WorkerDict (pid=3606, ip=172.19.0.4) was killed, or it crashed",
+        "actor create_colocated_worker_cls.<locals>.WorkerDict (pid=3606, ip=172.19.0.4) was killed or crashed",
     ),
     ("killed-data-loader", 1, "DataLoader worker (pid 1432) is killed by signal: Killed."),
-    ("killed-kernel-oom", 1, "the actor RewardLoopWorker (pid=15386, ip=172.19.0.2) was killed, or it crashed"),
+    ("killed-kernel-oom", 1, "actor RewardLoopWorker (pid=15386, ip=172.19.0.2) was killed or crashed"),
 ]
 
 
@@ -223,7 +223,7 @@ REWARD = (
         # Without Hydra: before it, or in the trainer's imports.
         (DATASET.replace("utils/dataset", "x") + "ImportError: cannot import name 'y' from 'x'\n", "import"),
         ("/opt/verl/bin/python3: No module named verl.trainer.sft\n", "import"),
-        ("The job ends before it starts: the snapshot's marker says 'x', not 'y'; stage it again\n", "import"),
+        ("The job was not started: the snapshot's marker is 'x', not 'y'; stage it again\n", "import"),
         # verl says only that every trajectory failed.
         (
             "(AgentLoopWorker pid=1) " + REWARD.replace("\n", "\n(AgentLoopWorker pid=1) ", 2)
@@ -296,9 +296,9 @@ def test_what_was_said_before_the_node_was_lost() -> None:
 
 def test_what_ray_says_of_the_job_counts_as_well() -> None:
     # The message of a job whose driver's node died, behind the log as far as it came.
-    assert classify("step:2\n" + NODE, None).reason == "the node 0d443baa was lost"
+    assert classify("step:2\n" + NODE, None).reason == "node 0d443baa was lost"
     assert classify("step:2\n" + RAY_OOM_256, None).reason == (
-        "the node 10.0.0.2 had no memory left: Ray killed a process of the job"
+        "node 10.0.0.2 ran out of memory: Ray killed a process of the job"
     )
 
 
@@ -328,7 +328,7 @@ def test_the_lines_of_an_unknown_failure_are_the_last_ones() -> None:
 
 
 def test_a_failure_as_a_dictionary() -> None:
-    found = classify(HYDRA + CUDA_OOM, 1).as_dict()
+    found = classify(HYDRA + CUDA_OOM, 1).to_json()
     assert found["kind"] == "gpu_oom"
     assert list(found) == ["kind", "reason", "lines", "todo"]
     assert json.loads(json.dumps(found))["lines"] == [CUDA_OOM.strip()]
@@ -337,24 +337,24 @@ def test_a_failure_as_a_dictionary() -> None:
 def test_a_failure_that_no_log_tells() -> None:
     found = failure("stalled", "no step for 1800 s")
     assert (found.kind, found.reason, found.lines) == ("stalled", "no step for 1800 s", ())
-    assert all(failure(kind, "x").todo for kind in KINDS)
+    assert all(failure(kind, "x").todo for kind in FailureKind)
 
 
 def test_every_rule_has_a_kind_that_a_log_can_tell() -> None:
     told = {rule.kind for rule in failures.CAUSES + failures.CONSEQUENCES}
-    assert told == set(KINDS) - FROM_NO_LOG - {"unknown"}
+    assert told == set(FailureKind) - FROM_NO_LOG - {"unknown"}
 
 
 def test_the_documentation_has_all_kinds_in_their_order() -> None:
     rows = [line.split("`")[1] for line in DOCUMENTATION.read_text().splitlines() if line.startswith("| `")]
-    assert rows == list(KINDS)
+    assert rows == list(FailureKind)
 
 
 @pytest.mark.parametrize(
     ("steps", "retried"), [(0, {"node_lost", "killed"}), (3, {"node_lost", "killed", "communication"})]
 )
 def test_what_is_tried_again(steps: int, retried: set[str]) -> None:
-    assert {kind for kind in KINDS if retryable(kind, steps)} == retried
+    assert {kind for kind in FailureKind if kind.retryable(steps)} == retried
 
 
 def test_a_large_log_takes_no_time() -> None:

@@ -13,10 +13,10 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import membership, wait_for_membership
 from ansible_collections.argus.verl.plugins.module_utils.launcher import ray_api
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
-    Node,
     RayApiError,
     RayHead,
-    does_not_fit,
+    WorkerCapacity,
+    capacity_problem,
     free_workers,
 )
 
@@ -144,7 +144,7 @@ def test_without_the_right_token(server: FakeHead, tmp_path: Path, token: str | 
     with pytest.raises(RayApiError) as error:
         RayHead(server.address, str(path) if token else "").jobs()
     assert str(error.value) == (
-        f"{server.address}/api/jobs/ answered HTTP {status} (the token does not fit this cluster)"
+        f"{server.address}/api/jobs/ answered HTTP {status} (the token does not match this cluster)"
     )
     assert error.value.status == status
     assert TOKEN not in str(error.value)
@@ -154,7 +154,7 @@ def test_without_the_file_of_the_token(server: FakeHead, tmp_path: Path) -> None
     with pytest.raises(RayApiError) as error:
         RayHead(server.address, str(tmp_path / "none")).nodes()
     assert str(error.value) == (
-        f"the token file {tmp_path}/none cannot be read (No such file or directory); cluster_up.yml makes it"
+        f"the token file {tmp_path}/none cannot be read (No such file or directory); cluster_up.yml creates it"
     )
     assert server.asked == []
 
@@ -335,8 +335,8 @@ def test_what_is_free_on_workers() -> None:
     ]
     usage = {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}
     assert free_workers(nodes, usage) == [
-        Node("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
-        Node("worker-1", "b", gpus=0, cpus=24.0, free_gpus=0, free_cpus=24.0),
+        WorkerCapacity("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
+        WorkerCapacity("worker-1", "b", gpus=0, cpus=24.0, free_gpus=0, free_cpus=24.0),
     ]
 
 
@@ -354,7 +354,7 @@ def test_the_free_workers_of_a_head(server: FakeHead, head: RayHead) -> None:
     server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
     report = {"usageByNode": {"a": {"CPU": [8.0, 48.0]}}}
     server.answers["/api/cluster_status"] = {"data": {"clusterStatus": {"time": 100.0, "loadMetricsReport": report}}}
-    assert [(worker.name, worker.free_cpus) for worker in head.free(since=99.0)] == [("worker-0", 40.0)]
+    assert [(worker.name, worker.free_cpus) for worker in head.capacity(since=99.0)] == [("worker-0", 40.0)]
 
 
 @pytest.mark.parametrize("status", [None, {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}])
@@ -364,16 +364,16 @@ def test_a_head_that_has_not_counted_since(
     monkeypatch.setattr(ray_api, "USAGE_SECONDS", 0.0)
     server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
     server.answers["/api/cluster_status"] = {"data": {"clusterStatus": status}}
-    with pytest.raises(RayApiError, match="does not tell what is in use"):
-        head.free(since=101.0)
+    with pytest.raises(RayApiError, match="does not report what is in use"):
+        head.capacity(since=101.0)
 
 
-def free(*workers: tuple[float, float]) -> list[Node]:
+def free(*workers: tuple[float, float]) -> list[WorkerCapacity]:
     """By the GPUs and CPUs that are free on each."""
-    return [Node(f"worker-{n}", f"n{n}", 8, 48, gpus, cpus) for n, (gpus, cpus) in enumerate(workers)]
+    return [WorkerCapacity(f"worker-{n}", f"n{n}", 8, 48, gpus, cpus) for n, (gpus, cpus) in enumerate(workers)]
 
 
-DRIVER = "the driver's 1 CPUs are not free beside the job on every worker that it would take"
+DRIVER = "the driver's 1 CPUs are not free beside the job on each worker that the job needs"
 
 
 @pytest.mark.parametrize(
@@ -397,22 +397,22 @@ DRIVER = "the driver's 1 CPUs are not free beside the job on every worker that i
         (
             [(4, 12), (3, 48)],
             (2, 4, 12, 1),
-            "2 workers with 4 GPUs and 12 CPUs free are asked for, there is 1 "
+            "the job needs 2 workers with 4 GPUs and 12 CPUs free; available: 1 "
             "(worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)",
         ),
         (
             [(4, 11.5)],
             (1, 4, 12, 1),
-            "1 workers with 4 GPUs and 12 CPUs free are asked for, there are 0 (worker-0: 4 GPU, 11.5 CPU)",
+            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (worker-0: 4 GPU, 11.5 CPU)",
         ),
         (
             [],
             (1, 4, 12, 1),
-            "1 workers with 4 GPUs and 12 CPUs free are asked for, there are 0 (no worker is alive)",
+            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (no worker is alive)",
         ),
     ],
 )
 def test_whether_a_job_has_a_place(
     workers: list[tuple[float, float]], asked: tuple[int, float, float, float], answer: str
 ) -> None:
-    assert does_not_fit(free(*workers), *asked) == answer
+    assert capacity_problem(free(*workers), *asked) == answer

@@ -295,7 +295,7 @@ def test_a_job_that_goes_on_from_one_without_a_checkpoint(root: Path) -> None:
     path = checkpoint(root, 10)
     (path / "model_world_size_4_rank_0.pt").unlink()
     findings, found = resumed(root)
-    what = f"sft-1 has no complete checkpoint: {path} has no model of rank 0 of 4"
+    what = f"sft-1 has no complete checkpoint: {path} has no model shard of rank 0 of 4"
     assert findings == [Finding("resume_from", what, "choose another job")]
     assert found is None
     (path.parent / "latest_checkpointed_iteration.txt").unlink()
