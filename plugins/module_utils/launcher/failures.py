@@ -133,7 +133,7 @@ CAUSES = (
     Rule(
         HOST_OOM,
         r"^.*\bkilled due to the node running low on memory\.\s*(?:Memory on the node \(IP: (?P<ip>[^,\s]+).*)?",
-        "node {ip} ran out of memory: Ray killed a process of the job",
+        "the node {ip} ran out of memory: Ray killed a process of the job",
         anywhere=True,
     ),
     Rule(HOST_OOM, r"^\S*: .*(?P<what>DefaultCPUAllocator: .*|std::bad_alloc.*|Cannot allocate memory.*)", "{what}"),
@@ -214,7 +214,7 @@ CONSEQUENCES = (
     Rule(
         HOST_OOM,
         r"^.* (?P<count>[1-9]\d*) Workers .*killed due to memory pressure.*\bIP: (?P<ip>[^)\s]+)\).*",
-        "node {ip} ran out of memory: Ray killed {count} of its processes",
+        "the node {ip} ran out of memory: Ray killed {count} of its processes",
         anywhere=True,
     ),
     Rule(COMMUNICATION, r"^\S+: .*(?P<what>Unable to find address for: \S+).*", "gloo: {what}"),

@@ -175,9 +175,9 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
         return fail(FailureKind.STOPPED, message)
     if not head.driver_alive:
         return fail(FailureKind.NODE_LOST, f"the driver's node was lost: {message}")
-    # The node is alive: only SIGKILL ends a launcher before it records the end.
+    # The node is alive: only SIGKILL ends a launcher before it records the end. Ray's message may tell why it was sent.
     found = failures.classify(message, job.driver_exit_code or -signal.SIGKILL)
-    if found.kind is FailureKind.UNKNOWN:
+    if found.kind in (FailureKind.UNKNOWN, FailureKind.KILLED):
         return fail(FailureKind.KILLED, f"the launcher was killed: {message}")
     return Action(ActionKind.FAIL, found)
 

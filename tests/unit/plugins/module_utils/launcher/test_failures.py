@@ -60,7 +60,7 @@ RECORDED = [
         "the reward function did not return a number: TypeError: can't assign a str to a torch.FloatTensor",
     ),
     ("reward-raises", 1, "IndexError: list index out of range (/private/user/code/raises.py, line 2)"),
-    ("host_oom-monitor", 1, "node 172.19.0.4 ran out of memory: Ray killed 3 of its processes (raylet)"),
+    ("host_oom-monitor", 1, "the node 172.19.0.4 ran out of memory: Ray killed 3 of its processes (raylet)"),
     (
         "host_oom-shared-memory",
         1,
@@ -298,7 +298,7 @@ def test_what_ray_says_of_the_job_counts_as_well() -> None:
     # The message of a job whose driver's node died, behind the log as far as it came.
     assert classify("step:2\n" + NODE, None).reason == "node 0d443baa was lost"
     assert classify("step:2\n" + RAY_OOM_256, None).reason == (
-        "node 10.0.0.2 ran out of memory: Ray killed a process of the job"
+        "the node 10.0.0.2 ran out of memory: Ray killed a process of the job"
     )
 
 
