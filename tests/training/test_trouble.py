@@ -215,14 +215,14 @@ def test_two_submitters_make_one_job(submit: Submit, tmp_path: Path) -> None:
     status = again.wait("FAILED")
     checkpoint = f"/private/jobs/{job.submission_id}/checkpoints/global_step_8"
     assert status["lineage"] == {"resumed_from": job.submission_id, "checkpoint": checkpoint}
-    assert "without an error after no step at all, at step 0 of 16" in status["reason"]
+    assert "without an error and without any step, at step 0 of 16" in status["reason"]
 
 
 def test_a_job_without_room_is_refused_or_waits(submit: Submit) -> None:
     two_steps = {"trainer.total_training_steps": 2}
     with held(entrypoint_num_gpus=4, entrypoint_resources={"worker_node": 1}):
         refused = submit("sft", check=False, trainer_overrides=two_steps)
-        assert "2 workers with 1 GPUs and 10 CPUs free are asked for, there is 1" in " ".join(refused.submitted.split())
+        assert "the job needs 2 workers with 1 GPUs and 10 CPUs free; available: 1" in " ".join(refused.submitted.split())
         assert not refused.archive.path.exists()
         job = submit("sft", wait_for_resources="5m", trainer_overrides=two_steps)
         assert job.archive.status()["state"] == "QUEUED"
@@ -289,7 +289,7 @@ def test_archive_and_job_outlive_their_head(submit: Submit, tmp_path: Path) -> N
         fetched = tmp_path / job.submission_id
         assert list(fetched.glob("debug/*-demand-*/processes.json"))
         problems = [entry["error"] for entry in job.archive.read_lines("debug/index.jsonl") if entry.get("error")]
-        assert any("only this node was looked at" in problem for problem in problems)
+        assert any("only this node was inspected" in problem for problem in problems)
         shown = playbook("status", submission_id=job.submission_id).stdout
         assert job.submission_id in shown
         assert "train/loss" in playbook("logs", submission_id=job.submission_id).stdout

@@ -361,10 +361,10 @@ def test_a_large_log_takes_no_time() -> None:
     frames = '  File "/code/x.py", line 1, in f\n    f()\n'
     traceback = f"Traceback (most recent call last):\n{frames * 500}ValueError: no\n"
     for text in (traceback, "Error" * 50 + "\n", "x" * 4096 + "\n", "Error: port: 1 ', 2 \"\n", "\n"):
-        log = text * ((1 << 20) // len(text))
+        log = text * ((1 << 18) // len(text))
         started = time.process_time()
         classify(log, 1)
-        assert time.process_time() - started < 3
+        assert time.process_time() - started < 1
 
 
 def test_the_module_is_for_every_python_of_an_image() -> None:

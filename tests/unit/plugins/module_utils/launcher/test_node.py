@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import node, redact
@@ -139,12 +139,12 @@ def test_a_process_that_gives_no_stack_does_not_hold_the_others(
     run = node.run
     monkeypatch.setattr(node, "run", lambda *command: run(*command, seconds=0.3))
     found = [Process(pid, 1, "S", 0, 1, "python3") for pid in (10, 11)]
-    assert node.stacks(found) == "Process 10: py-spy gave no answer within 15 s\n\ndump --nonblocking --pid 11\n"
+    assert node.stacks(found) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
 
 
 def test_without_py_spy_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_arguments, **_options: None)
-    assert node.stacks([Process(10, 1, "S", 0, 1, "python3")]) == "py-spy is not there\n"
+    assert node.stacks([Process(10, 1, "S", 0, 1, "python3")]) == "py-spy is not installed\n"
 
 
 @pytest.mark.skipif(not shutil.which("py-spy"), reason="py-spy is not installed here")
@@ -164,7 +164,7 @@ def test_what_a_command_says(tmp_path: Path) -> None:
     command.write_text("#!/bin/sh\nprintf 'asked for %s\\377\\n' \"$*\"; echo oops >&2; exit 3\n")
     command.chmod(0o755)
     assert node.run(str(command), "a", "b") == "asked for a b\ufffd\noops\n[exit code 3]\n"
-    assert node.run("argus-there-is-no-such-tool", "-v") == "argus-there-is-no-such-tool is not there\n"
+    assert node.run("argus-there-is-no-such-tool", "-v") == "argus-there-is-no-such-tool is not installed\n"
     assert node.run("true") == ""
 
 
@@ -268,7 +268,7 @@ def test_what_a_node_writes(tmp_path: Path, job: str, start: START, monkeypatch:
     names = node.log_names
     monkeypatch.setattr(node, "log_names", lambda ids, since: names(ids, since, logs))
     process = start(SLEEP, **{JOB: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
-    request: dict[str, Any] = {"job_ids": ["02000000"], "since": 0.0, "packages": False}
+    request = node.Request(("02000000",), 0.0, with_packages=False)
     entries = node.collect(str(archive), "debug/stamp-worker-0", request)
     own = archive / "debug" / "stamp-worker-0"
     assert [entry["file"].removeprefix("debug/stamp-worker-0/") for entry in entries] == [
@@ -294,7 +294,7 @@ def test_what_a_node_writes(tmp_path: Path, job: str, start: START, monkeypatch:
     assert "MemTotal" in (own / "memory.txt").read_text()
     for path in own.rglob("*"):
         assert path.is_dir() or b"hf_secret" not in path.read_bytes()
-    entries = node.collect(str(archive), "debug/stamp-worker-0", {**request, "packages": True})
+    entries = node.collect(str(archive), "debug/stamp-worker-0", replace(request, with_packages=True))
     assert entries[-1]["file"].endswith("/packages.txt")
     assert f"pytest=={pytest.__version__}\n" in (own / "packages.txt").read_text()
 
