@@ -20,6 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.steward_decisi
     GRACE_SECONDS,
     LOST_NODE_SECONDS,
     NOTICE_SECONDS,
+    UNKNOWN_SECONDS,
 )
 
 HEAD = {"node_id": "h", "node_name": "ray-head", "state": "ALIVE", "is_head_node": True}
@@ -493,6 +494,18 @@ def test_a_head_that_was_restarted_has_lost_the_job(scene: Scene) -> None:
     assert scene.archive.read_status().reason == "the head was restarted and lost its jobs"
 
 
+def test_a_head_that_forgets_a_job_which_this_steward_saw_start(scene: Scene) -> None:
+    scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
+    scene.start()
+    scene.running()
+    scene.step()
+    scene.head.records.clear()
+    scene.step(after=UNKNOWN_SECONDS + 1)
+    assert scene.archive.read_status().state == "RUNNING"
+    scene.step(after=FORGOTTEN_SECONDS)
+    assert scene.archive.read_status().reason == "the head was restarted and lost its jobs"
+
+
 def test_a_head_that_knows_the_job_again_has_not_lost_it(scene: Scene) -> None:
     scene.running()
     scene.step()
@@ -530,8 +543,8 @@ def test_a_new_attempt_is_not_the_one_that_ray_forgot(scene: Scene) -> None:
     scene.step(after=1)
     assert scene.verbs()[-1] == "submit 2"
     # Ray has not listed it yet: that is no restarted head.
-    for _step in range(2):
-        scene.step(after=FORGOTTEN_SECONDS - 5)
+    for _step in range(5):
+        scene.step(after=(UNKNOWN_SECONDS - 1) / 5)
     assert scene.archive.read_status().state == "RUNNING"
 
 

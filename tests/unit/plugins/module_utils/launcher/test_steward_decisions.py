@@ -183,8 +183,8 @@ def test_an_attempt_is_cleaned_up_before_the_next_one() -> None:
 
 @pytest.mark.parametrize(("waited", "expected"), [(UNKNOWN_SECONDS - 1, "wait"), (UNKNOWN_SECONDS, "fail")])
 def test_a_submission_that_never_reached_ray(waited: float, expected: str) -> None:
-    for more in ({}, {"unknown_since": NOW}):
-        action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - waited}, job=None, **more))
+    for state, more in (("SUBMITTED", {}), ("SUBMITTED", {"unknown_since": NOW}), ("RUNNING", {})):
+        action = decide(view(state, {"attempt_submitted_at": NOW - waited}, job=None, **more))
         assert action.kind == expected
         if action.failure:
             assert action.failure.kind == "unknown"
