@@ -1,4 +1,4 @@
-"""What the launcher in an archive can be asked for."""
+"""The commands of the launcher in an archive."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 class Client:
-    """In the place of ray.job_submission.JobSubmissionClient."""
+    """A fake of ray.job_submission.JobSubmissionClient."""
 
     calls: list[tuple[Any, ...]]
     problem: Exception | None
@@ -123,7 +123,9 @@ def test_evidence_on_demand(archive: Archive, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("problems", [{}, {"worker-1": "no answer within 45 s"}])
-def test_what_is_done_at_an_end(archive: Archive, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_an_attempt_collects_and_sweeps(
+    archive: Archive, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive.set_status("RUNNING", attempt=2)
     left = {"killed": {"7": "python3"}, "left": [{"pid": 7}]}
     found = {
@@ -140,13 +142,13 @@ def test_what_is_done_at_an_end(archive: Archive, problems: dict[str, str], monk
 
     monkeypatch.setattr(evidence, "sweep", sweep)
     assert commands.main(["end", str(archive.path)]) == 0
-    # First what is there, then nothing of it.
+    # Evidence is collected before the sweep.
     assert order == [("collect", "end", "Ray"), ("sweep", "Ray")]
     assert archive.read_json("debug/sweep-2.json") == found
     event = json.loads((archive.path / "events.jsonl").read_text().splitlines()[-1])
     event.pop("time")
-    said = {"problems": problems} if problems else {}
-    assert event == {"event": "SWEPT", "attempt": 2, "killed": 3, "left": 1, **said}
+    shown = {"problems": problems} if problems else {}
+    assert event == {"event": "SWEPT", "attempt": 2, "killed": 3, "left": 1, **shown}
 
 
 def test_the_next_attempt_is_submitted(archive: Archive, client: type[Client]) -> None:

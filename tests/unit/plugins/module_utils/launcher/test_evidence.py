@@ -1,4 +1,4 @@
-"""What is kept of a job's moments; Ray and its nodes are made up."""
+"""Evidence of a job; Ray and its nodes are fakes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 class Head:
-    """In the place of the head's API."""
+    """A fake of the head's API."""
 
     def __init__(self, _address: str = "", _token_path: str = "") -> None:
         pass
@@ -68,7 +68,7 @@ class Head:
 
 
 class Nodes:
-    """In the place of Ray: a head and three workers, on each of which functions are called at once."""
+    """A fake of Ray with a head and three workers, where functions run at once."""
 
     problem = ""
 
@@ -121,27 +121,27 @@ def files(archive: Archive) -> list[str]:
 
 
 @pytest.mark.parametrize("moment", ["submit", "periodic"])
-def test_what_the_head_knows(archive: Archive, moment: str) -> None:
+def test_evidence_of_the_head(archive: Archive, moment: str) -> None:
     redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
     entries = evidence.collect(archive, Moment(moment))
     assert [entry["file"].partition(f"-{moment}-")[2] for entry in entries] == [
         name + (".error" if name == "ray_list_tasks.json" else "") for name in HEAD_FILES
     ]
     assert re.fullmatch(rf"debug/\d{{8}}T\d{{6}}\.\d{{6}}Z-{moment}-ray_status\.txt", entries[0]["file"])
-    said = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
-    assert said["ray_status.txt"] == "ray is not installed\n"
-    assert said["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks says [secret] and no more\n"
-    # The environments of other jobs are nobody's business here.
-    assert [job["submission_id"] for job in json.loads(said["ray_job_list.json"])] == [
+    texts = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
+    assert texts["ray_status.txt"] == "ray is not installed\n"
+    assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks says [secret] and no more\n"
+    # The environments of other jobs do not belong here.
+    assert [job["submission_id"] for job in json.loads(texts["ray_job_list.json"])] == [
         "grpo-1",
         "grpo-1~2",
         "grpo-1~3",
         "grpo-10",
     ]
-    assert "env_vars" not in said["ray_job_list.json"]
-    assert json.loads(said["ray_list_actors.json"]) == ACTORS
-    assert json.loads(said["nodes.json"])[0]["cpu"] == 3.5
-    assert "cmdline" not in said["nodes.json"]
+    assert "env_vars" not in texts["ray_job_list.json"]
+    assert json.loads(texts["ray_list_actors.json"]) == ACTORS
+    assert json.loads(texts["nodes.json"])[0]["cpu"] == 3.5
+    assert "cmdline" not in texts["nodes.json"]
     assert index(archive) == [
         {"time": line["time"], "moment": moment, **entry} for line, entry in zip(index(archive), entries, strict=True)
     ]
@@ -177,7 +177,7 @@ def test_the_nodes_of_a_job_are_those_of_its_actors() -> None:
     assert evidence.actor_pids(ACTORS, set()) == {}
 
 
-def test_the_address_is_the_plans(archive: Archive) -> None:
+def test_the_address_comes_from_the_plan(archive: Archive) -> None:
     assert evidence.address_of(archive) == "http://127.0.0.1:8265"
     archive.write_json("config/plan.json", {"address": "http://127.0.0.1:9000"})
     assert evidence.address_of(archive) == "http://127.0.0.1:9000"
@@ -191,7 +191,7 @@ def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: b
     archive.set_status("RUNNING", started_at=1000.5)
     connection = Nodes()
     entries = evidence.collect(archive, Moment(moment), connection)  # type: ignore[arg-type]
-    # Of the worker of another job, nothing; of one that is gone, that.
+    # The worker of another job is not asked; one that is gone is reported.
     assert [(at, name) for at, name, _arguments in connection.asked] == [
         ("n0", "ask_head"),
         ("n0", "collect_head"),
@@ -210,7 +210,7 @@ def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: b
     assert [entry["moment"] for entry in index(archive)] == [moment] * len(entries)
 
 
-def test_a_node_that_gives_no_answer_does_not_keep_the_rest_away(archive: Archive) -> None:
+def test_a_silent_node_does_not_prevent_evidence_of_the_others(archive: Archive) -> None:
     entries = evidence.collect(archive, Moment("end"), Nodes("n1"))  # type: ignore[arg-type]
     assert [entry["error"] for entry in entries if not entry["file"]] == [
         "worker-1: no answer within 45 s",
@@ -219,12 +219,12 @@ def test_a_node_that_gives_no_answer_does_not_keep_the_rest_away(archive: Archiv
     assert "end-worker-2/request.json" in files(archive)
 
 
-def test_a_head_that_gives_no_answer_leaves_nobody_to_ask(archive: Archive) -> None:
+def test_without_an_answer_of_the_head_no_node_is_known(archive: Archive) -> None:
     entries = evidence.collect(archive, Moment("end"), Nodes("n0"))  # type: ignore[arg-type]
     assert entries == [{"file": "", "error": "the head's API: no answer within 45 s"}]
 
 
-def test_without_ray_it_is_this_node(archive: Archive) -> None:
+def test_without_ray_only_this_node_is_inspected(archive: Archive) -> None:
     entries = evidence.collect(archive, Moment("end"), NoRay())  # type: ignore[arg-type]
     assert entries[0]["error"] == f"{NoRay.problem}; only this node was inspected"
     assert files(archive) == [f"end-{socket.gethostname()}/request.json"]
@@ -233,13 +233,13 @@ def test_without_ray_it_is_this_node(archive: Archive) -> None:
 # --- What is left behind ----------------------------------------------------------------------------------------------
 
 
-def test_every_worker_is_swept_and_no_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_worker_is_swept_but_not_the_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     def sweep(submission_id: str, pids: list[int]) -> dict[str, Any]:
         return {"killed": {}, "left": [], "asked": [submission_id, pids]}
 
     monkeypatch.setattr(node, "sweep", sweep)
     found = evidence.sweep(archive, Nodes("n3"))  # type: ignore[arg-type]
-    # Also where no actor of it was: a driver, or what a trainer has started itself.
+    # Also workers without its actors: a driver or children of the trainer may have run there.
     assert {name: answer["asked"] for name, answer in found["nodes"].items()} == {
         "worker-1": ["grpo-1", []],
         "worker-2": ["grpo-1", [20, 21]],

@@ -246,7 +246,7 @@ REWARD = (
         ("", "unknown"),
     ],
 )  # fmt: skip
-def test_causes_win_over_what_they_cause(text: str, kind: str) -> None:
+def test_causes_take_precedence_over_their_consequences(text: str, kind: str) -> None:
     assert classify(text, 1).kind == kind
 
 
@@ -265,7 +265,7 @@ def test_causes_win_over_what_they_cause(text: str, kind: str) -> None:
         "NCCL WARN is the level; NCCL error in: is a text",
     ],
 )
-def test_a_word_somewhere_in_the_log_is_no_cause(line: str) -> None:
+def test_a_matching_word_elsewhere_in_the_log_is_not_a_cause(line: str) -> None:
     end = HYDRA + '  File "/x.py", line 1, in <module>\nValueError: something\n'
     found = classify(f"{line}\n{end}", 1)
     assert (found.kind, found.reason) == ("unknown", "the trainer ended with exit code 1: ValueError: something")
@@ -282,19 +282,19 @@ def test_a_word_somewhere_in_the_log_is_no_cause(line: str) -> None:
         (65, "unknown", "the trainer ended with exit code 65"),
     ],
 )
-def test_an_end_without_a_word(exit_code: int | None, kind: str, reason: str) -> None:
-    # Who is killed, or lost, has no last exception: what is in the log was dealt with.
+def test_an_end_without_an_exception(exit_code: int | None, kind: str, reason: str) -> None:
+    # A trainer that was killed or lost has no final exception: exceptions in the log were handled.
     found = classify(f"{DATASET}KeyError: 'handled'\n{HYDRA}" if exit_code != 65 else "step:1\n", exit_code)
     assert (found.kind, found.reason) == (kind, reason)
 
 
-def test_what_was_said_before_the_node_was_lost() -> None:
+def test_causes_in_the_log_of_a_lost_node() -> None:
     assert classify(ACTOR + GLOO, None).kind == "node_lost"
     assert classify(CUDA_OOM, None).kind == "gpu_oom"
     assert classify(RAY_OOM, -9).kind == "host_oom"
 
 
-def test_what_ray_says_of_the_job_counts_as_well() -> None:
+def test_rays_message_about_the_job_counts_as_well() -> None:
     # The message of a job whose driver's node died, behind the log as far as it came.
     assert classify("step:2\n" + NODE, None).reason == "node 0d443baa was lost"
     assert classify("step:2\n" + RAY_OOM_256, None).reason == (
@@ -302,7 +302,7 @@ def test_what_ray_says_of_the_job_counts_as_well() -> None:
     )
 
 
-def test_steps_are_told_where_they_decide() -> None:
+def test_steps_are_reported_where_they_matter() -> None:
     assert classify(HYDRA + GLOO, 1, 0).reason.endswith(", before the first step")
     assert classify(HYDRA + GLOO, 1, 7).reason.endswith(", after step 7")
     assert "step" not in classify(HYDRA + ACTOR, 1, 7).reason
@@ -334,13 +334,13 @@ def test_a_failure_as_a_dictionary() -> None:
     assert json.loads(json.dumps(found))["lines"] == [CUDA_OOM.strip()]
 
 
-def test_a_failure_that_no_log_tells() -> None:
+def test_a_failure_that_is_not_read_from_a_log() -> None:
     found = failure("stalled", "no step for 1800 s")
     assert (found.kind, found.reason, found.lines) == ("stalled", "no step for 1800 s", ())
     assert all(failure(kind, "x").todo for kind in FailureKind)
 
 
-def test_every_rule_has_a_kind_that_a_log_can_tell() -> None:
+def test_the_rules_cover_all_kinds_that_a_log_can_show() -> None:
     told = {rule.kind for rule in failures.CAUSES + failures.CONSEQUENCES}
     assert told == set(FailureKind) - FROM_NO_LOG - {"unknown"}
 
@@ -353,7 +353,7 @@ def test_the_documentation_has_all_kinds_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("steps", "retried"), [(0, {"node_lost", "killed"}), (3, {"node_lost", "killed", "communication"})]
 )
-def test_what_is_tried_again(steps: int, retried: set[str]) -> None:
+def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
     assert {kind for kind in FailureKind if kind.retryable(steps)} == retried
 
 
@@ -367,9 +367,9 @@ def test_a_large_log_takes_no_time() -> None:
         assert time.process_time() - started < 1
 
 
-def test_the_module_is_for_every_python_of_an_image() -> None:
+def test_the_module_needs_the_standard_library_only() -> None:
     source = Path(failures.__file__).read_text()
-    tree = ast.parse(source, feature_version=(3, 9))
+    tree = ast.parse(source)
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names

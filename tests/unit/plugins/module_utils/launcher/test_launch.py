@@ -94,7 +94,7 @@ class Setup:
         source.write_text(text)
 
     def start_steward(self) -> None:
-        """As if there were a steward: all that comes after an attempt's end is its business."""
+        """As if there were a steward, whose task is everything after the end of an attempt."""
         self.archive.write_heartbeat("keeper.json", time=time.time())
 
     def write_plan(self, mode: str) -> None:
@@ -146,7 +146,7 @@ class Setup:
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def has_ended(self) -> bool:
-        """Whether all that comes after the end was done: here by the launcher, for want of a steward."""
+        """Whether everything after the end was done: here by the launcher, because there is no steward."""
         moments = {entry["moment"] for entry in self.index()}
         return "end" in moments and self.events()[-1:] == ["CLOSED"] and "closed_at" in self.archive.status()
 
@@ -164,13 +164,13 @@ def job(tmp_path: Path) -> Iterator[Setup]:
 def wait_for(condition: Callable[[], Any], seconds: float = 20) -> Any:
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not come"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.02)
     return value
 
 
 def runs(pid: int) -> bool:
-    """Whether a process runs; a zombie that nobody has waited for does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -182,7 +182,7 @@ def pids(log: str) -> list[int]:
     return [int(pid) for pid in line.split()[1:]]
 
 
-def test_a_job_that_ends_well(job: Setup) -> None:
+def test_a_job_that_succeeds(job: Setup) -> None:
     before = time.time()
     code, output = job.run("ok")
     assert code == 0
@@ -203,7 +203,7 @@ def test_a_job_that_ends_well(job: Setup) -> None:
     assert job.events() == ["RUNNING", "SUCCEEDED", "CLOSED"]
 
 
-def test_what_the_job_ran_on_is_kept(job: Setup) -> None:
+def test_the_versions_of_the_image_are_recorded(job: Setup) -> None:
     job.start_steward()
     job.run("ok")
     versions = job.archive.read_json("config/versions.json")
@@ -211,7 +211,7 @@ def test_what_the_job_ran_on_is_kept(job: Setup) -> None:
     assert versions["pytest"] == pytest.__version__
 
 
-def test_without_ray_the_evidence_is_of_this_node(job: Setup) -> None:
+def test_without_ray_the_evidence_comes_from_this_node(job: Setup) -> None:
     job.run("ok")
     (first, *own) = job.index()
     assert first["error"] == "Ray cannot be reached: there is no Ray here; only this node was inspected"
@@ -231,7 +231,7 @@ def test_with_a_steward_the_launcher_leaves_the_rest_to_it(job: Setup) -> None:
     assert redact.secrets_file(job.archive.path).exists()
 
 
-def test_a_steward_that_is_silent_is_none(job: Setup) -> None:
+def test_a_steward_without_a_recent_heartbeat_does_not_count(job: Setup) -> None:
     job.archive.write_heartbeat("keeper.json", time=time.time() - 1000)
     job.run("ok")
     assert job.has_ended()
@@ -258,7 +258,7 @@ def test_a_trainer_that_is_killed(job: Setup) -> None:
 
 
 @pytest.mark.parametrize("mode", ["fail", "killed"])
-def test_what_may_be_a_lost_node_is_left_to_the_steward(job: Setup, mode: str) -> None:
+def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(job: Setup, mode: str) -> None:
     job.start_steward()
     job.run(mode)
     status = job.archive.status()
@@ -301,7 +301,7 @@ def test_another_attempt(job: Setup) -> None:
         (2, "SUCCEEDED", 1),
     ]
     assert (job.archive.path / "logs" / "metrics-2.jsonl").exists()
-    # The first attempt has told what the job runs on.
+    # The first attempt has recorded the versions.
     assert not (job.archive.path / "config" / "versions.json").exists()
 
 
@@ -343,7 +343,7 @@ def test_a_trainer_that_is_ended_by_its_launcher(job: Setup, policy: dict[str, A
     assert (status["state"], status["failure"]["kind"], status["reason"]) == ("FAILED", kind, reason)
     assert f"The launcher ends the job: {reason}\n" in output
     assert not any(map(runs, pids(job.log())))
-    # First what it was doing, then its end.
+    # The evidence of the cause comes before that of the end.
     moments = [entry["moment"] for entry in job.index()]
     assert moments == sorted(moments, key=lambda moment: moment == "end")
     assert {*moments} == {"stall" if kind == "stalled" else kind, "end"}
@@ -396,7 +396,7 @@ def test_a_job_with_a_problem_is_not_started(job: Setup) -> None:
     assert job.has_ended()
 
 
-def test_a_snapshot_as_it_should_be(job: Setup) -> None:
+def test_a_valid_snapshot(job: Setup) -> None:
     assert precheck(job) == ""
     assert job.log() == (f"MVP_PRECHECK_VERL_FILE={job.code_path}/verl/__init__.py\nMVP_PRECHECK_MARKER={CODE_ID}\n")
 
@@ -419,7 +419,7 @@ def test_verl_in_the_working_directory(job: Setup, monkeypatch: pytest.MonkeyPat
     assert f"imported from {job.cwd}/verl/__init__.py" in precheck(job)
 
 
-def test_a_snapshot_whose_name_is_only_the_beginning(job: Setup) -> None:
+def test_a_snapshot_whose_name_is_a_prefix(job: Setup) -> None:
     other = job.code_path.with_name(f"{CODE_ID}-mine")
     job.code_path.rename(other)
     assert "not from the snapshot" in precheck(job, PYTHONPATH=str(other))
@@ -472,7 +472,7 @@ def test_stop_ends_the_trainer_and_all_its_children(job: Setup) -> None:
     assert job.has_ended()
 
 
-def test_a_trainer_that_is_deaf_is_killed(job: Setup) -> None:
+def test_a_trainer_that_ignores_sigterm_is_killed(job: Setup) -> None:
     job.start_steward()
     job.change("STOP_SECONDS", 0.5)
     process = job.start("deaf")
@@ -485,7 +485,7 @@ def test_a_trainer_that_is_deaf_is_killed(job: Setup) -> None:
     assert (status["state"], status["exit_code"]) == ("STOPPED", -signal.SIGKILL)
 
 
-def test_stop_while_it_is_being_checked(job: Setup) -> None:
+def test_a_stop_during_the_precheck(job: Setup) -> None:
     mark = job.cwd / "checking"
     (job.code_path / "mvp_marker.py").write_text(
         f'import pathlib, time\nMARKER = "{CODE_ID}"\npathlib.Path({str(mark)!r}).touch()\ntime.sleep(0.4)\n'

@@ -114,7 +114,7 @@ def test_nodes(server: FakeHead, head: RayHead) -> None:
     assert server.asked == ["/api/v0/nodes?detail=1&limit=10000"]
 
 
-def test_drivers_that_are_no_jobs_are_dropped(server: FakeHead, head: RayHead) -> None:
+def test_drivers_without_a_submission_are_dropped(server: FakeHead, head: RayHead) -> None:
     job = {"type": "SUBMISSION", "submission_id": "grpo-1", "status": "RUNNING"}
     server.answers["/api/jobs/"] = [
         {"type": "DRIVER", "submission_id": None, "status": "RUNNING"},
@@ -159,7 +159,7 @@ def test_without_the_file_of_the_token(server: FakeHead, tmp_path: Path) -> None
     assert server.asked == []
 
 
-def test_nobody_answers(closed_port: int) -> None:
+def test_a_closed_port(closed_port: int) -> None:
     with pytest.raises(RayApiError) as error:
         RayHead(f"http://127.0.0.1:{closed_port}").nodes()
     assert str(error.value).startswith(f"http://127.0.0.1:{closed_port}/api/v0/nodes?detail=1&limit=10000 does not")
@@ -167,7 +167,7 @@ def test_nobody_answers(closed_port: int) -> None:
     assert error.value.status is None
 
 
-def test_somebody_takes_the_call_and_says_nothing() -> None:
+def test_a_server_that_never_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         started = time.monotonic()
         with pytest.raises(RayApiError, match="does not answer: timed out"):
@@ -175,31 +175,31 @@ def test_somebody_takes_the_call_and_says_nothing() -> None:
         assert time.monotonic() - started < 2
 
 
-def test_an_answer_that_is_no_json(server: FakeHead, head: RayHead) -> None:
+def test_an_answer_that_is_not_json(server: FakeHead, head: RayHead) -> None:
     server.answers["/api/jobs/"] = b"<html>some other service</html>"
     with pytest.raises(RayApiError, match="/api/jobs/ does not answer: Expecting value"):
         head.jobs()
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "shown"),
     [
         ({"result": False, "msg": "GCS is starting", "data": None}, "GCS is starting"),
         ({"data": {"result": {}}}, "{'data': {'result': {}}}"),
         ([], "[]"),
     ],
 )
-def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any, said: str) -> None:
+def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any, shown: str) -> None:
     server.answers["/api/v0/nodes"] = answer
     with pytest.raises(RayApiError) as error:
         head.nodes()
-    assert str(error.value).endswith(f"answered without nodes: {said}")
+    assert str(error.value).endswith(f"answered without nodes: {shown}")
 
 
 def test_a_proxy_of_the_environment_is_not_used(
     server: FakeHead, head: RayHead, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It could not reach the head's loopback, and would be told the token."""
+    """A proxy cannot reach the head's loopback interface, and would receive the token."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed_port}")
     monkeypatch.delenv("no_proxy", raising=False)
     server.set_nodes(HEAD)
@@ -325,7 +325,7 @@ def started(name: str, node_id: str, start_time_ms: int = 0, **resources: float)
     return {**node(name, **resources), "node_id": node_id, "start_time_ms": start_time_ms}
 
 
-def test_what_is_free_on_workers() -> None:
+def test_free_resources_of_workers() -> None:
     nodes = [
         {**HEAD, "node_id": "h"},
         started("worker-0", "a", CPU=48.0, GPU=4.0, worker_node=100.0),
@@ -412,7 +412,7 @@ DRIVER = "the driver's 1 CPUs are not free beside the job on each worker that th
         ),
     ],
 )
-def test_whether_a_job_has_a_place(
+def test_whether_a_job_has_capacity(
     workers: list[tuple[float, float]], asked: tuple[int, float, float, float], answer: str
 ) -> None:
     assert capacity_problem(free(*workers), *asked) == answer

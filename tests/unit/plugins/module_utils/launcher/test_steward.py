@@ -32,7 +32,7 @@ def worker(name: str, state: str = "ALIVE", **details: Any) -> dict[str, Any]:
 
 
 class Head:
-    """In the place of RayHead."""
+    """A fake of RayHead."""
 
     def __init__(self) -> None:
         self.records: dict[str, dict[str, Any]] = {}
