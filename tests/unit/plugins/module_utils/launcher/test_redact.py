@@ -144,6 +144,10 @@ def test_no_more_is_held_back_than_may_be_a_secret() -> None:
     assert redactor.rest() == b""
 
 
+def test_a_complete_secret_is_not_held_back_beside_a_longer_one() -> None:
+    assert Redactor(["hf_secret", "a much longer secret"]).feed(b"token hf_secret") == b"token [secret]"
+
+
 def test_a_stream_of_text() -> None:
     kept = io.StringIO()
     stream = RedactedStream(kept, Redactor(["hf_secret"]))
