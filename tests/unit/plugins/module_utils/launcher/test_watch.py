@@ -70,6 +70,10 @@ def test_heartbeats(archive: Archive, runner: Runner) -> None:
         "first_step_at": 1002.0,
         "last_output_at": 1001.5,
     }
+    # The total is read once: the log may be large.
+    archive.driver_log.unlink()
+    watch.check(1004.0, 1001.5)
+    assert archive.read_json("heartbeat.json")["total_steps"] == 7
     assert runner.calls == []
 
 
