@@ -166,7 +166,7 @@ def decide_unknown(view: View) -> Action:
 
 def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     """For an attempt that has ended for Ray, and whose launcher has not recorded how."""
-    if view.ended_since is None or view.elapsed(view.ended_since) < GRACE_SECONDS:
+    if view.elapsed(view.ended_since) < GRACE_SECONDS:
         return WAIT
     if view.verdict:
         return Action(ActionKind.FAIL, view.verdict)
@@ -175,7 +175,7 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
         return fail(FailureKind.STOPPED, message)
     if not head.driver_alive:
         return fail(FailureKind.NODE_LOST, f"the driver's node was lost: {message}")
-    # The node is alive: only SIGKILL ends a launcher before it records the end. Ray's message may tell why it was sent.
+    # The node is alive: only SIGKILL ends a launcher before it records the end. Ray's message has the end of the log.
     found = failures.classify(message, job.driver_exit_code or -signal.SIGKILL)
     if found.kind in (FailureKind.UNKNOWN, FailureKind.KILLED):
         return fail(FailureKind.KILLED, f"the launcher was killed: {message}")

@@ -29,6 +29,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.steward_decisi
 NOW = 10_000.0
 RUNNING = JobRecord("RUNNING", job_id="01", driver_node_id="w0")
 PENDING = JobRecord("PENDING", message="waiting for worker_node")
+CONFIG = "Error executing job with overrides: []\nCould not override 'trainer.x'.\n"
 ENDED = JobRecord("FAILED", message="it ended", driver_node_id="w0")
 
 
@@ -212,6 +213,10 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
         # A request to stop counts more than the node that was lost with it.
         ({"stop_requested": True, "answer": {"driver_alive": False}}, ("stopped", "it ended")),
         ({"job": JobRecord("STOPPED")}, ("stopped", "Ray gives no reason")),
+        (
+            {"job": JobRecord("FAILED", message=f"The end of the log: {CONFIG}", driver_exit_code=1)},
+            ("config", "the configuration has no key trainer.x"),
+        ),
         ({"job": JobRecord("FAILED", message="x", driver_exit_code=3)}, ("killed", "the launcher was killed: x")),
         (
             {"job": JobRecord("FAILED", message="Task was killed due to the node running low on memory.")},
