@@ -68,7 +68,7 @@ class Launcher:
         self.log = Log(archive.driver_log)
         self.last_output = time.time()
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self.write(f"{line}\n".encode())
 
     def write(self, data: bytes) -> None:
@@ -90,8 +90,8 @@ class Launcher:
             return f"Python cannot search for verl: {done.stderr.strip()}"
         # An image may print a greeting whenever Python starts: the answer is the last line.
         found = json.loads(done.stdout.splitlines()[-1])
-        self.say(f"MVP_PRECHECK_VERL_FILE={found['verl_file']}")
-        self.say(f"MVP_PRECHECK_MARKER={found['marker']}")
+        self.print_line(f"MVP_PRECHECK_VERL_FILE={found['verl_file']}")
+        self.print_line(f"MVP_PRECHECK_MARKER={found['marker']}")
         code_path = self.plan.code_path
         if not found["verl_file"] or not Path(found["verl_file"]).is_relative_to(code_path):
             return (
@@ -156,7 +156,7 @@ class Launcher:
             with contextlib.suppress(OSError, KeyError, ValueError):
                 verdict = watch.check(time.time(), self.last_output)
                 if verdict and not self.verdict and not self.stopped_by:
-                    self.say(f"{ENDED_BY_WATCH} {verdict.reason}")
+                    self.print_line(f"{ENDED_BY_WATCH} {verdict.reason}")
                     self.verdict = verdict
                     self.end_trainer()
 
@@ -171,12 +171,12 @@ class Launcher:
         if self.attempt == 1:
             self.archive.write_json("config/versions.json", versions())
         else:
-            self.say(attempts.log_line(self.attempt))
+            self.print_line(attempts.log_line(self.attempt))
         problem = self.precheck(environment)
         if self.stopped_by:
             code = 128 + self.stopped_by
         elif problem:
-            self.say(f"The job was not started: {problem}")
+            self.print_line(f"The job was not started: {problem}")
             code = PRECHECK_FAILED
         else:
             code = self.train(environment)

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import ast
-import json
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
-from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import FailureKind, classify, failure
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import (
+    classify,
+)
 
 LOGS = Path(__file__).parent / "logs"
-DOCUMENTATION = Path(__file__).parents[5] / "docs" / "failures.md"
-FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources"}
 
 
 def log(name: str) -> str:
@@ -288,6 +287,14 @@ def test_an_end_without_an_exception(exit_code: int | None, kind: str, reason: s
     assert (found.kind, found.reason) == (kind, reason)
 
 
+@pytest.mark.parametrize("exit_code", [-9, 137])
+def test_an_exception_before_a_kill_is_not_the_cause(exit_code: int) -> None:
+    text = HYDRA + REWARD + "ZeroDivisionError: division by zero\n"
+    assert classify(text, 1).kind == "reward"
+    assert classify(text, exit_code).kind == "killed"
+    assert classify(text, None).kind == "node_lost"
+
+
 def test_causes_in_the_log_of_a_lost_node() -> None:
     assert classify(ACTOR + GLOO, None).kind == "node_lost"
     assert classify(CUDA_OOM, None).kind == "gpu_oom"
@@ -322,39 +329,22 @@ def test_lines_are_few_short_and_plain() -> None:
     assert "\n" not in found.reason
 
 
+def test_underlines_of_tracebacks_are_left_out() -> None:
+    stack = DATASET.rstrip("\n") + "\n    ~~~~~~~^^^^^\n"
+    found = classify(f"{HYDRA}{stack}KeyError: 'prompt'\n", 1)
+    assert found.kind == "data"
+    assert found.lines[-2:] == ("    example[key]", "KeyError: 'prompt'")
+    assert classify("one\n   ^^^\ntwo\n", 3).lines == ("one", "two")
+
+
 def test_the_lines_of_an_unknown_failure_are_the_last_ones() -> None:
     text = "".join(f"\x1b[36mline {n}\x1b[0m\n" for n in range(20)) + " 10%|#\r 50%|##\n\n"
     assert classify(text, 3).lines == (*(f"line {n}" for n in range(13, 20)), " 50%|##")
 
 
-def test_a_failure_as_a_dictionary() -> None:
-    found = classify(HYDRA + CUDA_OOM, 1).to_json()
-    assert found["kind"] == "gpu_oom"
-    assert list(found) == ["kind", "reason", "lines", "todo"]
-    assert json.loads(json.dumps(found))["lines"] == [CUDA_OOM.strip()]
-
-
-def test_a_failure_that_is_not_read_from_a_log() -> None:
-    found = failure("stalled", "no step for 1800 s")
-    assert (found.kind, found.reason, found.lines) == ("stalled", "no step for 1800 s", ())
-    assert all(failure(kind, "x").todo for kind in FailureKind)
-
-
-def test_the_rules_cover_all_kinds_that_a_log_can_show() -> None:
-    told = {rule.kind for rule in failures.CAUSES + failures.CONSEQUENCES}
-    assert told == set(FailureKind) - FROM_NO_LOG - {"unknown"}
-
-
-def test_the_documentation_has_all_kinds_in_their_order() -> None:
-    rows = [line.split("`")[1] for line in DOCUMENTATION.read_text().splitlines() if line.startswith("| `")]
-    assert rows == list(FailureKind)
-
-
-@pytest.mark.parametrize(
-    ("steps", "retried"), [(0, {"node_lost", "killed"}), (3, {"node_lost", "killed", "communication"})]
-)
-def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
-    assert {kind for kind in FailureKind if kind.retryable(steps)} == retried
+def test_an_unknown_failure_has_the_last_of_its_exceptions() -> None:
+    text = f"{HYDRA}ValueError: first\n\nDuring handling of the above exception:\n\nKeyError: 'last'\n"
+    assert classify(text, 3).reason == "the trainer ended with exit code 3: KeyError: 'last'"
 
 
 def test_a_large_log_takes_no_time() -> None:
