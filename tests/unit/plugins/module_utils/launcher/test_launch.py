@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import redact
+from ansible_collections.argus.verl.plugins.module_utils.launcher.launch import Launcher
 from launcher_job import CODE_ID, Setup
 
 
@@ -288,7 +289,14 @@ def test_a_stop_during_the_precheck(job: Setup) -> None:
     assert job.has_ended()
 
 
-def test_what_outlives_the_trainer_is_ended_with_it(job: Setup) -> None:
+def test_a_stop_while_the_trainer_is_being_started(job: Setup) -> None:
+    job.write_plan("wait")
+    launcher = Launcher(job.archive)
+    launcher.stopped_by = signal.SIGTERM
+    assert launcher.train({"PATH": str(job.path), "PYTHONPATH": str(job.code_path)}) == -signal.SIGTERM
+
+
+def test_children_that_outlive_the_trainer_are_ended(job: Setup) -> None:
     job.start_steward()
     code, _output = job.run("leaves")
     assert code == 0
