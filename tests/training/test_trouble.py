@@ -222,7 +222,8 @@ def test_a_job_without_room_is_refused_or_waits(submit: Submit) -> None:
     two_steps = {"trainer.total_training_steps": 2}
     with held(entrypoint_num_gpus=4, entrypoint_resources={"worker_node": 1}):
         refused = submit("sft", check=False, trainer_overrides=two_steps)
-        assert "the job needs 2 workers with 1 GPUs and 10 CPUs free; available: 1" in " ".join(refused.submitted.split())
+        expected = "the job needs 2 workers with 1 GPUs and 10 CPUs free; available: 1"
+        assert expected in " ".join(refused.submitted.split())
         assert not refused.archive.path.exists()
         job = submit("sft", wait_for_resources="5m", trainer_overrides=two_steps)
         assert job.archive.status()["state"] == "QUEUED"
