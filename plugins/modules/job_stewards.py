@@ -46,7 +46,7 @@ import socket
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
+from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, unclosed
 
 
@@ -56,7 +56,7 @@ def without_steward(jobs: Path, host: str) -> list[Archive]:
     for submission_id, heartbeat in unclosed(jobs).items():
         archive = Archive(jobs / submission_id)
         if heartbeat.get("host") == host:
-            with keep.taken(archive) as free:
+            with steward.lock_of(archive) as free:
                 found += [archive] * free
     return found
 

@@ -215,14 +215,15 @@ def test_two_simultaneous_submissions_create_one_job(submit: Submit, tmp_path: P
     status = again.wait("FAILED")
     checkpoint = f"/private/jobs/{job.submission_id}/checkpoints/global_step_8"
     assert status["lineage"] == {"resumed_from": job.submission_id, "checkpoint": checkpoint}
-    assert "without an error after no step at all, at step 0 of 16" in status["reason"]
+    assert "without an error and without any step, at step 0 of 16" in status["reason"]
 
 
 def test_a_job_without_capacity_is_refused_or_queued(submit: Submit) -> None:
     two_steps = {"trainer.total_training_steps": 2}
     with held(entrypoint_num_gpus=4, entrypoint_resources={"worker_node": 1}):
         refused = submit("sft", check=False, trainer_overrides=two_steps)
-        assert "2 workers with 1 GPUs and 10 CPUs free are asked for, there is 1" in " ".join(refused.submitted.split())
+        expected = "the job needs 2 workers with 1 GPUs and 10 CPUs free; available: 1"
+        assert expected in " ".join(refused.submitted.split())
         assert not refused.archive.path.exists()
         job = submit("sft", wait_for_resources="5m", trainer_overrides=two_steps)
         assert job.archive.read_status().state == "QUEUED"
@@ -289,7 +290,7 @@ def test_job_and_archive_survive_the_loss_of_the_head(submit: Submit, tmp_path: 
         fetched = tmp_path / job.submission_id
         assert list(fetched.glob("debug/*-demand-*/processes.json"))
         problems = [entry["error"] for entry in job.archive.read_lines("debug/index.jsonl") if entry.get("error")]
-        assert any("only this node was looked at" in problem for problem in problems)
+        assert any("only this node was inspected" in problem for problem in problems)
         shown = playbook("status", submission_id=job.submission_id).stdout
         assert job.submission_id in shown
         assert "train/loss" in playbook("logs", submission_id=job.submission_id).stdout

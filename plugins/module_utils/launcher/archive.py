@@ -22,12 +22,13 @@ from .status import JobState, Status
 QUEUED, SUBMITTED, RUNNING = JobState.QUEUED, JobState.SUBMITTED, JobState.RUNNING
 ENDING, RETRYING = JobState.ENDING, JobState.RETRYING
 SUCCEEDED, FAILED, STOPPED = ENDED
-# Which process of a job somebody is: what does not belong to it must not inherit them. With Ray's own, a further
-# ray.init would take the place of the job's driver in Ray's record of the job.
+# The variables that mark a process as part of a job: other processes must not inherit them. With Ray's own, a further
+# ray.init would replace the job's driver in Ray's record of the job.
 JOB = "ARGUS_VERL_JOB"
-OF_THE_JOB = (JOB, "RAY_JOB_CONFIG_JSON_ENV_VAR")
-SIGN = "keeper.json"
-# How old a keeper's sign of life may be; a shared root may stand still for a while.
+JOB_ENV = (JOB, "RAY_JOB_CONFIG_JSON_ENV_VAR")
+# The steward's heartbeat; the file is older than the name.
+HEARTBEAT_OF_STEWARD = "keeper.json"
+# The maximum age of a steward's heartbeat; a shared root may hang for a while.
 SILENT_SECONDS = 60.0
 READ_ATTEMPTS, READ_SECONDS = 5, 0.2
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
@@ -39,7 +40,7 @@ def now() -> str:
 
 
 class Archive:
-    """One job's directory. Files appear whole or not at all."""
+    """One job's directory. Files appear complete or not at all."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -53,7 +54,7 @@ class Archive:
         return self.path / "logs" / "driver.log"
 
     def reserve(self) -> None:
-        """Take the id; FileExistsError when it is taken. mkdir decides between two at the same moment."""
+        """Reserve the id; FileExistsError if it is taken. mkdir decides if two processes try at the same time."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir()
         for name in DIRECTORIES:
@@ -73,19 +74,19 @@ class Archive:
         self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def read_json(self, name: str) -> Any:
-        """The value, or None when the file is not there or is of another kind."""
+        """The value, or None if the file does not exist or is not JSON."""
         for _attempt in range(READ_ATTEMPTS):
             try:
                 return json.loads((self.path / name).read_text(encoding="utf-8"))
             except (FileNotFoundError, ValueError):
                 return None
             except OSError:
-                # A network file system may have lost its handle of a file that was just replaced.
+                # A network file system may have lost its handle of a file that was just replaced (ESTALE).
                 time.sleep(READ_SECONDS)
         return None
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The values of a file with one a line; of one that is not there, none."""
+        """The values of a file with one JSON value per line; none if it does not exist."""
         try:
             text = (self.path / name).read_text(encoding="utf-8")
         except OSError:
@@ -93,7 +94,7 @@ class Archive:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def plan(self) -> Plan | None:
-        """The job's plan; None for a submission that failed before it was written."""
+        """The job's plan; None if the submission failed before the plan was written."""
         stored = self.read_json("config/plan.json")
         return Plan.from_json(stored) if isinstance(stored, dict) else None
 
@@ -105,22 +106,22 @@ class Archive:
         return Status.from_json(self.status())
 
     def set_status(self, state: str, **details: Any) -> None:
-        """Change the state and what is known of the job; what was known before stays.
+        """Change the state and the given details; other details stay.
 
-        Written by whoever holds the job: its submission, then the keeper until an attempt runs, then that attempt's
-        launcher until it ends, then the keeper again.
+        One process writes it at a time: the submission, then the steward until an attempt runs, then the attempt's
+        launcher until it ends, then the steward again.
         """
         status = {**self.status(), **details, "submission_id": self.submission_id, "state": state, "updated_at": now()}
         self.write_json("status.json", status)
         self.event(state, **{name: value for name, value in details.items() if name != "attempts"})
 
     def close(self) -> None:
-        """The last that is written: after it the archive is complete."""
+        """Mark the archive as complete; nothing is written to it afterwards."""
         self.write_json("status.json", {**self.status(), "closed_at": now()})
         self.event("CLOSED")
 
     def event(self, kind: str, **details: Any) -> None:
-        """Append to the job's life; one line in one write, so that two writers do not mix theirs."""
+        """Append an event: one line in one write, so that lines of two writers do not mix."""
         line = json.dumps({"time": now(), "event": kind, **details}, ensure_ascii=False) + "\n"
         descriptor = os.open(self.path / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
@@ -129,7 +130,7 @@ class Archive:
             os.close(descriptor)
 
     def log_files(self) -> list[Path]:
-        """The parts of the driver's log that are there, the oldest first: driver.log.1, .2, …, driver.log."""
+        """The existing parts of the driver's log, oldest first: driver.log.1, .2, …, driver.log."""
         parts = [path for path in self.path.glob("logs/driver.log.*") if path.suffix[1:].isdigit()]
         parts.sort(key=lambda path: int(path.suffix[1:]))
         return [*parts, *([self.driver_log] if self.driver_log.exists() else [])]
@@ -141,33 +142,26 @@ class Archive:
             with path.open("rb") as log:
                 wanted = size - len(text)
                 log.seek(max(0, log.seek(0, os.SEEK_END) - wanted))
-                # It may grow meanwhile.
+                # The file may grow meanwhile.
                 text = log.read(wanted) + text
             if len(text) >= size:
                 break
         return text.decode(errors="replace")
 
     def metrics_file(self, attempt: int) -> Path:
-        """verl's file logger empties its file at every start: one for each attempt."""
+        """Each attempt has its own: verl's file logger truncates its file at every start."""
         return self.path / "logs" / f"metrics-{attempt}.jsonl"
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """Every step's metrics, ``{"step": int, "data": {name: number}}``, in the order of steps.
+        """The metrics of each step, ``{"step": int, "data": {name: number}}``, in the order of steps.
 
-        Attempts are joined by step: of a step that was done again, the last attempt's numbers count.
+        If several attempts did a step, the numbers of the last one count.
         """
         steps: dict[int, dict[str, Any]] = {}
         for file in sorted(self.path.glob("logs/metrics-*.jsonl"), key=lambda file: int(file.stem.rpartition("-")[2])):
-            own: dict[int, dict[str, Any]] = {}
-            with file.open(encoding="utf-8") as lines:
-                for line in lines:
-                    # The last line may be half written while the job runs, or for ever when it was killed.
-                    if line.endswith("\n"):
-                        entry = json.loads(line)
-                        merged = own.setdefault(int(entry["step"]), {"step": int(entry["step"]), "data": {}})
-                        merged["data"].update(entry["data"])
+            own = read_metrics(file)
             if own:
-                # What an attempt before had done beyond its last checkpoint is done again. The step that this one
+                # Steps of an earlier attempt beyond its last checkpoint are repeated. The step that this attempt
                 # resumed from may be there as well, with a validation.
                 first = min(own)
                 own[first]["data"] = {**steps.get(first, own[first])["data"], **own[first]["data"]}
@@ -175,50 +169,66 @@ class Archive:
         for step in sorted(steps):
             yield steps[step]
 
-    def write_sign(self, name: str, **details: Any) -> None:
-        """A small file that is written again and again; not worth waiting for the disk."""
+    def write_heartbeat(self, name: str, **details: Any) -> None:
+        """Write a small file that is soon written again; it is not worth waiting for the disk."""
         temporary = self.path / f".{name}.{os.getpid()}"
         temporary.write_text(json.dumps(details) + "\n", encoding="utf-8")
         temporary.replace(self.path / name)
 
-    def is_kept(self) -> bool:
-        """Whether the job has a keeper that gives signs of life."""
-        sign = self.read_json(SIGN) or {}
-        return time.time() - float(sign.get("time", 0)) < SILENT_SECONDS
+    def has_steward(self) -> bool:
+        """Whether the job has a steward whose heartbeat is recent."""
+        heartbeat = self.read_json(HEARTBEAT_OF_STEWARD) or {}
+        return time.time() - float(heartbeat.get("time", 0)) < SILENT_SECONDS
+
+    # The former names; operations/, status/ and tests use them until they are converted.
+    is_kept = has_steward
+    write_sign = write_heartbeat
 
     def ask_to_stop(self) -> None:
-        """Whoever holds the job ends it, and does not try again."""
+        """Request the job's end: its steward or launcher ends it, and does not retry it."""
         (self.path / "config" / "stop_requested").touch()
 
     def stop_requested(self) -> bool:
         return (self.path / "config" / "stop_requested").exists()
 
     def run_launcher(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Run the archive's own launcher in the background, in a session of its own: it outlives whoever started it."""
+        """Start the archive's own launcher in the background, in a session of its own: it outlives its parent."""
         verb, *rest = arguments
         command = [sys.executable, str(self.path / "config" / "launcher"), verb, str(self.path), *rest]
-        nowhere = subprocess.DEVNULL
         return subprocess.Popen(
             command,
-            stdin=nowhere,
-            stdout=nowhere,
-            stderr=nowhere,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
             cwd="/",
-            env={name: value for name, value in os.environ.items() if name not in OF_THE_JOB},
+            env={name: value for name, value in os.environ.items() if name not in JOB_ENV},
         )
 
     def checkpoints(self) -> list[int]:
-        """The steps of which there is a checkpoint directory, in ascending order."""
+        """The steps that have a checkpoint directory, in ascending order."""
         steps = (path.name.rpartition("_")[2] for path in self.path.glob("checkpoints/global_step_*"))
         return sorted(int(step) for step in steps if step.isdigit())
 
 
+def read_metrics(file: Path) -> dict[int, dict[str, Any]]:
+    """The metrics of one attempt by step, as `Archive.metrics` yields them."""
+    steps: dict[int, dict[str, Any]] = {}
+    with file.open(encoding="utf-8") as lines:
+        for line in lines:
+            # The last line may be incomplete while the job runs, or if it was killed.
+            if line.endswith("\n"):
+                entry = json.loads(line)
+                merged = steps.setdefault(int(entry["step"]), {"step": int(entry["step"]), "data": {}})
+                merged["data"].update(entry["data"])
+    return steps
+
+
 def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
-    """The last signs of life of the keepers of jobs that are not closed, by submission id."""
+    """The last heartbeats of the stewards of jobs that are not closed, by submission id."""
     found = {}
-    for file in sorted(jobs.glob(f"*/{SIGN}")):
+    for file in sorted(jobs.glob(f"*/{HEARTBEAT_OF_STEWARD}")):
         archive = Archive(file.parent)
-        if "closed_at" not in archive.status():
-            found[archive.submission_id] = archive.read_json(SIGN) or {}
+        if not archive.read_status().closed_at:
+            found[archive.submission_id] = archive.read_json(HEARTBEAT_OF_STEWARD) or {}
     return found

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Attempts: each run of a job's trainer is one submission to Ray; what comes after one."""
+"""Attempts: each run of a job's trainer is one submission to Ray, and may be followed by another."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from . import checkpoints, failures
-from .archive import ENDING, FAILED, QUEUED, RETRYING, SIGN, SUBMITTED, Archive
+from . import checkpoints
+from .archive import HEARTBEAT_OF_STEWARD, Archive
+from .failures import Failure, FailureKind
 from .hydra import hydra_value, override_key
 from .plan import Plan
+from .status import Attempt, JobState
 
-# A character that no submission id of ours has: attempts cannot collide with other jobs.
+# No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
 SEPARATOR = "~"
-# How much of the log is read for the reason of a failure.
+# How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
 # verl's console logger (utils/logger/aggregate_logger.py).
 STEP = re.compile(r"\bstep:(\d+) - ")
@@ -27,16 +29,17 @@ METRICS_VARIABLE = "VERL_FILE_LOGGER_PATH"
 
 
 def ray_id(submission_id: str, attempt: int) -> str:
-    """Under which id Ray knows an attempt: the job's own for the first, ``<id>~2`` for the second."""
+    """The id of an attempt in Ray: the job's own for the first, ``<id>~2`` for the second."""
     return submission_id if attempt == 1 else f"{submission_id}{SEPARATOR}{attempt}"
 
 
 def current(archive: Archive) -> int:
-    return int(archive.status().get("attempt") or 1)
+    """The number of the current attempt, or of the last."""
+    return archive.read_status().attempt
 
 
 def steps_done(archive: Archive, attempt: int) -> int:
-    """How many steps an attempt has done; without a metrics file, those that the end of its log tells of."""
+    """How many steps an attempt has done; without a metrics file, those in the end of its log."""
     file = archive.metrics_file(attempt)
     if not file.exists():
         return len(set(STEP.findall(attempt_log(archive, attempt))))
@@ -45,24 +48,24 @@ def steps_done(archive: Archive, attempt: int) -> int:
 
 
 def log_line(attempt: int) -> str:
-    """What stands in the log before everything of an attempt that is not the first."""
+    """The line in the log before the output of each attempt but the first."""
     return f"ARGUS_VERL_ATTEMPT={attempt}"
 
 
 def attempt_log(archive: Archive, attempt: int) -> str:
-    """The end of the log, as far as it is the attempt's."""
+    """The end of the log, without the output of earlier attempts."""
     return archive.log_tail(LOG_BYTES).rpartition(log_line(attempt))[2]
 
 
 def next_checkpoint(archive: Archive, workload: str) -> checkpoints.Checkpoint | None:
-    """What the next attempt goes on from: the job's own last complete checkpoint."""
+    """The checkpoint that the next attempt resumes from: the job's own last complete one."""
     return checkpoints.last_complete(archive.path / "checkpoints", workload)
 
 
 def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
     """The Hydra overrides of an attempt.
 
-    verl's own resume_mode=auto takes the last checkpoint that it had begun to count, also a damaged one.
+    verl's own resume_mode=auto takes the checkpoint that its tracker file names, even if it is damaged.
     """
     own = list(plan.overrides)
     if attempt == 1:
@@ -71,107 +74,115 @@ def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | Non
     rest = [item for item in own if override_key(item) not in keys]
     if checkpoint is None:
         if plan.resumed_from or any(override_key(item) == keys[1] for item in own):
-            return own  # from where the first one began
+            return own  # resumes where the first attempt did
         resume = ["trainer.resume_mode=disable"]
     else:
         resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={hydra_value(str(checkpoint.path))}"]
     return rest + resume
 
 
-def may_retry(plan: Plan, attempt: int, kind: str, steps: int) -> bool:
-    return attempt <= plan.retries and failures.retryable(kind, steps)
+def may_retry(plan: Plan, attempt: int, kind: FailureKind, steps: int) -> bool:
+    return attempt <= plan.retries and kind.retryable(steps)
 
 
 def verdict_file(archive: Archive) -> str:
     return f"config/verdict-{current(archive)}.json"
 
 
-def set_verdict(archive: Archive, failure: failures.Failure) -> None:
-    """For what the current attempt is going to be ended from outside."""
-    archive.write_json(verdict_file(archive), failure.as_dict())
+def set_verdict(archive: Archive, failure: Failure) -> None:
+    """Write down why the current attempt is being stopped from outside."""
+    archive.write_json(verdict_file(archive), failure.to_json())
 
 
-def verdict(archive: Archive) -> failures.Failure | None:
-    return failure_of(archive.read_json(verdict_file(archive)))
+def verdict(archive: Archive) -> Failure | None:
+    """Why the current attempt is being stopped from outside, if it is."""
+    stored = archive.read_json(verdict_file(archive))
+    return Failure.from_json(stored) if stored else None
 
 
-def failure_of(said: Mapping[str, Any] | None) -> failures.Failure | None:
-    """A failure as it was written down."""
-    return failures.Failure(**{**said, "lines": tuple(said["lines"])}) if said else None
+def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobState:
+    """Record that a trainer has failed, and leave it to the steward to determine whether a lost node is the cause.
 
-
-def record_trouble(archive: Archive, failure: failures.Failure, **details: Any) -> str:
-    """Write down that a trainer has failed, and leave it to the keeper to find out whether a lost node is the cause.
-
-    Processes that spoke with one on a lost node complain within seconds; Ray takes half a minute to notice.
+    Processes that were connected to a lost node fail within seconds; Ray takes half a minute to notice the loss.
     """
-    archive.set_status(ENDING, **details, ended_at=time.time(), reason=failure.reason, failure=failure.as_dict())
-    return ENDING
+    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": failure.to_json()}
+    archive.set_status(JobState.ENDING, **details, **failed)
+    return JobState.ENDING
 
 
-def record_end(archive: Archive, state: str, failure: failures.Failure | None, **details: Any) -> str:
-    """Write down how an attempt ended; the job's state, which is RETRYING when there will be another one."""
+def record_end(
+    archive: Archive, state: JobState, failure: Failure | None, now: float | None = None, **details: Any
+) -> JobState:
+    """Record how an attempt ended; returns the job's state, which is RETRYING if there will be another attempt."""
     # A submission that fails early has no plan.
     plan = archive.plan() or Plan()
-    status = archive.status()
-    attempt = current(archive)
-    ended_at = status["ended_at"] if status.get("state") == ENDING else time.time()
+    status = archive.read_status()
+    ended_at = time.time() if now is None else now
+    if status.state is JobState.ENDING and status.ended_at is not None:
+        ended_at = status.ended_at
     # A job that waits for its first or its next attempt has none that could end.
-    attempted = status.get("state") not in (QUEUED, RETRYING)
+    attempted = status.state not in (JobState.QUEUED, JobState.RETRYING)
     reason = failure.reason if failure else details.pop("reason", "")
-    if (
-        state == FAILED
-        and failure
+    retry = (
+        attempted
+        and state == JobState.FAILED
+        and failure is not None
         and not archive.stop_requested()
-        and attempted
-        and may_retry(plan, attempt, failure.kind, details.get("attempt_steps", 0))
-    ):
-        state = RETRYING
-    ended = list(status.get("attempts", []))
+        and may_retry(plan, status.attempt, failure.kind, details.get("attempt_steps", 0))
+    )
+    attempts = list(status.attempts)
     if attempted:
-        ended.append(
-            {
-                "attempt": attempt,
-                "started_at": status.get("attempt_started_at"),
-                "ended_at": ended_at,
-                "state": FAILED if state == RETRYING else state,
-                "kind": failure.kind if failure else "",
-                "reason": reason,
-                "resumed_from": status.get("resumed_from_step"),
-            }
+        ended = Attempt(
+            attempt=status.attempt,
+            state=state,
+            kind=failure.kind if failure else "",
+            reason=reason,
+            started_at=status.attempt_started_at,
+            ended_at=ended_at,
+            resumed_from=status.resumed_from_step,
         )
+        attempts.append(ended)
+    state = JobState.RETRYING if retry else state
     archive.set_status(
         state,
         **details,
         ended_at=ended_at,
         reason=reason,
-        failure=failure.as_dict() if failure else None,
-        attempts=ended,
+        failure=failure.to_json() if failure else None,
+        attempts=[attempt.to_json() for attempt in attempts],
     )
     return state
 
 
-def other_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:
-    """Another job that lives and has a TransferQueue; `jobs` are Ray's records.
+def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:
+    """Why a job that needs verl's TransferQueue must wait for another job, or ""; `jobs` are Ray's records.
 
-    verl's TransferQueue has one controller in a Ray cluster, whatever job it is of (transfer_queue/interface.py: an
-    actor with a fixed name and namespace): a second job would mix its data with the first one's.
+    verl's TransferQueue has one controller per Ray cluster (transfer_queue/interface.py: an actor with a fixed name
+    and namespace): a second job would mix its data with that of the first.
     """
     others = {
         str(job["submission_id"]).partition(SEPARATOR)[0] for job in jobs if job["status"] in ("PENDING", "RUNNING")
     }
-    # One that waits for its lost node to be back must find its place free.
-    kept = (Archive(sign.parent) for sign in archive.path.parent.glob(f"*/{SIGN}"))
-    others |= {one.submission_id for one in kept if one.is_kept() and one.status().get("state") in (ENDING, RETRYING)}
+    # A job that waits for its lost node must find its place free when the node is back.
+    neighbours = (Archive(file.parent) for file in archive.path.parent.glob(f"*/{HEARTBEAT_OF_STEWARD}"))
+    others |= {
+        neighbour.submission_id
+        for neighbour in neighbours
+        if neighbour.has_steward() and neighbour.read_status().state in (JobState.ENDING, JobState.RETRYING)
+    }
     for identifier in sorted(others - {archive.submission_id}):
         plan = Archive(archive.path.parent / identifier).plan()
         if plan and plan.transfer_queue:
-            return f"{identifier} runs, and verl's TransferQueue serves one job of ppo or grpo in a cluster"
+            return f"job {identifier} is active, and verl's TransferQueue serves one ppo or grpo job per cluster"
     return ""
 
 
+# The former name; gate/ uses it until it is converted.
+other_queue = other_transfer_queue
+
+
 class JobClient(Protocol):
-    """The calls of ray.job_submission.JobSubmissionClient that are made here."""
+    """The methods of ray.job_submission.JobSubmissionClient that are called here."""
 
     def submit_job(self, **arguments: Any) -> str: ...
 
@@ -179,7 +190,7 @@ class JobClient(Protocol):
 
 
 def prepare(archive: Archive, attempt: int, **details: Any) -> None:
-    """Write down what an attempt will be, before Ray hears of it."""
+    """Record the next attempt before it is submitted to Ray."""
     plan = archive.plan() or Plan()
     resumed_from = plan.resumed_from_step
     if attempt > 1:
@@ -187,11 +198,13 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
         archive.write_json(f"config/attempt-{attempt}.json", {"overrides": overrides(plan, attempt, checkpoint)})
         resumed_from = checkpoint.step if checkpoint else resumed_from
     now = time.time()
-    archive.set_status(SUBMITTED, **details, attempt=attempt, attempt_submitted_at=now, resumed_from_step=resumed_from)
+    archive.set_status(
+        JobState.SUBMITTED, **details, attempt=attempt, attempt_submitted_at=now, resumed_from_step=resumed_from
+    )
 
 
 def submit(archive: Archive, attempt: int, client: JobClient) -> None:
-    """Hand a prepared attempt to Ray, exactly as the plan says."""
+    """Submit a prepared attempt to Ray, as the plan specifies."""
     plan = archive.plan() or Plan()
     runtime_env = archive.read_json("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
@@ -206,7 +219,7 @@ def submit(archive: Archive, attempt: int, client: JobClient) -> None:
             metadata={"submission_id": archive.submission_id, "attempt": str(attempt)},
         )
     except Exception:
-        # An answer that was lost is not a job that was refused.
+        # Only the answer may have been lost.
         if not is_known(client, identifier):
             raise
 
@@ -219,11 +232,11 @@ def is_known(client: JobClient, identifier: str) -> bool:
 
 
 def cancel_pending(submission_id: str) -> None:
-    """End a Ray job whose driver was not started yet: Ray's stop_job says True to that and does nothing."""
+    """End a Ray job whose driver has not started: Ray's stop_job returns True for it and does nothing."""
     import ray
 
     ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-    # Somebody else may have been faster.
+    # The actor is gone if the job has ended meanwhile.
     with contextlib.suppress(ValueError):
         ray.kill(ray.get_actor(f"_ray_internal_job_actor_{submission_id}", namespace="SUPERVISOR_ACTOR_RAY_NAMESPACE"))
     ray.shutdown()

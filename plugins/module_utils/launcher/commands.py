@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What ``python3 <archive>/config/launcher VERB <archive> …`` does."""
+"""The commands of ``python3 <archive>/config/launcher VERB <archive> …``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 
 from . import attempts, evidence, failures
-from .archive import FAILED, Archive
-from .keep import Keeper
+from .archive import Archive
+from .evidence import Moment
+from .failures import FailureKind
 from .launch import Launcher
+from .status import JobState
+from .steward import Steward
 
-SUBMIT_AGAIN_SECONDS = (2, 10, 30)
+# The pauses after submissions that failed.
+SUBMIT_AGAIN_SECONDS = (2.0, 10.0, 30.0)
 
 
 def run(archive: Archive, attempt: str) -> int:
@@ -24,19 +28,19 @@ def run(archive: Archive, attempt: str) -> int:
 
 def keep(archive: Archive) -> int:
     """On the head, from the job's submission to its end."""
-    return Keeper(archive).run()
+    return Steward(archive).run()
 
 
 def collect(archive: Archive, moment: str) -> int:
     """On any node."""
-    evidence.collect(archive, moment)
+    evidence.collect(archive, Moment(moment))
     return 0
 
 
 def end(archive: Archive) -> int:
-    """When an attempt has ended: the last evidence; nothing of it is left on any node, and what that took."""
+    """After an attempt: collect its last evidence, sweep the nodes, and record what that ended."""
     connection = evidence.connect(archive)
-    evidence.collect(archive, evidence.END, connection)
+    evidence.collect(archive, Moment.END, connection)
     found = evidence.sweep(archive, connection)
     attempt = attempts.current(archive)
     archive.write_json(f"debug/sweep-{attempt}.json", found)
@@ -50,39 +54,40 @@ def end(archive: Archive) -> int:
     return 0
 
 
-def send(archive: Archive, attempt: str) -> int:
+def send(archive: Archive, attempt: int) -> None:
     from ray.job_submission import JobSubmissionClient
 
     client = JobSubmissionClient(evidence.address_of(archive))
-    attempts.submit(archive, int(attempt), client)
-    return 0
+    attempts.submit(archive, attempt, client)
 
 
-def submit(archive: Archive, attempt: str) -> int:
-    """On the head: hand an attempt to Ray; if that fails, the archive says so."""
+def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time.sleep) -> int:
+    """On the head: submit an attempt to Ray; if that fails, the archive records why."""
     try:
         attempts.prepare(archive, int(attempt))
         for pause in SUBMIT_AGAIN_SECONDS:
             try:
-                return send(archive, attempt)
+                send(archive, int(attempt))
+                return 0
             except Exception:
-                # A head that is busy must not be the end of a job that has waited for hours.
-                time.sleep(pause)
-        return send(archive, attempt)
+                # A busy head must not end a job that has waited for hours.
+                sleep(pause)
+        send(archive, int(attempt))
+        return 0
     except Exception as error:
-        reason = f"it could not be submitted: {error}"
-        attempts.record_end(archive, FAILED, failures.failure("unknown", reason))
+        failure = failures.failure(FailureKind.UNKNOWN, f"it could not be submitted: {error}")
+        attempts.record_end(archive, JobState.FAILED, failure)
         raise
 
 
 def cancel(archive: Archive, attempt: str) -> int:
-    """On the head: end an attempt whose driver was not started yet."""
+    """On the head: end an attempt whose driver has not started."""
     attempts.cancel_pending(attempts.ray_id(archive.submission_id, int(attempt)))
     return 0
 
 
 def stop(archive: Archive, attempt: str) -> int:
-    """On the head: end an attempt that runs."""
+    """On the head: end an attempt that is running."""
     from ray.job_submission import JobSubmissionClient
 
     client = JobSubmissionClient(evidence.address_of(archive))
@@ -90,7 +95,7 @@ def stop(archive: Archive, attempt: str) -> int:
     return 0
 
 
-# By the verb: what is done, and the names of its arguments after the archive.
+# By verb: the function, and the names of its arguments after the archive.
 COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
     "run": (run, ("ATTEMPT",)),
     "keep": (keep, ()),
@@ -103,7 +108,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the arguments say; 64, sysexits' EX_USAGE, when that cannot be told."""
+    """Run a verb with its arguments; 64, sysexits' EX_USAGE, if they are wrong."""
     verb, *rest = arguments or [""]
     if verb in COMMANDS and len(rest) == 1 + len(COMMANDS[verb][1]):
         return COMMANDS[verb][0](Archive(rest[0]), *rest[1:])

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Evidence: what Ray and every node of a job say at a moment of its life, kept under ``debug/``.
+"""Evidence: what Ray and the nodes of a job report at a moment of its life, kept under ``debug/``.
 
-Run on its own, on any node: ``python3 <archive>/config/launcher evidence <archive> <moment>``. In a process of its
-own it can neither slow the trainer down nor be ended together with it. With the head gone it takes what this node has.
+It runs on its own on any node: ``python3 <archive>/config/launcher evidence <archive> <moment>``. As a separate process
+it can neither slow the trainer down nor end together with it. Without a head it collects from its own node only.
 """
 
 from __future__ import annotations
@@ -14,92 +14,120 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from . import node, redact
 from .archive import Archive, now
 from .plan import Plan
-from .ray_api import RayHead
+from .ray_api import Head, RayHead
 from .tasks import Connection
 
-# Why it is collected.
-SUBMIT, START, PERIODIC, STALL, DEADLINE, END, DEMAND = (
-    "submit",
-    "start",
-    "periodic",
-    "stall",
-    "deadline",
-    "end",
-    "demand",
-)
-# What the head knows, without a process on any node.
-FROM_HEAD = (SUBMIT, PERIODIC)
+
+class Moment(StrEnum):
+    """Why evidence is collected."""
+
+    SUBMIT = "submit"
+    START = "start"
+    PERIODIC = "periodic"
+    STALL = "stall"
+    DEADLINE = "deadline"
+    END = "end"
+    DEMAND = "demand"
+
+
+# The moment that modules/job_evidence.py uses, until it is converted to Moment.
+DEMAND = Moment.DEMAND
+# At these moments only the head is asked: no process runs on any node.
+FROM_HEAD = (Moment.SUBMIT, Moment.PERIODIC)
+WITH_PACKAGES = (Moment.START, Moment.DEMAND)
 INDEX = "debug/index.jsonl"
 NODES_SECONDS = 45
-# An hour of them at the interval at which they are taken.
+# An hour's worth at the steward's interval.
 PERIODIC_KEPT = 12
 LIMIT = 1000
 
 
-# --- What the head knows ---------------------------------------------------------------------------------------------
+# --- The head ---------------------------------------------------------------------------------------------------------
 
 
-def api(head: RayHead, path: str) -> Callable[[], str]:
-    """A listing of Ray's state API."""
+def state_listing(head: Head, path: str) -> Callable[[], str]:
+    """A source of evidence: a listing of Ray's state API."""
     return lambda: json.dumps(head.get(path)["data"]["result"]["result"], indent=1)
 
 
-def job_list(head: RayHead) -> str:
+def job_list(head: Head) -> str:
     jobs = head.get("/api/jobs/")
     for job in jobs:
-        # The environments of other people's jobs are none of this archive's business.
+        # The environments of other jobs do not belong into this archive.
         job.pop("runtime_env", None)
     return json.dumps(jobs, indent=1)
 
 
-def node_summary(head: RayHead) -> str:
+def node_summary(head: Head) -> str:
     """Load, memory, shared memory, disks, network and GPUs of every node, as their agents measure them."""
     keys = ("hostname", "ip", "cpu", "cpus", "mem", "hostMem", "shm", "disk", "diskIo", "network", "gpus", "loadAvg")
     summary = head.get("/nodes?view=summary")["data"]["summary"]
-    return json.dumps([{key: node.get(key) for key in keys} for node in summary], indent=1)
+    return json.dumps([{key: entry.get(key) for key in keys} for entry in summary], indent=1)
 
 
-def head_sources(head: RayHead) -> dict[str, Callable[[], str]]:
+def head_sources(head: Head) -> dict[str, Callable[[], str]]:
     return {
         "ray_status.txt": lambda: node.run("ray", "status", "-v", seconds=30),
         "ray_job_list.json": lambda: job_list(head),
-        "ray_list_nodes.json": api(head, f"/api/v0/nodes?detail=1&limit={LIMIT}"),
-        "ray_list_actors.json": api(head, f"/api/v0/actors?detail=1&limit={LIMIT}"),
-        "ray_list_tasks.json": api(head, f"/api/v0/tasks?limit={LIMIT}"),
-        "ray_list_placement_groups.json": api(head, f"/api/v0/placement_groups?detail=1&limit={LIMIT}"),
+        "ray_list_nodes.json": state_listing(head, f"/api/v0/nodes?detail=1&limit={LIMIT}"),
+        "ray_list_actors.json": state_listing(head, f"/api/v0/actors?detail=1&limit={LIMIT}"),
+        "ray_list_tasks.json": state_listing(head, f"/api/v0/tasks?limit={LIMIT}"),
+        "ray_list_placement_groups.json": state_listing(head, f"/api/v0/placement_groups?detail=1&limit={LIMIT}"),
         "nodes.json": lambda: node_summary(head),
     }
 
 
 def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:
-    """What the head knows, asked on the head itself: its API may be open to nobody else."""
+    """Evidence of the head. It runs on the head itself: the API may be closed to other nodes."""
     path = Path(archive)
     redactor = redact.Redactor(redact.load(path).values())
     head = RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
     return [node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head).items()]
 
 
-# --- Who belongs to a job --------------------------------------------------------------------------------------------
+# --- The processes of a job ------------------------------------------------------------------------------------------
 
 
-def actors(head: RayHead, detail: bool = False) -> list[dict[str, Any]]:
-    """Actors of all states: those that died have left logs, too; with `detail`, of what they died."""
+@dataclass(frozen=True)
+class HeadRecords:
+    """Ray's records of all jobs and actors."""
+
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    actors: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class JobProcesses:
+    """Where a job has or had processes.
+
+    job_ids: Ray's own ids of its attempts. pids: process ids of its actors, by node id.
+    """
+
+    job_ids: set[str]
+    driver_nodes: set[str]
+    pids: dict[str, set[int]]
+
+
+def actors(head: Head, detail: bool = False) -> list[dict[str, Any]]:
+    """Actors in all states: dead ones have logs as well. With `detail`, they include the cause of death."""
     return list(head.get(f"/api/v0/actors?detail={int(detail)}&limit=10000")["data"]["result"]["result"])
 
 
-def died_with(actors: Iterable[Mapping[str, Any]], job_id: str, *, ended: bool) -> set[str]:
-    """The nodes together with which a job may have lost actors; those that had ended before are no loss.
+def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, driver_ended: bool) -> set[str]:
+    """The nodes whose loss may have killed actors of a job; actors that ended earlier do not count.
 
-    ended: its driver has ended, and has taken all actors along that were there, before Ray knew of a lost node.
+    driver_ended: the driver has ended, and so has ended all its actors before Ray noticed a lost node.
     """
-    reasons = {"NODE_DIED", "OWNER_DIED"} if ended else {"NODE_DIED"}
+    reasons = {"NODE_DIED", "OWNER_DIED"} if driver_ended else {"NODE_DIED"}
     found = set()
     for actor in actors:
         context = (actor.get("death_cause") or {}).get("actor_died_error_context") or {}
@@ -108,13 +136,19 @@ def died_with(actors: Iterable[Mapping[str, Any]], job_id: str, *, ended: bool) 
     return found
 
 
-def own_jobs(submission_id: str, jobs: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Ray's records of a job's attempts."""
-    return [job for job in jobs if str(job.get("submission_id") or "").partition("~")[0] == submission_id]
+def processes_of_job(submission_id: str, records: HeadRecords) -> JobProcesses:
+    """The processes of all attempts of a job."""
+    own = [job for job in records.jobs if str(job.get("submission_id") or "").partition("~")[0] == submission_id]
+    job_ids = {job["job_id"] for job in own if job.get("job_id")}
+    return JobProcesses(
+        job_ids=job_ids,
+        driver_nodes={job["driver_node_id"] for job in own if job.get("driver_node_id")},
+        pids=actor_pids(records.actors, job_ids),
+    )
 
 
-def members(actors: Sequence[Mapping[str, Any]], job_ids: set[str]) -> dict[str, set[int]]:
-    """The nodes on which a job has or had actors, and the actors' process ids."""
+def actor_pids(actors: Sequence[Mapping[str, Any]], job_ids: set[str]) -> dict[str, set[int]]:
+    """The process ids of a job's actors, by the id of the node on which they are or were."""
     found: dict[str, set[int]] = {}
     for actor in actors:
         if actor["job_id"] in job_ids and actor.get("node_id"):
@@ -127,40 +161,44 @@ def address_of(archive: Archive) -> str:
 
 
 def connect(archive: Archive) -> Connection:
-    """Ray, with processes that find this package in the archive."""
+    """A connection to Ray whose tasks import this package from the archive."""
     return Connection({"PYTHONPATH": str(archive.path / "config" / "launcher")})
 
 
-def job_records(connection: Connection, head_id: str, address: str) -> dict[str, Any]:
-    """Ray's jobs and actors, from the head's own API."""
-    reference = connection.on(head_id, ask_head, address)
+def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
+    """The id of the head among Ray's nodes."""
+    return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
+
+
+def records_of_head(connection: Connection, head: str, address: str) -> HeadRecords:
+    """Ray's jobs and actors, from the head's own API; empty if the head does not answer."""
+    reference = connection.on(head, ask_head, address)
     values, _problems = connection.results({"head": reference}, NODES_SECONDS)
-    return dict(values.get("head") or {"jobs": [], "actors": []})
+    return values.get("head") or HeadRecords()
 
 
-def ask_head(address: str) -> dict[str, Any]:
+def ask_head(address: str) -> HeadRecords:
     head = RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-    return {"jobs": head.jobs(), "actors": actors(head)}
+    return HeadRecords(head.jobs(), actors(head))
 
 
 # --- Collecting ------------------------------------------------------------------------------------------------------
 
 
-def collect(archive: Archive, moment: str, connection: Connection | None = None) -> list[dict[str, Any]]:
-    """Write what can be had, and in place of what cannot, why; the entries that were added to the index."""
-    address = address_of(archive)
+def collect(archive: Archive, moment: Moment, connection: Connection | None = None) -> list[dict[str, Any]]:
+    """Write the evidence that can be had, and the error in place of the rest; the entries added to the index."""
     prefix = f"debug/{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{moment}"
     if moment in FROM_HEAD:
-        entries = collect_head(str(archive.path), prefix, address)
+        entries = collect_head(str(archive.path), prefix, address_of(archive))
     else:
-        entries = collect_everywhere(archive, connection or connect(archive), prefix, moment in (START, DEMAND))
+        entries = collect_everywhere(archive, connection or connect(archive), prefix, moment in WITH_PACKAGES)
     stamp = now()
     lines = "".join(
         json.dumps({"time": stamp, "moment": moment, **entry}, ensure_ascii=False) + "\n" for entry in entries
     )
     with (archive.path / INDEX).open("a", encoding="utf-8") as index:
         index.write(lines)
-    if moment == PERIODIC:
+    if moment is Moment.PERIODIC:
         prune(archive)
     return entries
 
@@ -168,32 +206,25 @@ def collect(archive: Archive, moment: str, connection: Connection | None = None)
 def collect_everywhere(
     archive: Archive, connection: Connection, prefix: str, with_packages: bool
 ) -> list[dict[str, Any]]:
-    request: dict[str, Any] = {
-        "job_ids": [],
-        "since": float(archive.status().get("started_at") or 0),
-        "packages": with_packages,
-    }
+    """Evidence of the head and of every node on which the job has or had processes."""
+    since = archive.read_status().started_at or 0.0
     path = str(archive.path)
     if connection.problem:
-        # This node is better than nothing, and the index says so.
-        own = node.collect(path, f"{prefix}-{socket.gethostname()}", request)
-        return [{"file": "", "error": f"{connection.problem}; only this node was looked at"}, *own]
+        # This node alone is better than nothing, and the index reports the problem.
+        own = node.collect(path, f"{prefix}-{socket.gethostname()}", node.Request((), since, with_packages))
+        return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *own]
     nodes = {entry["NodeID"]: entry["NodeName"] for entry in connection.nodes()}
-    head_id = next(
-        (entry["NodeID"] for entry in connection.nodes() if "node:__internal_head__" in entry["Resources"]), ""
-    )
+    head = head_id(connection.nodes())
     address = address_of(archive)
-    records = job_records(connection, head_id, address)
-    own_records = own_jobs(archive.submission_id, records["jobs"])
-    job_ids = {job["job_id"] for job in own_records if job.get("job_id")}
-    request["job_ids"] = sorted(job_ids)
-    wanted = {job.get("driver_node_id") for job in own_records} | set(members(records["actors"], job_ids))
-    started = {"the head's API": connection.on(head_id, collect_head, path, prefix, address)}
+    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, address))
+    request = node.Request(tuple(sorted(processes.job_ids)), since, with_packages)
+    wanted = processes.driver_nodes | set(processes.pids)
+    started = {"the head's API": connection.on(head, collect_head, path, prefix, address)}
     for node_id, name in nodes.items():
         if node_id in wanted:
             started[name] = connection.on(node_id, node.collect, path, f"{prefix}-{name}", request)
     values, problems = connection.results(started, NODES_SECONDS)
-    for node_id in wanted - set(nodes) - {None}:
+    for node_id in wanted - set(nodes):
         problems[f"node {node_id}"] = "it is not alive"
     return [
         *({"file": "", "error": f"{name}: {problem}"} for name, problem in problems.items()),
@@ -202,34 +233,36 @@ def collect_everywhere(
 
 
 def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
-    """End what a job that has ended left on any node: what that was by node, and the nodes that gave no answer."""
+    """End what a job that has ended left on any node.
+
+    Returns ``{"nodes": {name: what node.sweep returned}, "problems": {name: why a node did not answer}}``.
+    """
     if connection.problem:
         return {"nodes": {}, "problems": {"Ray": connection.problem}}
     nodes = connection.nodes()
-    head_id = next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
-    records = job_records(connection, head_id, address_of(archive))
-    job_ids = {job["job_id"] for job in own_jobs(archive.submission_id, records["jobs"]) if job.get("job_id")}
-    pids = members(records["actors"], job_ids)
+    head = head_id(nodes)
+    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, address_of(archive)))
     started = {
         entry["NodeName"]: connection.on(
-            entry["NodeID"], node.sweep, archive.submission_id, sorted(pids.get(entry["NodeID"], ()))
+            entry["NodeID"], node.sweep, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))
         )
         for entry in nodes
-        if entry["NodeID"] != head_id
+        if entry["NodeID"] != head
     }
     values, problems = connection.results(started, NODES_SECONDS)
     return {"nodes": values, "problems": problems}
 
 
 def prune(archive: Archive) -> None:
-    """Only the newest periodic collections are kept; the index follows."""
-    stamps = sorted({path.name.partition(f"-{PERIODIC}-")[0] for path in archive.path.glob(f"debug/*-{PERIODIC}-*")})
+    """Remove all but the newest periodic collections, and their lines in the index."""
+    moment = Moment.PERIODIC
+    stamps = sorted({path.name.partition(f"-{moment}-")[0] for path in archive.path.glob(f"debug/*-{moment}-*")})
     for stamp in stamps[:-PERIODIC_KEPT]:
-        for path in archive.path.glob(f"debug/{stamp}-{PERIODIC}-*"):
+        for path in archive.path.glob(f"debug/{stamp}-{moment}-*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    if len(stamps) > PERIODIC_KEPT and (archive.path / INDEX).is_file():
-        lines = (archive.path / INDEX).read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [
-            line for line in lines if not json.loads(line)["file"] or (archive.path / json.loads(line)["file"]).exists()
-        ]
+    index = archive.path / INDEX
+    if len(stamps) > PERIODIC_KEPT and index.is_file():
+        lines = index.read_text(encoding="utf-8").splitlines(keepends=True)
+        files = [json.loads(line)["file"] for line in lines]
+        kept = [line for line, file in zip(lines, files, strict=True) if not file or (archive.path / file).exists()]
         archive.write_text(INDEX, "".join(kept))

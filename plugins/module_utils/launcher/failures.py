@@ -1,224 +1,262 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Why a job failed, read from the end of its driver's log. docs/failures.md says the same for people."""
+"""Why a job failed, read from the end of its driver's log. docs/failures.md describes the same for users."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
+
+class FailureKind(StrEnum):
+    """The kind of a failure; docs/failures.md has a row for each."""
+
+    CONFIG = "config"
+    IMPORT = "import"
+    DATA = "data"
+    REWARD = "reward"
+    HOST_OOM = "host_oom"
+    GPU_OOM = "gpu_oom"
+    COMMUNICATION = "communication"
+    PORT_IN_USE = "port_in_use"
+    DISK_FULL = "disk_full"
+    NODE_LOST = "node_lost"
+    KILLED = "killed"
+    STALLED = "stalled"
+    STOPPED = "stopped"
+    DEADLINE = "deadline"
+    NO_RESOURCES = "no_resources"
+    UNKNOWN = "unknown"
+
+    def retryable(self, steps: int) -> bool:
+        """Whether a further attempt of the same job may succeed; `steps` are those that the failed attempt did."""
+        if self is FailureKind.COMMUNICATION:
+            # Before the first step, an interface is configured wrongly or a firewall is closed.
+            return steps > 0
+        return self in (FailureKind.NODE_LOST, FailureKind.KILLED)
+
+
+CONFIG, IMPORT, DATA, REWARD = FailureKind.CONFIG, FailureKind.IMPORT, FailureKind.DATA, FailureKind.REWARD
+HOST_OOM, GPU_OOM, DISK_FULL = FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.DISK_FULL
+COMMUNICATION, PORT_IN_USE = FailureKind.COMMUNICATION, FailureKind.PORT_IN_USE
+NODE_LOST, KILLED, UNKNOWN = FailureKind.NODE_LOST, FailureKind.KILLED, FailureKind.UNKNOWN
+
 WHAT_TO_DO = {
-    "config": "Correct the key or the value in the JobSpec.",
-    "import": "Correct the import, or put the module into the image or on PYTHONPATH (env_vars of the JobSpec).",
-    "data": "Correct the dataset's parquet files, or the settings under data that name their columns.",
-    "reward": "Correct the reward function; call it once on a row of the dataset before the next run.",
-    "host_oom": "Lower what runs beside the GPUs (workers of data, reward and rollout, offloading, pinned memory), "
+    CONFIG: "Correct the key or the value in the JobSpec.",
+    IMPORT: "Correct the import, or add the module to the image or to PYTHONPATH (env_vars of the JobSpec).",
+    DATA: "Correct the dataset's parquet files, or the settings under data that name their columns.",
+    REWARD: "Correct the reward function. Call it on one row of the dataset before the next run.",
+    HOST_OOM: "Reduce what runs beside the GPUs (data, reward and rollout workers, offloading, pinned memory), "
     "or use nodes with more memory.",
-    "gpu_oom": "Lower actor_rollout_ref.rollout.gpu_memory_utilization, micro batch sizes or lengths, or use more "
-    "GPUs; nvidia-smi shows whether others use them too.",
-    "communication": "Check that all nodes reach each other on the interface that GLOO_SOCKET_IFNAME and "
-    "NCCL_SOCKET_IFNAME name; NCCL_DEBUG=INFO in env_vars shows what NCCL chose.",
-    "port_in_use": "End what holds the port, often a process left by an earlier job, and submit again.",
-    "disk_full": "Free space there, or keep fewer checkpoints (trainer.max_actor_ckpt_to_keep), then submit again.",
-    "node_lost": "Look at the node: its machine, its container, its memory. "
-    "The job can go on from its last checkpoint.",
-    "killed": "Look on the node at dmesg: the kernel kills for memory, the driver of the GPU for its errors. "
-    "The job can go on from its last checkpoint.",
-    "stalled": "Read the stacks in the archive's debug/: they show what each process waits for.",
-    "stopped": "Nothing: somebody asked for it.",
-    "deadline": "Give the job more time, or let it go on from its last checkpoint.",
-    "no_resources": "Ask for less, or submit when other jobs have ended.",
-    "unknown": "Read the end of logs/driver.log in the archive.",
+    GPU_OOM: "Lower actor_rollout_ref.rollout.gpu_memory_utilization, the micro batch sizes or the sequence lengths, "
+    "or use more GPUs. nvidia-smi shows whether other processes use the GPUs too.",
+    COMMUNICATION: "Check that all nodes reach each other on the interface that GLOO_SOCKET_IFNAME and "
+    "NCCL_SOCKET_IFNAME name. NCCL_DEBUG=INFO in env_vars shows which interface NCCL chose.",
+    PORT_IN_USE: "End the process that holds the port, often one left by an earlier job, and submit again.",
+    DISK_FULL: "Free space there, or keep fewer checkpoints (trainer.max_actor_ckpt_to_keep), then submit again.",
+    NODE_LOST: "Check the node: its machine, its container, its memory. The job can resume from its last checkpoint.",
+    KILLED: "Check dmesg on the node: the kernel kills processes for memory, the GPU driver for GPU errors. "
+    "The job can resume from its last checkpoint.",
+    FailureKind.STALLED: "Read the stacks in debug/ of the archive: they show what each process waits for.",
+    FailureKind.STOPPED: "Nothing: the job was stopped on request.",
+    FailureKind.DEADLINE: "Give the job more time, or resume it from its last checkpoint.",
+    FailureKind.NO_RESOURCES: "Request less, or submit again when other jobs have ended.",
+    UNKNOWN: "Read the end of logs/driver.log in the archive.",
 }
-KINDS = tuple(WHAT_TO_DO)
 MAX_LINES = 8
 MAX_LENGTH = 400
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Failure:
-    """Why a job failed, the lines of its log that say so, and what to do."""
+    """Why a job failed, the log lines that show it, and what to do."""
 
-    kind: str
+    kind: FailureKind
     reason: str
     lines: tuple[str, ...]
     todo: str
 
-    def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": str(self.kind), "reason": self.reason, "lines": list(self.lines), "todo": self.todo}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Failure:
+        """A failure as `to_json` wrote it. A kind of another version of this collection counts as unknown."""
+        kind = stored["kind"]
+        return cls(
+            kind=FailureKind(kind) if kind in list(FailureKind) else UNKNOWN,
+            reason=stored["reason"],
+            lines=tuple(stored["lines"]),
+            todo=stored["todo"],
+        )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Rule:
-    """What the log of one kind of failure says, and how to say it in a line, with the groups of the pattern."""
+    """A pattern in the log that identifies a kind of failure, and the reason to report, with the pattern's groups."""
 
-    kind: str
+    kind: FailureKind
     pattern: str
     reason: str
-    # The pattern is an exception's, and this stands in its traceback; `{file}` and `{line}` say where it was raised.
+    # The pattern matches an exception, and this matches its traceback; `{file}` and `{line}` are where it was raised.
     below: str = ""
-    # Whoever says it, and whenever; otherwise only the exception with which the trainer ends.
+    # The pattern may match any line of any process; otherwise only the exception with which the trainer ends.
     anywhere: bool = False
     todo: str = ""
 
 
-# What passes through them is no error of theirs: actors and nodes that die.
+# Actors and nodes that die raise through the code of configuration, datasets and rewards, which is not at fault.
 NOT_RAY = r"(?P<error>(?!ray\.).+)"
 CONFIG_CODE = r'File ".*/verl/(?:utils/config\.py|workers/config/|trainer/config/)'
 DATA_CODE = r'File ".*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
 REWARD_CODE = r'File ".*/verl/(?:experimental/reward_loop|workers/reward_manager|trainer/ppo/reward\.py)'
 
-# The first rule that applies decides, so that what causes others stands before them.
+# The first rule that matches decides. Causes come before the failures that they lead to.
 CAUSES = (
-    Rule("node_lost", r"^.*\bits node has died\. Node Id: (?P<node>\w+).*", "the node {node} was lost", anywhere=True),
-    Rule("node_lost", r"^.* Owner Ip address: (?P<ip>\S+) .*Owner's node has crashed.*", "the node {ip} was lost"),
-    Rule("node_lost", r"^\S*(?:NodeDied|LocalRayletDied)Error: (?P<what>.*)", "{what}"),
-    Rule("node_lost", r"^.*(?P<what>Failed to connect to GCS.*)", "the head was lost: {what}", anywhere=True),
-    # /dev/shm is memory, although the error is a disk's.
+    Rule(NODE_LOST, r"^.*\bits node has died\. Node Id: (?P<node>\w+).*", "node {node} was lost", anywhere=True),
+    Rule(NODE_LOST, r"^.* Owner Ip address: (?P<ip>\S+) .*Owner's node has crashed.*", "node {ip} was lost"),
+    Rule(NODE_LOST, r"^\S*(?:NodeDied|LocalRayletDied)Error: (?P<what>.*)", "{what}"),
+    Rule(NODE_LOST, r"^.*(?P<what>Failed to connect to GCS.*)", "the head was lost: {what}", anywhere=True),
+    # /dev/shm is memory, although the error message is that of a disk.
     Rule(
-        "host_oom",
+        HOST_OOM,
         r"^.*(?:/dev/shm.*No space left on device|No space left on device.*/dev/shm|out of shared memory).*",
-        "the shared memory is full: {all}",
+        "shared memory is full: {all}",
         anywhere=True,
         todo="Give the nodes a larger /dev/shm.",
     ),
     Rule(
-        "host_oom",
+        HOST_OOM,
         r"^.*\bkilled due to the node running low on memory\.\s*(?:Memory on the node \(IP: (?P<ip>[^,\s]+).*)?",
-        "the node {ip} had no memory left: Ray killed a process of the job",
+        "the node {ip} ran out of memory: Ray killed a process of the job",
         anywhere=True,
     ),
-    Rule("host_oom", r"^\S*: .*(?P<what>DefaultCPUAllocator: .*|std::bad_alloc.*|Cannot allocate memory.*)", "{what}"),
-    Rule("host_oom", r"^(?:[\w.]+\.)?_?(?:Array)?MemoryError\b.*", "{all}"),
+    Rule(HOST_OOM, r"^\S*: .*(?P<what>DefaultCPUAllocator: .*|std::bad_alloc.*|Cannot allocate memory.*)", "{what}"),
+    Rule(HOST_OOM, r"^(?:[\w.]+\.)?_?(?:Array)?MemoryError\b.*", "{all}"),
     Rule(
-        "gpu_oom",
+        GPU_OOM,
         r"^\S*Error: (?:CUDA|HIP|NPU) out of memory\. Tried to allocate (?P<size>[\d.]+ \w+)[. (]+GPU (?P<gpu>\d+).*",
-        "GPU {gpu} has no {size} left",
+        "GPU {gpu} ran out of memory: {size} could not be allocated",
         anywhere=True,
     ),
-    Rule("gpu_oom", r"^\S*Error: (?P<what>(?:CUDA|HIP|NPU)(?: error:)? out of memory.*)", "{what}", anywhere=True),
+    Rule(GPU_OOM, r"^\S*Error: (?P<what>(?:CUDA|HIP|NPU)(?: error:)? out of memory.*)", "{what}", anywhere=True),
     Rule(
-        "gpu_oom",
+        GPU_OOM,
         r"^ValueError: (?P<what>(?:Free memory on device|No available memory for the cache|.* KV cache is needed).*)",
         "{what}",
         anywhere=True,
     ),
-    Rule("disk_full", r"^OSError: \[Errno \d+\] (?P<what>(?:No space left on device|Disk quota exceeded).*)", "{what}"),
-    # torch does not say why it could not write.
+    Rule(DISK_FULL, r"^OSError: \[Errno \d+\] (?P<what>(?:No space left on device|Disk quota exceeded).*)", "{what}"),
+    # torch does not report why it could not write.
     Rule(
-        "disk_full",
+        DISK_FULL,
         r"(?P<error>RuntimeError: .*(?:PytorchStreamWriter failed writing|iostream error|unexpected pos).*)",
         "a checkpoint could not be written to {checkpoints}: {error}",
         below=r"torch/serialization\.py",
     ),
     Rule(
-        "port_in_use",
+        PORT_IN_USE,
         r"^(?:\S*Error|ERROR): .*(?:port: |', |\]:)(?P<port>\d+).*(?:EADDRINUSE|[Aa]ddress already in use).*",
         "port {port} is in use",
         anywhere=True,
     ),
     Rule(
-        "port_in_use",
+        PORT_IN_USE,
         r"^\S*Error: .*Address already in use \(addr='\S+:(?P<port>\d+)'.*",
         "port {port} is in use",
         anywhere=True,
     ),
-    Rule("port_in_use", r"^\S*Error: .*(?:EADDRINUSE|[Aa]ddress already in use).*", "{all}", anywhere=True),
+    Rule(PORT_IN_USE, r"^\S*Error: .*(?:EADDRINUSE|[Aa]ddress already in use).*", "{all}", anywhere=True),
+    Rule(CONFIG, r"^(?:\S+: )?Could not override '(?P<key>[^'\n]+)'.*(?:\n.+)?", "the configuration has no key {key}"),
     Rule(
-        "config", r"^(?:\S+: )?Could not override '(?P<key>[^'\n]+)'.*(?:\n.+)?", "the configuration has no key {key}"
-    ),
-    Rule(
-        "config",
+        CONFIG,
         r"^hydra\.errors\.InstantiationException: .*\n(?P<what>.+)\nfull_key: (?P<key>.+)",
         "{key}: {what}",
     ),
-    Rule("config", r"^(?:hydra|omegaconf)\.\S+: (?P<what>.+)(?:\n .*)*", "{what}"),
-    Rule("config", NOT_RAY, "{error}", below=CONFIG_CODE),
-    Rule("config", r"^ValueError: (?P<what>batch_size should be a positive integer value.*)", "{what}"),
-    Rule("config", r"^ValueError: (?P<what>Total available GPUs .*)", "{what}"),
-    Rule("config", r"^\S+: (?P<what>Failed to merge the Job's runtime env.*)", "{what}"),
-    Rule("import", r"^The job ends before it starts: (?P<what>.+)", "{what}"),
-    Rule("import", r"(?P<error>(?:ModuleNotFound|Import)Error: .*)", "{error} ({file}, line {line})", below="File"),
-    Rule("import", r"^\S+: (?P<what>(?:Error loading|Object not found in|Custom) module\b.*)", "{what}"),
-    Rule("import", r"^\S*python\S*: (?P<what>No module named .+|Error while finding module .+)", "{what}"),
+    Rule(CONFIG, r"^(?:hydra|omegaconf)\.\S+: (?P<what>.+)(?:\n .*)*", "{what}"),
+    Rule(CONFIG, NOT_RAY, "{error}", below=CONFIG_CODE),
+    Rule(CONFIG, r"^ValueError: (?P<what>batch_size should be a positive integer value.*)", "{what}"),
+    Rule(CONFIG, r"^ValueError: (?P<what>Total available GPUs .*)", "{what}"),
+    Rule(CONFIG, r"^\S+: (?P<what>Failed to merge the Job's runtime env.*)", "{what}"),
+    Rule(IMPORT, r"^The job was not started: (?P<what>.+)", "{what}"),
+    Rule(IMPORT, r"(?P<error>(?:ModuleNotFound|Import)Error: .*)", "{error} ({file}, line {line})", below="File"),
+    Rule(IMPORT, r"^\S+: (?P<what>(?:Error loading|Object not found in|Custom) module\b.*)", "{what}"),
+    Rule(IMPORT, r"^\S*python\S*: (?P<what>No module named .+|Error while finding module .+)", "{what}"),
+    Rule(KILLED, r"^RuntimeError: (?P<what>DataLoader worker .*(?:killed by signal|exited unexpectedly).*)", "{what}"),
+    Rule(DATA, r"KeyError: (?P<key>.+)", "the dataset has no column {key} ({train_files})", below=DATA_CODE),
+    Rule(DATA, NOT_RAY, "{error} ({train_files})", below=DATA_CODE),
+    Rule(DATA, r"^AssertionError: (?P<what>(?:Train|Validation) dataloader is empty.*)", "{what} ({train_files})"),
     Rule(
-        "killed", r"^RuntimeError: (?P<what>DataLoader worker .*(?:killed by signal|exited unexpectedly).*)", "{what}"
-    ),
-    Rule("data", r"KeyError: (?P<key>.+)", "the dataset has no column {key} ({train_files})", below=DATA_CODE),
-    Rule("data", NOT_RAY, "{error} ({train_files})", below=DATA_CODE),
-    Rule("data", r"^AssertionError: (?P<what>(?:Train|Validation) dataloader is empty.*)", "{what} ({train_files})"),
-    Rule(
-        "data",
+        DATA,
         r"KeyError: (?P<key>'(?:reward_model|ground_truth|data_source)')",
         "the dataset has no column {key}, which rewards need ({train_files})",
         below=REWARD_CODE,
     ),
-    Rule("reward", NOT_RAY, "{error} ({file}, line {line})", below=REWARD_CODE),
-    Rule("reward", NOT_RAY, "the reward function did not return a number: {error}", below=r"= reward_score\b"),
-    Rule("reward", r"^KeyError: .*\brm_scores\b.*", "the reward function returned None: {all}"),
+    Rule(REWARD, NOT_RAY, "{error} ({file}, line {line})", below=REWARD_CODE),
+    Rule(REWARD, NOT_RAY, "the reward function did not return a number: {error}", below=r"= reward_score\b"),
+    Rule(REWARD, r"^KeyError: .*\brm_scores\b.*", "the reward function returned None: {all}"),
 )
 
-# What others say too when a node is lost or a process dies.
+# Messages that also follow from a lost node or a dead process.
 CONSEQUENCES = (
+    Rule(NODE_LOST, r"^.*\bnode id: (?P<node>\w+).* has been marked dead.*", "node {node} was lost", anywhere=True),
+    # The driver gets this error at once; Ray declares a node dead only after several missed heartbeats.
     Rule(
-        "node_lost", r"^.*\bnode id: (?P<node>\w+).* has been marked dead.*", "the node {node} was lost", anywhere=True
-    ),
-    # What a driver sees at once; that a node is dead Ray only says after some missed heartbeats.
-    Rule(
-        "node_lost",
+        NODE_LOST,
         r"^\S*ActorUnavailableError: .*(?P<what>RpcError.*?) rpc_code.*",
-        "a node was lost, or its network: an actor does not answer any more ({what})",
+        "a node or its network was lost: an actor no longer answers ({what})",
     ),
     Rule(
-        "host_oom",
+        HOST_OOM,
         r"^.* (?P<count>[1-9]\d*) Workers .*killed due to memory pressure.*\bIP: (?P<ip>[^)\s]+)\).*",
-        "the node {ip} had no memory left: Ray killed {count} of its processes",
+        "the node {ip} ran out of memory: Ray killed {count} of its processes",
         anywhere=True,
     ),
-    Rule("communication", r"^\S+: .*(?P<what>Unable to find address for: \S+).*", "gloo: {what}"),
-    Rule("communication", r"^\S+: Gloo connectFullMesh failed with (?:\[\S+\] )?(?P<what>.*)", "gloo: {what}"),
+    Rule(COMMUNICATION, r"^\S+: .*(?P<what>Unable to find address for: \S+).*", "gloo: {what}"),
+    Rule(COMMUNICATION, r"^\S+: Gloo connectFullMesh failed with (?:\[\S+\] )?(?P<what>.*)", "gloo: {what}"),
     Rule(
-        "communication",
+        COMMUNICATION,
         r"^.*Watchdog caught collective operation timeout: Work(?P<library>\w+)\(.*OpType=(?P<name>\w+).* ran for "
         r"(?P<ms>\d+) milliseconds.*",
-        "{library}: {name} had no end after {ms} ms",
+        "{library}: {name} did not finish within {ms} ms",
         anywhere=True,
     ),
-    Rule("communication", r"^\S+: (?P<what>NCCL error in: (?!.*remote process exited).*)(?:\n.+){,3}", "{what}"),
-    Rule("communication", r"^\S*Dist(?:Store|Network)Error: (?P<what>.*)", "{what}"),
+    Rule(COMMUNICATION, r"^\S+: (?P<what>NCCL error in: (?!.*remote process exited).*)(?:\n.+){,3}", "{what}"),
+    Rule(COMMUNICATION, r"^\S*Dist(?:Store|Network)Error: (?P<what>.*)", "{what}"),
     Rule(
-        "killed",
+        KILLED,
         r"^.*\*\*\* (?P<signal>SIG(?:SEGV|BUS|FPE|ILL|ABRT)) received at time.*",
         "a process crashed with {signal}",
         anywhere=True,
     ),
     Rule(
-        "killed",
+        KILLED,
         r"^\tclass_name: (?P<actor>.*)\n(?:\t.*\n)*?\tpid: (?P<pid>.*)\n(?:\t.*\n)*?\tip: (?P<ip>.*)\n"
         r".*Worker unexpectedly exits with a connection error code 2\b.*",
-        "the actor {actor} (pid={pid}, ip={ip}) was killed, or it crashed",
+        "actor {actor} (pid={pid}, ip={ip}) was killed or crashed",
     ),
     Rule(
-        "communication",
+        COMMUNICATION,
         r"^\S+: .*(?P<what>Connection closed by peer(?: \S+\d)?|Read error .*Connection reset by peer|"
         r"Timed out waiting \d+ms for \w+ operation|NCCL error in: .*).*",
         "{what}",
     ),
-    Rule("killed", r"^.*\*\*\* (?P<signal>SIG\w+) received at time.*", "the trainer was ended by {signal}"),
+    Rule(KILLED, r"^.*\*\*\* (?P<signal>SIG\w+) received at time.*", "the trainer was ended by {signal}"),
 )
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# Who wrote a line, as Ray, torch and vLLM say it, one before the other.
+# The process that wrote a line, in the prefixes of Ray, torch and vLLM, which may follow one another.
 ORIGIN = re.compile(
     r"\((?P<process>(?:[^()]* )?pid=\d+[^()]*|raylet[^()]*|autoscaler[^()]*)\) |\[rank\d+\]: ?"
     r"|(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?"
 )
-# Behind it Hydra shows the exception with which the trainer ended.
-LAST_WORDS = "Error executing job with overrides:"
+# Hydra prints the exception with which the trainer ended after this line.
+HYDRA_ERROR = "Error executing job with overrides:"
 SETTINGS = {
     "train_files": re.compile(r"\bdata\.train_files=([^',\]\s]+)"),
     "checkpoints": re.compile(r"\btrainer\.default_local_dir=([^',\]\s]+)"),
@@ -227,67 +265,71 @@ DRIVER = ""
 TRACEBACK = re.compile(r"^(?P<stack>  File .*\n(?:[ \t].*\n)*)(?P<error>\S.*)", re.MULTILINE)
 FRAME = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
 ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE)
-# Python marks with these the part of a line where an exception arose.
+# The characters with which Python underlines the part of a line that raised an exception.
 MARKS = re.compile(r"[\s~^]*$")
-# With this exception verl only says that every trajectory failed; why stands in the output of its workers.
+# With this exception verl reports only that every trajectory failed; the cause is in the output of its workers.
 NO_TRAJECTORIES = "no materializable trajectories"
 
 
 def failure(kind: str, reason: str) -> Failure:
-    """A failure that no log tells: stalled, stopped, deadline, no_resources."""
-    return Failure(kind, reason, (), WHAT_TO_DO[kind])
-
-
-def retryable(failure_kind: str, steps: int) -> bool:
-    """Whether the same job may do better the next time; `steps` are those that this attempt made."""
-    return failure_kind in ("node_lost", "killed") or (failure_kind == "communication" and steps > 0)
+    """A failure that is not read from a log."""
+    known = FailureKind(kind)
+    return Failure(known, reason, (), WHAT_TO_DO[known])
 
 
 def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
-    """Why a job failed: the end of its log, the trainer's exit code (None when nobody has seen it end), its steps."""
-    said = by_process(log)
+    """Why a job failed.
+
+    log: the end of its driver's log. exit_code: the trainer's; None if its end was not observed. steps: those that the
+    attempt did.
+    """
+    outputs = output_by_process(log)
     settings = {name: match[1] if (match := setting.search(log)) else "?" for name, setting in SETTINGS.items()}
-    everybody = list(said.items())
-    # Only who ends by an exception has last words.
-    last = said[DRIVER].rpartition(LAST_WORDS)[2] if exit_code is not None and 0 < exit_code <= 128 else ""
-    words = everybody if NO_TRAJECTORIES in last else [(DRIVER, last)]
-    for rule in CAUSES:
-        if found := apply(rule, everybody if rule.anywhere else words, settings):
-            return found
+    # A trainer that was killed or lost has no final exception.
+    raised = exit_code is not None and 0 < exit_code <= 128
+    final = outputs[DRIVER].rpartition(HYDRA_ERROR)[2] if raised else ""
+    exceptions = outputs if NO_TRAJECTORIES in final else {DRIVER: final}
+
+    def first_match(rules: Sequence[Rule]) -> Failure | None:
+        found = (match_rule(rule, outputs if rule.anywhere else exceptions, settings) for rule in rules)
+        return next(filter(None, found), None)
+
+    if cause := first_match(CAUSES):
+        return cause
     if exit_code is None:
-        return Failure("node_lost", "the driver's node was lost", ending(log), WHAT_TO_DO["node_lost"])
-    for rule in CONSEQUENCES:
-        if found := apply(rule, everybody if rule.anywhere else words, settings):
-            # Whether it is worth another try depends on it.
-            when = f", after step {steps}" if steps else ", before the first step"
-            return dataclasses.replace(found, reason=found.reason + when) if found.kind == "communication" else found
+        return Failure(NODE_LOST, "the driver's node was lost", last_lines(log), WHAT_TO_DO[NODE_LOST])
+    if consequence := first_match(CONSEQUENCES):
+        # The step decides whether a failed communication is retried.
+        when = f", after step {steps}" if steps else ", before the first step"
+        is_communication = consequence.kind is COMMUNICATION
+        return replace(consequence, reason=consequence.reason + when) if is_communication else consequence
     signal_number = -exit_code if exit_code < 0 else exit_code - 128
     if signal_number > 0:
-        return Failure(
-            "killed", f"the trainer was killed by {signal_name(signal_number)}", ending(log), WHAT_TO_DO["killed"]
-        )
-    errors = ERROR.findall(last)
+        reason = f"the trainer was killed by {signal_name(signal_number)}"
+        return Failure(KILLED, reason, last_lines(log), WHAT_TO_DO[KILLED])
+    errors = ERROR.findall(final)
     reason = f"the trainer ended with exit code {exit_code}" + (f": {errors[-1]}" if errors else "")
-    return Failure("unknown", one_line(reason), ending(last.strip() or log), WHAT_TO_DO["unknown"])
+    return Failure(UNKNOWN, one_line(reason), last_lines(final.strip() or log), WHAT_TO_DO[UNKNOWN])
 
 
-def by_process(log: str) -> dict[str, str]:
-    """What each process wrote, in its own order: the lines of many are mixed in a driver's log."""
-    said: dict[str, list[str]] = {DRIVER: []}
+def output_by_process(log: str) -> dict[str, str]:
+    """The output of each process, in its own order: a driver's log interleaves the lines of many."""
+    outputs: dict[str, list[str]] = {DRIVER: []}
     for line in ANSI.sub("", log).split("\n"):
-        # A progress bar goes on at the line's beginning.
+        # A progress bar overwrites its line after a carriage return.
         text = line.rstrip().rpartition("\r")[2]
         processes: list[str] = []
         while match := ORIGIN.match(text):
             processes += filter(None, [match["process"]])
             text = text[match.end() :]
-        said.setdefault(", ".join(processes) or DRIVER, []).append(text)
-    return {process: "\n".join(lines) + "\n" for process, lines in said.items()}
+        outputs.setdefault(", ".join(processes) or DRIVER, []).append(text)
+    return {process: "\n".join(lines) + "\n" for process, lines in outputs.items()}
 
 
-def apply(rule: Rule, said: list[tuple[str, str]], settings: dict[str, str]) -> Failure | None:
-    for process, text in said:
-        for lines, groups in sights(rule, text):
+def match_rule(rule: Rule, outputs: Mapping[str, str], settings: Mapping[str, str]) -> Failure | None:
+    """The failure that a rule finds in the outputs of processes, or None."""
+    for process, text in outputs.items():
+        for lines, groups in matches(rule, text):
             reason = rule.reason.format(**settings, **groups, all=lines[-1])
             # The driver's exception names the process itself.
             where = f" ({process})" if process and rule.anywhere else ""
@@ -297,24 +339,24 @@ def apply(rule: Rule, said: list[tuple[str, str]], settings: dict[str, str]) -> 
     return None
 
 
-def sights(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """The lines where a rule applies, with what they tell."""
+def matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """The lines that a rule matches, with the values of its groups."""
     if not rule.below:
         for match in re.finditer(rule.pattern, text, re.MULTILINE):
-            yield match[0].split("\n"), named(match)
+            yield match[0].split("\n"), group_values(match)
         return
     for traceback in TRACEBACK.finditer(text):
         exception = re.match(rule.pattern, traceback["error"])
         if exception and re.search(rule.below, traceback["stack"]):
             file, line = FRAME.findall(traceback["stack"])[-1]
-            yield traceback[0].split("\n"), {**named(exception), "file": file, "line": line}
+            yield traceback[0].split("\n"), {**group_values(exception), "file": file, "line": line}
 
 
-def named(match: re.Match[str]) -> dict[str, str]:
+def group_values(match: re.Match[str]) -> dict[str, str]:
     return {name: value or "" for name, value in match.groupdict().items()}
 
 
-def ending(log: str) -> tuple[str, ...]:
+def last_lines(log: str) -> tuple[str, ...]:
     lines = (line.rstrip().rpartition("\r")[2] for line in ANSI.sub("", log[-64 * 1024 :]).split("\n"))
     return shorten([line for line in lines if not MARKS.match(line)])
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The driver's log: written live, in parts of a bounded size."""
+"""The driver's log: written live, in parts of limited size."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from .archive import Archive
 
 PART_BYTES = 64 << 20
-# The first part tells how the job began; of the others, the newest.
+# The first part, which shows how the job began, and the newest of the others.
 PARTS = 16
 TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d+)")
-# verl says the number of steps before the first one; the log may grow to gigabytes after that.
+# verl prints the number of steps before the first one; the log may grow to gigabytes after that.
 HEAD_BYTES = 4 << 20
 
 
@@ -34,7 +34,7 @@ class Log:
 
     def rotate(self) -> None:
         numbers = sorted(int(part.suffix[1:]) for part in self.path.parent.glob(f"{self.path.name}.*[0-9]"))
-        # A rotation that could not open its next part has renamed it already.
+        # An earlier rotation that could not open its next part has renamed the file already.
         with contextlib.suppress(FileNotFoundError):
             self.path.rename(self.path.with_name(f"{self.path.name}.{max(numbers, default=0) + 1}"))
         full, self.file = self.file, self.path.open("ab", buffering=0)
@@ -44,7 +44,7 @@ class Log:
 
 
 def total_steps(archive: Archive) -> int | None:
-    """How many steps the trainer wants to do, as it says itself."""
+    """The number of steps that the trainer will do, as it prints it."""
     for part in archive.log_files()[:1]:
         with part.open("rb") as log:
             found = TOTAL_STEPS.search(log.read(HEAD_BYTES))

@@ -1,13 +1,14 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one node has to say of a job: its processes and their stacks, devices, memory, logs; and what it left behind.
+"""Evidence of one node: a job's processes and their stacks, devices, memory, logs. And the sweep of what a job left.
 
-Runs inside a node, as a Ray task or on its own, and needs neither the head nor Ray.
+It runs on a node, as a Ray task or on its own, and needs neither the head nor Ray.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,12 +33,12 @@ LOG_BYTES = 256 << 10
 LOG_FILES = 64
 COMMAND_SECONDS = 15
 STACKS = 64
-# How long Ray's own workers may take to go when their job has ended, and what has been told to go.
+# How long Ray's workers may take to end after their job, and processes after SIGTERM.
 LEAVE_SECONDS = 8.0
 TERM_SECONDS = 3.0
-RAY_LOGS = Path("/tmp/ray/session_latest/logs")  # noqa: S108 - Ray's own place
+RAY_LOGS = Path("/tmp/ray/session_latest/logs")  # noqa: S108 - Ray's own directory
 # torch names shared memory after its process (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
-SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own place
+SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
 TORCH_SHM = re.compile(r"torch_(\d+)_")
 COMMUNICATION = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
 
@@ -54,6 +55,18 @@ class Process:
     command: str
 
 
+@dataclass(frozen=True)
+class Request:
+    """Which evidence a node collects.
+
+    job_ids: Ray's own ids of all attempts. since: the job's start, in seconds since the epoch.
+    """
+
+    job_ids: tuple[str, ...]
+    since: float
+    with_packages: bool
+
+
 def clip(text: str, limit: int = FILE_BYTES) -> str:
     """The beginning and the end of a text that is too long."""
     if len(text) <= limit:
@@ -63,9 +76,9 @@ def clip(text: str, limit: int = FILE_BYTES) -> str:
 
 
 def run(*command: str, seconds: float = COMMAND_SECONDS) -> str:
-    """What a command says; of one that is not there, that."""
+    """The output of a command, or a note that it is not installed."""
     if not shutil.which(command[0]):
-        return f"{command[0]} is not there\n"
+        return f"{command[0]} is not installed\n"
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -79,7 +92,7 @@ def run(*command: str, seconds: float = COMMAND_SECONDS) -> str:
 
 
 def variables(process: Path) -> dict[str, str]:
-    """The environment that a process was started with; none when it is gone or somebody else's."""
+    """The environment that a process was started with; empty if it has ended or belongs to another user."""
     try:
         raw = (process / "environ").read_bytes().decode(errors="replace")
     except OSError:
@@ -88,7 +101,7 @@ def variables(process: Path) -> dict[str, str]:
 
 
 def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
-    """All processes of a job: each inherits its mark, whoever has started it."""
+    """All processes of a job: each inherits the job's variable, whichever process has started it."""
     found = []
     for path in proc.glob("[0-9]*"):
         if int(path.name) == os.getpid() or variables(path).get(JOB) != submission_id:
@@ -100,7 +113,7 @@ def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
         except OSError:
             continue  # it has ended meanwhile
         if status["State"].startswith("Z"):
-            continue  # ended, and its parent has not asked yet
+            continue  # ended, and not reaped by its parent yet
         memory = int(status.get("VmRSS", "0 kB").split()[0]) // 1024
         found.append(
             Process(int(path.name), int(status["PPid"]), status["State"], memory, int(status["Threads"]), command)
@@ -112,33 +125,33 @@ def stacks(found: Iterable[Process]) -> str:
     """The Python stacks of processes, taken without pausing them."""
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if not spy:
-        return "py-spy is not there\n"
+        return "py-spy is not installed\n"
     pids = [process.pid for process in found if "python" in process.command or process.command.startswith("ray::")]
 
     def dump(pid: int) -> str:
         try:
             return run(spy, "dump", "--nonblocking", "--pid", str(pid))
         except subprocess.TimeoutExpired:
-            return f"Process {pid}: py-spy gave no answer within {COMMAND_SECONDS} s\n"
+            return f"Process {pid}: py-spy did not answer within {COMMAND_SECONDS} s\n"
 
     with ThreadPoolExecutor(4) as pool:
         return "\n".join(pool.map(dump, pids[:STACKS]))
 
 
 def gpus() -> str:
-    """The state of the accelerators, by the tool of whoever made them."""
+    """The state of the accelerators, as reported by their vendor's tool."""
     for tool, arguments in (("nvidia-smi", ("-q",)), ("rocm-smi", ("--showallinfo",))):
         if shutil.which(tool):
             return run(tool) + "\n" + run(tool, *arguments)
-    return "neither nvidia-smi nor rocm-smi is there\n"
+    return "neither nvidia-smi nor rocm-smi is installed\n"
 
 
 def shared_memory() -> str:
     lines = [run("df", "-k", str(SHM))]
     for path in sorted(SHM.glob("*")):
         try:
-            there = path.stat()
-            lines.append(f"{there.st_size:>14} {time.strftime('%FT%TZ', time.gmtime(there.st_mtime))} {path.name}\n")
+            found = path.stat()
+            lines.append(f"{found.st_size:>14} {time.strftime('%FT%TZ', time.gmtime(found.st_mtime))} {path.name}\n")
         except OSError:
             continue
     return "".join(lines)
@@ -166,7 +179,7 @@ def network() -> str:
 
 
 def log_names(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> list[Path]:
-    """Ray's logs of a job on this node, by Ray's ids of its drivers; without one, those written since its start."""
+    """Ray's logs of a job on this node, by Ray's ids of the job; without ids, those written since its start."""
     ids = "|".join(job_ids)
     own = re.compile(rf"worker-\w+-(?:{ids})-\d+\.(?:out|err)|runtime_env_setup-(?:{ids})\.log") if ids else None
     found = [logs / name for name in ("raylet.err", "raylet.out", "ray_process_exit.log")]
@@ -188,16 +201,15 @@ def packages() -> str:
     return "".join(f"{name}=={found[name]}\n" for name in sorted(found, key=str.lower))
 
 
-def collect(archive: str, directory: str, request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Write what this node has to say into `directory` below the archive; the entries for the index.
+def collect(archive: str, directory: str, request: Request) -> list[dict[str, Any]]:
+    """Write this node's evidence into `directory` below the archive; returns the entries for the index.
 
-    request: `job_ids` (Ray's own, of all attempts), `since` (seconds since the epoch), `packages` (whether to list
-    them). Each source that fails is replaced by a file that says why.
+    In place of a source that fails there is a file with its error.
     """
     root = Path(archive)
     redactor = redact.Redactor(redact.load(root).values())
     found = processes(root.name)
-    logs = log_names(request["job_ids"], request["since"])
+    logs = log_names(request.job_ids, request.since)
     sources: dict[str, Callable[[], str]] = {
         "processes.json": lambda: json.dumps([asdict(process) for process in found], indent=1),
         "stacks.txt": lambda: stacks(found),
@@ -218,17 +230,17 @@ def collect(archive: str, directory: str, request: Mapping[str, Any]) -> list[di
         ),
         **{f"logs/{path.name}": partial(tail, path) for path in logs},
     }
-    if request["packages"]:
+    if request.with_packages:
         sources["packages.txt"] = packages
     return [write(root, f"{directory}/{name}", source, redactor) for name, source in sources.items()]
 
 
 def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.Redactor) -> dict[str, Any]:
-    """One file of evidence, or in its place why there is none; its entry for the index."""
+    """Write one file of evidence, or its error in its place; returns the entry for the index."""
     entry: dict[str, Any] = {"file": name}
     try:
         text = redactor.text(source())
-    except Exception as error:  # whatever it is, the rest is still wanted
+    except Exception as error:  # no error of one source may prevent the others
         text = redactor.text(f"{type(error).__name__}: {error}\n")
         entry = {"file": f"{name}.error", "error": text.strip()}
     shown = clip(text)
@@ -239,38 +251,47 @@ def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.
 
 
 def sweep(submission_id: str, pids: Iterable[int], patience: float = LEAVE_SECONDS) -> dict[str, Any]:
-    """End what a job that has ended left on this node; what that was, and what is still there.
+    """End the processes that a job left on this node; returns what was ended and what remains.
 
-    pids: of the job's processes on this node as Ray knew them, for the shared memory that is named after them.
+    pids: the job's processes on this node as Ray knew them; shared memory is named after process ids.
     """
-    deadline = time.monotonic() + patience
-    found = processes(submission_id)
-    while found and time.monotonic() < deadline:
-        time.sleep(0.2)
-        found = processes(submission_id)
-    killed = {process.pid: process.command for process in found}
+    wait_until_gone(submission_id, patience)
+    killed = {process.pid: process.command for process in processes(submission_id)}
     for signum in (signal.SIGTERM, signal.SIGKILL):
         for process in processes(submission_id):
-            try:
+            # It may have ended meanwhile.
+            with contextlib.suppress(OSError):
                 os.kill(process.pid, signum)
-            except OSError:
-                continue
-        deadline = time.monotonic() + TERM_SECONDS
-        while processes(submission_id) and time.monotonic() < deadline:
-            time.sleep(0.1)
-    removed = []
+        wait_until_gone(submission_id, TERM_SECONDS)
     known = {int(pid) for pid in pids} | set(killed)
+    return {
+        "killed": killed,
+        "shm_removed": remove_shared_memory(known),
+        "left": [asdict(process) for process in processes(submission_id)],
+        "gpu_processes": gpu_processes(known),
+    }
+
+
+def wait_until_gone(submission_id: str, seconds: float) -> None:
+    """Wait until the job has no process on this node, for at most that time."""
+    deadline = time.monotonic() + seconds
+    while processes(submission_id) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def remove_shared_memory(pids: set[int]) -> list[str]:
+    """Remove torch's shared memory of processes that have ended; the names of its files."""
+    removed = []
     for path in SHM.glob("torch_*"):
         match = TORCH_SHM.match(path.name)
-        if match and int(match[1]) in known and not Path("/proc", match[1]).exists():
+        if match and int(match[1]) in pids and not Path("/proc", match[1]).exists():
             path.unlink(missing_ok=True)
             removed.append(path.name)
-    left = [asdict(process) for process in processes(submission_id)]
-    return {"killed": killed, "shm_removed": removed, "left": left, "gpu_processes": gpu_processes(known)}
+    return removed
 
 
 def gpu_processes(pids: Iterable[int]) -> list[str]:
-    """Processes of the job that still hold GPU memory, as nvidia-smi lists them."""
+    """The job's processes that still hold GPU memory, as nvidia-smi lists them."""
     if not shutil.which("nvidia-smi"):
         return []
     listed = run("nvidia-smi", "--query-compute-apps=pid,used_memory,gpu_uuid", "--format=csv,noheader")

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The HTTP side of a Ray head: nodes and jobs, with the standard library only.
+"""A client of a Ray head's HTTP API for nodes and jobs, with the standard library only.
 
-The SDK needs Ray to be installed and takes 0.7 s to import; asking which nodes are alive, ten times a
-second while a cluster comes up, has to work on a machine that has neither.
+Ray's SDK takes 0.7 s to import and needs Ray to be installed. Asking which nodes are alive, ten times a second while
+a cluster starts, has to work without both.
 """
 
 from __future__ import annotations
@@ -18,24 +18,40 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from .status import ENDED
 
 ALIVE = "ALIVE"
 USAGE_ATTEMPTS, USAGE_SECONDS = 80, 0.2
-# Without the proxy that the environment may name: it would get the token, and cannot reach our loopback.
+# No proxy from the environment: it would receive the token, and it cannot reach the loopback interface.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class RayApiError(Exception):
-    """The head does not answer as it should; `status` is the HTTP status, or None without one."""
+    """The head did not answer, or not as expected; `status` is the HTTP status, or None without one."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
 
 
+class Head(Protocol):
+    """What the steward and evidence ask a head."""
+
+    def get(self, path: str) -> Any: ...
+
+    def nodes(self) -> list[dict[str, Any]]: ...
+
+    def capacity(self) -> list[WorkerCapacity]: ...
+
+    def jobs(self) -> list[dict[str, Any]]: ...
+
+    def job(self, submission_id: str) -> dict[str, Any] | None: ...
+
+
 class RayHead:
-    """The API of a head, at an address such as ``http://127.0.0.1:8265``."""
+    """The API of a head at an address such as ``http://127.0.0.1:8265``."""
 
     def __init__(self, address: str, token_path: str = "", timeout: float = 5.0) -> None:
         self.address = address.rstrip("/")
@@ -52,48 +68,51 @@ class RayHead:
                 )
             except OSError as error:
                 raise RayApiError(
-                    f"the token file {self.token_path} cannot be read ({error.strerror}); cluster_up.yml makes it"
+                    f"the token file {self.token_path} cannot be read ({error.strerror}); cluster_up.yml creates it"
                 ) from error
         try:
             with OPENER.open(request, timeout=self.timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            hint = " (the token does not fit this cluster)" if error.code in (401, 403) else ""
+            hint = " (the token does not match this cluster)" if error.code in (401, 403) else ""
             raise RayApiError(f"{self.address}{path} answered HTTP {error.code}{hint}", error.code) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise RayApiError(f"{self.address}{path} does not answer: {error}") from error
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Every node that the head knows, dead ones included."""
+        """All nodes that the head knows, including dead ones."""
         # /nodes?view=summary lags this one by up to 2 s.
         path = "/api/v0/nodes?detail=1&limit=10000"
         answer = self.get(path)
         try:
             return list(answer["data"]["result"]["result"])
         except (KeyError, TypeError) as error:
-            said = answer.get("msg") if isinstance(answer, dict) else None
-            raise RayApiError(f"{self.address}{path} answered without nodes: {said or answer}") from error
+            message = answer.get("msg") if isinstance(answer, dict) else None
+            raise RayApiError(f"{self.address}{path} answered without nodes: {message or answer}") from error
 
-    def free(self, since: float | None = None) -> list[Node]:
-        """The workers that are alive, and what of each was not in use at a moment since then; by default, now."""
+    def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
+        """The alive workers and their free resources, as counted at or after `since`; by default, now."""
         since = since or time.time()
         for _attempt in range(USAGE_ATTEMPTS):
             answer = self.get("/api/cluster_status")
-            # The monitor counts every few seconds: what it found before may have been taken since. A head that was
+            # The monitor counts every few seconds: resources that were free before may be in use since. A head that has
             # just started has not counted at all.
             with contextlib.suppress(KeyError, TypeError):
                 status = answer["data"]["clusterStatus"]
                 if status["time"] >= since:
                     return free_workers(self.nodes(), status["loadMetricsReport"]["usageByNode"])
             time.sleep(USAGE_SECONDS)
-        raise RayApiError(f"{self.address}/api/cluster_status does not tell what is in use: {answer}")
+        raise RayApiError(f"{self.address}/api/cluster_status does not report what is in use: {answer}")
+
+    # The former name; gate/ uses it until it is converted.
+    free = capacity
 
     def jobs(self) -> list[dict[str, Any]]:
         """The submitted jobs; Ray also lists bare drivers, which have no submission id."""
         return [job for job in self.get("/api/jobs/") if job.get("submission_id")]
 
     def job(self, submission_id: str) -> dict[str, Any] | None:
-        """One job, or None when the head does not know it (any more)."""
+        """One job, or None if the head does not know it, or no longer."""
         try:
             return dict(self.get(f"/api/jobs/{submission_id}"))
         except RayApiError as error:
@@ -103,8 +122,38 @@ class RayHead:
 
 
 @dataclass(frozen=True)
-class Node:
-    """A worker: what it has, and what of that is free now."""
+class JobRecord:
+    """Ray's record of a job, which is one attempt of a job of this collection."""
+
+    status: str
+    # Ray's own id of the driver; "" until it has started.
+    job_id: str = ""
+    driver_node_id: str = ""
+    message: str = ""
+    driver_exit_code: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def pending(self) -> bool:
+        return self.status == "PENDING"
+
+    @classmethod
+    def from_api(cls, record: Mapping[str, Any]) -> JobRecord:
+        return cls(
+            status=record["status"],
+            job_id=record.get("job_id") or "",
+            driver_node_id=record.get("driver_node_id") or "",
+            message=str(record.get("message") or ""),
+            driver_exit_code=record.get("driver_exit_code"),
+        )
+
+
+@dataclass(frozen=True)
+class WorkerCapacity:
+    """A worker's resources in total, and those that are free now."""
 
     name: str
     node_id: str
@@ -114,10 +163,10 @@ class Node:
     free_cpus: float
 
 
-def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> list[Node]:
-    """From the nodes of the state API, and the usage by node of the cluster's status: ``{id: {"CPU": [used, total]}}``.
+def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> list[WorkerCapacity]:
+    """The alive workers, from the nodes of the state API and the cluster's status: ``{id: {"CPU": [used, total]}}``.
 
-    Of a node that was replaced, Ray holds both for alive for a while: the one that started last counts.
+    For a while Ray reports a node and its replacement as alive: the one that started last counts.
     """
     found = {}
     for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0)):
@@ -125,7 +174,7 @@ def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -
         if node["state"] == ALIVE and total.get("worker_node"):
             used = usage.get(node["node_id"], {})
             gpus, cpus = total.get("GPU", 0), total.get("CPU", 0)
-            found[node["node_name"]] = Node(
+            found[node["node_name"]] = WorkerCapacity(
                 name=node["node_name"],
                 node_id=node["node_id"],
                 gpus=gpus,
@@ -136,18 +185,25 @@ def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -
     return list(found.values())
 
 
-def does_not_fit(workers: Sequence[Node], nnodes: int, gpus: float, cpus: float, driver_cpus: float) -> str:
-    """Why a job has no place now, or nothing: `gpus` and `cpus` on each of `nnodes` workers, and its driver on any."""
-    places = [worker for worker in workers if worker.free_gpus >= gpus and worker.free_cpus >= cpus]
-    if len(places) < nnodes:
+def capacity_problem(
+    workers: Sequence[WorkerCapacity], nnodes: int, gpus: float, cpus: float, driver_cpus: float
+) -> str:
+    """Why a job cannot start now, or "": it needs `gpus` and `cpus` on each of `nnodes` workers, its driver on any."""
+    fitting = [worker for worker in workers if worker.free_gpus >= gpus and worker.free_cpus >= cpus]
+    if len(fitting) < nnodes:
         free = ", ".join(f"{worker.name}: {worker.free_gpus:g} GPU, {worker.free_cpus:g} CPU" for worker in workers)
         return (
-            f"{nnodes} workers with {gpus:g} GPUs and {cpus:g} CPUs free are asked for, "
-            f"there {'is' if len(places) == 1 else 'are'} {len(places)} ({free or 'no worker is alive'})"
+            f"the job needs {nnodes} {'worker' if nnodes == 1 else 'workers'} with {gpus:g} GPUs and {cpus:g} CPUs "
+            f"free; available: {len(fitting)} ({free or 'no worker is alive'})"
         )
-    # The driver goes to any worker with room for it: where the job needs them all, it must fit beside the job.
-    if len(places) == nnodes and any(worker.free_cpus - cpus < driver_cpus for worker in places):
-        others = [worker for worker in workers if worker not in places and worker.free_cpus >= driver_cpus]
+    # Ray may place the driver on any worker with free CPUs: if the job needs all workers, it must fit beside the job.
+    if len(fitting) == nnodes and any(worker.free_cpus - cpus < driver_cpus for worker in fitting):
+        others = [worker for worker in workers if worker not in fitting and worker.free_cpus >= driver_cpus]
         if not others:
-            return f"the driver's {driver_cpus:g} CPUs are not free beside the job on every worker that it would take"
+            return f"the driver's {driver_cpus:g} CPUs are not free beside the job on each worker that the job needs"
     return ""
+
+
+# The former names; gate/ uses them until it is converted.
+Node = WorkerCapacity
+does_not_fit = capacity_problem

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job's secrets: from a file of their own into the trainer and its workers, and out of everything that is written.
+"""A job's secrets: passed through a file to the trainer and its workers, and masked in everything that is written.
 
-They lie in ``<shared_root>/jobs/.secrets/<submission_id>.json``, mode 0600, as long as the job lives: every node sees
-them there, also one that joins later, and Ray never carries them.
+While the job lives they are in ``<shared_root>/jobs/.secrets/<submission_id>.json``, mode 0600: every node can read
+them there, also one that joins later, and Ray never transports them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-# Set for all processes of a job: where its archive is.
+# Set for all processes of a job: the path of its archive.
 ARCHIVE = "ARGUS_VERL_ARCHIVE"
-# Beside the archives, in the one directory that is the nodes' user's for certain.
+# Beside the archives: the user of the nodes certainly owns this directory.
 SECRETS = ".secrets"
 MASK = "[secret]"
-# Shorter values are too common to be taken out of a text.
+# Shorter values occur by chance in any text.
 SHORTEST = 4
-# Names of variables whose values never go into evidence, whoever has set them.
+# Names of variables whose values never go into evidence, wherever they were set.
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIAL", re.IGNORECASE)
-# Names that look like it, and hold a path or a setting.
+# Names that match, and hold only a path or a setting.
 HARMLESS_NAME = re.compile(r"_(PATH|FILE|DIR|MODE)$|^TOKENIZERS_", re.IGNORECASE)
 
 
@@ -35,7 +35,7 @@ def secrets_file(archive: Path) -> Path:
 
 
 def store(archive: Path, values: Mapping[str, str]) -> None:
-    """Write the values where only the nodes' user can read them."""
+    """Write the values to a file that only the user of the nodes can read."""
     file = secrets_file(archive)
     file.parent.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -44,7 +44,7 @@ def store(archive: Path, values: Mapping[str, str]) -> None:
 
 
 def load(archive: Path) -> dict[str, str]:
-    """The job's secrets; none when it has none, or when it has ended."""
+    """The job's secrets; empty if it has none, or if it has ended."""
     try:
         return dict(json.loads(secrets_file(archive).read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -56,12 +56,12 @@ def forget(archive: Path) -> None:
 
 
 class Redactor:
-    """Takes secrets out of a text, or of a stream that comes in pieces."""
+    """Masks secrets in a text, or in a stream that arrives in pieces."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        # The longest first: one may be a part of another. Line by line, for those of several lines.
+        # The longest first: one may be part of another. Values of several lines are masked line by line as well.
         parts = {part for value in values for part in (value, *value.splitlines()) if len(part) >= SHORTEST}
-        # As they stand in JSON, which evidence is made of.
+        # As JSON escapes them: most evidence is JSON.
         parts |= {json.dumps(part)[1:-1] for part in parts}
         self.values = sorted((part.encode() for part in parts), key=len, reverse=True)
         self.pattern = re.compile(b"|".join(map(re.escape, self.values))) if self.values else None
@@ -70,11 +70,11 @@ class Redactor:
     def text(self, text: str) -> str:
         if not self.pattern:
             return text
-        # What a stream can escape must not fail here before.
+        # A stream may escape surrogates when it writes; they must not fail here.
         return self.pattern.sub(MASK.encode(), text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def feed(self, data: bytes) -> bytes:
-        """What can be written of a stream by now; the beginning of a secret at its end is held back."""
+        """The part of a stream that can be written now; the beginning of a secret at its end is held back."""
         if not self.pattern:
             return data
         data = self.held + data
@@ -82,7 +82,7 @@ class Redactor:
             (
                 start
                 for start in range(max(0, len(data) - len(self.values[0]) + 1), len(data))
-                if self._may_go_on(data[start:])
+                if self._may_continue(data[start:])
             ),
             len(data),
         )
@@ -92,7 +92,7 @@ class Redactor:
         self.held = data[end:]
         return self.pattern.sub(MASK.encode(), data[:end])
 
-    def _may_go_on(self, tail: bytes) -> bool:
+    def _may_continue(self, tail: bytes) -> bool:
         return any(value.startswith(tail) and value != tail for value in self.values)
 
     def rest(self) -> bytes:
@@ -101,7 +101,7 @@ class Redactor:
 
 
 class RedactedStream:
-    """A text stream that takes secrets out of what is written to it."""
+    """A text stream that masks secrets in what is written to it."""
 
     def __init__(self, stream: TextIO, redactor: Redactor) -> None:
         self._stream = stream
@@ -120,7 +120,7 @@ class RedactedStream:
 
 
 def environment(variables: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
-    """An environment fit to be kept: values that are secret by their name or their content are masked."""
+    """An environment without secrets: values that are secret by their name or their content are masked."""
     return {
         name: MASK if SECRET_NAME.search(name) and not HARMLESS_NAME.search(name) else redactor.text(value)
         for name, value in sorted(variables.items())

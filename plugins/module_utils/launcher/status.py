@@ -18,7 +18,7 @@ class JobState(StrEnum):
     QUEUED = "QUEUED"
     SUBMITTED = "SUBMITTED"
     RUNNING = "RUNNING"
-    # Its trainer has failed; the steward finds out whether a lost node is the cause.
+    # The trainer has failed; the steward determines whether a lost node is the cause.
     ENDING = "ENDING"
     RETRYING = "RETRYING"
     SUCCEEDED = "SUCCEEDED"
@@ -90,7 +90,7 @@ class Status:
     # Host and process id of the launcher.
     driver: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
-    # As failures.Failure.as_dict writes it.
+    # As failures.Failure.to_json writes it.
     failure: Mapping[str, Any] | None = None
     exit_code: int | None = None
     steps: int = 0

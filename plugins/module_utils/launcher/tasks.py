@@ -13,20 +13,20 @@ CONNECT_SECONDS = 20
 
 
 def last_line(error: Exception) -> str:
-    """What is wrong, in a line: of an error of the function itself, what comes after its traceback."""
+    """An error in one line; for an error of the function itself, the line after its traceback."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[-1] if 'Traceback' in str(error) else lines[0]}"
 
 
 class Connection:
-    """Ray, asked from wherever this runs; tasks without CPUs, so that they run beside a job that has them all."""
+    """A connection to Ray from any node. Its tasks need no CPUs: they run beside a job that uses all of them."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """`environment`: of the processes in which functions are run."""
+        """environment: variables of the processes that run the functions."""
         self.environment = dict(environment or {})
         self.problem = ""
         self.ray: Any = None
-        # ray.init waits for minutes for a head that is gone.
+        # ray.init waits minutes for a head that is gone.
         thread = threading.Thread(target=self._connect, daemon=True)
         thread.start()
         thread.join(CONNECT_SECONDS)
@@ -47,16 +47,16 @@ class Connection:
         return [entry for entry in self.ray.nodes() if entry["Alive"]]
 
     def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Start a function on a node; a reference to what it will return."""
+        """Start a function on a node; returns a reference to its result."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        where = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
         environment = {"runtime_env": {"env_vars": self.environment}} if self.environment else {}
-        task = self.ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=where, **environment)
+        task = self.ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy, **environment)
         return task.remote(*arguments)
 
     def results(self, started: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
-        """What came back within that time by the names it was started under, and why the others did not."""
+        """The results that arrive within that time, and why the others are missing; both by name."""
         ready, _waiting = self.ray.wait(list(started.values()), num_returns=len(started), timeout=seconds)
         values, problems = {}, {}
         for name, reference in started.items():

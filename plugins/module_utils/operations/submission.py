@@ -24,15 +24,19 @@ from ..launcher import (
     evidence,
     failures,
     hydra,
-    keep,
     launch,
     log,
     node,
+    outcome,
     plan,
+    processes,
     ray_api,
     redact,
     status,
+    steward,
+    steward_decisions,
     tasks,
+    watch,
 )
 from ..launcher.archive import FAILED, QUEUED, SUBMITTED, Archive
 from ..launcher.status import JobState
@@ -45,15 +49,19 @@ LAUNCHER_MODULES = (
     evidence,
     failures,
     hydra,
-    keep,
     launch,
     log,
     node,
+    outcome,
     plan,
+    processes,
     ray_api,
     redact,
     status,
+    steward,
+    steward_decisions,
     tasks,
+    watch,
 )
 LAUNCHER_MAIN = '''"""Run as `python3 <archive>/config/launcher`; see commands.py."""
 
@@ -142,7 +150,7 @@ def send(
         attempts.record_end(archive, FAILED, failures.failure("unknown", f"it could not be submitted: {error}"))
         redact.forget(archive.path)
         if not has_steward:
-            keep.close(archive, FAILED)
+            steward.close(archive, FAILED)
         raise
     return QUEUED if submission.queue_reason else SUBMITTED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.launcher import keep
+from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules.job_stewards import without_steward
 
@@ -33,7 +33,7 @@ def test_jobs_of_this_head_without_a_steward(tmp_path: Path) -> None:
 
 def test_a_job_with_a_steward_gets_no_other(tmp_path: Path) -> None:
     kept = job(tmp_path, "kept", "RUNNING")
-    with keep.taken(kept) as ours:
+    with steward.lock_of(kept) as ours:
         assert ours
         assert without_steward(tmp_path, "head") == []
     assert [archive.path for archive in without_steward(tmp_path, "head")] == [kept.path]

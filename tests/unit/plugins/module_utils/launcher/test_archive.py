@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, now
 
-# Waits for a start shot, so that both processes are at the mkdir in the same moment.
+# Waits for a signal to start, so that all processes reach the mkdir at the same time.
 RESERVE = """
 import sys
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
@@ -194,7 +194,7 @@ def test_a_step_of_several_lines_is_one_entry(archive: Archive) -> None:
     ]
 
 
-def test_the_last_that_is_written_says_that_the_archive_is_complete(archive: Archive) -> None:
+def test_closing_marks_the_archive_as_complete(archive: Archive) -> None:
     archive.set_status("SUCCEEDED", exit_code=0)
     archive.close()
     status = archive.status()
@@ -204,34 +204,34 @@ def test_the_last_that_is_written_says_that_the_archive_is_complete(archive: Arc
     assert events == ["SUCCEEDED", "CLOSED"]
 
 
-def test_a_sign_is_written_again_and_again(archive: Archive) -> None:
+def test_a_heartbeat_replaces_the_one_before(archive: Archive) -> None:
     for number in (1, 2):
-        archive.write_sign("heartbeat.json", time=number, step=None)
+        archive.write_heartbeat("heartbeat.json", time=number, step=None)
         assert archive.read_json("heartbeat.json") == {"time": number, "step": None}
     assert not list(archive.path.glob(".heartbeat*"))
 
 
-def test_somebody_asks_to_stop(archive: Archive) -> None:
+def test_a_request_to_stop(archive: Archive) -> None:
     assert not archive.stop_requested()
     archive.ask_to_stop()
     archive.ask_to_stop()
     assert archive.stop_requested()
 
 
-def test_the_launcher_beside_a_job_is_no_process_of_it(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not swept away with them, and not another driver of the job in Ray's eyes."""
+def test_a_launcher_beside_the_job_is_not_a_part_of_it(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not swept with the job's processes, and Ray does not take it for the job's driver."""
     launcher = archive.path / "config" / "launcher"
     launcher.mkdir()
     (launcher / "__main__.py").write_text(
         "import json, os, sys\n"
-        "said = [sys.argv[1:], os.getcwd(), os.getsid(0) == os.getpid(), sorted(os.environ)]\n"
-        "open(sys.argv[2] + '/said.json', 'w').write(json.dumps(said))\n"
-        "print('to nobody')\n"
+        "found = [sys.argv[1:], os.getcwd(), os.getsid(0) == os.getpid(), sorted(os.environ)]\n"
+        "open(sys.argv[2] + '/found.json', 'w').write(json.dumps(found))\n"
+        "print('no one reads this')\n"
     )
     for name in ("ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"):
         monkeypatch.setenv(name, "x")
     assert archive.run_launcher("evidence", "stall").wait(30) == 0
-    arguments, directory, own_session, variables = archive.read_json("said.json")
+    arguments, directory, own_session, variables = archive.read_json("found.json")
     assert arguments == ["evidence", str(archive.path), "stall"]
     assert (directory, own_session) == ("/", True)
     assert "RAY_ADDRESS" in variables

@@ -1,4 +1,4 @@
-"""Attempts: what each of them is started with, and what comes after one."""
+"""Attempts: how each is started, and what follows one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure, FailureKind
+from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
 
 OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
 PLAN: dict[str, Any] = {
@@ -34,7 +36,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def checkpoint(archive: Archive, step: int) -> Path:
-    """A checkpoint that counts as complete: as of a backend whose files nobody here can judge."""
+    """A checkpoint that counts as complete: its backend's files cannot be checked."""
     path = archive.path / "checkpoints" / f"global_step_{step}"
     path.mkdir()
     (path / "weights.distcp").touch()
@@ -69,12 +71,21 @@ def test_the_steps_of_an_attempt_are_its_own(archive: Archive) -> None:
     assert attempts.steps_done(archive, 2) == 3
 
 
+def test_without_metrics_the_steps_are_those_in_the_attempts_log(archive: Archive) -> None:
+    log = "step:1 - loss:5\nstep:2 - loss:4\nARGUS_VERL_ATTEMPT=2\n(x) step:2 - loss:4\nstep:3 - a:1\nstep:3 - b:2\n"
+    archive.driver_log.write_text(log)
+    assert attempts.steps_done(archive, 2) == 2
+    assert attempts.attempt_log(archive, 2).startswith("\n(x) step:2")
+    # The first attempt has no line of its own.
+    assert attempts.attempt_log(archive, 1) == log
+
+
 @pytest.mark.parametrize(
     ("attempt", "step", "resumed_from", "expected"),
     [
         (1, None, None, OWN),
         (1, 10, None, OWN),
-        # It began with a checkpoint, and has none of its own yet.
+        # It resumed from a checkpoint, and has none of its own yet.
         (2, None, None, OWN),
         (2, None, "sft-0", OWN),
         (
@@ -105,9 +116,8 @@ def test_the_overrides_of_an_attempt(
     attempt: int, step: int | None, resumed_from: str | None, expected: list[str]
 ) -> None:
     found = Checkpoint(step, Path(f"/checkpoints/global_step_{step}"), 4, "") if step else None
-    plan = {"overrides": list(OWN), "resumed_from": resumed_from}
+    plan = Plan(overrides=tuple(OWN), resumed_from=resumed_from)
     assert attempts.overrides(plan, attempt, found) == expected
-    assert plan["overrides"] == OWN
 
 
 @pytest.mark.parametrize(
@@ -118,7 +128,7 @@ def test_the_overrides_of_an_attempt(
         (1, 2, "node_lost", 0, False),
         (2, 2, "node_lost", 0, True),
         (0, 1, "node_lost", 0, False),
-        # Before the first step, it is how nodes were told to speak.
+        # Before the first step, the configuration of the network is wrong.
         (1, 1, "communication", 0, False),
         (1, 1, "communication", 1, True),
         (9, 1, "config", 5, False),
@@ -126,18 +136,18 @@ def test_the_overrides_of_an_attempt(
         (9, 1, "unknown", 5, False),
     ],
 )
-def test_what_is_tried_again(retries: int, attempt: int, kind: str, steps: int, answer: bool) -> None:
-    assert attempts.may_retry({"retries": retries}, attempt, kind, steps) is answer
+def test_which_failures_are_retried(retries: int, attempt: int, kind: str, steps: int, answer: bool) -> None:
+    assert attempts.may_retry(Plan(retries=retries), attempt, FailureKind(kind), steps) is answer
 
 
-def test_a_plan_that_says_nothing_of_retries_has_none() -> None:
-    assert not attempts.may_retry({}, 1, "node_lost", 5)
+def test_a_plan_has_no_retries_by_default() -> None:
+    assert not attempts.may_retry(Plan(), 1, FailureKind.NODE_LOST, 5)
 
 
 # --- What an attempt is ended for -------------------------------------------------------------------------------------
 
 
-def test_a_verdict_is_of_one_attempt(archive: Archive) -> None:
+def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
     assert attempts.verdict(archive) is None
     archive.set_status("RUNNING", attempt=1)
     attempts.set_verdict(archive, LOST)
@@ -146,13 +156,12 @@ def test_a_verdict_is_of_one_attempt(archive: Archive) -> None:
     assert attempts.verdict(archive) is None
 
 
-def test_a_failure_as_it_was_written_down() -> None:
-    failure = failures.Failure("unknown", "exit code 1", ("one", "two"), "Read the log.")
-    assert attempts.failure_of(json.loads(json.dumps(failure.as_dict()))) == failure
-    assert attempts.failure_of(None) is None
+def test_a_failure_is_stored_as_json() -> None:
+    failure = Failure(FailureKind.UNKNOWN, "exit code 1", ("one", "two"), "Read the log.")
+    assert Failure.from_json(json.loads(json.dumps(failure.to_json()))) == failure
 
 
-def test_what_may_be_a_lost_node_is_left_to_the_keeper(archive: Archive) -> None:
+def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(archive: Archive) -> None:
     archive.set_status("RUNNING", attempt=1)
     failure = failures.failure("communication", "Connection reset by peer")
     before = time.time()
@@ -160,7 +169,7 @@ def test_what_may_be_a_lost_node_is_left_to_the_keeper(archive: Archive) -> None
     status = archive.status()
     assert (status["state"], status["exit_code"], status["attempt_steps"]) == ("ENDING", 1, 3)
     assert before <= status["ended_at"] <= time.time()
-    assert attempts.failure_of(status["failure"]) == failure
+    assert Failure.from_json(status["failure"]) == failure
     assert "attempts" not in status
 
 
@@ -196,18 +205,19 @@ def test_an_attempt_that_failed_for_good(archive: Archive) -> None:
     assert attempts.record_end(archive, "FAILED", failure, exit_code=1, attempt_steps=0) == "FAILED"
     status = archive.status()
     assert (status["state"], status["reason"]) == ("FAILED", failure.reason)
-    assert attempts.failure_of(status["failure"]) == failure
+    assert Failure.from_json(status["failure"]) == failure
     assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("FAILED", "config")]
 
 
-def test_an_attempt_after_which_there_is_another(archive: Archive) -> None:
+def test_an_attempt_that_is_retried(archive: Archive) -> None:
     running(archive)
     assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
     assert archive.status()["state"] == "RETRYING"
     archive.set_status("SUBMITTED", attempt=2, resumed_from_step=10)
     running(archive, attempt=2, attempt_started_at=50.0, resumed_from_step=10)
     # retries: 1
-    assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=0) == "FAILED"
+    assert attempts.record_end(archive, "FAILED", LOST, now=99.0, attempt_steps=0) == "FAILED"
+    assert archive.status()["ended_at"] == archive.status()["attempts"][-1]["ended_at"] == 99.0
     shown = [
         (ended["attempt"], ended["started_at"], ended["state"], ended["kind"], ended["resumed_from"])
         for ended in archive.status()["attempts"]
@@ -218,13 +228,13 @@ def test_an_attempt_after_which_there_is_another(archive: Archive) -> None:
     assert "attempts" not in (archive.path / "events.jsonl").read_text()
 
 
-def test_steps_decide_whether_a_broken_connection_is_tried_again(archive: Archive) -> None:
+def test_steps_decide_whether_a_broken_connection_is_retried(archive: Archive) -> None:
     running(archive)
     broken = failures.failure("communication", "Connection reset by peer")
     assert attempts.record_end(archive, "FAILED", broken, attempt_steps=1) == "RETRYING"
 
 
-def test_a_job_that_somebody_stops_is_not_tried_again(archive: Archive) -> None:
+def test_a_job_with_a_stop_request_is_not_retried(archive: Archive) -> None:
     running(archive)
     archive.ask_to_stop()
     assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "FAILED"
@@ -264,7 +274,7 @@ def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
     status = archive.status()
     assert status["ended_at"] == 77.0
     assert [(ended["ended_at"], ended["kind"]) for ended in status["attempts"]] == [(77.0, "node_lost")]
-    # What the launcher had said of it stays.
+    # The details that the launcher recorded stay.
     assert status["exit_code"] == 1
 
 
@@ -275,40 +285,11 @@ def test_a_submission_that_failed_before_it_had_a_plan(tmp_path: Path) -> None:
     assert archive.status()["reason"] == "the disk is full"
 
 
-# --- Beside other jobs ------------------------------------------------------------------------------------------------
-
-
-def other(archive: Archive, submission_id: str, **plan: Any) -> None:
-    made = Archive(archive.path.with_name(submission_id))
-    made.reserve()
-    made.write_json("config/plan.json", plan)
-
-
-def test_one_job_at_a_time_has_a_transfer_queue(archive: Archive) -> None:
-    other(archive, "grpo-1", transfer_queue=True)
-    other(archive, "sft-2", transfer_queue=False)
-    said = "grpo-1 runs, and verl's TransferQueue serves one job of ppo or grpo in a cluster"
-    for status, identifier, answer in (
-        ("RUNNING", "grpo-1", said),
-        ("PENDING", "grpo-1", said),
-        # A further attempt of it.
-        ("RUNNING", "grpo-1~3", said),
-        ("FAILED", "grpo-1", ""),
-        ("RUNNING", "sft-2", ""),
-        # Its own record, of an attempt that Ray has not given up yet.
-        ("RUNNING", "sft-1", ""),
-        # Of somebody who has not come this way.
-        ("RUNNING", "raysubmit_x", ""),
-    ):
-        assert attempts.other_queue(archive, [{"submission_id": identifier, "status": status}]) == answer
-    assert attempts.other_queue(archive, []) == ""
-
-
 # --- Submitting -------------------------------------------------------------------------------------------------------
 
 
 class Client:
-    """In the place of Ray's."""
+    """A fake of Ray's client."""
 
     def __init__(self, problem: Exception | None = None, known: Any = None) -> None:
         self.problem = problem
@@ -337,12 +318,12 @@ def test_the_first_attempt_is_as_the_plan_says(archive: Archive) -> None:
     assert not (archive.path / "config" / "attempt-1.json").exists()
 
 
-def test_an_attempt_without_any_checkpoint_begins_anew() -> None:
-    plan = {"overrides": ["data.seed=1", "trainer.resume_mode=auto"]}
+def test_an_attempt_without_any_checkpoint_starts_over() -> None:
+    plan = Plan(overrides=("data.seed=1", "trainer.resume_mode=auto"))
     assert attempts.overrides(plan, 2, None) == ["data.seed=1", "trainer.resume_mode=disable"]
 
 
-def test_the_first_attempt_may_go_on_from_another_job(archive: Archive) -> None:
+def test_the_first_attempt_may_resume_from_another_job(archive: Archive) -> None:
     archive.write_json("config/plan.json", {**PLAN, "resumed_from": "sft-0", "resumed_from_step": 30})
     attempts.prepare(archive, 1)
     assert archive.status()["resumed_from_step"] == 30
@@ -352,7 +333,7 @@ def test_the_first_attempt_may_go_on_from_another_job(archive: Archive) -> None:
     assert archive.read_json("config/attempt-2.json") == {"overrides": ["data.seed=1"]}
 
 
-def test_the_next_attempt_goes_on_from_the_last_checkpoint(archive: Archive) -> None:
+def test_the_next_attempt_resumes_from_the_last_checkpoint(archive: Archive) -> None:
     path = checkpoint(archive, 10)
     attempts.prepare(archive, 2)
     assert archive.read_json("config/attempt-2.json")["overrides"] == [
@@ -364,14 +345,14 @@ def test_the_next_attempt_goes_on_from_the_last_checkpoint(archive: Archive) -> 
     assert (status["attempt"], status["resumed_from_step"]) == (2, 10)
 
 
-def test_the_next_attempt_without_a_checkpoint_begins_anew(archive: Archive) -> None:
+def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
     attempts.prepare(archive, 2)
     assert archive.read_json("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
     assert archive.status()["resumed_from_step"] is None
 
 
 @pytest.mark.parametrize(("attempt", "identifier"), [(1, "sft-1"), (2, "sft-1~2")])
-def test_what_ray_is_asked_for(archive: Archive, attempt: int, identifier: str) -> None:
+def test_the_submission_to_ray(archive: Archive, attempt: int, identifier: str) -> None:
     client = Client()
     attempts.submit(archive, attempt, client)
     assert client.submitted == [
@@ -392,13 +373,13 @@ def test_what_ray_is_asked_for(archive: Archive, attempt: int, identifier: str) 
 
 
 @pytest.mark.parametrize("known", ["PENDING", "RUNNING"])
-def test_an_answer_that_was_lost_is_no_refusal(archive: Archive, known: str) -> None:
+def test_a_lost_answer_is_not_a_refusal(archive: Archive, known: str) -> None:
     client = Client(ConnectionError("timed out"), known)
     attempts.submit(archive, 1, client)
     assert len(client.submitted) == 1
 
 
 @pytest.mark.parametrize("known", ["FAILED", RuntimeError("404"), ConnectionError("timed out")])
-def test_a_refusal_is_one(archive: Archive, known: Any) -> None:
+def test_a_refused_submission_is_an_error(archive: Archive, known: Any) -> None:
     with pytest.raises(ConnectionError, match="the head does not answer"):
         attempts.submit(archive, 1, Client(ConnectionError("the head does not answer"), known))

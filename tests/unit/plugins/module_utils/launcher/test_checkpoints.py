@@ -17,7 +17,7 @@ KINDS = ("model", "optim", "extra_state")
 
 
 def shards(directory: Path, size: int = 2) -> None:
-    """What every rank writes, as torch does."""
+    """The shards of every rank, as torch writes them."""
     directory.mkdir(parents=True, exist_ok=True)
     for kind in KINDS:
         for rank in range(size):
@@ -33,10 +33,10 @@ def steps(directory: Path, workload: str = "sft") -> list[int]:
     return [checkpoint.step for checkpoint in finished(directory, workload)]
 
 
-def test_a_complete_one(tmp_path: Path) -> None:
+def test_a_complete_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "global_step_10"
     shards(path)
-    # Others are not torch's, or of no rank.
+    # Other files are not from torch, or have no rank.
     (path / "data.pt").write_bytes(b"no zip")
     (path / "fsdp_config.json").write_text("{}")
     assert inspect(path, "sft") == Checkpoint(10, path, 2, "")
@@ -49,7 +49,7 @@ def test_the_places_of_each_workload(tmp_path: Path, workload: str, part: str) -
         shards(path / name)
     assert inspect(path, workload).problem == ""
     (path / part / "model_world_size_2_rank_0.pt").unlink()
-    assert inspect(path, workload).problem == f"{path / part} has no model of rank 0 of 2"
+    assert inspect(path, workload).problem == f"{path / part} has no model shard of rank 0 of 2"
 
 
 def test_ranks_that_are_missing(tmp_path: Path) -> None:
@@ -57,16 +57,16 @@ def test_ranks_that_are_missing(tmp_path: Path) -> None:
     shards(path, 4)
     for rank in (1, 3):
         (path / f"optim_world_size_4_rank_{rank}.pt").unlink()
-    assert inspect(path, "sft") == Checkpoint(10, path, 4, f"{path} has no optim of rank 1, 3 of 4")
+    assert inspect(path, "sft") == Checkpoint(10, path, 4, f"{path} has no optim shard of rank 1, 3 of 4")
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
-def test_a_file_that_was_cut_off(tmp_path: Path, size: int) -> None:
+def test_a_truncated_file(tmp_path: Path, size: int) -> None:
     path = tmp_path / "global_step_10"
     shards(path)
     file = path / "model_world_size_2_rank_1.pt"
     file.write_bytes(file.read_bytes()[:size])
-    assert inspect(path, "sft").problem == f"{file} is cut off"
+    assert inspect(path, "sft").problem == f"{file} is truncated"
 
 
 def test_shards_of_several_runs(tmp_path: Path) -> None:
@@ -84,26 +84,26 @@ def test_an_actor_and_a_critic_of_different_sizes(tmp_path: Path) -> None:
     assert inspect(path, "ppo").problem == f"{path} has shards of 2 and 4 ranks"
 
 
-def test_a_critic_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_critic(tmp_path: Path) -> None:
     path = tmp_path / "global_step_10"
     shards(path / "actor")
     assert inspect(path, "ppo") == Checkpoint(10, path, 2, f"{path / 'critic'} is empty")
     assert inspect(path, "grpo").problem == ""
 
 
-def test_everything_is_said_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "global_step_10"
     shards(path / "actor")
     (path / "actor" / "model_world_size_2_rank_0.pt").unlink()
     (path / "actor" / "optim_world_size_2_rank_1.pt").write_bytes(b"PK")
     assert inspect(path, "ppo").problem.split("; ") == [
-        f"{path}/actor has no model of rank 0 of 2",
-        f"{path}/actor/optim_world_size_2_rank_1.pt is cut off",
+        f"{path}/actor has no model shard of rank 0 of 2",
+        f"{path}/actor/optim_world_size_2_rank_1.pt is truncated",
         f"{path}/critic is empty",
     ]
 
 
-def test_of_other_backends_only_verl_can_tell(tmp_path: Path) -> None:
+def test_checkpoints_of_other_backends_are_not_checked(tmp_path: Path) -> None:
     path = tmp_path / "global_step_10"
     (path / "actor" / "dist_ckpt").mkdir(parents=True)
     (path / "actor" / "dist_ckpt" / "__0_0.distcp").touch()
@@ -113,7 +113,7 @@ def test_of_other_backends_only_verl_can_tell(tmp_path: Path) -> None:
 # --- All of a job -----------------------------------------------------------------------------------------------------
 
 
-def test_without_verls_word_there_is_none(tmp_path: Path) -> None:
+def test_without_verls_tracker_there_is_no_checkpoint(tmp_path: Path) -> None:
     shards(tmp_path / "global_step_10")
     assert steps(tmp_path) == []
     assert last_complete(tmp_path, "sft") is None
@@ -129,21 +129,21 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
     assert steps(tmp_path) == [100, 10, 9]
 
 
-def test_one_that_verl_had_not_finished_is_none(tmp_path: Path) -> None:
+def test_a_checkpoint_that_verl_had_not_finished_does_not_count(tmp_path: Path) -> None:
     for step in (10, 20):
         shards(tmp_path / f"global_step_{step}")
     tracker(tmp_path, 10)
     assert steps(tmp_path) == [10]
 
 
-def test_directories_of_other_names_are_none(tmp_path: Path) -> None:
+def test_directories_with_other_names_do_not_count(tmp_path: Path) -> None:
     for name in ("global_step_10", "global_step_11.tmp2", "global_step_tmp3", "global_step_"):
         shards(tmp_path / name)
     tracker(tmp_path, 100)
     assert steps(tmp_path) == [10]
 
 
-def test_the_last_complete_one_stands_before_a_damaged_one(tmp_path: Path) -> None:
+def test_the_last_complete_checkpoint_may_precede_a_damaged_one(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         shards(tmp_path / f"global_step_{step}")
     (tmp_path / "global_step_30" / "model_world_size_2_rank_0.pt").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""What the launcher in an archive can be asked for."""
+"""The commands of the launcher in an archive."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 class Client:
-    """In the place of ray.job_submission.JobSubmissionClient."""
+    """A fake of ray.job_submission.JobSubmissionClient."""
 
     calls: list[tuple[Any, ...]]
     problem: Exception | None
@@ -123,7 +123,9 @@ def test_evidence_on_demand(archive: Archive, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("problems", [{}, {"worker-1": "no answer within 45 s"}])
-def test_what_is_done_at_an_end(archive: Archive, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_an_attempt_collects_and_sweeps(
+    archive: Archive, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive.set_status("RUNNING", attempt=2)
     left = {"killed": {"7": "python3"}, "left": [{"pid": 7}]}
     found = {
@@ -140,13 +142,13 @@ def test_what_is_done_at_an_end(archive: Archive, problems: dict[str, str], monk
 
     monkeypatch.setattr(evidence, "sweep", sweep)
     assert commands.main(["end", str(archive.path)]) == 0
-    # First what is there, then nothing of it.
+    # Evidence is collected before the sweep.
     assert order == [("collect", "end", "Ray"), ("sweep", "Ray")]
     assert archive.read_json("debug/sweep-2.json") == found
     event = json.loads((archive.path / "events.jsonl").read_text().splitlines()[-1])
     event.pop("time")
-    said = {"problems": problems} if problems else {}
-    assert event == {"event": "SWEPT", "attempt": 2, "killed": 3, "left": 1, **said}
+    shown = {"problems": problems} if problems else {}
+    assert event == {"event": "SWEPT", "attempt": 2, "killed": 3, "left": 1, **shown}
 
 
 def test_the_next_attempt_is_submitted(archive: Archive, client: type[Client]) -> None:
@@ -156,13 +158,30 @@ def test_the_next_attempt_is_submitted(archive: Archive, client: type[Client]) -
     assert (status["state"], status["attempt"]) == ("SUBMITTED", 2)
 
 
-def test_an_attempt_that_could_not_be_submitted_leaves_the_reason(archive: Archive, client: type[Client]) -> None:
+def test_an_attempt_that_cannot_be_submitted_fails_with_the_reason(archive: Archive, client: type[Client]) -> None:
     client.problem = ConnectionError("the head does not answer")
+    pauses: list[float] = []
     with pytest.raises(ConnectionError):
-        commands.main(["submit", str(archive.path), "1"])
+        commands.submit(archive, "1", pauses.append)
+    assert pauses == [2.0, 10.0, 30.0]
+    assert [call[0] for call in client.calls] == ["connect"] * 4
     status = archive.status()
     assert (status["state"], status["reason"]) == ("FAILED", "it could not be submitted: the head does not answer")
     assert status["failure"]["kind"] == "unknown"
+
+
+def test_a_head_that_was_busy_for_a_moment_gets_the_attempt(archive: Archive, client: type[Client]) -> None:
+    client.problem = ConnectionError("the head does not answer")
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        client.problem = None
+
+    assert commands.submit(archive, "1", sleep) == 0
+    assert pauses == [2.0]
+    assert client.calls[-1] == ("submit", "sft-1", "python3 x 1")
+    assert archive.status()["state"] == "SUBMITTED"
 
 
 def test_an_attempt_is_stopped_under_its_own_id(archive: Archive, client: type[Client]) -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a job's moments; Ray and its nodes are made up."""
+"""Evidence of a job; Ray and its nodes are fakes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import re
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import evidence, node, redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.evidence import Moment
 
 HEAD_FILES = [
     "ray_status.txt",
@@ -47,7 +49,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 class Head:
-    """In the place of the head's API."""
+    """A fake of the head's API."""
 
     def __init__(self, _address: str = "", _token_path: str = "") -> None:
         pass
@@ -66,7 +68,7 @@ class Head:
 
 
 class Nodes:
-    """In the place of Ray: a head and three workers, on each of which functions are called at once."""
+    """A fake of Ray with a head and three workers, where functions run at once."""
 
     problem = ""
 
@@ -98,8 +100,8 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "RayHead", Head)
     monkeypatch.setenv("PATH", "/nowhere")
 
-    def collect(archive: str, directory: str, request: dict[str, Any]) -> list[dict[str, Any]]:
-        text = json.dumps(request)
+    def collect(archive: str, directory: str, request: node.Request) -> list[dict[str, Any]]:
+        text = json.dumps(asdict(request))
         return [node.write(Path(archive), f"{directory}/request.json", lambda: text, redact.Redactor([]))]
 
     monkeypatch.setattr(node, "collect", collect)
@@ -119,27 +121,27 @@ def files(archive: Archive) -> list[str]:
 
 
 @pytest.mark.parametrize("moment", ["submit", "periodic"])
-def test_what_the_head_knows(archive: Archive, moment: str) -> None:
+def test_evidence_of_the_head(archive: Archive, moment: str) -> None:
     redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
-    entries = evidence.collect(archive, moment)
+    entries = evidence.collect(archive, Moment(moment))
     assert [entry["file"].partition(f"-{moment}-")[2] for entry in entries] == [
         name + (".error" if name == "ray_list_tasks.json" else "") for name in HEAD_FILES
     ]
     assert re.fullmatch(rf"debug/\d{{8}}T\d{{6}}\.\d{{6}}Z-{moment}-ray_status\.txt", entries[0]["file"])
-    said = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
-    assert said["ray_status.txt"] == "ray is not there\n"
-    assert said["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks says [secret] and no more\n"
-    # The environments of other jobs are nobody's business here.
-    assert [job["submission_id"] for job in json.loads(said["ray_job_list.json"])] == [
+    texts = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
+    assert texts["ray_status.txt"] == "ray is not installed\n"
+    assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks says [secret] and no more\n"
+    # The environments of other jobs do not belong here.
+    assert [job["submission_id"] for job in json.loads(texts["ray_job_list.json"])] == [
         "grpo-1",
         "grpo-1~2",
         "grpo-1~3",
         "grpo-10",
     ]
-    assert "env_vars" not in said["ray_job_list.json"]
-    assert json.loads(said["ray_list_actors.json"]) == ACTORS
-    assert json.loads(said["nodes.json"])[0]["cpu"] == 3.5
-    assert "cmdline" not in said["nodes.json"]
+    assert "env_vars" not in texts["ray_job_list.json"]
+    assert json.loads(texts["ray_list_actors.json"]) == ACTORS
+    assert json.loads(texts["nodes.json"])[0]["cpu"] == 3.5
+    assert "cmdline" not in texts["nodes.json"]
     assert index(archive) == [
         {"time": line["time"], "moment": moment, **entry} for line, entry in zip(index(archive), entries, strict=True)
     ]
@@ -148,9 +150,9 @@ def test_what_the_head_knows(archive: Archive, moment: str) -> None:
 def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
     (archive.path / "debug" / "20260101T000000.000000Z-stall-worker-0").mkdir()
     (archive.path / "debug" / "20260101T000000.000000Z-stall-worker-0" / "stacks.txt").touch()
-    evidence.collect(archive, "submit")
+    evidence.collect(archive, Moment("submit"))
     for _round in range(evidence.PERIODIC_KEPT + 3):
-        evidence.collect(archive, "periodic")
+        evidence.collect(archive, Moment("periodic"))
     kept = files(archive)
     assert kept.count("periodic-ray_status.txt") == evidence.PERIODIC_KEPT
     assert kept.count("submit-ray_status.txt") == kept.count("stall-worker-0/stacks.txt") == 1
@@ -164,16 +166,18 @@ def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
 
 
 def test_the_records_of_a_job_are_those_of_all_its_attempts() -> None:
-    own = evidence.own_jobs("grpo-1", [*JOBS, {"submission_id": None}, {}])
-    assert [job["submission_id"] for job in own] == ["grpo-1", "grpo-1~2", "grpo-1~3"]
+    records = evidence.HeadRecords([*JOBS, {"submission_id": None}, {}], ACTORS)
+    assert evidence.processes_of_job("grpo-1", records) == evidence.JobProcesses(
+        job_ids={"01", "02"}, driver_nodes={"n1"}, pids={"n2": {20, 21}, "gone": {22}}
+    )
 
 
 def test_the_nodes_of_a_job_are_those_of_its_actors() -> None:
-    assert evidence.members(ACTORS, {"01", "02"}) == {"n2": {20, 21}, "gone": {22}}
-    assert evidence.members(ACTORS, set()) == {}
+    assert evidence.actor_pids(ACTORS, {"01", "02"}) == {"n2": {20, 21}, "gone": {22}}
+    assert evidence.actor_pids(ACTORS, set()) == {}
 
 
-def test_the_address_is_the_plans(archive: Archive) -> None:
+def test_the_address_comes_from_the_plan(archive: Archive) -> None:
     assert evidence.address_of(archive) == "http://127.0.0.1:8265"
     archive.write_json("config/plan.json", {"address": "http://127.0.0.1:9000"})
     assert evidence.address_of(archive) == "http://127.0.0.1:9000"
@@ -186,8 +190,8 @@ def test_the_address_is_the_plans(archive: Archive) -> None:
 def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: bool) -> None:
     archive.set_status("RUNNING", started_at=1000.5)
     connection = Nodes()
-    entries = evidence.collect(archive, moment, connection)  # type: ignore[arg-type]
-    # Of the worker of another job, nothing; of one that is gone, that.
+    entries = evidence.collect(archive, Moment(moment), connection)  # type: ignore[arg-type]
+    # The worker of another job is not asked; one that is gone is reported.
     assert [(at, name) for at, name, _arguments in connection.asked] == [
         ("n0", "ask_head"),
         ("n0", "collect_head"),
@@ -201,13 +205,13 @@ def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: b
     assert json.loads((archive.path / own["worker-2"]).read_text()) == {
         "job_ids": ["01", "02"],
         "since": 1000.5,
-        "packages": packages,
+        "with_packages": packages,
     }
     assert [entry["moment"] for entry in index(archive)] == [moment] * len(entries)
 
 
-def test_a_node_that_gives_no_answer_does_not_keep_the_rest_away(archive: Archive) -> None:
-    entries = evidence.collect(archive, "end", Nodes("n1"))  # type: ignore[arg-type]
+def test_a_silent_node_does_not_prevent_evidence_of_the_others(archive: Archive) -> None:
+    entries = evidence.collect(archive, Moment("end"), Nodes("n1"))  # type: ignore[arg-type]
     assert [entry["error"] for entry in entries if not entry["file"]] == [
         "worker-1: no answer within 45 s",
         "node gone: it is not alive",
@@ -215,27 +219,27 @@ def test_a_node_that_gives_no_answer_does_not_keep_the_rest_away(archive: Archiv
     assert "end-worker-2/request.json" in files(archive)
 
 
-def test_a_head_that_gives_no_answer_leaves_nobody_to_ask(archive: Archive) -> None:
-    entries = evidence.collect(archive, "end", Nodes("n0"))  # type: ignore[arg-type]
+def test_without_an_answer_of_the_head_no_node_is_known(archive: Archive) -> None:
+    entries = evidence.collect(archive, Moment("end"), Nodes("n0"))  # type: ignore[arg-type]
     assert entries == [{"file": "", "error": "the head's API: no answer within 45 s"}]
 
 
-def test_without_ray_it_is_this_node(archive: Archive) -> None:
-    entries = evidence.collect(archive, "end", NoRay())  # type: ignore[arg-type]
-    assert entries[0]["error"] == f"{NoRay.problem}; only this node was looked at"
+def test_without_ray_only_this_node_is_inspected(archive: Archive) -> None:
+    entries = evidence.collect(archive, Moment("end"), NoRay())  # type: ignore[arg-type]
+    assert entries[0]["error"] == f"{NoRay.problem}; only this node was inspected"
     assert files(archive) == [f"end-{socket.gethostname()}/request.json"]
 
 
 # --- What is left behind ----------------------------------------------------------------------------------------------
 
 
-def test_every_worker_is_swept_and_no_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_worker_is_swept_but_not_the_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     def sweep(submission_id: str, pids: list[int]) -> dict[str, Any]:
         return {"killed": {}, "left": [], "asked": [submission_id, pids]}
 
     monkeypatch.setattr(node, "sweep", sweep)
     found = evidence.sweep(archive, Nodes("n3"))  # type: ignore[arg-type]
-    # Also where no actor of it was: a driver, or what a trainer has started itself.
+    # Also workers without its actors: a driver or children of the trainer may have run there.
     assert {name: answer["asked"] for name, answer in found["nodes"].items()} == {
         "worker-1": ["grpo-1", []],
         "worker-2": ["grpo-1", [20, 21]],
@@ -261,4 +265,4 @@ def test_nodes_that_a_job_may_have_lost(ended: bool, nodes: set[str]) -> None:
         dead_actor("02", "d", "NODE_DIED"),
         {"job_id": "01", "node_id": "e", "death_cause": None},
     ]
-    assert evidence.died_with(actors, "01", ended=ended) == nodes
+    assert evidence.nodes_of_dead_actors(actors, "01", driver_ended=ended) == nodes

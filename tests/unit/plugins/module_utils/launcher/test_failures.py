@@ -1,18 +1,17 @@
 from __future__ import annotations
 
 import ast
-import json
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
-from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import KINDS, classify, failure, retryable
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import (
+    classify,
+)
 
 LOGS = Path(__file__).parent / "logs"
-DOCUMENTATION = Path(__file__).parents[5] / "docs" / "failures.md"
-FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources"}
 
 
 def log(name: str) -> str:
@@ -60,14 +59,14 @@ RECORDED = [
         "the reward function did not return a number: TypeError: can't assign a str to a torch.FloatTensor",
     ),
     ("reward-raises", 1, "IndexError: list index out of range (/private/user/code/raises.py, line 2)"),
-    ("host_oom-monitor", 1, "the node 172.19.0.4 had no memory left: Ray killed 3 of its processes (raylet)"),
+    ("host_oom-monitor", 1, "the node 172.19.0.4 ran out of memory: Ray killed 3 of its processes (raylet)"),
     (
         "host_oom-shared-memory",
         1,
-        "the shared memory is full: Error while creating shared memory segment /dev/shm/nccl-AbCdEf (size 9637888), "
+        "shared memory is full: Error while creating shared memory segment /dev/shm/nccl-AbCdEf (size 9637888), "
         "error: No space left on device (28)",
     ),
-    ("gpu_oom-update_actor", 1, "GPU 0 has no 30.29 GiB left"),
+    ("gpu_oom-update_actor", 1, "GPU 0 ran out of memory: 30.29 GiB could not be allocated"),
     (
         "gpu_oom-vllm-cache",
         1,
@@ -95,7 +94,7 @@ RECORDED = [
     (
         "communication-nccl-watchdog",
         1,
-        "NCCL: ALLREDUCE had no end after 600009 ms (WorkerDict pid=4303), before the first step",
+        "NCCL: ALLREDUCE did not finish within 600009 ms (WorkerDict pid=4303), before the first step",
     ),
     ("communication-no-interface", 1, "gloo: Unable to find address for: eth7, before the first step"),
     # The node of the peer was lost, and nothing in the log says so yet.
@@ -113,19 +112,19 @@ RECORDED = [
         "RuntimeError: basic_ios::clear: iostream error",
     ),
     ("node_lost-driver", None, "the driver's node was lost"),
-    ("node_lost-owner", 1, "the node 10.0.0.2 was lost"),
+    ("node_lost-owner", 1, "node 10.0.0.2 was lost"),
     (
         "node_lost-unavailable",
         1,
-        "a node was lost, or its network: an actor does not answer any more (RpcError: RPC error: Socket closed)",
+        "a node or its network was lost: an actor no longer answers (RpcError: RPC error: Socket closed)",
     ),
     (
         "killed-actor",
         1,
-        "the actor create_colocated_worker_cls.<locals>.WorkerDict (pid=3606, ip=172.19.0.4) was killed, or it crashed",
+        "actor create_colocated_worker_cls.<locals>.WorkerDict (pid=3606, ip=172.19.0.4) was killed or crashed",
     ),
     ("killed-data-loader", 1, "DataLoader worker (pid 1432) is killed by signal: Killed."),
-    ("killed-kernel-oom", 1, "the actor RewardLoopWorker (pid=15386, ip=172.19.0.2) was killed, or it crashed"),
+    ("killed-kernel-oom", 1, "actor RewardLoopWorker (pid=15386, ip=172.19.0.2) was killed or crashed"),
 ]
 
 
@@ -223,7 +222,7 @@ REWARD = (
         # Without Hydra: before it, or in the trainer's imports.
         (DATASET.replace("utils/dataset", "x") + "ImportError: cannot import name 'y' from 'x'\n", "import"),
         ("/opt/verl/bin/python3: No module named verl.trainer.sft\n", "import"),
-        ("The job ends before it starts: the snapshot's marker says 'x', not 'y'; stage it again\n", "import"),
+        ("The job was not started: the snapshot's marker is 'x', not 'y'; stage it again\n", "import"),
         # verl says only that every trajectory failed.
         (
             "(AgentLoopWorker pid=1) " + REWARD.replace("\n", "\n(AgentLoopWorker pid=1) ", 2)
@@ -246,7 +245,7 @@ REWARD = (
         ("", "unknown"),
     ],
 )  # fmt: skip
-def test_causes_win_over_what_they_cause(text: str, kind: str) -> None:
+def test_causes_take_precedence_over_their_consequences(text: str, kind: str) -> None:
     assert classify(text, 1).kind == kind
 
 
@@ -265,7 +264,7 @@ def test_causes_win_over_what_they_cause(text: str, kind: str) -> None:
         "NCCL WARN is the level; NCCL error in: is a text",
     ],
 )
-def test_a_word_somewhere_in_the_log_is_no_cause(line: str) -> None:
+def test_a_matching_word_elsewhere_in_the_log_is_not_a_cause(line: str) -> None:
     end = HYDRA + '  File "/x.py", line 1, in <module>\nValueError: something\n'
     found = classify(f"{line}\n{end}", 1)
     assert (found.kind, found.reason) == ("unknown", "the trainer ended with exit code 1: ValueError: something")
@@ -282,27 +281,35 @@ def test_a_word_somewhere_in_the_log_is_no_cause(line: str) -> None:
         (65, "unknown", "the trainer ended with exit code 65"),
     ],
 )
-def test_an_end_without_a_word(exit_code: int | None, kind: str, reason: str) -> None:
-    # Who is killed, or lost, has no last exception: what is in the log was dealt with.
+def test_an_end_without_an_exception(exit_code: int | None, kind: str, reason: str) -> None:
+    # A trainer that was killed or lost has no final exception: exceptions in the log were handled.
     found = classify(f"{DATASET}KeyError: 'handled'\n{HYDRA}" if exit_code != 65 else "step:1\n", exit_code)
     assert (found.kind, found.reason) == (kind, reason)
 
 
-def test_what_was_said_before_the_node_was_lost() -> None:
+@pytest.mark.parametrize("exit_code", [-9, 137])
+def test_an_exception_before_a_kill_is_not_the_cause(exit_code: int) -> None:
+    text = HYDRA + REWARD + "ZeroDivisionError: division by zero\n"
+    assert classify(text, 1).kind == "reward"
+    assert classify(text, exit_code).kind == "killed"
+    assert classify(text, None).kind == "node_lost"
+
+
+def test_causes_in_the_log_of_a_lost_node() -> None:
     assert classify(ACTOR + GLOO, None).kind == "node_lost"
     assert classify(CUDA_OOM, None).kind == "gpu_oom"
     assert classify(RAY_OOM, -9).kind == "host_oom"
 
 
-def test_what_ray_says_of_the_job_counts_as_well() -> None:
+def test_rays_message_about_the_job_counts_as_well() -> None:
     # The message of a job whose driver's node died, behind the log as far as it came.
-    assert classify("step:2\n" + NODE, None).reason == "the node 0d443baa was lost"
+    assert classify("step:2\n" + NODE, None).reason == "node 0d443baa was lost"
     assert classify("step:2\n" + RAY_OOM_256, None).reason == (
-        "the node 10.0.0.2 had no memory left: Ray killed a process of the job"
+        "the node 10.0.0.2 ran out of memory: Ray killed a process of the job"
     )
 
 
-def test_steps_are_told_where_they_decide() -> None:
+def test_steps_are_reported_where_they_matter() -> None:
     assert classify(HYDRA + GLOO, 1, 0).reason.endswith(", before the first step")
     assert classify(HYDRA + GLOO, 1, 7).reason.endswith(", after step 7")
     assert "step" not in classify(HYDRA + ACTOR, 1, 7).reason
@@ -322,54 +329,37 @@ def test_lines_are_few_short_and_plain() -> None:
     assert "\n" not in found.reason
 
 
+def test_underlines_of_tracebacks_are_left_out() -> None:
+    stack = DATASET.rstrip("\n") + "\n    ~~~~~~~^^^^^\n"
+    found = classify(f"{HYDRA}{stack}KeyError: 'prompt'\n", 1)
+    assert found.kind == "data"
+    assert found.lines[-2:] == ("    example[key]", "KeyError: 'prompt'")
+    assert classify("one\n   ^^^\ntwo\n", 3).lines == ("one", "two")
+
+
 def test_the_lines_of_an_unknown_failure_are_the_last_ones() -> None:
     text = "".join(f"\x1b[36mline {n}\x1b[0m\n" for n in range(20)) + " 10%|#\r 50%|##\n\n"
     assert classify(text, 3).lines == (*(f"line {n}" for n in range(13, 20)), " 50%|##")
 
 
-def test_a_failure_as_a_dictionary() -> None:
-    found = classify(HYDRA + CUDA_OOM, 1).as_dict()
-    assert found["kind"] == "gpu_oom"
-    assert list(found) == ["kind", "reason", "lines", "todo"]
-    assert json.loads(json.dumps(found))["lines"] == [CUDA_OOM.strip()]
-
-
-def test_a_failure_that_no_log_tells() -> None:
-    found = failure("stalled", "no step for 1800 s")
-    assert (found.kind, found.reason, found.lines) == ("stalled", "no step for 1800 s", ())
-    assert all(failure(kind, "x").todo for kind in KINDS)
-
-
-def test_every_rule_has_a_kind_that_a_log_can_tell() -> None:
-    told = {rule.kind for rule in failures.CAUSES + failures.CONSEQUENCES}
-    assert told == set(KINDS) - FROM_NO_LOG - {"unknown"}
-
-
-def test_the_documentation_has_all_kinds_in_their_order() -> None:
-    rows = [line.split("`")[1] for line in DOCUMENTATION.read_text().splitlines() if line.startswith("| `")]
-    assert rows == list(KINDS)
-
-
-@pytest.mark.parametrize(
-    ("steps", "retried"), [(0, {"node_lost", "killed"}), (3, {"node_lost", "killed", "communication"})]
-)
-def test_what_is_tried_again(steps: int, retried: set[str]) -> None:
-    assert {kind for kind in KINDS if retryable(kind, steps)} == retried
+def test_an_unknown_failure_has_the_last_of_its_exceptions() -> None:
+    text = f"{HYDRA}ValueError: first\n\nDuring handling of the above exception:\n\nKeyError: 'last'\n"
+    assert classify(text, 3).reason == "the trainer ended with exit code 3: KeyError: 'last'"
 
 
 def test_a_large_log_takes_no_time() -> None:
     frames = '  File "/code/x.py", line 1, in f\n    f()\n'
     traceback = f"Traceback (most recent call last):\n{frames * 500}ValueError: no\n"
     for text in (traceback, "Error" * 50 + "\n", "x" * 4096 + "\n", "Error: port: 1 ', 2 \"\n", "\n"):
-        log = text * ((1 << 20) // len(text))
+        log = text * ((1 << 18) // len(text))
         started = time.process_time()
         classify(log, 1)
-        assert time.process_time() - started < 3
+        assert time.process_time() - started < 1
 
 
-def test_the_module_is_for_every_python_of_an_image() -> None:
+def test_the_module_needs_the_standard_library_only() -> None:
     source = Path(failures.__file__).read_text()
-    tree = ast.parse(source, feature_version=(3, 9))
+    tree = ast.parse(source)
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names

@@ -37,7 +37,7 @@ def test_a_log_that_is_not_full_is_one_file(archive: Archive) -> None:
     assert parts(archive) == {"driver.log": "one\nthree\n"}
 
 
-def test_a_part_that_is_full_is_put_away(archive: Archive) -> None:
+def test_a_full_part_is_rotated(archive: Archive) -> None:
     made = Log(archive.driver_log, part_bytes=10)
     for line in (b"one\n", b"two\n", b"three\n", b"more than a part holds\n", b"four\n"):
         made.write(line)
@@ -50,7 +50,7 @@ def test_a_part_that_is_full_is_put_away(archive: Archive) -> None:
     }
 
 
-def test_the_next_attempt_goes_on_where_the_log_ended(archive: Archive) -> None:
+def test_the_next_attempt_appends_to_the_log(archive: Archive) -> None:
     fill(archive, 3)
     fill(archive, 1)
     assert list(parts(archive)) == ["driver.log.1", "driver.log.2", "driver.log.3", "driver.log"]
@@ -113,12 +113,12 @@ def test_a_rotation_that_fails_does_not_end_the_log(archive: Archive, monkeypatc
         ("", None),
     ],
 )
-def test_how_many_steps_the_trainer_wants_to_do(archive: Archive, text: str, total: int | None) -> None:
+def test_the_total_number_of_steps(archive: Archive, text: str, total: int | None) -> None:
     archive.driver_log.write_text(text)
     assert total_steps(archive) == total
 
 
-def test_the_number_of_steps_stands_in_the_first_part(archive: Archive) -> None:
+def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> None:
     assert total_steps(archive) is None
     made = Log(archive.driver_log, part_bytes=30)
     made.write(b"Total training steps: 435\n")

@@ -1,4 +1,4 @@
-"""What a node has to say of a job, and what it removes of one; on real processes of this machine."""
+"""Evidence of one node, and its sweep, with real processes of this machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import node, redact
@@ -55,7 +55,7 @@ def start() -> Iterator[START]:
 # --- Processes --------------------------------------------------------------------------------------------------------
 
 
-def test_the_processes_of_a_job_carry_its_mark(job: str, start: START) -> None:
+def test_the_processes_of_a_job_inherit_its_variable(job: str, start: START) -> None:
     first = start(SLEEP, **{JOB: job})
     # Inherited, whoever has started it and in whatever session.
     second = start(
@@ -83,10 +83,10 @@ def test_the_processes_of_a_job_carry_its_mark(job: str, start: START) -> None:
                 os.kill(process.pid, signal.SIGKILL)
 
 
-def test_one_that_has_ended_is_none_of_them(job: str, start: START) -> None:
+def test_a_zombie_does_not_count(job: str, start: START) -> None:
     process = start(SLEEP, **{JOB: job})
     process.kill()
-    # A zombie now: nobody has waited for it.
+    # A zombie now: it has not been reaped.
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert node.processes(job) == []
 
@@ -119,7 +119,7 @@ def test_processes_as_the_kernel_lists_them(tmp_path: Path) -> None:
     assert node.variables(tmp_path / "8") == {}
 
 
-def test_stacks_are_those_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_are_taken_of_python_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spy = tmp_path / "py-spy"
     spy.write_text('#!/bin/sh\necho "$*"\n')
     spy.chmod(0o755)
@@ -139,12 +139,12 @@ def test_a_process_that_gives_no_stack_does_not_hold_the_others(
     run = node.run
     monkeypatch.setattr(node, "run", lambda *command: run(*command, seconds=0.3))
     found = [Process(pid, 1, "S", 0, 1, "python3") for pid in (10, 11)]
-    assert node.stacks(found) == "Process 10: py-spy gave no answer within 15 s\n\ndump --nonblocking --pid 11\n"
+    assert node.stacks(found) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
 
 
-def test_without_py_spy_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_py_spy_there_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_arguments, **_options: None)
-    assert node.stacks([Process(10, 1, "S", 0, 1, "python3")]) == "py-spy is not there\n"
+    assert node.stacks([Process(10, 1, "S", 0, 1, "python3")]) == "py-spy is not installed\n"
 
 
 @pytest.mark.skipif(not shutil.which("py-spy"), reason="py-spy is not installed here")
@@ -159,16 +159,16 @@ def test_real_stacks(job: str, start: START) -> None:
 # --- What is written --------------------------------------------------------------------------------------------------
 
 
-def test_what_a_command_says(tmp_path: Path) -> None:
+def test_the_output_of_a_command(tmp_path: Path) -> None:
     command = tmp_path / "tool"
     command.write_text("#!/bin/sh\nprintf 'asked for %s\\377\\n' \"$*\"; echo oops >&2; exit 3\n")
     command.chmod(0o755)
     assert node.run(str(command), "a", "b") == "asked for a b\ufffd\noops\n[exit code 3]\n"
-    assert node.run("argus-there-is-no-such-tool", "-v") == "argus-there-is-no-such-tool is not there\n"
+    assert node.run("argus-there-is-no-such-tool", "-v") == "argus-there-is-no-such-tool is not installed\n"
     assert node.run("true") == ""
 
 
-def test_the_beginning_and_the_end_of_what_is_too_long() -> None:
+def test_a_long_text_is_cut_in_the_middle() -> None:
     assert clip("abcdef", 6) == "abcdef"
     assert clip("abcdefg", 6) == "abc\n[… 1 characters left out …]\nefg"
     text = clip("a" * 1000 + "b" * 1000, 100)
@@ -181,7 +181,7 @@ def test_a_file_of_evidence(tmp_path: Path) -> None:
     assert (tmp_path / entry["file"]).read_text() == "größe\n"
 
 
-def test_why_there_is_no_evidence(tmp_path: Path) -> None:
+def test_an_error_in_place_of_evidence(tmp_path: Path) -> None:
     def gone() -> str:
         raise ConnectionError("Ray is gone, said hf_secret")
 
@@ -199,13 +199,13 @@ def test_evidence_holds_no_secrets_and_is_not_cut_for_that(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("size", [1, 10, 1000])
-def test_evidence_that_is_too_long_says_so(tmp_path: Path, size: int) -> None:
+def test_evidence_that_is_cut_is_marked(tmp_path: Path, size: int) -> None:
     entry = node.write(tmp_path, "a.txt", lambda: "x" * (node.FILE_BYTES + size), NOTHING)
     assert entry["cut"] is True
     assert entry["bytes"] == (tmp_path / "a.txt").stat().st_size
 
 
-def test_text_that_cannot_be_encoded_is_no_reason_to_lose_it(tmp_path: Path) -> None:
+def test_text_that_cannot_be_encoded_is_not_lost(tmp_path: Path) -> None:
     node.write(tmp_path, "a.txt", lambda: "a \udcff b\n", Redactor(["hf_secret"]))
     assert (tmp_path / "a.txt").read_text() == "a ? b\n"
 
@@ -257,7 +257,7 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert node.tail(tmp_path / "a.log") == "one two three"
 
 
-def test_what_a_node_writes(tmp_path: Path, job: str, start: START, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "jobs" / job
     archive.mkdir(parents=True)
     redact.store(archive, {"MY_KEY": "hf_secret"})
@@ -268,7 +268,7 @@ def test_what_a_node_writes(tmp_path: Path, job: str, start: START, monkeypatch:
     names = node.log_names
     monkeypatch.setattr(node, "log_names", lambda ids, since: names(ids, since, logs))
     process = start(SLEEP, **{JOB: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
-    request: dict[str, Any] = {"job_ids": ["02000000"], "since": 0.0, "packages": False}
+    request = node.Request(("02000000",), 0.0, with_packages=False)
     entries = node.collect(str(archive), "debug/stamp-worker-0", request)
     own = archive / "debug" / "stamp-worker-0"
     assert [entry["file"].removeprefix("debug/stamp-worker-0/") for entry in entries] == [
@@ -294,7 +294,7 @@ def test_what_a_node_writes(tmp_path: Path, job: str, start: START, monkeypatch:
     assert "MemTotal" in (own / "memory.txt").read_text()
     for path in own.rglob("*"):
         assert path.is_dir() or b"hf_secret" not in path.read_bytes()
-    entries = node.collect(str(archive), "debug/stamp-worker-0", {**request, "packages": True})
+    entries = node.collect(str(archive), "debug/stamp-worker-0", replace(request, with_packages=True))
     assert entries[-1]["file"].endswith("/packages.txt")
     assert f"pytest=={pytest.__version__}\n" in (own / "packages.txt").read_text()
 
@@ -311,7 +311,7 @@ def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_what_a_job_has_left_is_ended(job: str, start: START, shm: Path) -> None:
+def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) -> None:
     deaf, polite = start(DEAF, **{JOB: job}), start(SLEEP, **{JOB: job})
     other = start(SLEEP, **{JOB: f"{job}-other"})
     unmarked = start(SLEEP)
@@ -325,7 +325,7 @@ def test_what_a_job_has_left_is_ended(job: str, start: START, shm: Path) -> None
     assert other.poll() is unmarked.poll() is None
 
 
-def test_what_goes_by_itself_is_given_the_time(job: str, start: START, shm: Path) -> None:
+def test_processes_have_time_to_end_by_themselves(job: str, start: START, shm: Path) -> None:
     start("import time; print('ready', flush=True); time.sleep(0.3)", **{JOB: job})
     begin = time.monotonic()
     assert node.sweep(job, [])["killed"] == {}
@@ -359,7 +359,7 @@ def test_the_shared_memory_of_a_job_goes_with_its_processes(job: str, start: STA
     }
 
 
-def test_a_job_that_has_left_nothing(job: str, shm: Path) -> None:
+def test_a_job_that_left_nothing(job: str, shm: Path) -> None:
     assert node.sweep(job, []) == {"killed": {}, "shm_removed": [], "left": [], "gpu_processes": []}
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import ray_api
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
-    Node,
     RayApiError,
     RayHead,
-    does_not_fit,
+    WorkerCapacity,
+    capacity_problem,
     free_workers,
 )
 
@@ -107,7 +107,7 @@ def test_nodes(server: FakeHead, head: RayHead) -> None:
     assert server.asked == ["/api/v0/nodes?detail=1&limit=10000"]
 
 
-def test_drivers_that_are_no_jobs_are_dropped(server: FakeHead, head: RayHead) -> None:
+def test_drivers_without_a_submission_are_dropped(server: FakeHead, head: RayHead) -> None:
     job = {"type": "SUBMISSION", "submission_id": "grpo-1", "status": "RUNNING"}
     server.answers["/api/jobs/"] = [
         {"type": "DRIVER", "submission_id": None, "status": "RUNNING"},
@@ -137,7 +137,7 @@ def test_without_the_right_token(server: FakeHead, tmp_path: Path, token: str | 
     with pytest.raises(RayApiError) as error:
         RayHead(server.address, str(path) if token else "").jobs()
     assert str(error.value) == (
-        f"{server.address}/api/jobs/ answered HTTP {status} (the token does not fit this cluster)"
+        f"{server.address}/api/jobs/ answered HTTP {status} (the token does not match this cluster)"
     )
     assert error.value.status == status
     assert TOKEN not in str(error.value)
@@ -147,12 +147,12 @@ def test_without_the_file_of_the_token(server: FakeHead, tmp_path: Path) -> None
     with pytest.raises(RayApiError) as error:
         RayHead(server.address, str(tmp_path / "none")).nodes()
     assert str(error.value) == (
-        f"the token file {tmp_path}/none cannot be read (No such file or directory); cluster_up.yml makes it"
+        f"the token file {tmp_path}/none cannot be read (No such file or directory); cluster_up.yml creates it"
     )
     assert server.asked == []
 
 
-def test_nobody_answers(closed_port: int) -> None:
+def test_a_closed_port(closed_port: int) -> None:
     with pytest.raises(RayApiError) as error:
         RayHead(f"http://127.0.0.1:{closed_port}").nodes()
     assert str(error.value).startswith(f"http://127.0.0.1:{closed_port}/api/v0/nodes?detail=1&limit=10000 does not")
@@ -160,7 +160,7 @@ def test_nobody_answers(closed_port: int) -> None:
     assert error.value.status is None
 
 
-def test_somebody_takes_the_call_and_says_nothing() -> None:
+def test_a_server_that_never_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         started = time.monotonic()
         with pytest.raises(RayApiError, match="does not answer: timed out"):
@@ -168,31 +168,31 @@ def test_somebody_takes_the_call_and_says_nothing() -> None:
         assert time.monotonic() - started < 2
 
 
-def test_an_answer_that_is_no_json(server: FakeHead, head: RayHead) -> None:
+def test_an_answer_that_is_not_json(server: FakeHead, head: RayHead) -> None:
     server.answers["/api/jobs/"] = b"<html>some other service</html>"
     with pytest.raises(RayApiError, match="/api/jobs/ does not answer: Expecting value"):
         head.jobs()
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "shown"),
     [
         ({"result": False, "msg": "GCS is starting", "data": None}, "GCS is starting"),
         ({"data": {"result": {}}}, "{'data': {'result': {}}}"),
         ([], "[]"),
     ],
 )
-def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any, said: str) -> None:
+def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any, shown: str) -> None:
     server.answers["/api/v0/nodes"] = answer
     with pytest.raises(RayApiError) as error:
         head.nodes()
-    assert str(error.value).endswith(f"answered without nodes: {said}")
+    assert str(error.value).endswith(f"answered without nodes: {shown}")
 
 
 def test_a_proxy_of_the_environment_is_not_used(
     server: FakeHead, head: RayHead, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It could not reach the head's loopback, and would be told the token."""
+    """A proxy cannot reach the head's loopback interface, and would receive the token."""
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed_port}")
     monkeypatch.delenv("no_proxy", raising=False)
     server.set_nodes(HEAD)
@@ -206,7 +206,7 @@ def started(name: str, node_id: str, start_time_ms: int = 0, **resources: float)
     return {**node(name, **resources), "node_id": node_id, "start_time_ms": start_time_ms}
 
 
-def test_what_is_free_on_workers() -> None:
+def test_free_resources_of_workers() -> None:
     nodes = [
         {**HEAD, "node_id": "h"},
         started("worker-0", "a", CPU=48.0, GPU=4.0, worker_node=100.0),
@@ -216,8 +216,8 @@ def test_what_is_free_on_workers() -> None:
     ]
     usage = {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}
     assert free_workers(nodes, usage) == [
-        Node("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
-        Node("worker-1", "b", gpus=0, cpus=24.0, free_gpus=0, free_cpus=24.0),
+        WorkerCapacity("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
+        WorkerCapacity("worker-1", "b", gpus=0, cpus=24.0, free_gpus=0, free_cpus=24.0),
     ]
 
 
@@ -235,7 +235,7 @@ def test_the_free_workers_of_a_head(server: FakeHead, head: RayHead) -> None:
     server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
     report = {"usageByNode": {"a": {"CPU": [8.0, 48.0]}}}
     server.answers["/api/cluster_status"] = {"data": {"clusterStatus": {"time": 100.0, "loadMetricsReport": report}}}
-    assert [(worker.name, worker.free_cpus) for worker in head.free(since=99.0)] == [("worker-0", 40.0)]
+    assert [(worker.name, worker.free_cpus) for worker in head.capacity(since=99.0)] == [("worker-0", 40.0)]
 
 
 @pytest.mark.parametrize("status", [None, {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}])
@@ -245,16 +245,16 @@ def test_a_head_that_has_not_counted_since(
     monkeypatch.setattr(ray_api, "USAGE_SECONDS", 0.0)
     server.set_nodes({**HEAD, "node_id": "h"}, {**WORKER, "node_id": "a"})
     server.answers["/api/cluster_status"] = {"data": {"clusterStatus": status}}
-    with pytest.raises(RayApiError, match="does not tell what is in use"):
-        head.free(since=101.0)
+    with pytest.raises(RayApiError, match="does not report what is in use"):
+        head.capacity(since=101.0)
 
 
-def free(*workers: tuple[float, float]) -> list[Node]:
+def free(*workers: tuple[float, float]) -> list[WorkerCapacity]:
     """By the GPUs and CPUs that are free on each."""
-    return [Node(f"worker-{n}", f"n{n}", 8, 48, gpus, cpus) for n, (gpus, cpus) in enumerate(workers)]
+    return [WorkerCapacity(f"worker-{n}", f"n{n}", 8, 48, gpus, cpus) for n, (gpus, cpus) in enumerate(workers)]
 
 
-DRIVER = "the driver's 1 CPUs are not free beside the job on every worker that it would take"
+DRIVER = "the driver's 1 CPUs are not free beside the job on each worker that the job needs"
 
 
 @pytest.mark.parametrize(
@@ -278,22 +278,22 @@ DRIVER = "the driver's 1 CPUs are not free beside the job on every worker that i
         (
             [(4, 12), (3, 48)],
             (2, 4, 12, 1),
-            "2 workers with 4 GPUs and 12 CPUs free are asked for, there is 1 "
+            "the job needs 2 workers with 4 GPUs and 12 CPUs free; available: 1 "
             "(worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)",
         ),
         (
             [(4, 11.5)],
             (1, 4, 12, 1),
-            "1 workers with 4 GPUs and 12 CPUs free are asked for, there are 0 (worker-0: 4 GPU, 11.5 CPU)",
+            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (worker-0: 4 GPU, 11.5 CPU)",
         ),
         (
             [],
             (1, 4, 12, 1),
-            "1 workers with 4 GPUs and 12 CPUs free are asked for, there are 0 (no worker is alive)",
+            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (no worker is alive)",
         ),
     ],
 )
-def test_whether_a_job_has_a_place(
+def test_whether_a_job_has_capacity(
     workers: list[tuple[float, float]], asked: tuple[int, float, float, float], answer: str
 ) -> None:
-    assert does_not_fit(free(*workers), *asked) == answer
+    assert capacity_problem(free(*workers), *asked) == answer

@@ -1,4 +1,4 @@
-"""Secrets: where they lie, and that they stand nowhere else."""
+"""Secrets: where they are stored, and that they appear nowhere else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_only_the_nodes_user_can_read_them(archive: Path, tmp_path: Path) -> Non
     assert redact.load(archive) == {"HF_TOKEN": "hf_größe"}
 
 
-def test_they_are_gone_when_the_job_has_ended(archive: Path, tmp_path: Path) -> None:
+def test_secrets_are_removed_after_the_job(archive: Path, tmp_path: Path) -> None:
     redact.store(archive, {"HF_TOKEN": "hf_secret"})
     redact.store(archive.with_name("sft-2"), {"HF_TOKEN": "hf_other"})
     redact.forget(archive)
@@ -59,13 +59,13 @@ def test_a_text_without_its_secrets() -> None:
     assert redactor.text("") == ""
 
 
-def test_the_longest_counts() -> None:
+def test_the_longest_secret_is_masked_first() -> None:
     assert Redactor(["pass", "password", "password123"]).text("password123 password12 pass") == (
         "[secret] [secret]12 [secret]"
     )
 
 
-def test_what_stands_in_an_expression_is_text() -> None:
+def test_regex_characters_in_secrets_are_literal() -> None:
     assert Redactor(["a.*b", "(x|y)"]).text("a.*b aXXb (x|y) x") == "[secret] aXXb [secret] x"
 
 
@@ -144,6 +144,10 @@ def test_no_more_is_held_back_than_may_be_a_secret() -> None:
     assert redactor.rest() == b""
 
 
+def test_a_complete_secret_is_not_held_back_beside_a_longer_one() -> None:
+    assert Redactor(["hf_secret", "a much longer secret"]).feed(b"token hf_secret") == b"token [secret]"
+
+
 def test_a_stream_of_text() -> None:
     kept = io.StringIO()
     stream = RedactedStream(kept, Redactor(["hf_secret"]))
@@ -157,7 +161,7 @@ def test_a_stream_of_text() -> None:
     assert stream.isatty() is False
 
 
-def test_an_environment_fit_to_be_kept() -> None:
+def test_an_environment_without_secrets() -> None:
     variables = {
         "PATH": "/bin",
         "HF_TOKEN": "hf_abc",
@@ -197,7 +201,7 @@ raise ValueError("hf_secret")
 """
 
 
-def test_a_worker_has_the_secrets_and_does_not_say_them(archive: Path) -> None:
+def test_a_worker_has_the_secrets_and_masks_them(archive: Path) -> None:
     redact.store(archive, {"HF_TOKEN": "hf_secret"})
     done = subprocess.run(
         [sys.executable, "-c", WORKER],

@@ -1,4 +1,4 @@
-"""Functions run on chosen nodes; Ray is made up."""
+"""Functions that run on chosen nodes; Ray is a fake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.tasks import C
 
 
 class Ray(types.ModuleType):
-    """In the place of the package."""
+    """A fake of the package."""
 
     def __init__(self, init: Callable[[], None] = lambda: None) -> None:
         super().__init__("ray")
@@ -87,7 +87,7 @@ def test_only_nodes_that_are_alive(ray: Ray) -> None:
     assert [entry["NodeID"] for entry in Connection().nodes()] == ["n0"]
 
 
-def test_what_does_not_come_back_is_said(ray: Ray) -> None:
+def test_missing_results_are_reported(ray: Ray) -> None:
     def fail() -> None:
         raise ValueError("Traceback (most recent call last):\n  File x\nKeyError: 'a'")
 
@@ -133,5 +133,5 @@ def test_a_head_that_does_not_answer(ray: Ray, monkeypatch: pytest.MonkeyPatch) 
         (KeyError("a"), "KeyError: 'a'"),
     ],
 )
-def test_what_is_wrong_without_its_traceback(error: Exception, text: str) -> None:
+def test_an_error_without_its_traceback(error: Exception, text: str) -> None:
     assert last_line(error) == text

@@ -1,0 +1,84 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The outcome of an attempt: a pure function of what its launcher observed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import failures
+from .failures import Failure, FailureKind
+from .status import JobState
+from .steward_decisions import AMBIGUOUS
+from .watch import ENDED_BY_WATCH
+
+# Failures after which a trainer may hang instead of ending.
+CAUSES_OF_STALLS = (FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.DISK_FULL, FailureKind.NODE_LOST)
+
+
+@dataclass(frozen=True)
+class End:
+    """How an attempt ended.
+
+    exit_code: the trainer's, negative for a signal. problem: of the precheck; the trainer was not started then.
+    stopped_by: the signal that ended the launcher, and steward_verdict: why the steward had it sent, if it did.
+    watch_verdict: why the launcher itself ended the trainer. log: the end of the attempt's log.
+    steps: the last step of the job. attempt_steps: how many this attempt did. total_steps: how many the trainer
+    intended to do.
+    """
+
+    exit_code: int
+    log: str = ""
+    problem: str = ""
+    stopped_by: int | None = None
+    steward_verdict: Failure | None = None
+    watch_verdict: Failure | None = None
+    has_steward: bool = False
+    steps: int = 0
+    attempt_steps: int = 0
+    total_steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The job's state; ENDING if the steward has to determine the cause of the failure."""
+
+    state: JobState
+    failure: Failure | None = None
+    reason: str = ""
+
+
+def outcome(end: End) -> Outcome:
+    if end.stopped_by:
+        if end.steward_verdict:
+            return Outcome(JobState.FAILED, end.steward_verdict)
+        return Outcome(JobState.STOPPED, failures.failure(FailureKind.STOPPED, f"signal {end.stopped_by}"))
+    if end.watch_verdict:
+        return Outcome(JobState.FAILED, cause_of_verdict(end, end.watch_verdict))
+    if end.problem:
+        return Outcome(JobState.FAILED, failures.failure(FailureKind.IMPORT, end.problem))
+    if end.exit_code == 0:
+        return outcome_without_error(end)
+    failure = failures.classify(end.log, end.exit_code, end.attempt_steps)
+    ambiguous = failure.kind in AMBIGUOUS and end.has_steward
+    return Outcome(JobState.ENDING if ambiguous else JobState.FAILED, failure)
+
+
+def cause_of_verdict(end: End, verdict: Failure) -> Failure:
+    """The failure after which the trainer stalled, if its log shows one; otherwise the verdict."""
+    found = failures.classify(end.log.partition(f"\n{ENDED_BY_WATCH}")[0], 1, end.attempt_steps)
+    return found if verdict.kind is FailureKind.STALLED and found.kind in CAUSES_OF_STALLS else verdict
+
+
+def outcome_without_error(end: End) -> Outcome:
+    """verl reports no error; a run that trained nothing has failed all the same."""
+    complete = end.total_steps is not None and end.steps >= end.total_steps
+    if not end.attempt_steps and not complete:
+        # sft_trainer.py: resumed exactly at an epoch's end, the data loader has nothing left.
+        at = f"at step {end.steps} of {end.total_steps or 'unknown'}"
+        failure = failures.failure(FailureKind.DATA, f"the trainer ended without an error and without any step, {at}")
+        return Outcome(JobState.FAILED, failure)
+    if complete or end.total_steps is None:
+        return Outcome(JobState.SUCCEEDED)
+    return Outcome(JobState.SUCCEEDED, reason=f"the data ended at step {end.steps} of {end.total_steps}")

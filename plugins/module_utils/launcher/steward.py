@@ -1,0 +1,301 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The steward of a job: a process on the head that looks after the job from its archive's creation to its end.
+
+It outlives attempts, their drivers and the nodes on which they ran. It observes the job, and steward_decisions decides
+what to do next. It needs the standard library only: calls of Ray's own client run in processes of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from . import attempts, evidence, redact
+from .archive import HEARTBEAT_OF_STEWARD, Archive, now
+from .evidence import Moment
+from .failures import Failure, FailureKind
+from .plan import Plan
+from .processes import LauncherRunner, Process, Runner
+from .ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, capacity_problem
+from .status import ENDED, JobState, Status
+from .steward_decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
+
+# How often the head is asked; the archive is read more often.
+STEP_SECONDS = 2.0
+STEP_SECONDS_RUNNING = 5.0
+POLL_SECONDS = 0.5
+# How often Ray is asked whether an attempt has ended.
+RAY_POLL_SECONDS = 0.2
+PERIODIC_SECONDS = 300.0
+# Connecting takes at most 20 s; asking the head, collecting from all nodes and sweeping them, 45 s each.
+CLEAN_UP_SECONDS = 300.0
+# A stop that Ray has not carried out is repeated.
+STOP_AGAIN_SECONDS = 60.0
+
+
+class Clock(Protocol):
+    """The calls of the module `time` that are made here."""
+
+    def time(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+@contextlib.contextmanager
+def lock_of(archive: Archive) -> Iterator[bool]:
+    """Whether this process holds the lock of the job's steward: no other process of this host does meanwhile."""
+    with (archive.path / ".keeper.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def close(archive: Archive, state: str) -> None:
+    """If the job has ended: remove its secrets, and write the archive for the last time."""
+    if state in ENDED:
+        redact.forget(archive.path)
+        archive.close()
+        # While this file exists, the job needs a steward.
+        (archive.path / HEARTBEAT_OF_STEWARD).unlink(missing_ok=True)
+
+
+@dataclass
+class Observed:
+    """What the steward remembers of the current attempt between its steps."""
+
+    # Whether Ray has ever listed the attempt.
+    known: bool = False
+    unknown_since: float | None = None
+    ended_since: float | None = None
+    lost_since: float | None = None
+    lost_at_step: int | None = None
+
+
+class Steward:
+    """Looks after one job; a job has one steward at a time."""
+
+    def __init__(
+        self, archive: Archive, head: Head | None = None, runner: Runner | None = None, clock: Clock = time
+    ) -> None:
+        self.archive = archive
+        self.plan = archive.plan() or Plan()
+        self.head = head or RayHead(self.plan.address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
+        self.runner = runner or LauncherRunner(archive)
+        self.clock = clock
+        # An attempt that is running was known to an earlier steward, before the head was restarted.
+        self.observed = Observed(known=archive.read_status().state is JobState.RUNNING)
+        self.next_stop = 0.0
+        self.next_periodic = clock.time() + PERIODIC_SECONDS
+        # The last attempt whose start evidence was collected, and the last that was cleaned up.
+        self.started_evidence = 0
+        self.cleaned_up = 0
+        self.children: list[Process] = []
+        self.actions: dict[ActionKind, Callable[[View, Failure | None], None]] = {
+            ActionKind.WAIT: self.collect_evidence,
+            ActionKind.SUBMIT: self.submit,
+            ActionKind.CANCEL: self.cancel,
+            ActionKind.FAIL: self.fail,
+            ActionKind.STOP_ATTEMPT: self.stop_attempt,
+            ActionKind.CLEAN_UP: self.clean_up,
+            ActionKind.FINISH: self.finish,
+        }
+
+    def run(self) -> int:
+        """Look after the job to its end; 0, or 1 if the job has another steward."""
+        with lock_of(self.archive) as acquired:
+            if not acquired:
+                return 1
+            self.archive.event("KEPT", host=socket.gethostname(), pid=os.getpid())
+            self.start_evidence(Moment.SUBMIT)
+            while not self.try_step():
+                pass
+            return 0
+
+    def try_step(self) -> bool:
+        """One step and the pause after it. No error, such as a shared root that hangs, may end the steward."""
+        try:
+            if self.step():
+                return True
+            self.wait_for_change()
+        except Exception:
+            self.log_error()
+            self.clock.sleep(STEP_SECONDS)
+        return False
+
+    def log_error(self) -> None:
+        """Append the current exception to the steward's own log, which exists only if something went wrong."""
+        with contextlib.suppress(OSError), (self.archive.path / "logs" / "keeper.log").open("a") as log:
+            log.write(f"{now()} {traceback.format_exc()}")
+
+    def wait_for_change(self) -> None:
+        """Wait until the job's state changes, or until the next step is due."""
+        state = self.archive.read_status().state
+        running = state is JobState.RUNNING
+        until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if running else STEP_SECONDS)
+        while self.clock.monotonic() < until and self.archive.read_status().state == state:
+            self.clock.sleep(POLL_SECONDS)
+
+    def step(self) -> bool:
+        """Observe the job once and do what is to be done; True at its end."""
+        self.archive.write_heartbeat(
+            HEARTBEAT_OF_STEWARD, time=self.clock.time(), host=socket.gethostname(), pid=os.getpid()
+        )
+        view = self.observe()
+        action: Action = decide(view)
+        self.actions[action.kind](view, action.failure)
+        return action.kind is ActionKind.FINISH
+
+    # --- Observing ---------------------------------------------------------------------------------------------------
+
+    def observe(self) -> View:
+        moment = self.clock.time()
+        answer = None
+        with contextlib.suppress(RayApiError, KeyError, TypeError):
+            answer = self.ask_head(self.archive.read_status(), moment)
+        observed = self.observed
+        if answer:
+            job = answer.job
+            observed.unknown_since = (observed.unknown_since or moment) if job is None and observed.known else None
+            observed.ended_since = (observed.ended_since or moment) if job and job.ended else None
+            observed.known = observed.known or job is not None
+        # The launcher may have recorded the end while Ray was asked.
+        status = self.archive.read_status()
+        return View(
+            now=moment,
+            status=status,
+            plan=self.plan,
+            head=answer,
+            unknown_since=observed.unknown_since,
+            ended_since=observed.ended_since,
+            lost_since=observed.lost_since,
+            stop_requested=self.archive.stop_requested(),
+            verdict=attempts.verdict(self.archive),
+            cleaned_up=self.cleaned_up >= status.attempt,
+        )
+
+    def ask_head(self, status: Status, moment: float) -> HeadAnswer:
+        if status.state in (JobState.QUEUED, JobState.RETRYING):
+            return HeadAnswer(capacity_problem=self.capacity_problem())
+        if status.state in ENDED:
+            return HeadAnswer()
+        record = self.head.job(self.ray_id(status))
+        job = JobRecord.from_api(record) if record else None
+        nodes = self.head.nodes()
+        alive = {node["node_id"] for node in nodes if node["state"] == ALIVE}
+        return HeadAnswer(
+            job=job,
+            head_node_id=next((node["node_id"] for node in nodes if node["is_head_node"]), ""),
+            driver_alive=not job or not job.driver_node_id or job.driver_node_id in alive,
+            lost_node=self.lost_node(job, nodes, status, moment),
+        )
+
+    def ray_id(self, status: Status) -> str:
+        return attempts.ray_id(self.archive.submission_id, status.attempt)
+
+    def lost_node(
+        self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float
+    ) -> str:
+        """The name of a node that died with processes of the current attempt since the attempt's start, or ""."""
+        since = status.attempt_started_at or moment
+        dead = {node["node_id"]: node["node_name"] for node in nodes if node.get("end_time_ms", 0) > since * 1000}
+        if not dead or not job or not job.job_id:
+            return ""
+        actors = evidence.actors(self.head, detail=True)
+        own = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
+        lost = ", ".join(name for node_id, name in dead.items() if node_id in own | {job.driver_node_id})
+        step = (self.archive.read_json("heartbeat.json") or {}).get("step")
+        if lost and (self.observed.lost_since is None or step != self.observed.lost_at_step):
+            self.observed.lost_since, self.observed.lost_at_step = moment, step
+        return lost
+
+    def capacity_problem(self) -> str:
+        plan = self.plan
+        if plan.transfer_queue:
+            other = attempts.other_transfer_queue(self.archive, self.head.jobs())
+            if other:
+                return other
+        return capacity_problem(
+            self.head.capacity(), plan.nnodes, plan.gpus_per_node, plan.cpus_per_node, plan.entrypoint_num_cpus
+        )
+
+    # --- Acting ------------------------------------------------------------------------------------------------------
+
+    def collect_evidence(self, view: View, _failure: Failure | None) -> None:
+        """Evidence of the attempt's start and at regular intervals, while there is nothing else to do."""
+        attempt = view.status.attempt
+        if view.status.state is JobState.RUNNING and self.started_evidence < attempt:
+            self.started_evidence = attempt
+            self.start_evidence(Moment.START)
+        elif view.now >= self.next_periodic:
+            self.next_periodic = view.now + PERIODIC_SECONDS
+            self.start_evidence(Moment.PERIODIC)
+
+    def start_evidence(self, moment: Moment) -> None:
+        """Collect it in the background: what hangs must not keep the steward from its job."""
+        process = self.runner.start("evidence", moment)
+        # Polling reaps those that have ended.
+        self.children = [child for child in [*self.children, process] if child.poll() is None]
+
+    def submit(self, view: View, _failure: Failure | None) -> None:
+        """Submit the next attempt."""
+        attempt = view.status.attempt + 1 if view.status.state is JobState.RETRYING else 1
+        self.observed = Observed()
+        self.runner.run_ray_client("submit", attempt)
+
+    def cancel(self, view: View, failure: Failure | None) -> None:
+        self.runner.run_ray_client("cancel", view.status.attempt)
+        self.fail(view, failure)
+
+    def stop_attempt(self, view: View, failure: Failure | None) -> None:
+        """Stop it and write down why. Its launcher records the end; if it cannot, a later step does."""
+        if failure and not view.verdict:
+            attempts.set_verdict(self.archive, failure)
+        if view.now >= self.next_stop:
+            self.next_stop = view.now + STOP_AGAIN_SECONDS
+            self.runner.run_ray_client("stop", view.status.attempt)
+
+    def fail(self, view: View, failure: Failure | None) -> None:
+        """Record the end of an attempt whose launcher cannot."""
+        state = JobState.STOPPED if failure and failure.kind is FailureKind.STOPPED else JobState.FAILED
+        attempts.record_end(
+            self.archive,
+            state,
+            failure,
+            now=view.now,
+            steps=max((int(entry["step"]) for entry in self.archive.metrics()), default=0),
+            attempt_steps=attempts.steps_done(self.archive, view.status.attempt),
+        )
+
+    def clean_up(self, view: View, _failure: Failure | None) -> None:
+        """Collect the attempt's last evidence, and leave nothing of it on any node."""
+        self.cleaned_up = view.status.attempt
+        self.wait_for_ray(view.status)
+        self.runner.run("end", seconds=CLEAN_UP_SECONDS)
+
+    def finish(self, view: View, failure: Failure | None) -> None:
+        self.clean_up(view, failure)
+        close(self.archive, str(view.status.state))
+
+    def wait_for_ray(self, status: Status) -> None:
+        """Wait until Ray has noticed the end as well: the launcher itself is a process of the job."""
+        until = self.clock.monotonic() + GRACE_SECONDS
+        with contextlib.suppress(RayApiError):
+            while self.clock.monotonic() < until:
+                record = self.head.job(self.ray_id(status))
+                if record is None or JobRecord.from_api(record).ended:
+                    return
+                self.clock.sleep(RAY_POLL_SECONDS)

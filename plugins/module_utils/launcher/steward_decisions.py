@@ -1,0 +1,218 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the steward of a job does next: a pure function of what it observes."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from . import failures
+from .failures import Failure, FailureKind
+from .plan import Plan
+from .ray_api import JobRecord
+from .status import ENDED, JobState, Status
+
+# Ray lists a job within a second of its submission.
+UNKNOWN_SECONDS = 60.0
+# A launcher that ends normally writes its end before Ray notices.
+GRACE_SECONDS = 10.0
+# A lost machine may come back only the next morning; a job that waits for it takes no resources.
+LOST_RESOURCES_SECONDS = 86_400.0
+# A driver that fits starts within seconds; if another job took its resources first, it stays PENDING.
+PENDING_SECONDS = 600.0
+# The launcher enforces the deadline itself; after this time it evidently cannot.
+OVERDUE_SECONDS = 180.0
+# An API that answers without a job that it had before belongs to a head that was restarted.
+FORGOTTEN_SECONDS = 30.0
+# verl usually waits forever for processes of a lost node: the time in which it may resume or fail by itself.
+LOST_NODE_SECONDS = 30.0
+# The kinds of failure that a lost node causes before Ray declares it dead.
+AMBIGUOUS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.UNKNOWN)
+# Ray notices a lost node within 32 s (health_check_initial_delay_ms, _period_ms, _failure_threshold).
+NOTICE_SECONDS = 45.0
+
+
+class ActionKind(StrEnum):
+    """What the steward does next."""
+
+    WAIT = "wait"
+    SUBMIT = "submit"
+    # End an attempt whose driver has not started.
+    CANCEL = "cancel"
+    # Record the end of an attempt whose launcher cannot.
+    FAIL = "fail"
+    STOP_ATTEMPT = "stop_attempt"
+    # Collect the last evidence of an attempt and sweep its nodes before the next attempt.
+    CLEAN_UP = "clean_up"
+    # The same after the last attempt; the archive is closed then.
+    FINISH = "finish"
+
+
+@dataclass(frozen=True)
+class HeadAnswer:
+    """What the head reports of a job.
+
+    job: Ray's record of the current attempt, or None if it has none.
+    lost_node: the name of a node that died with processes of the attempt, or "".
+    capacity_problem: why the next attempt cannot start now, or "".
+    """
+
+    job: JobRecord | None = None
+    head_node_id: str = ""
+    driver_alive: bool = True
+    lost_node: str = ""
+    capacity_problem: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """What the steward observes of a job. Times are in seconds since the epoch.
+
+    head: None if the head did not answer.
+    unknown_since: since when Ray no longer knows the attempt that it knew before.
+    ended_since: since when Ray reports that the attempt has ended.
+    lost_since: when the attempt did its last step, or when its node was lost if that was later.
+    verdict: why the attempt is being stopped from outside.
+    cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
+    """
+
+    now: float
+    status: Status
+    plan: Plan
+    head: HeadAnswer | None
+    unknown_since: float | None = None
+    ended_since: float | None = None
+    lost_since: float | None = None
+    stop_requested: bool = False
+    verdict: Failure | None = None
+    cleaned_up: bool = False
+
+    def elapsed(self, since: float | None) -> float:
+        return 0.0 if since is None else self.now - since
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to do next, and why."""
+
+    kind: ActionKind
+    failure: Failure | None = None
+
+
+WAIT = Action(ActionKind.WAIT)
+
+
+def decide(view: View) -> Action:
+    """The next action for a job."""
+    state = view.status.state
+    if state in ENDED:
+        return Action(ActionKind.FINISH)
+    if state in (JobState.QUEUED, JobState.RETRYING):
+        return decide_waiting(view)
+    if state is JobState.ENDING:
+        return decide_ending(view)
+    if not view.head:
+        return WAIT
+    if view.head.job is None:
+        return decide_unknown(view)
+    if view.head.job.ended:
+        return decide_lost(view, view.head, view.head.job)
+    return decide_submitted(view, view.head, view.head.job)
+
+
+def decide_waiting(view: View) -> Action:
+    """For a job that has no attempt at the moment."""
+    status = view.status
+    if status.state is JobState.RETRYING and not view.cleaned_up:
+        return Action(ActionKind.CLEAN_UP)
+    if view.stop_requested:
+        return fail(FailureKind.STOPPED, "stopped while it waited for resources")
+    if over_deadline(view, 0):
+        return Action(ActionKind.FAIL, deadline_failure(view))
+    if view.head and not view.head.capacity_problem:
+        return Action(ActionKind.SUBMIT)
+    since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
+    limit = view.plan.wait_for_resources or LOST_RESOURCES_SECONDS
+    if view.elapsed(since) > limit:
+        problem = view.head.capacity_problem if view.head else "the head did not answer"
+        return fail(FailureKind.NO_RESOURCES, f"waited {limit:g} s: {problem}")
+    return WAIT
+
+
+def decide_ending(view: View) -> Action:
+    """For an attempt that has failed, perhaps because of a lost node that Ray has not noticed yet."""
+    if view.stop_requested:
+        return fail(FailureKind.STOPPED, "stopped after its trainer had failed")
+    known = Failure.from_json(view.status.failure) if view.status.failure else None
+    if view.head and view.head.lost_node:
+        lost = failures.failure(FailureKind.NODE_LOST, f"node {view.head.lost_node} was lost")
+        return Action(ActionKind.FAIL, replace(lost, lines=known.lines if known else ()))
+    return WAIT if view.elapsed(view.status.ended_at) < NOTICE_SECONDS else Action(ActionKind.FAIL, known)
+
+
+def decide_unknown(view: View) -> Action:
+    """For an attempt that Ray does not know: not yet, never, or no longer."""
+    if view.unknown_since is None or view.status.state is JobState.SUBMITTED:
+        if view.elapsed(view.status.attempt_submitted_at) < UNKNOWN_SECONDS:
+            return WAIT
+        return fail(FailureKind.UNKNOWN, "Ray never received the job: its submission was interrupted")
+    if view.elapsed(view.unknown_since) < FORGOTTEN_SECONDS:
+        return WAIT
+    return fail(FailureKind.NODE_LOST, "the head was restarted and lost its jobs")
+
+
+def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
+    """For an attempt that has ended for Ray, and whose launcher has not recorded how."""
+    if view.elapsed(view.ended_since) < GRACE_SECONDS:
+        return WAIT
+    if view.verdict:
+        return Action(ActionKind.FAIL, view.verdict)
+    message = job.message or "Ray gives no reason"
+    if view.stop_requested or job.status == JobState.STOPPED:
+        return fail(FailureKind.STOPPED, message)
+    if not head.driver_alive:
+        return fail(FailureKind.NODE_LOST, f"the driver's node was lost: {message}")
+    # The node is alive: only SIGKILL ends a launcher before it records the end. Ray's message has the end of the log.
+    found = failures.classify(message, job.driver_exit_code or -signal.SIGKILL)
+    if found.kind in (FailureKind.UNKNOWN, FailureKind.KILLED):
+        return fail(FailureKind.KILLED, f"the launcher was killed: {message}")
+    return Action(ActionKind.FAIL, found)
+
+
+def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
+    """For an attempt that is PENDING or RUNNING for Ray."""
+    end = ActionKind.CANCEL if job.pending else ActionKind.STOP_ATTEMPT
+    if head.head_node_id and job.driver_node_id == head.head_node_id:
+        failure = failures.failure(FailureKind.CONFIG, "the driver was started on the head")
+        return Action(ActionKind.STOP_ATTEMPT, failure)
+    if over_deadline(view, 0 if job.pending else OVERDUE_SECONDS):
+        return Action(end, deadline_failure(view))
+    if head.lost_node and view.elapsed(view.lost_since) > LOST_NODE_SECONDS:
+        reason = f"node {head.lost_node} was lost, and the trainer neither resumed nor failed"
+        return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.NODE_LOST, reason))
+    if not job.pending:
+        return WAIT
+    if view.stop_requested:
+        reason = "stopped while it waited for its driver to start"
+        return Action(end, failures.failure(FailureKind.STOPPED, reason))
+    waited = view.elapsed(view.status.attempt_submitted_at)
+    if waited > PENDING_SECONDS:
+        reason = f"the driver was not started within {waited:.0f} s: {job.message or 'Ray gives no reason'}"
+        return Action(end, failures.failure(FailureKind.NO_RESOURCES, reason))
+    return WAIT
+
+
+def fail(kind: FailureKind, reason: str) -> Action:
+    return Action(ActionKind.FAIL, failures.failure(kind, reason))
+
+
+def over_deadline(view: View, grace: float) -> bool:
+    limit = view.plan.deadline
+    return limit is not None and limit > 0 and view.elapsed(view.status.submitted_at) > limit + grace
+
+
+def deadline_failure(view: View) -> Failure:
+    return failures.failure(FailureKind.DEADLINE, f"the job exceeded its deadline of {view.plan.deadline:g} s")

@@ -1,0 +1,144 @@
+"""A job with its launcher for tests: run from the copy in its archive, with a fake trainer."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.operations.submission import write_launcher
+
+CODE_ID = "verl-0.9.1"
+# Stands in for a verl trainer; what it does is its first override.
+TRAINER = """
+import json, os, signal, subprocess, sys, time
+
+mode = dict(override.split("=", 1) for override in sys.argv[1:])["mode"]
+print("overrides", sys.argv[1:], flush=True)
+print("deterministic", os.environ.get("VERL_FULL_DETERMINISM"), "path", os.environ["PYTHONPATH"], flush=True)
+if mode == "fail":
+    print("Traceback: no such thing", file=sys.stderr)
+    sys.exit(3)
+if mode == "config":
+    print("Error executing job with overrides: []\\nCould not override 'trainer.x'.", flush=True)
+    sys.exit(1)
+if mode == "secret":
+    for piece in ("it is hf_", "secret and", " hf_secret"):
+        print(piece, end="", flush=True)
+    print(" of", len(os.environ["HF_TOKEN"]), flush=True)
+if mode == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if mode != "idle":
+    with open(os.environ["VERL_FILE_LOGGER_PATH"], "w") as file:
+        for step in (1, 2):
+            file.write(json.dumps({"step": step, "data": {"train/loss": 6.0 - step}}) + "\\n")
+if mode in ("wait", "deaf", "leaves"):
+    # As a data loader: in the trainer's group, deaf to SIGTERM, with the trainer's output open.
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    child = subprocess.Popen([sys.executable, "-c", code + "print('child', flush=True); time.sleep(60)"])
+    print(f"pids {os.getpid()} {child.pid}", flush=True)
+if mode == "detaches":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    print(f"pids {os.getpid()} {child.pid}", flush=True)
+if mode == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("deaf", flush=True)
+if mode == "oom":
+    print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more", flush=True)
+if mode in ("wait", "deaf", "oom"):
+    time.sleep(60)
+if mode == "much":
+    sys.stdout.write("x" * 300_000)
+print("trained", flush=True)
+"""
+
+
+class Setup:
+    """A shared root with a snapshot and one job's archive."""
+
+    def __init__(self, root: Path) -> None:
+        self.code_path = root / "common" / "code" / "verl" / CODE_ID
+        (self.code_path / "verl" / "trainer").mkdir(parents=True)
+        (self.code_path / "verl" / "__init__.py").touch()
+        (self.code_path / "verl" / "trainer" / "fake.py").write_text(TRAINER)
+        (self.code_path / "mvp_marker.py").write_text(f'MARKER = "{CODE_ID}"\n')
+        # Evidence finds no Ray, whatever the machine of the test has.
+        (self.code_path / "ray.py").write_text('raise ImportError("there is no Ray here")\n')
+        self.path = root / "bin"
+        self.path.mkdir()
+        self.cwd = root / "cwd"
+        self.cwd.mkdir()
+        self.archive = Archive(root / "jobs" / "sft-1")
+        self.archive.reserve()
+        write_launcher(self.archive)
+        self.started: list[subprocess.Popen[bytes]] = []
+        self.policy: dict[str, Any] = {}
+
+    def change(self, constant: str, seconds: float) -> None:
+        """Another value for a constant, in this archive's copy of the launcher."""
+        source = self.archive.path / "config" / "launcher" / "argus_launcher" / "launch.py"
+        text, changed = re.subn(rf"^{constant} = [\d.]+$", f"{constant} = {seconds}", source.read_text(), flags=re.M)
+        assert changed == 1
+        source.write_text(text)
+
+    def start_steward(self) -> None:
+        """As if there were a steward, whose task is everything after the end of an attempt."""
+        self.archive.write_heartbeat("keeper.json", time=time.time())
+
+    def write_plan(self, mode: str) -> None:
+        plan = {
+            "code_path": str(self.code_path),
+            "code_id": CODE_ID,
+            "module": "verl.trainer.fake",
+            "overrides": [f"mode={mode}", "note='a, b'"],
+            "driver_env": {"VERL_FULL_DETERMINISM": "1"},
+            **self.policy,
+        }
+        self.archive.write_json("config/plan.json", plan)
+
+    def start(self, mode: str, attempt: int = 1, **env: str) -> subprocess.Popen[bytes]:
+        self.write_plan(mode)
+        environment = {
+            "PATH": str(self.path),
+            "PYTHONPATH": str(self.code_path),
+            "VERL_FILE_LOGGER_PATH": str(self.archive.path / "logs" / f"metrics-{attempt}.jsonl"),
+            "ARGUS_VERL_JOB": self.archive.submission_id,
+            **env,
+        }
+        launcher = self.archive.path / "config" / "launcher"
+        process = subprocess.Popen(
+            [sys.executable, str(launcher), "run", str(self.archive.path), str(attempt)],
+            env=environment,
+            cwd=self.cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, mode: str, attempt: int = 1, **env: str) -> tuple[int, str]:
+        process = self.start(mode, attempt, **env)
+        output, errors = process.communicate(timeout=60)
+        assert errors == b""
+        return process.returncode, output.decode()
+
+    def log(self) -> str:
+        return self.archive.driver_log.read_text() if self.archive.driver_log.exists() else ""
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in (self.archive.path / "events.jsonl").read_text().splitlines()]
+
+    def index(self) -> list[dict[str, Any]]:
+        """What evidence there is."""
+        file = self.archive.path / "debug" / "index.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def has_ended(self) -> bool:
+        """Whether everything after the end was done: here by the launcher, because there is no steward."""
+        moments = {entry["moment"] for entry in self.index()}
+        return "end" in moments and self.events()[-1:] == ["CLOSED"] and "closed_at" in self.archive.status()

@@ -1,0 +1,148 @@
+"""A steward's surroundings for tests: a fake head, a fake runner and a fake clock over a real archive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, WorkerCapacity
+from ansible_collections.argus.verl.plugins.module_utils.launcher.steward import Steward
+
+HEAD = {"node_id": "h", "node_name": "ray-head", "state": "ALIVE", "is_head_node": True}
+
+
+def worker(name: str, state: str = "ALIVE", **details: Any) -> dict[str, Any]:
+    return {"node_id": name, "node_name": f"worker-{name}", "state": state, "is_head_node": False, **details}
+
+
+class Head:
+    """A fake of RayHead."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, dict[str, Any]] = {}
+        self.node_list = [HEAD, worker("w0"), worker("w1")]
+        self.actors: list[dict[str, Any]] = []
+        self.workers = [WorkerCapacity("worker-w0", "w0", 8, 48, 8, 48)]
+        self.asked: list[str] = []
+        self.silent = False
+
+    def get(self, path: str) -> Any:
+        assert path.startswith("/api/v0/actors?detail=1")
+        return {"data": {"result": {"result": self.actors}}}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.node_list
+
+    def capacity(self) -> list[WorkerCapacity]:
+        self.answer()
+        return self.workers
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return [{"submission_id": identifier, **record} for identifier, record in self.records.items()]
+
+    def job(self, submission_id: str) -> dict[str, Any] | None:
+        self.answer()
+        self.asked.append(submission_id)
+        return self.records.get(submission_id)
+
+    def answer(self) -> None:
+        if self.silent:
+            raise RayApiError("the head does not answer")
+
+
+class Evidence:
+    """A process in the background that has ended at once, or never ends."""
+
+    def __init__(self, code: int | None = 0) -> None:
+        self.code = code
+
+    def poll(self) -> int | None:
+        return self.code
+
+
+class Runner:
+    """Records the launcher's verbs, and does what a test attaches to one."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self.effects: dict[str, Callable[[], None]] = {}
+        self.code: int | None = 0
+
+    def record(self, verb: str, *arguments: object) -> None:
+        self.calls.append((verb, *map(str, arguments)))
+        self.effects.get(verb, lambda: None)()
+
+    def start(self, verb: str, *arguments: str) -> Evidence:
+        self.record(verb, *arguments)
+        return Evidence(self.code)
+
+    def run(self, verb: str, *arguments: str, seconds: float) -> None:
+        assert seconds == steward.CLEAN_UP_SECONDS
+        self.record(verb, *arguments)
+
+    def run_ray_client(self, verb: str, attempt: int) -> None:
+        self.record(verb, attempt)
+
+
+class Clock:
+    """A time that passes only when a test, or a sleep, lets it."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+        self.slept: list[float] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float, /) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class Scene:
+    """A job with its steward and everything around it."""
+
+    def __init__(self, root: Path, **plan: Any) -> None:
+        self.archive = Archive(root / "jobs" / "one")
+        self.archive.reserve()
+        self.archive.write_json("config/plan.json", {"nnodes": 1, "gpus_per_node": 8, "retries": 1, **plan})
+        self.head, self.runner, self.clock = Head(), Runner(), Clock()
+        self.start()
+
+    def start(self) -> None:
+        """A steward that knows only the archive."""
+        self.steward = Steward(self.archive, self.head, self.runner, self.clock)
+
+    def state(self, state: str, **details: Any) -> None:
+        self.archive.set_status(state, submitted_at=self.clock.now, **details)
+
+    def running(self, attempt: int = 1) -> None:
+        self.state("RUNNING", attempt=attempt, attempt_submitted_at=self.clock.now, attempt_started_at=self.clock.now)
+        identifier = "one" if attempt == 1 else f"one~{attempt}"
+        self.head.records[identifier] = {"status": "RUNNING", "job_id": "01", "driver_node_id": "w0"}
+
+    def lose(self, node: str) -> None:
+        """A node dies with an actor of the job."""
+        self.head.node_list = [
+            worker(node, "DEAD", end_time_ms=self.clock.now * 1000 + 1) if entry["node_id"] == node else entry
+            for entry in self.head.node_list
+        ]
+        context = {"actor_died_error_context": {"reason": "NODE_DIED"}}
+        self.head.actors.append({"job_id": "01", "node_id": node, "death_cause": context})
+
+    def step(self, after: float = 0.0) -> bool:
+        self.clock.now += after
+        return self.steward.step()
+
+    def verbs(self) -> list[str]:
+        return [" ".join(map(str, call)) for call in self.runner.calls]
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in (self.archive.path / "events.jsonl").read_text().splitlines()]

@@ -1,0 +1,398 @@
+"""The steward's steps: a fake head, a fake runner and a fake clock over a real archive."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures, redact, steward
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import WorkerCapacity
+from ansible_collections.argus.verl.plugins.module_utils.launcher.steward_decisions import GRACE_SECONDS, NOTICE_SECONDS
+from steward_scene import Evidence, Scene
+
+LOST = failures.failure("node_lost", "node w1 was lost")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+# --- One steward ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_has_one_steward(scene: Scene) -> None:
+    with (scene.archive.path / ".keeper.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert scene.steward.run() == 1
+        with steward.lock_of(scene.archive) as acquired:
+            assert not acquired
+    assert not scene.archive.has_steward()
+    assert not (scene.archive.path / "events.jsonl").exists()
+    with steward.lock_of(scene.archive) as acquired:
+        assert acquired
+
+
+def test_a_file_system_without_locks_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(_file: object, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="No locks available"), steward.lock_of(scene.archive):
+        pass
+
+
+def test_every_step_is_a_heartbeat(scene: Scene) -> None:
+    scene.running()
+    for _step in range(2):
+        scene.step(after=5)
+        assert scene.archive.read_json("keeper.json")["time"] == scene.clock.now
+    scene.archive.write_heartbeat("keeper.json", time=time.time())
+    assert scene.archive.has_steward()
+
+
+def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
+    """From its queue over a failure to its success, as a whole."""
+    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    scene.head.workers = []
+    scene.state("QUEUED", queued_at=scene.clock.now)
+    scene.runner.effects["submit"] = lambda: scene.running(int(str(scene.runner.calls[-1][1])))
+    assert not scene.step()
+    assert scene.verbs() == []
+    scene.head.workers = [WorkerCapacity("worker-w0", "w0", 8, 48, 8, 48)]
+    assert not scene.step(after=2)
+    assert scene.verbs() == ["submit 1"]
+    scene.step(after=2)
+    # The launcher records the failure, and Ray the end.
+    scene.head.records["one"]["status"] = "FAILED"
+    attempts.record_end(scene.archive, "FAILED", LOST)  # type: ignore[arg-type]
+    for _step in range(3):
+        assert not scene.step(after=2)
+    scene.head.records["one~2"]["status"] = "SUCCEEDED"
+    attempts.record_end(scene.archive, "SUCCEEDED", None)  # type: ignore[arg-type]
+    assert redact.load(scene.archive.path)
+    assert scene.step(after=2)
+    assert scene.verbs() == ["submit 1", "evidence start", "end", "submit 2", "evidence start", "end"]
+    assert scene.events() == ["QUEUED", "RUNNING", "RETRYING", "RUNNING", "SUCCEEDED", "CLOSED"]
+    assert redact.load(scene.archive.path) == {}
+    assert not (scene.archive.path / "keeper.json").exists()
+    assert scene.archive.read_status().closed_at
+
+
+# --- Attempts ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_attempt_of_a_queued_job(scene: Scene) -> None:
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.step()
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_a_retry_is_the_next_attempt_after_a_clean_up(scene: Scene) -> None:
+    scene.state("RETRYING", attempt=2, ended_at=scene.clock.now)
+    scene.head.records["one~2"] = {"status": "FAILED"}
+    assert not scene.step()
+    assert scene.verbs() == ["end"]
+    assert not scene.step(after=2)
+    assert scene.verbs() == ["end", "submit 3"]
+    assert scene.head.asked == ["one~2"]
+    # The job is not over: it keeps its secrets, and its archive stays open.
+    assert not scene.archive.read_status().closed_at
+
+
+def test_a_clean_up_is_done_once_for_an_attempt(scene: Scene) -> None:
+    scene.head.workers = []
+    scene.state("RETRYING", attempt=1, ended_at=scene.clock.now)
+    for _step in range(3):
+        scene.step(after=2)
+    assert scene.verbs() == ["end"]
+    scene.state("RETRYING", attempt=2, ended_at=scene.clock.now)
+    scene.step(after=2)
+    assert scene.verbs() == ["end", "end"]
+
+
+def test_a_job_that_needs_the_transfer_queue_waits_for_another(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, transfer_queue=True)
+    other = Archive(scene.archive.path.with_name("two"))
+    other.reserve()
+    other.write_json("config/plan.json", {"transfer_queue": True})
+    scene.head.records["two"] = {"status": "RUNNING"}
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.step()
+    assert scene.verbs() == []
+    scene.head.records["two"]["status"] = "SUCCEEDED"
+    scene.step(after=2)
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_a_job_without_the_transfer_queue_does_not_wait_for_it(scene: Scene) -> None:
+    other = Archive(scene.archive.path.with_name("two"))
+    other.reserve()
+    other.write_json("config/plan.json", {"transfer_queue": True})
+    scene.head.records["two"] = {"status": "RUNNING"}
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.step()
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_a_job_waits_for_its_own_size(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, cpus_per_node=40, entrypoint_num_cpus=9)
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.step()
+    assert scene.verbs() == []
+    scene.head.workers = [WorkerCapacity("worker-w0", "w0", 8, 49, 8, 49)]
+    scene.step()
+    assert scene.verbs() == ["submit 1"]
+
+
+# --- Its end ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "STOPPED"])
+def test_the_end_of_a_job(scene: Scene, state: str) -> None:
+    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    scene.state(state)
+    seen: list[bool] = []
+    scene.runner.effects["end"] = lambda: seen.append(bool(redact.load(scene.archive.path)))
+    assert scene.step()
+    assert scene.verbs() == ["end"]
+    # Evidence is redacted with the secrets, so that they go last.
+    assert seen == [True]
+    assert redact.load(scene.archive.path) == {}
+    assert scene.events() == [state, "CLOSED"]
+    assert not scene.archive.has_steward()
+
+
+def test_a_job_that_goes_on_is_not_closed(scene: Scene) -> None:
+    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    scene.state("RETRYING")
+    steward.close(scene.archive, "RETRYING")
+    assert redact.load(scene.archive.path)
+    assert scene.events() == ["RETRYING"]
+
+
+def test_the_end_waits_until_ray_has_noticed_it(scene: Scene) -> None:
+    scene.running()
+    scene.state("SUCCEEDED")
+    before = scene.clock.now
+    assert scene.step()
+    assert GRACE_SECONDS <= scene.clock.now - before < GRACE_SECONDS + 1
+    assert scene.verbs() == ["end"]
+
+
+@pytest.mark.parametrize("record", [None, {"status": "SUCCEEDED"}])
+def test_the_end_does_not_wait_for_a_ray_that_has_noticed_it(scene: Scene, record: dict[str, Any] | None) -> None:
+    if record:
+        scene.head.records["one"] = record
+    scene.state("SUCCEEDED")
+    assert scene.step()
+    assert scene.clock.slept == []
+    scene.head.silent = True
+
+
+def test_the_end_does_not_need_a_head(scene: Scene) -> None:
+    scene.head.silent = True
+    scene.state("FAILED")
+    assert scene.step()
+    assert scene.verbs() == ["end"]
+
+
+def test_an_end_without_a_launcher_is_recorded(scene: Scene) -> None:
+    scene.running()
+    scene.archive.metrics_file(1).write_text('{"step": 3, "data": {}}\n{"step": 4, "data": {}}\n')
+    scene.archive.write_json("config/plan.json", {})
+    scene.step()
+    scene.head.records["one"] = {"status": "FAILED", "message": "gone", "driver_node_id": "w9"}
+    for _step in range(2):
+        assert not scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert (status.state, status.failure and status.failure["kind"]) == ("FAILED", "node_lost")
+    assert (status.reason, status.steps, status.attempt_steps) == ("the driver's node was lost: gone", 4, 2)
+    assert [(one.kind, one.ended_at) for one in status.attempts] == [("node_lost", scene.clock.now)]
+    assert scene.step()
+
+
+def test_an_attempt_that_ray_stopped_is_stopped(scene: Scene) -> None:
+    scene.running()
+    scene.head.records["one"] = {"status": "STOPPED", "driver_node_id": "w0"}
+    scene.step()
+    scene.step(after=GRACE_SECONDS)
+    assert scene.archive.read_status().state == "STOPPED"
+
+
+def test_an_end_that_ray_takes_back_is_none(scene: Scene) -> None:
+    """The grace period begins anew."""
+    scene.running()
+    scene.head.records["one"]["status"] = "FAILED"
+    scene.step()
+    scene.head.records["one"]["status"] = "RUNNING"
+    scene.step(after=GRACE_SECONDS)
+    scene.head.records["one"]["status"] = "FAILED"
+    scene.step(after=1)
+    assert scene.archive.read_status().state == "RUNNING"
+
+
+def test_a_stop_while_an_attempt_is_ending(scene: Scene) -> None:
+    scene.running()
+    attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
+    scene.archive.ask_to_stop()
+    scene.step()
+    assert scene.archive.read_status().state == "STOPPED"
+
+
+def test_a_failure_is_its_own_if_no_node_was_lost(scene: Scene) -> None:
+    scene.running()
+    attempts.record_trouble(scene.archive, failures.failure("unknown", "exit code 3"), attempt_steps=2)
+    scene.archive.set_status("ENDING", ended_at=scene.clock.now)
+    scene.step(after=NOTICE_SECONDS - 1)
+    assert scene.archive.read_status().state == "ENDING"
+    scene.step(after=1)
+    status = scene.archive.read_status()
+    assert (status.state, status.reason) == ("FAILED", "exit code 3")
+
+
+# --- Ending an attempt ------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_on_the_head_is_stopped(scene: Scene) -> None:
+    scene.running()
+    scene.head.records["one"]["driver_node_id"] = "h"
+    scene.step()
+    assert scene.verbs() == ["stop 1"]
+    verdict = attempts.verdict(scene.archive)
+    assert verdict
+    assert verdict.kind == "config"
+
+
+def test_a_first_verdict_stays(scene: Scene) -> None:
+    scene.running()
+    attempts.set_verdict(scene.archive, LOST)
+    scene.head.records["one"]["driver_node_id"] = "h"
+    scene.step()
+    assert attempts.verdict(scene.archive) == LOST
+
+
+def test_a_pending_attempt_is_cancelled_and_its_end_recorded(scene: Scene) -> None:
+    scene.state("SUBMITTED", attempt=2, attempt_submitted_at=scene.clock.now)
+    scene.head.records["one~2"] = {"status": "PENDING"}
+    scene.archive.ask_to_stop()
+    scene.step()
+    assert scene.verbs() == ["cancel 2"]
+    assert scene.archive.read_status().state == "STOPPED"
+
+
+# --- Evidence ---------------------------------------------------------------------------------------------------------
+
+
+def test_evidence_of_a_start_once_for_each_attempt(scene: Scene) -> None:
+    scene.running()
+    for _step in range(3):
+        scene.step(after=1)
+    assert scene.verbs() == ["evidence start"]
+    scene.running(attempt=2)
+    scene.step(after=1)
+    assert scene.verbs() == ["evidence start"] * 2
+
+
+def test_no_evidence_of_a_start_before_the_trainer_runs(scene: Scene) -> None:
+    scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
+    scene.head.records["one"] = {"status": "PENDING"}
+    scene.step()
+    assert scene.verbs() == []
+
+
+def test_evidence_at_intervals(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    started = scene.clock.now
+    times = []
+    for _step in range(int(2.5 * steward.PERIODIC_SECONDS / 10)):
+        before = len(scene.verbs())
+        scene.step(after=10)
+        if len(scene.verbs()) > before:
+            times.append(scene.clock.now - started)
+    assert scene.verbs() == ["evidence start", "evidence periodic", "evidence periodic"]
+    assert times == [steward.PERIODIC_SECONDS, 2 * steward.PERIODIC_SECONDS]
+
+
+def test_evidence_that_has_ended_is_reaped(scene: Scene) -> None:
+    scene.running()
+    scene.runner.code = None
+    scene.step()
+    assert len(scene.steward.children) == 1
+    scene.running(attempt=2)
+    scene.step()
+    assert len(scene.steward.children) == 2
+    for child in scene.steward.children:
+        assert isinstance(child, Evidence)
+        child.code = 0
+    scene.running(attempt=3)
+    scene.runner.code = 0
+    scene.step()
+    assert scene.steward.children == []
+
+
+# --- The loop ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_loop_from_the_first_evidence_to_the_end(scene: Scene) -> None:
+    scene.running()
+    scene.runner.effects["evidence"] = lambda: None
+    polls = iter(range(100))
+
+    def sleep(seconds: float, /) -> None:
+        scene.clock.now += seconds
+        if next(polls) == 5:
+            scene.head.records["one"]["status"] = "SUCCEEDED"
+            scene.state("SUCCEEDED")
+
+    scene.clock.sleep = sleep  # type: ignore[method-assign]
+    assert scene.steward.run() == 0
+    assert scene.verbs() == ["evidence submit", "evidence start", "end"]
+    assert scene.events() == ["RUNNING", "KEPT", "SUCCEEDED", "CLOSED"]
+    assert not (scene.archive.path / "logs" / "keeper.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds"), [("RUNNING", steward.STEP_SECONDS_RUNNING), ("SUBMITTED", steward.STEP_SECONDS)]
+)
+def test_the_pause_between_two_steps(scene: Scene, state: str, seconds: float) -> None:
+    scene.state(state)
+    before = scene.clock.now
+    scene.steward.wait_for_change()
+    assert scene.clock.now - before == seconds
+    assert set(scene.clock.slept) == {steward.POLL_SECONDS}
+
+
+def test_a_change_of_state_ends_the_pause(scene: Scene) -> None:
+    scene.state("RUNNING")
+
+    def sleep(seconds: float, /) -> None:
+        scene.clock.now += seconds
+        scene.state("SUCCEEDED")
+
+    scene.clock.sleep = sleep  # type: ignore[method-assign]
+    before = scene.clock.now
+    scene.steward.wait_for_change()
+    assert scene.clock.now - before == steward.POLL_SECONDS
+
+
+def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
+    scene.running()
+
+    def fail() -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    scene.runner.effects["evidence"] = fail
+    assert not scene.steward.try_step()
+    assert scene.clock.slept == [steward.STEP_SECONDS]
+    assert "Stale file handle" in (scene.archive.path / "logs" / "keeper.log").read_text()
+    scene.runner.effects.clear()
+    scene.head.records["one"]["status"] = "SUCCEEDED"
+    scene.state("SUCCEEDED")
+    assert scene.steward.try_step()
