@@ -338,14 +338,14 @@ def submitted(module: AnsibleModule) -> None:
     job = looked.job
     if job is None:  # without a job there were findings
         raise RuntimeError(f"no job, and no finding: {spec}")
-    queue = looked.no_place
+    queue = looked.capacity_problem
     result: dict[str, Any] = {
         "submission_id": submission_id,
         "archive": job.archive,
         "state": QUEUED if queue else SUBMITTED,
         "overrides": list(job.plan.overrides),
         "findings": [finding.as_dict() for finding in looked.findings],
-        "facts": looked.facts,
+        "facts": looked.facts.to_json(),
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in job.plan.overrides)},
     }
     if not module.check_mode:
