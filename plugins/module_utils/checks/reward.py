@@ -116,7 +116,7 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     try:
         probed = Probed.from_json(done.stdout)
     except ValueError:
-        what = f"importing {path} ends the process (exit status {done.returncode})"
+        what = f"{path}: importing it ends the process (exit status {done.returncode})"
         return [problem(what, "run the file on a node, and correct it")]
     return import_findings(path, function, probed) or signature_findings(request, path, function, probed)
 
