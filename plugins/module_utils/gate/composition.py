@@ -166,9 +166,11 @@ def main_decorator(path: Path) -> dict[str, Any]:
 def key_of(error: BaseException, overrides: Overrides) -> str:
     """The key of the override that an error is about, or else the key that it names."""
     text = message_of(error)
+    # Hydra quotes a key, or an override with or without its prefix and its value.
     keys: dict[str, str] = {}
     for key, override in overrides:
-        keys.update({override: key, override.partition("=")[0]: key})
+        for form in (override, override.lstrip("+~")):
+            keys.update({form: key, form.partition("=")[0]: key})
     keys.update({key: key for key, _dummy in overrides})
     # OverrideParseException has the override as an attribute, but not in its text.
     refused = getattr(error, "override", None)
