@@ -54,7 +54,7 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
         real = path.resolve()
         if not real.is_relative_to(root):
             todo = f"copy it to {root}: other nodes may not have {real}"
-            return [about(key, f"{path} is a link to {real}, outside the shared root", todo)]
+            return [about(key, f"{path} leads out of the shared root, to {real}", todo)]
         status = path.stat()
         if path.is_file():
             with path.open("rb"):
