@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.tiny import rl_rows, sft_rows
-from checked_job import LFS, facts, found, rows_with, version, write
+from checked_job import CODE, LFS, checked, facts, found, rows_with, version, write
 from pyarrow import parquet
 
 
@@ -207,3 +208,85 @@ def test_several_files(root: Path) -> None:
 def test_a_dataset_class_of_the_user(root: Path) -> None:
     write(root, [{"question": "1"}] * 4)
     assert found(root, settings={"data.custom_cls.path": "x.py"}) == []
+
+
+def test_files_of_other_formats(root: Path) -> None:
+    """verl reads JSON lines for RL; their rows are not counted."""
+    (root / "datasets/rl/train.jsonl").write_text("{}\n")
+    settings = {"data.train_files": f"{root}/datasets/rl/train.jsonl"}
+    assert found(root, settings=settings) == []
+    assert "train_rows" not in facts(root, settings=settings)
+
+
+def test_files_in_the_home_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(root))
+    assert found(root, settings={"data.train_files": "~/datasets/rl/train.parquet"}) == []
+    assert facts(root, settings={"data.train_files": "~/datasets/rl/train.parquet"})["train_rows"] == 128
+
+
+def test_rows_are_read_despite_warnings_about_columns(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(prompt=[])))
+    findings = found(root, settings={"data.reward_fn_key": "source"})
+    assert [severity for _key, _what, severity in findings if "train.parquet" in _what] == ["error"]
+    assert "warning" in {severity for _key, _what, severity in findings}
+
+
+def test_a_reward_function_beside_a_reward_model_reads_the_columns(root: Path) -> None:
+    write(root, rows_with(lambda row: row.pop("data_source")))
+    reward = "def compute_score(**kwargs): ...\n"
+    (root / "user/code/r.py").write_text(reward)
+    ((key, what, _severity),) = found(root, settings={"reward.reward_model.enable": True})
+    assert key == "dataset"
+    assert "has no column data_source" in what
+
+
+@pytest.mark.parametrize("kind", [pyarrow.large_list, pyarrow.list_, lambda item: pyarrow.list_(item, 1)])
+def test_all_kinds_of_lists(root: Path, kind: Any) -> None:
+    message = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+    rows = rl_rows()["train"]
+    for row in rows:
+        row["prompt"] = row["prompt"][-1:]
+    plain = pyarrow.Table.from_pylist(rows)
+    prompts = pyarrow.array([row["prompt"] for row in rows], type=kind(message))
+    file = root / "datasets/rl/train.parquet"
+    parquet.write_table(plain.set_column(plain.schema.get_field_index("prompt"), "prompt", prompts), file)
+    assert found(root) == []
+
+
+def test_extra_info_that_verl_accepts(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(extra_info=None)))
+    assert found(root) == []
+    write(root, rows_with(lambda row: row.update(extra_info="{}"), "sft"), name="sft")
+    assert found(root, workload="sft") == []
+
+
+def test_data_sources_of_all_files(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(data_source="mine")))
+    assert facts(root)["data_sources"] == ["mine", "openai/gsm8k"]
+
+
+def test_an_answer_that_is_empty(root: Path) -> None:
+    rows = sft_rows()["train"]
+    rows[2]["messages"] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]
+    write(root, rows, name="sft")
+    text = "/private/datasets/sft/train.parquet, row 2: a message from the assistant is empty"
+    assert found(root, workload="sft") == [("dataset", text, "error")]
+    rows[2]["messages"] = [{"role": "system", "content": ""}, {"role": "assistant", "content": "x"}]
+    write(root, rows, name="sft")
+    assert found(root, workload="sft") == []
+
+
+def test_a_snapshot_that_compares_no_data_source(root: Path) -> None:
+    (root / CODE / "verl/utils/reward_score/__init__.py").write_text("def default_compute_score(): ...\n")
+    write(root, rows_with(lambda row: row.update(data_source="mine")))
+    assert found(root, reward_file=None) == []
+
+
+def test_batches_of_rl_for_validation(root: Path) -> None:
+    """Only SFT validates in batches of the size of training."""
+    assert found(root, settings={"data.train_batch_size": 64}) == []
+
+
+def test_what_to_do_about_too_few_rows(root: Path) -> None:
+    (finding,) = checked(root, settings={"data.train_batch_size": 129}).findings
+    assert finding.todo == "set data.train_batch_size to at most 128 in trainer_overrides, or stage more rows"

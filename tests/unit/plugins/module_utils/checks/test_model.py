@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from checked_job import LFS, checked, facts, found, safetensors
 
 
@@ -157,3 +158,80 @@ def test_another_model_by_an_override(root: Path) -> None:
         "trainer_overrides.actor_rollout_ref.model.path"
     }
     assert found(root, settings={"actor_rollout_ref.model.path": "Qwen/Qwen2.5-7B"}) == []
+
+
+def copy_of_model(root: Path, name: str, *tensors: str) -> str:
+    other = root / "common/models" / name
+    other.mkdir()
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (other / file).write_bytes((root / "common/models/tiny" / file).read_bytes())
+    safetensors(other / "model.safetensors", tensors)
+    return str(other)
+
+
+def test_the_size_of_a_critic(root: Path) -> None:
+    critic = copy_of_model(root, "critic", "a")
+    known = facts(root, workload="ppo", settings={"critic.model.path": critic})
+    assert (known["parameters"], known["critic_parameters"]) == (24, 12)
+    assert "critic_parameters" not in facts(root, settings={"critic.model.path": critic})
+
+
+def test_problems_of_a_model_that_is_also_the_critic_are_reported_once(root: Path, model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    assert len(found(root, workload="ppo")) == 1
+
+
+def test_an_override_names_its_key(root: Path) -> None:
+    settings = {"actor_rollout_ref.model.path": f"{root}/common/models/none"}
+    assert checked(root, settings=settings).findings == (
+        Finding(
+            "trainer_overrides: actor_rollout_ref.model.path",
+            f"{root}/common/models/none/config.json does not exist",
+            "give the directory with config.json and the weights",
+            key="trainer_overrides.actor_rollout_ref.model.path",
+        ),
+    )
+
+
+def test_the_parameters_of_broken_weights_are_unknown(root: Path, model: Path) -> None:
+    file = model / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-8])
+    known = facts(root)
+    assert known["model_bytes"] == file.stat().st_size
+    assert "parameters" not in known
+
+
+def test_weights_at_their_limits(root: Path, model: Path) -> None:
+    file = model / "model.safetensors"
+    file.write_bytes((2).to_bytes(8, "little") + b"{}")
+    assert found(root) == []
+    file.write_bytes(b"\x01")
+    assert model_says(root, "/model.safetensors has no safetensors header (1 bytes)")
+    file.write_bytes((100_000_001).to_bytes(8, "little") + b"{}")
+    assert model_says(root, "/model.safetensors has no safetensors header (10 bytes)")
+
+
+def test_weights_of_torch_that_are_empty(root: Path, model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").touch()
+    assert model_says(root, "/pytorch_model.bin is truncated")
+    # torch.save before 1.6 wrote no archive.
+    (model / "pytorch_model.bin").write_bytes(b"\x80\x02" + bytes(100))
+    assert found(root) == []
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_the_parameters_of_weights_of_torch(root: Path, model: Path, key: str) -> None:
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(b"\x80\x02" + bytes(98))
+    config = {"model_type": "a", "architectures": ["A"], key: "float32"}
+    (model / "config.json").write_text(json.dumps(config))
+    assert facts(root)["parameters"] == 25
+
+
+def test_settings_of_a_tokenizer_that_are_truncated(root: Path, model: Path) -> None:
+    (model / "tokenizer_config.json").write_text('{"chat_template": "')
+    assert model_says(root, "/tokenizer_config.json is truncated")
+    (model / "tokenizer_config.json").write_text("{}}\n")
+    (finding,) = checked(root).findings
+    assert finding.what.startswith(f"{model}/tokenizer_config.json cannot be read as JSON: ")

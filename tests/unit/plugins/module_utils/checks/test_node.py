@@ -86,3 +86,31 @@ def test_a_node_that_cannot_write(root: Path, monkeypatch: pytest.MonkeyPatch) -
             f"give user ID {os.geteuid()} write permission, and check that the file system is not full",
         )
     ]
+
+
+def test_a_file_that_cannot_be_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = root / "datasets/rl/train.parquet"
+    real_open = Path.open
+
+    def refuse(path: Path, *arguments: Any) -> Any:
+        if path == file:
+            raise PermissionError(13, "Permission denied")
+        return real_open(path, *arguments)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    ((key, what, todo),) = seen(root, file)
+    assert (key, what.partition(": ")[0]) == ("dataset", "/private/datasets/rl/train.parquet cannot be read")
+    assert todo == f"give user ID {os.geteuid()} read permission, and check the file system"
+
+
+def test_a_file_that_is_empty_on_the_head(root: Path) -> None:
+    file = root / "datasets/rl/train.parquet"
+    ((_key, what, todo),) = seen(root, files={str(file): 0})
+    assert what.endswith("but 0 bytes on the head")
+    assert todo == "check that all nodes mount the same file system, and that nothing is writing to the file"
+
+
+def test_a_shared_root_that_is_a_link(root: Path) -> None:
+    link = root.parent / "link"
+    link.symlink_to(root)
+    assert seen(root, link / "datasets/rl/train.parquet", shared_root=str(link)) == []

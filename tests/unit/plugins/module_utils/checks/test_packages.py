@@ -91,3 +91,46 @@ def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeyp
     (tmp_path / "own/pyarrow-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.0\n")
     own = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
     assert packages.installed_version(own, "pyarrow") == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(None, False), ("1.7.9", False), ("1.8.0", True), ("1.8", True), ("1.10.0rc1", True)]
+)
+def test_the_debugger_needs_debugpy(root: Path, installed: dict[str, str], version: str | None, expected: bool) -> None:
+    installed.update({"debugpy": version} if version else {})
+    todo = "add debugpy 1.8 or newer to the image, or set debugger: legacy"
+    wrong = Finding("debugger", "the workers do not have debugpy 1.8 or newer", todo, key="debugger")
+    assert checked(root, debugger="post_mortem").findings == (() if expected else (wrong,))
+    assert found(root, debugger="legacy") == []
+    assert found(root) == []
+
+
+def test_prereleases_count(root: Path, installed: dict[str, str]) -> None:
+    installed["numpy"] = "2.5.0rc1"
+    assert found(root) == []
+
+
+def test_loggers_that_need_packages(root: Path) -> None:
+    declare(root, "tensorboard", "wandb")
+    missing = ("code_path", "verl 0.9.1 requires tensorboard, which the workers do not have", "error")
+    assert found(root) == []
+    assert found(root, settings={"trainer.logger": "tensorboard"}) == [missing]
+    ((_key, what, _severity),) = found(root, settings={"trainer.logger": ["tracking"]})
+    assert what == "verl 0.9.1 requires wandb, which the workers do not have"
+
+
+def test_close_versions_count_only_for_engines(root: Path, installed: dict[str, str]) -> None:
+    declare(root, "numpy==2.4.5")
+    assert [severity for *_rest, severity in found(root)] == ["error"]
+    assert installed["numpy"] == "2.4.6"
+
+
+def test_the_path_of_the_job_goes_first(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    own = tmp_path / "own"
+    for name, version in (("pyarrow", "1.0"), ("pytest", "0.1")):
+        (own / f"{name}-{version}.dist-info").mkdir(parents=True)
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (own / f"{name}-{version}.dist-info/METADATA").write_text(text)
+    asked = request(root, environment={"PYTHONPATH": str(own)})
+    assert [packages.installed_version(asked, name) for name in ("pyarrow", "pytest")] == ["1.0", "0.1"]

@@ -121,3 +121,26 @@ def test_a_manager_that_takes_no_coroutine(root: Path) -> None:
 )
 def test_managers_with_calls_of_their_own(root: Path, settings: dict[str, Any]) -> None:
     assert reward_says(root, "def compute_score(x): ...\n", settings=settings) == []
+
+
+def test_a_package_beside_the_reward(root: Path) -> None:
+    (root / "user/code/helpers").mkdir()
+    what = "/private/user/code/r.py, line 1: imports helpers.a, but verl does not search the file's directory"
+    (root / "user/code/helpers/b.py").touch()
+    assert reward_says(root, f"import helpers.a\n{REWARD}")[0][0].startswith(what.partition(".a,")[0])
+
+
+def test_the_current_directory_is_not_searched(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "user/code/helper.py").write_text("x = 1\n")
+    monkeypatch.chdir(root / "user/code")
+    assert "imports helper, but verl does not search" in reward_says(root, f"import helper\n{REWARD}")[0][0]
+
+
+def test_positional_arguments_are_not_names(root: Path) -> None:
+    assert reward_says(root, "def compute_score(*args): ...\n")[0][0].endswith(
+        "does not accept data_source, solution_str, ground_truth, extra_info, which verl passes by name"
+    )
+
+
+def test_a_manager_that_takes_plain_functions(root: Path) -> None:
+    assert reward_says(root, REWARD, settings={"reward.reward_manager.name": "remote"}) == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from checked_job import checked, facts, found
+from checked_job import checked, facts, found, safetensors
 
 # The tiny model's 24 parameters: 4 bytes each for the model and for each of Adam's two moments.
 CHECKPOINT = 24 * 12
@@ -107,3 +107,40 @@ def test_steps_that_do_not_come(root: Path) -> None:
 def test_a_model_of_unknown_size(root: Path) -> None:
     (root / "common/models/tiny/model.safetensors").unlink()
     assert "checkpoint_space" not in facts(root)
+
+
+def test_space_at_its_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def has(blocks: int) -> None:
+        monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=blocks, f_frsize=2))
+
+    has(CHECKPOINT)
+    assert [severity for *_rest, severity in found(root)] == ["warning"]
+    assert facts(root)["free_bytes"] == 2 * CHECKPOINT
+    has(CHECKPOINT - 1)
+    assert [severity for *_rest, severity in found(root)] == ["error"]
+    has(CHECKPOINT * 5 // 4 + 1)
+    assert found(root) == []
+
+
+def test_the_last_step_is_saved_once(root: Path) -> None:
+    # 16 steps, and RL saves nothing with -1.
+    assert facts(root, settings={"trainer.save_freq": 16})["checkpoints_kept"] == 1
+    assert facts(root, settings={"trainer.save_freq": -1})["checkpoints_kept"] == 0
+    assert facts(root, settings={"trainer.total_training_steps": 16, "trainer.save_freq": 10})["checkpoints_kept"] == 2
+
+
+def test_checkpoints_of_lora(root: Path) -> None:
+    settings = {"actor_rollout_ref.model.lora_rank": 8, "actor_rollout_ref.actor.checkpoint.save_lora_only": True}
+    assert "checkpoint_bytes" not in facts(root, settings=settings)
+    assert facts(root, settings={"actor_rollout_ref.actor.checkpoint.save_lora_only": True})["checkpoint_bytes"] == 288
+
+
+def test_a_critic_of_another_size(root: Path) -> None:
+    critic = root / "common/models/critic"
+    critic.mkdir()
+    (critic / "config.json").write_text('{"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]}')
+    safetensors(critic / "model.safetensors", ("a",))
+    assert facts(root, workload="ppo", settings={"critic.model.path": str(critic)})["checkpoint_bytes"] == 36 * 12
+    # Without the size of one of them, that of both is unknown.
+    (critic / "model.safetensors").unlink()
+    assert "checkpoint_bytes" not in facts(root, workload="ppo", settings={"critic.model.path": str(critic)})

@@ -159,6 +159,14 @@ def test_a_job_smaller_than_what_is_free(root: Path) -> None:
     assert gate(root, head, resources={"nnodes": 2, "gpus_per_node": 1}).capacity_problem != ""
 
 
+def test_the_driver_needs_cpus_beside_the_job(root: Path) -> None:
+    # PPO and GRPO take 3 CPUs for each GPU.
+    head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=12) for name in ("worker-0", "worker-1")])
+    assert "driver" in gate(root, head).capacity_problem
+    without = {"ray": {"resources": {"entrypoint_num_cpus": 0}}}
+    assert gate(root, head, **without).capacity_problem == ""
+
+
 def running(root: Path, **changes: Any) -> FakeHead:
     """A head on which another job runs."""
     other = gate(root, **changes).job

@@ -227,6 +227,11 @@ def test_resuming_from_the_last_complete_checkpoint(root: Path) -> None:
 
 def test_resuming_from_an_unknown_job(root: Path) -> None:
     assert resumed(root) == ([about_resume("there is no job sft-1", "status.yml lists the jobs")], None)
+    # A submission that failed early has a plan without a workload.
+    archive = Archive(root / "jobs" / "early")
+    archive.reserve()
+    archive.write_json("config/plan.json", {})
+    assert resumed(root, resume_from="early")[0][0].what == "there is no job early"
     checkpoint(root, 10)
     findings, found = resumed(root, resume_from="sft-2")
     assert findings == [about_resume("there is no job sft-2", 'did you mean "sft-1"?')]

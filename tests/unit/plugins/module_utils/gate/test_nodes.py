@@ -223,7 +223,7 @@ def test_files_that_the_head_does_not_have_are_not_asked_for(root: Path) -> None
 # --- On the worker ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [None, {"data": {}}])
+@pytest.mark.parametrize("config", [None, {}, {"data": {}}])
 def test_the_checks_get_the_composed_configuration(
     root: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any] | None
 ) -> None:
