@@ -102,7 +102,9 @@ def saving(job: JobConfig) -> Found:
         # trainer/sft_trainer_ray.py:fit: global_step % self.save_freq
         for key in ("trainer.save_freq", "trainer.test_freq"):
             if job.get(key) == 0:
-                yield about(key, "is 0: the job ends with ZeroDivisionError after its first step", "set it to -1 for never")
+                yield about(
+                    key, "is 0: the job ends with ZeroDivisionError after its first step", "set it to -1 for never"
+                )
         # trainer/sft_trainer_ray.py:fit: is_last_step or (self.save_freq > 0 and is_save_step)
         if isinstance(every, int) and every < 0:
             what = f"is {every}: only the last step is saved, so a job that fails earlier has nothing to resume from"
