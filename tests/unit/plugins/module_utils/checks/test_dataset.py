@@ -200,9 +200,9 @@ def test_less_than_a_batch_for_validation(root: Path) -> None:
 def test_several_files(root: Path) -> None:
     files = [f"{root}/datasets/rl/{split}.parquet" for split in ("train", "val")]
     assert facts(root, settings={"data.train_files": files})["train_rows"] == 144
-    said = facts(root, settings={"data.train_files": ["hdfs://a/b.parquet", *files]})
-    assert "train_rows" not in said
-    assert "steps" not in said
+    reported = facts(root, settings={"data.train_files": ["hdfs://a/b.parquet", *files]})
+    assert "train_rows" not in reported
+    assert "steps" not in reported
 
 
 def test_a_dataset_class_of_the_user(root: Path) -> None:

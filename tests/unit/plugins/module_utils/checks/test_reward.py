@@ -10,9 +10,9 @@ from checked_job import REWARD, found
 
 def reward_says(root: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
     (root / "user/code/r.py").write_text(text)
-    said = found(root, **changes)
+    reported = found(root, **changes)
     assert not list((root / "user/code").rglob("__pycache__"))
-    return [(what, severity) for where, what, severity in said if where == "reward_fn_path"]
+    return [(what, severity) for where, what, severity in reported if where == "reward_fn_path"]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_rewards_that_verl_can_call(root: Path, text: str) -> None:
     ],
 )
 def test_rewards_that_verl_cannot_call(root: Path, text: str, what: str) -> None:
-    ((said, severity),) = reward_says(root, text)
-    assert said.startswith(f"/private/user/code/r.py{what}")
+    ((reported, severity),) = reward_says(root, text)
+    assert reported.startswith(f"/private/user/code/r.py{what}")
     assert severity == "error"
 
 

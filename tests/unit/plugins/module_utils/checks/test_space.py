@@ -75,9 +75,9 @@ def test_actor_and_critic(root: Path, free: Callable[[int], None]) -> None:
     ],
 )
 def test_how_many_checkpoints(root: Path, workload: str, settings: dict[str, Any], steps: int, kept: int) -> None:
-    said = facts(root, workload=workload, settings=settings)
-    assert (said["steps"], said["checkpoints_kept"]) == (steps, kept)
-    assert said["checkpoint_space"] == kept * CHECKPOINT
+    reported = facts(root, workload=workload, settings=settings)
+    assert (reported["steps"], reported["checkpoints_kept"]) == (steps, kept)
+    assert reported["checkpoint_space"] == kept * CHECKPOINT
 
 
 @pytest.mark.parametrize(

@@ -148,10 +148,10 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("override", "said", "key", "nearest"), WRONG, ids=[row[0] for row in WRONG])
-def test_what_hydra_refuses(code: str, override: str, said: str, key: str, nearest: str) -> None:
+@pytest.mark.parametrize(("override", "reported", "key", "nearest"), WRONG, ids=[row[0] for row in WRONG])
+def test_what_hydra_refuses(code: str, override: str, reported: str, key: str, nearest: str) -> None:
     (error,) = refused(code, "rollout.name=vllm", override, "trainer.experiment_name=x")
-    assert said in error.error
+    assert reported in error.error
     assert (error.key, error.nearest) == (key, nearest)
 
 
