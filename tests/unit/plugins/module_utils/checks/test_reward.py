@@ -125,9 +125,8 @@ def test_managers_with_calls_of_their_own(root: Path, settings: dict[str, Any]) 
 
 def test_a_package_beside_the_reward(root: Path) -> None:
     (root / "user/code/helpers").mkdir()
-    what = "/private/user/code/r.py, line 1: imports helpers.a, but verl does not search the file's directory"
-    (root / "user/code/helpers/b.py").touch()
-    assert reward_says(root, f"import helpers.a\n{REWARD}")[0][0].startswith(what.partition(".a,")[0])
+    what = "/private/user/code/r.py, line 1: imports helpers, but verl does not search the file's directory"
+    assert reward_says(root, f"import helpers.a\n{REWARD}") == [(what, "error")]
 
 
 def test_the_current_directory_is_not_searched(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
