@@ -25,6 +25,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases impor
     Profile,
     profile_of,
 )
+from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import override_key
 from system import REPO
 
 IMAGE = "argus-verl-cpu:0.1.0"
@@ -41,14 +42,15 @@ CASES = [
 ]
 # Runs in the container: composes all jobs with `compose`, and with @hydra.main as verl does.
 IN_THE_IMAGE = """
-import json, subprocess, sys, types, zipfile
+import dataclasses, json, subprocess, sys, types, zipfile
 from multiprocessing.pool import ThreadPool
 
 asked = json.load(sys.stdin)
 for version in asked["versions"]:
     with zipfile.ZipFile(next(__import__("pathlib").Path("/wheels").glob(f"verl-{version}-*.whl"))) as wheel:
         wheel.extractall(f"/tmp/verl-{version}")
-composition = types.ModuleType("composition")
+# Dataclasses look up their module by its name.
+composition = sys.modules["composition"] = types.ModuleType("composition")
 composition.__dict__.update(SOURCE=asked["source"])
 exec(compile(asked["source"].replace("inspect.getsource(sys.modules[__name__])", "SOURCE"), "composition", "exec"),
      composition.__dict__)
@@ -63,7 +65,8 @@ main()
 '''
 def run(job):
     code_path = f"/tmp/verl-{job['version']}"
-    answer = composition.compose(code_path, job["module"], job["overrides"], {})
+    pairs = list(zip(job["keys"], job["overrides"]))
+    answer = dataclasses.asdict(composition.compose(code_path, job["module"], pairs, {}))
     name = "sft_trainer_engine" if "sft" in job["module"] else "ppo_trainer"
     real = subprocess.run([sys.executable, "-c", REAL, f"{code_path}/verl/trainer/config", name, *job["overrides"]],
                           capture_output=True, text=True)
@@ -111,7 +114,8 @@ def answers() -> dict[tuple[str, str, str], dict[str, Any]]:
         overrides = [
             override.replace("hydra.run.dir=/private", "hydra.run.dir=/tmp/private") for override in job.plan.overrides
         ]
-        jobs.append({"version": case[0], "module": job.plan.module, "overrides": overrides})
+        keys = [override_key(override) for override in overrides]
+        jobs.append({"version": case[0], "module": job.plan.module, "keys": keys, "overrides": overrides})
     docker = ["docker", "run", "--rm", "--interactive", "--workdir", "/tmp", "--volume", f"{WHEELS}:/wheels:ro", IMAGE]
     done = subprocess.run(
         [*docker, "python", "-c", IN_THE_IMAGE],

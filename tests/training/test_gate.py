@@ -1,4 +1,4 @@
-"""The gate on a real cluster: what only head and workers can know is said before there is a job."""
+"""The gate on a real cluster: problems that only the head and the workers can see are reported before submission."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def reward(name: str, text: str) -> Callable[[], None]:
 
 
 def truncated_model() -> None:
-    """A model whose weights were cut off by a copy that was interrupted."""
-    target = SHARED_ROOT / "common" / "models" / "cut-off"
+    """A model with truncated weights, as after an interrupted copy."""
+    target = SHARED_ROOT / "common" / "models" / "truncated"
     if not target.exists():
         shutil.copytree(SHARED_ROOT / "common" / "models" / "tiny-qwen2", target)
         weights = target / "model.safetensors"
@@ -32,11 +32,11 @@ def truncated_model() -> None:
         weights.write_bytes(weights.read_bytes()[:-1000])
 
 
-# The JobSpec to begin with, what is changed, what has to be there before, and what is said.
+# The JobSpec, the changes, the preparation, and a part of the output.
 REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
     ("grpo", {"code_path": "verl-0.0.0"}, None, "code_path there is no snapshot"),
-    ("grpo", {"model": "no-model"}, None, "model /private/common/models/no-model/config.json is not there"),
-    ("grpo", {"model": "cut-off"}, truncated_model, "it is cut off"),
+    ("grpo", {"model": "no-model"}, None, "model /private/common/models/no-model/config.json does not exist"),
+    ("grpo", {"model": "truncated"}, truncated_model, "it is truncated"),
     ("grpo", {"dataset": "gsm8k_tiny_sft"}, None, "is a dataset for sft (messages), not for grpo"),
     ("sft", {"dataset": "gsm8k_tiny"}, None, "is a dataset for ppo and grpo (prompt, reward_model), not for sft"),
     ("grpo", {"reward_fn_path": "digit_share.py:nope"}, None, "has no function nope; it has: compute_score"),
@@ -52,21 +52,21 @@ REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
         reward("broken.py", "def compute_score(:\n    return 0.0\n"),
         "line 1: invalid syntax",
     ),
-    # An SFT that does not fit would hang for ever without a word.
+    # verl would wait forever for an SFT that does not fit.
     ("sft", {"resources": {"nnodes": 3}}, None, "asks for 3 workers, but 2 are alive"),
     ("sft", {"resources": {"nnodes": 1, "gpus_per_node": 5}}, None, "asks for 5 GPUs per worker, but workers have 4"),
     # Misspelt keys cost minutes on a GPU cluster; verl 0.9 silently ignores the old name of the reward function.
     ("sft", {"trainer_overrides": {"trainer.save_frq": 5}}, None, "did you mean trainer.save_freq?"),
     ("grpo", {"trainer_overrides": {"custom_reward_function.path": "/x.py"}}, None, "silently ignores"),
     ("grpo", {"trainer_overrides": {"reward_model.enable": True}}, None, "is not read by verl 0.9.1"),
-    ("grpo", {"trainer_overrides": {"data.train_batch_size": 4096}}, None, "there would be no step"),
+    ("grpo", {"trainer_overrides": {"data.train_batch_size": 4096}}, None, "the job would run no step"),
     ("sft", {"trainer_overrides": {"trainer.test_freq": 0}}, None, "trainer.test_freq"),
     ("sft", {"resume_from": "no-such-job"}, None, "there is no job no-such-job"),
-    ("sft", {"debugger": "post_mortem"}, None, "debugpy 1.8 is not on the workers"),
+    ("sft", {"debugger": "post_mortem"}, None, "the workers do not have debugpy 1.8 or newer"),
 ]
 
 
-def known_to_ray() -> str:
+def jobs_of_ray() -> str:
     count = "print(len([job for job in C().list_jobs() if job.submission_id]))"
     return on_node(HEAD, "python3", "-c", f"from ray.job_submission import JobSubmissionClient as C; {count}")
 
@@ -83,12 +83,12 @@ def test_refused(
     assert not job.archive.path.exists()
 
 
-def test_check_is_the_gate_alone(submit: Submit, tmp_path: Path) -> None:
-    before = known_to_ray()
+def test_check_mode_only_runs_the_gate(submit: Submit, tmp_path: Path) -> None:
+    before = jobs_of_ray()
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
     spec["submission_id"] = f"test-check-{time.time_ns()}"
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
     done = playbook("submit", arguments=["--check", "--diff"], jobspec=str(tmp_path / "spec.yaml"))
     assert "+trainer.nnodes=2" in done.stdout
     assert not (SHARED_ROOT / "jobs" / spec["submission_id"]).exists()
-    assert known_to_ray() == before
+    assert jobs_of_ray() == before

@@ -1,68 +1,119 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The part of the gate that looks at the things themselves: data, model, reward, packages and space, on the nodes.
+"""What all checks share: the request that describes a job, and findings about its files.
 
-It travels into Ray tasks by value, where there is neither Ansible nor this collection. So it imports nothing of
-either, of the image's packages only what a check needs and inside of it, and a finding is a mapping with the keys of
-``findings.Finding``. Of data and weights it reads footers, headers and a few rows.
-
-A request is a mapping:
-
-shared_root, workload, code_path, model, dataset: as in the JobSpec; all paths are absolute.
-reward: the file and the function, or None.
-environment: the environment variables of the job.
-files: what has to be there on every node: paths, or a mapping of paths to their sizes on the head (None: any).
-accept: checks whose errors the user takes as warnings: "requirements", "space".
-config: the composed Hydra configuration of the job, or None when it is not known; then less is checked.
+Checks travel into Ray tasks by value, because nodes have neither Ansible nor this collection. They may import this
+package, `findings` and `text`, and packages of the image only inside functions. Of datasets and weights they read
+footers, headers and a few rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ERROR, WARNING = "error", "warning"
+from ..findings import ERROR, WARNING, Finding
+from ..text import one_line
+from .configuration import Configuration
+
 SFT = "sft"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-# verl's reward managers that score one answer at a time; others, and those of users, have calls of their own.
+# verl's reward managers that score one answer at a time. Others, and those of users, call the function differently.
 REWARD_MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
 ITEM_BYTES = {"F64": 8, "F32": 4, "float32": 4, "fp32": 4, "F16": 2, "BF16": 2, "fp16": 2, "bf16": 2}
+LONGEST_ERROR = 300
 
 
-def finding(where: str, what: str, todo: str, severity: str = ERROR) -> dict[str, str]:
-    return {"where": where, "what": what, "todo": todo, "severity": severity}
+@dataclass(frozen=True)
+class CheckRequest:
+    """A job as nodes check it. All paths are absolute.
+
+    environment: the environment variables of the job, with placeholders for secrets.
+    files: the files that every node must see, with their sizes on the head; None stands for any size.
+    accept: the checks whose errors the user takes as warnings: "requirements", "space".
+    config: the composed configuration. None: unknown, and checks that need it are skipped.
+    """
+
+    shared_root: str
+    workload: str
+    code_path: str
+    model: str
+    dataset: str
+    reward_file: str | None = None
+    reward_function: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, int | None] = field(default_factory=dict)
+    accept: tuple[str, ...] = ()
+    debugger: str | None = None
+    config: Configuration | None = None
+
+    @property
+    def is_sft(self) -> bool:
+        return self.workload == SFT
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A value of the composed configuration."""
+        return self.config.get(key, default) if self.config else default
+
+    def severity_of(self, check: str) -> str:
+        """The severity of a check's errors."""
+        return WARNING if check in self.accept else ERROR
+
+    @property
+    def has_reward_model(self) -> bool:
+        # The second name is that of verl up to 0.8. verl 0.9 still has it, as null.
+        return bool(self.setting("reward.reward_model.enable") or self.setting("reward_model.enable"))
+
+    @property
+    def reward_manager(self) -> str | None:
+        """The one of verl's own reward managers that calls the reward function; None for another one and for sft."""
+        if self.is_sft or self.setting("reward.reward_manager.source", "register") != "register":
+            return None
+        # The first name is that of verl up to 0.8. verl 0.9 still has it, as null.
+        name = self.setting("reward_model.reward_manager") or self.setting("reward.reward_manager.name", "naive")
+        return str(name) if name in REWARD_MANAGERS else None
+
+    @property
+    def data_source_key(self) -> str:
+        """The column with the data source. verl 0.9 still has data.reward_fn_key, but nothing reads it."""
+        return "data_source" if self.is_since((0, 9)) else str(self.setting("data.reward_fn_key", "data_source"))
+
+    @property
+    def has_critic(self) -> bool:
+        # trainer/ppo/utils.py: need_critic
+        return not self.is_sft and bool(self.setting("critic.enable", self.workload == "ppo"))
+
+    def is_since(self, release: tuple[int, int]) -> bool:
+        """Whether the snapshot is this release of verl or a later one. An unknown version counts as the latest."""
+        try:
+            major, minor = (read_verl_version(self.code_path) or "").split(".")[:2]
+            return (int(major), int(minor)) >= release
+        except ValueError:
+            return True
 
 
-def one_line(error: object) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+def read_verl_version(code_path: str | Path) -> str | None:
+    """The version of verl that a snapshot declares; None if it cannot be read."""
+    try:
+        return Path(code_path, "verl", "version", "version").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
 
 
-def size_text(size: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 10 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+def about(key: str, what: str, todo: str, severity: str = ERROR) -> Finding:
+    """A finding about a key of the JobSpec or of the composed configuration."""
+    return Finding(key, what, todo, severity, key=key)
 
 
-def setting(config: Mapping[str, Any] | None, key: str, default: Any = None) -> Any:
-    """A value of the job's configuration by its dotted key; the default where it is null or not there."""
-    value: Any = config
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    # An interpolation that nobody has resolved is not a value.
-    return default if value is None or (isinstance(value, str) and value.startswith("${")) else value
+def error_text(error: BaseException) -> str:
+    return one_line(error, LONGEST_ERROR) or type(error).__name__
 
 
 def listed(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def accepted(request: Mapping[str, Any], check: str) -> str:
-    """The severity of a check's errors: whoever insists gets them as warnings."""
-    return WARNING if check in (request.get("accept") or ()) else ERROR
 
 
 def is_lfs_pointer(path: Path) -> bool:
@@ -70,44 +121,7 @@ def is_lfs_pointer(path: Path) -> bool:
         return file.read(len(LFS_POINTER)) == LFS_POINTER
 
 
-def pointer_finding(where: str, path: Path) -> dict[str, str]:
-    todo = "stage the real file: `git lfs pull` where it was cloned, or download it again"
-    return finding(where, f"{path} is a git-lfs pointer, not the file", todo)
-
-
-def has_reward_model(request: Mapping[str, Any]) -> bool:
-    config = request.get("config")
-    # The second is the name up to 0.8; 0.9 still has it, as null.
-    return bool(setting(config, "reward.reward_model.enable") or setting(config, "reward_model.enable"))
-
-
-def reward_manager(request: Mapping[str, Any]) -> str | None:
-    """The one of verl's own reward managers that calls the reward function; None for another one, and for sft."""
-    config = request.get("config")
-    if request["workload"] == SFT or setting(config, "reward.reward_manager.source", "register") != "register":
-        return None
-    # Up to 0.8 the second name; 0.9 still has it, as null.
-    name = setting(config, "reward_model.reward_manager") or setting(config, "reward.reward_manager.name", "naive")
-    return str(name) if name in REWARD_MANAGERS else None
-
-
-def data_source_key(request: Mapping[str, Any]) -> str:
-    """Since 0.9 always the same: data.reward_fn_key is still in its configuration, but nothing reads it."""
-    key = str(setting(request.get("config"), "data.reward_fn_key", "data_source"))
-    return "data_source" if is_since(request, (0, 9)) else key
-
-
-def is_since(request: Mapping[str, Any], release: tuple[int, int]) -> bool:
-    """Whether the snapshot is of this release of verl or a later one; what does not tell is taken for the latest."""
-    try:
-        version = (Path(request["code_path"]) / "verl" / "version" / "version").read_text(encoding="utf-8")
-        major, minor = version.strip().split(".")[:2]
-        return (int(major), int(minor)) >= release
-    except (OSError, ValueError):
-        return True
-
-
-def has_critic(request: Mapping[str, Any]) -> bool:
-    """trainer/ppo/utils.py: need_critic."""
-    default = request["workload"] == "ppo"
-    return request["workload"] != SFT and bool(setting(request.get("config"), "critic.enable", default))
+def pointer_problem(path: Path) -> tuple[str, str]:
+    """What is wrong with a pointer in place of a file, and what to do."""
+    todo = "run `git lfs pull` in the clone and stage it again, or download the file again"
+    return f"{path} is a Git LFS pointer, not the file", todo

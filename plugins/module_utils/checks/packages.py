@@ -1,78 +1,106 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The part of the gate that looks at the things themselves: data, model, reward, packages and space, on the nodes.
-
-It travels into Ray tasks by value, where there is neither Ansible nor this collection. So it imports nothing of
-either, of the image's packages only what a check needs and inside of it, and a finding is a mapping with the keys of
-``findings.Finding``. Of data and weights it reads footers, headers and a few rows.
-
-A request is a mapping:
-
-shared_root, workload, code_path, model, dataset: as in the JobSpec; all paths are absolute.
-reward: the file and the function, or None.
-environment: the environment variables of the job.
-files: what has to be there on every node: paths, or a mapping of paths to their sizes on the head (None: any).
-accept: checks whose errors the user takes as warnings: "requirements", "space".
-config: the composed Hydra configuration of the job, or None when it is not known; then less is checked.
-"""
+"""Checks of the packages that workers have against those that verl requires."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .common import WARNING, accepted, finding, listed, setting
+from ..findings import WARNING, Finding
+from .common import CheckRequest, about, listed
+from .facts import Facts
 
 # The packages that verl's rollouts of these names call, and the extra of verl that declares them.
 ENGINES = {"vllm": ("vllm", "vllm"), "sglang": ("sglang", "sglang"), "trtllm": ("tensorrt-llm", "trtllm")}
+# With an older version, Ray silently ignores breakpoints (ray/util/debugpy.py).
+DEBUGPY = (1, 8)
 
 
-def dispensable(request: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, bool]:
-    """Packages that verl declares for every job and imports only for some, and whether this job is one of those.
+@dataclass(frozen=True)
+class Installed:
+    """A requirement of verl that applies to the job, and the version that the worker has.
 
-    Read in verl 0.9.0 and 0.9.1. Every job imports the others that they declare, dill by way of datasets.
+    always: whether verl declares it for every job, rather than for the engine of the rollout.
     """
-    config = request.get("config")
-    loggers = listed(setting(config, "trainer.logger"))
-    sources = () if request.get("reward") else facts.get("data_sources", ())
-    return {
-        "wandb": bool({"wandb", "tracking"} & set(loggers)),  # utils/tracking.py: Tracking
-        "tensorboard": "tensorboard" in loggers,  # the same
-        # utils/reward_score/prime_math/__init__.py, for data sources of these names.
-        "pylatexenc": any(source.startswith("numina") for source in sources),
-        # Nothing imports it; Megatron compiles a helper with it.
-        "pybind11": setting(config, "actor_rollout_ref.actor.strategy") == "megatron",
-    }
+
+    requirement: Any
+    version: str | None
+    always: bool
+
+    @property
+    def declared(self) -> str:
+        return f"{self.requirement.name}{self.requirement.specifier}"
+
+    @property
+    def fits(self) -> bool:
+        return self.version is not None and self.requirement.specifier.contains(self.version, prereleases=True)
 
 
-def requirement_findings(request: Mapping[str, Any], facts: dict[str, Any]) -> list[dict[str, str]]:
-    """What verl declares against what is installed here.
+def debugger_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
+    if request.debugger != "post_mortem":
+        return []
+    version = re.findall(r"\d+", installed_version(request, "debugpy") or "")
+    if tuple(map(int, version[:2])) >= DEBUGPY:
+        return []
+    todo = "add debugpy 1.8 or newer to the image, or set debugger: legacy"
+    return [about("debugger", "the workers do not have debugpy 1.8 or newer", todo)]
 
-    A snapshot swaps verl, not what it stands on. What it declares for every job counts; of the extra of the rollout's
-    engine, the engine itself: the other pins in there tell with what verl's authors have tested.
+
+def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
+    """What verl requires against what is installed here.
+
+    A snapshot replaces verl, not its dependencies. Requirements of every job count. Of the extra of the rollout's
+    engine, only the engine itself counts: the other pins there only show what verl's authors tested with.
     """
     try:
-        manifest = json.loads((Path(request["code_path"]) / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads(Path(request.code_path, "manifest.json").read_text(encoding="utf-8"))
         lines = [str(line) for line in manifest.get("requirements") or ()]
     except (OSError, ValueError, AttributeError):
-        return []  # whether it is a snapshot at all is the head's question
-    try:
-        from packaging.requirements import InvalidRequirement, Requirement
-    except ImportError:
-        what = "the workers have no packaging, so that what verl declares is not compared with what they have"
-        return [finding("code_path", what, "add it to the image: verl needs it too", WARNING)]
+        return []  # the head checks whether it is a snapshot
     verl = f"verl {manifest.get('verl_version')}"
-    engine, extra = ENGINES.get(setting(request.get("config"), "actor_rollout_ref.rollout.name"), (None, None))
-    needless = {name for name, needed in dispensable(request, facts).items() if not needed}
-    severity = accepted(request, "requirements")
-    todo = "use an image made for this verl, another snapshot, or insist with accept: [requirements]"
-    found: list[dict[str, str]] = []
+    engine, extra = ENGINES.get(request.setting("actor_rollout_ref.rollout.name"), ("", ""))
+    try:
+        applicable = list(installed(request, lines, extra))
+    except ImportError:
+        what = "the workers do not have the package packaging, so verl's requirements were not checked"
+        return [about("code_path", what, "add packaging to the image: verl needs it too", WARNING)]
+    facts.versions = {each.requirement.name: each.version for each in applicable}
+    severity = request.severity_of("requirements")
+    todo = "use an image built for this verl, use another snapshot, or set accept: [requirements]"
+    unneeded = unneeded_packages(request, facts)
+    found: list[Finding] = []
     tested: list[str] = []
-    versions = facts.setdefault("versions", {})
+    for each in applicable:
+        name, version = each.requirement.name, each.version
+        if each.fits:
+            continue
+        if not each.always and name != engine:
+            tested += [f"{each.declared} (the workers have {version})"] if version else []
+        elif version is not None:
+            close = not each.always and same_minor(each.requirement, version)
+            what = f"{verl} requires {each.declared}, but the workers have {version}"
+            found.append(about("code_path", what, todo, WARNING if close else severity))
+        elif name not in unneeded:
+            what = f"{verl} requires {each.declared}, which the workers do not have"
+            found.append(about("code_path", what, todo, severity))
+    if tested:
+        what = f"{verl} is tested for {extra} with {', '.join(tested)}"
+        found.append(about("code_path", what, "no action is needed if this image is known to work", WARNING))
+    return found
+
+
+def installed(request: CheckRequest, lines: list[str], extra: str) -> Iterator[Installed]:
+    """The requirements that apply here, of every job and of an extra. Raises ImportError without `packaging`."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
     for line in lines:
         try:
             requirement = Requirement(line)
@@ -80,40 +108,38 @@ def requirement_findings(request: Mapping[str, Any], facts: dict[str, Any]) -> l
             continue
         marker = requirement.marker
         always = marker is None or marker.evaluate({"extra": ""})
-        if marker is not None and not always and (extra is None or not marker.evaluate({"extra": extra})):
-            continue
-        declared = f"{requirement.name}{requirement.specifier}"
-        version = installed_version(request, requirement.name)
-        versions[requirement.name] = version
-        if version is not None and requirement.specifier.contains(version, prereleases=True):
-            continue
-        if not always and requirement.name != engine:
-            tested += [f"{declared} (the workers have {version})"] if version else []
-        elif version is not None:
-            grade = WARNING if not always and same_minor(requirement, version) else severity
-            what = f"{verl} declares {declared}, the workers have {version}"
-            found.append(finding("code_path", what, todo, grade))
-        elif requirement.name not in needless:
-            what = f"{verl} declares {declared}, the workers do not have it"
-            found.append(finding("code_path", what, todo, severity))
-    if tested:
-        what = f"{verl} is tested for {extra} with {', '.join(tested)}"
-        found.append(finding("code_path", what, "nothing, if this image is known to train", WARNING))
-    return found
+        if marker is None or always or (extra and marker.evaluate({"extra": extra})):
+            yield Installed(requirement, installed_version(request, requirement.name), always)
 
 
-def installed_version(request: Mapping[str, Any], name: str) -> str | None:
-    """The version that the job would import: its own PYTHONPATH goes first."""
-    from importlib import metadata
+def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:
+    """Packages that verl requires for every job, but that this job never imports.
 
-    own = str((request.get("environment") or {}).get("PYTHONPATH", "")).split(":")
+    Read in verl 0.9.0 and 0.9.1. Every job imports the other packages that they require, dill by way of datasets.
+    """
+    loggers = set(listed(request.setting("trainer.logger")))
+    sources = () if request.reward_file else facts.data_sources or ()
+    needed = {
+        "wandb": bool({"wandb", "tracking"} & loggers),  # utils/tracking.py: Tracking
+        "tensorboard": "tensorboard" in loggers,  # utils/tracking.py: Tracking
+        # utils/reward_score/prime_math/__init__.py, for data sources of these names.
+        "pylatexenc": any(source.startswith("numina") for source in sources),
+        # Nothing imports it; Megatron compiles a helper with it.
+        "pybind11": request.setting("actor_rollout_ref.actor.strategy") == "megatron",
+    }
+    return {name for name, is_needed in needed.items() if not is_needed}
+
+
+def installed_version(request: CheckRequest, name: str) -> str | None:
+    """The version that the job would import. The job's own PYTHONPATH goes first."""
+    own = str(request.environment.get("PYTHONPATH", "")).split(":")
     for distribution in metadata.distributions(name=name, path=[*filter(None, own), *sys.path]):
         return distribution.version
     return None
 
 
 def same_minor(requirement: Any, version: str) -> bool:
-    """Whether a pin differs in the last part alone: vllm==0.24.0 and 0.24.1."""
+    """Whether a version differs from a pin only in its last part, as 0.24.1 from vllm==0.24.0."""
     from packaging.version import Version
 
     return all(

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The trainer's configuration, composed offline as Hydra will compose it when the job runs.
 
-It runs on a worker, in the Python of its container, to where `compose` is sent by value: only the standard library
-here, nothing of the collection, and nothing that Python 3.9 cannot read. There it runs this very file once more, in a
-process of its own: Hydra keeps what it composes in a global, and resolvers read the environment.
+This file runs on a worker, in the Python of its container, where `compose` arrives by value: it imports only the
+standard library, and nothing of this collection. There it runs its own source in a process of its own, because Hydra
+keeps what it composes in a global, and resolvers read the environment.
 """
 
 from __future__ import annotations
@@ -18,27 +18,59 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-# In place of this file, which is not on the worker.
+# Sent along, because this file is not on the worker.
 SOURCE = "" if __name__ == "__main__" else inspect.getsource(sys.modules[__name__])
-# About 0.7 s on two cores, 1.4 s with a key to look for; a shared root that does not answer is told from that.
+# Takes about 0.7 s on two cores, 1.4 s with a key to search for. The limit is for a shared root that does not answer.
 TIMEOUT_SECONDS = 60
-# Whatever a resolver prints before, the answer comes after it.
+# Precedes the answer, because resolvers may print something before it.
 MARK = "\nCOMPOSED "
-NOTHING: dict[str, Any] = {"config": None, "yaml": "", "errors": [], "missing": []}
+# The attributes of @hydra.main that options of Hydra's command line replace.
+OPTIONS = {"--config-name": "config_name", "-cn": "config_name", "--config-path": "config_path", "-cp": "config_path"}
+# OmegaConf appends the Python types of its nodes, and Hydra how to get a traceback.
+NOISE = ("object_type=", "reference_type=", "Set the environment variable HYDRA_FULL_ERROR")
+
+# Each with its key, which only launcher.hydra parses.
+Overrides = Sequence[tuple[str, str]]
 
 
-def compose(code_path: str, module: str, overrides: list[str], environment: dict[str, str]) -> dict[str, Any]:
-    """What the trainer `module` of the snapshot at `code_path` will be configured with.
+@dataclass(frozen=True)
+class Refusal:
+    """Why Hydra refuses an override: its message without the traceback.
 
-    config: the resolved configuration as plain data, or None; "???" stands for what is missing. Overrides that Hydra
-        refuses are left out of it, so that all of them are found, and what else is wrong.
+    key: the key that it concerns, and `nearest` the nearest known key. Empty if unknown.
+    """
+
+    error: str
+    key: str = ""
+    nearest: str = ""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A composed configuration.
+
+    config: the resolved configuration as plain data, with "???" for missing values; None if there is none. It is
+        without the overrides that Hydra refuses, so that other problems are found as well.
     yaml: the same as YAML.
-    errors: what Hydra says of each override that it refuses, without its traceback: `error`, the `key` that it concerns
-        and the `nearest` known key, empty where that cannot be told.
-    missing: the keys that have to be given and are not; some belong to parts that are switched off.
+    errors: every override that Hydra refuses.
+    missing: the keys that have no value. Some belong to parts that are disabled.
+    """
+
+    config: dict[str, Any] | None = None
+    yaml: str = ""
+    errors: tuple[Refusal, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def compose(code_path: str, module: str, overrides: Overrides, environment: dict[str, str]) -> Composition:
+    """The configuration of the trainer `module` of the snapshot at `code_path`.
+
+    overrides: pairs of the key of an override and the override.
     """
     paths = [code_path, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     env = {**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -46,7 +78,7 @@ def compose(code_path: str, module: str, overrides: list[str], environment: dict
     try:
         done = subprocess.run(
             [sys.executable, "-c", SOURCE],
-            input=json.dumps({"code_path": code_path, "module": module, "overrides": overrides}),
+            input=json.dumps({"code_path": code_path, "module": module, "overrides": list(overrides)}),
             capture_output=True,
             text=True,
             env=env,
@@ -57,29 +89,30 @@ def compose(code_path: str, module: str, overrides: list[str], environment: dict
         return failed(f"composing {module} took more than {TIMEOUT_SECONDS} s")
     _dummy, mark, answer = done.stdout.rpartition(MARK)
     if done.returncode or not mark:
-        said = "\n".join(done.stderr.strip().splitlines()[-3:])
-        return failed(f"{sys.executable} could not compose {module}: {said}")
-    composed: dict[str, Any] = json.loads(answer)
-    return composed
+        last_lines = "\n".join(done.stderr.strip().splitlines()[-3:])
+        return failed(f"{sys.executable} could not compose {module}: {last_lines}")
+    values = json.loads(answer)
+    errors = tuple(Refusal(**error) for error in values["errors"])
+    return Composition(values["config"], values["yaml"], errors, tuple(values["missing"]))
 
 
-def failed(error: str, key: str = "", nearest: str = "") -> dict[str, Any]:
-    return {**NOTHING, "errors": [{"error": error, "key": key, "nearest": nearest}]}
+def failed(error: str, key: str = "", nearest: str = "") -> Composition:
+    return Composition(errors=(Refusal(error, key, nearest),))
 
 
-def composed(code_path: str, module: str, overrides: list[str]) -> dict[str, Any]:
-    """Hydra ends at the first override that it refuses: composed again without it, until none is left."""
-    errors: list[dict[str, str]] = []
+def composed(code_path: str, module: str, overrides: Overrides) -> Composition:
+    """Hydra stops at the first override that it refuses, so compose again without it, until it accepts the rest."""
+    errors: tuple[Refusal, ...] = ()
     while True:
         answer = composed_once(code_path, module, overrides)
-        errors += answer["errors"]
-        rest = [override for override in overrides if answer["errors"] and bare(override) != errors[-1]["key"]]
-        if not answer["errors"] or len(rest) == len(overrides):
-            return {**answer, "errors": errors}
+        errors += answer.errors
+        rest = [(key, override) for key, override in overrides if answer.errors and key != errors[-1].key]
+        if not answer.errors or len(rest) == len(overrides):
+            return Composition(answer.config, answer.yaml, errors, answer.missing)
         overrides = rest
 
 
-def composed_once(code_path: str, module: str, overrides: list[str]) -> dict[str, Any]:
+def composed_once(code_path: str, module: str, overrides: Overrides) -> Composition:
     try:
         from hydra import compose as hydra_compose
         from hydra import initialize_config_dir
@@ -88,41 +121,40 @@ def composed_once(code_path: str, module: str, overrides: list[str]) -> dict[str
         return failed(f"{error}, which verl needs, for {sys.executable}")
     path = Path(code_path, *module.split(".")).with_suffix(".py")
     try:
-        said = main_decorator(path)
+        main = main_decorator(path)
     except (OSError, SyntaxError, ValueError) as error:
         return failed(str(error))
-    own, overrides = options(overrides)
-    said.update(own)
-    # Hydra takes it as relative to the module's file.
-    directory = str((path.parent / (said.get("config_path") or ".")).resolve())
-    version = {"version_base": said["version_base"]} if "version_base" in said else {}
+    main.update({OPTIONS[key]: override.partition("=")[2] for key, override in overrides if key in OPTIONS})
+    overrides = [(key, override) for key, override in overrides if key not in OPTIONS]
+    # Hydra takes config_path as relative to the file of the module.
+    directory = str((path.parent / (main.get("config_path") or ".")).resolve())
+    version = {"version_base": main["version_base"]} if "version_base" in main else {}
     key, nearest = "", ""
     try:
         with initialize_config_dir(directory, **version):
             try:
-                config = hydra_compose(said.get("config_name"), overrides)
+                config = hydra_compose(main.get("config_name"), [override for _dummy, override in overrides])
             except Exception as error:
                 key = key_of(error, overrides)
                 if key and "not in struct" in message_of(error):
-                    known = OmegaConf.to_container(hydra_compose(said.get("config_name")), resolve=False)
+                    known = OmegaConf.to_container(hydra_compose(main.get("config_name")), resolve=False)
                     nearest = nearest_key(key, [name for name, _dummy in leaves_of(known)])
                 raise
         plain = OmegaConf.to_container(config, resolve=True)
-        return {
-            **NOTHING,
-            # What JSON has no form for is kept as its text.
-            "config": json.loads(json.dumps(plain, default=str)),
-            "yaml": OmegaConf.to_yaml(OmegaConf.create(plain)),
-            "missing": [name for name, value in leaves_of(plain) if value == "???"],
-        }
-    except Exception as error:  # Hydra and OmegaConf raise many kinds, and plug-ins raise theirs
+        return Composition(
+            # JSON has no form for some values; their text stands for them.
+            config=json.loads(json.dumps(plain, default=str)),
+            yaml=OmegaConf.to_yaml(OmegaConf.create(plain)),
+            missing=tuple(name for name, value in leaves_of(plain) if value == "???"),
+        )
+    except Exception as error:  # Hydra, OmegaConf and plug-ins raise many types
         return failed(message_of(error), key or key_of(error, overrides), nearest)
 
 
 def main_decorator(path: Path) -> dict[str, Any]:
-    """config_path, config_name and version_base as the trainer's @hydra.main has them.
+    """config_path, config_name and version_base of the trainer's @hydra.main.
 
-    Read, not imported: verl's import takes ten times as long as all the rest.
+    Parsed, not imported: importing verl takes ten times as long as everything else here.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
@@ -131,36 +163,24 @@ def main_decorator(path: Path) -> dict[str, Any]:
     raise ValueError(f"{path} has no @hydra.main")
 
 
-def options(overrides: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Options of Hydra's command line among the overrides, as @hydra.main calls them, and the rest."""
-    names = {"--config-name": "config_name", "-cn": "config_name", "--config-path": "config_path", "-cp": "config_path"}
-    found, rest = {}, []
-    for override in overrides:
-        name, _dummy, value = override.partition("=")
-        if name in names:
-            found[names[name]] = value
-        else:
-            rest.append(override)
-    return found, rest
-
-
-def bare(override: str) -> str:
-    """The key of an override, without +, ~ and the package of a group."""
-    return override.partition("=")[0].lstrip("+~").partition("@")[0]
-
-
-def key_of(error: BaseException, overrides: list[str]) -> str:
-    """The override that an error speaks of, or else the key."""
+def key_of(error: BaseException, overrides: Overrides) -> str:
+    """The key of the override that an error is about, or else the key that it names."""
     text = message_of(error)
-    # OverrideParseException has it; its text has not.
-    if getattr(error, "override", None):
-        return bare(str(getattr(error, "override", "")))
-    quoted = [bare(found) for found in re.findall(r"'([^']+)'", text)]
-    # "Could not find 'data/none'" speaks of a group and its option.
-    quoted += [name.rpartition("/")[0] for name in quoted]
+    # Hydra quotes a key, or an override with or without its prefix and its value.
+    keys: dict[str, str] = {}
+    for key, override in overrides:
+        for form in (override, override.lstrip("+~")):
+            keys.update({form: key, form.partition("=")[0]: key})
+    keys.update({key: key for key, _dummy in overrides})
+    # OverrideParseException has the override as an attribute, but not in its text.
+    refused = getattr(error, "override", None)
+    if refused:
+        return keys.get(str(refused), "")
+    names = re.findall(r"'([^']+)'", text)
+    # "Could not find 'data/none'" names a group and its option.
+    names += [name.rpartition("/")[0] for name in names]
     full = re.findall(r"full_key: (\S+)", text)
-    keys = [bare(override) for override in overrides]
-    return next((name for name in [*quoted, *full] if name in keys), full[0] if full else "")
+    return next((keys[name] for name in [*names, *full] if name in keys), full[0] if full else "")
 
 
 def leaves_of(node: Any, path: str = "") -> list[tuple[str, Any]]:
@@ -171,21 +191,19 @@ def leaves_of(node: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 def nearest_key(key: str, known: list[str]) -> str:
-    """The same name elsewhere, or else a similar one."""
+    """A known key with the same last part, or else a similar one."""
     same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
     found = difflib.get_close_matches(key, same, n=1, cutoff=0) or difflib.get_close_matches(key, known, n=1)
     return found[0] if found else ""
 
 
 def message_of(error: BaseException) -> str:
-    """What Hydra says, and the cause that it leaves to the traceback."""
+    """Hydra's message, with the cause that it shows only in the traceback."""
     lines = str(error).splitlines()
     if error.__cause__ is not None:
         lines += [line for line in str(error.__cause__).splitlines() if line not in lines]
-    # OmegaConf ends with the Python types of its nodes, and Hydra with how to see the traceback.
-    unsaid = ("object_type=", "reference_type=", "Set the environment variable HYDRA_FULL_ERROR")
-    return "\n".join(line.strip() for line in lines if line.strip() and not line.strip().startswith(unsaid))
+    return "\n".join(line.strip() for line in lines if line.strip() and not line.strip().startswith(NOISE))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(MARK + json.dumps(composed(**json.load(sys.stdin))))
+    sys.stdout.write(MARK + json.dumps(asdict(composed(**json.load(sys.stdin)))))

@@ -1,30 +1,46 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What verl would refuse in a composed configuration only after minutes, or would take and not do.
+"""Settings of a composed configuration that verl refuses only after minutes, or accepts and does not apply.
 
-All of it is pure, and needs no other file of the collection. Each rule was read in verl 0.9.1 and names the file and
-the function, below verl/; `since` is the first release that has it too.
+Everything here is pure. Each rule was read in verl 0.9.1 and names its source, a file and a function below verl/.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from ..checks.common import about
+from ..checks.configuration import MISSING, Configuration
+from ..findings import WARNING, Finding
+from ..job.verl_releases import release_of
 from .config_rl import RL_RULES
-from .config_sft import sft_batches, sft_lengths
-from .settings import MISSING, Found, Job, Problem, Values
+from .config_sft import SFT_RULES
+from .settings import Found, JobConfig
 
-# utils/tracking.py:Tracking.__init__. What a logger needs of the job's environment, what happens without, and instead.
+NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
+NO_PROMPT = "would ask for an account, and no one can answer"
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a logger needs in the job's environment: one of two variables. `otherwise`: what happens without them."""
+
+    variable: str
+    alternative: str
+    otherwise: str
+
+
+# utils/tracking.py:Tracking.__init__
 ACCOUNTS = {
-    "wandb": ("WANDB_API_KEY", "WANDB_MODE", "wandb asks for an account, and nobody is there to answer"),
-    "swanlab": ("SWANLAB_API_KEY", "SWANLAB_MODE", "swanlab asks for an account, and nobody is there to answer"),
-    "clearml": ("CLEARML_API_ACCESS_KEY", "CLEARML_CONFIG_FILE", "clearml has no server to report to"),
-    "vemlp_wandb": ("VOLC_ACCESS_KEY_ID", "", "vemlp_wandb ends the job"),
-    "mlflow": ("MLFLOW_TRACKING_URI", "", "mlflow writes to /tmp/mlruns.db in one of the containers"),
-    "tensorboard": ("TENSORBOARD_DIR", "", "tensorboard writes to tensorboard_log/ in one of the containers"),
+    "wandb": Account("WANDB_API_KEY", "WANDB_MODE", f"wandb {NO_PROMPT}"),
+    "swanlab": Account("SWANLAB_API_KEY", "SWANLAB_MODE", f"swanlab {NO_PROMPT}"),
+    "clearml": Account("CLEARML_API_ACCESS_KEY", "CLEARML_CONFIG_FILE", "clearml has no server to report to"),
+    "vemlp_wandb": Account("VOLC_ACCESS_KEY_ID", "", "vemlp_wandb ends the job"),
+    "mlflow": Account("MLFLOW_TRACKING_URI", "", "mlflow writes to /tmp/mlruns.db in one of the containers"),
+    "tensorboard": Account("TENSORBOARD_DIR", "", "tensorboard writes to tensorboard_log/ in one of the containers"),
 }
 
 
@@ -35,26 +51,26 @@ def config_findings(
     gpus_per_node: int,
     version: str = "0.9.1",
     environment: Mapping[str, str] | None = None,
-) -> list[dict[str, str]]:
-    """All that is wrong with a composed configuration, each with where, what, todo and severity.
+) -> list[Finding]:
+    """All problems of a composed configuration.
 
-    environment: the job's, with the names of its secrets.
+    version: of the snapshot's verl.
+    environment: the environment variables of the job, with the names of its secrets.
     """
-    release = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-    job = Job(Values(config), workload, nnodes, gpus_per_node, release, environment or {})
-    rules = [missing, size, length_of_training, checkpoints, loggers, resuming]
-    rules += [sft_batches, sft_lengths] if workload == "sft" else RL_RULES
-    return [vars(problem).copy() for rule in rules for problem in rule(job)]
+    release = release_of(version) or ()
+    job = JobConfig(Configuration(config), workload, nnodes, gpus_per_node, release, environment or {})
+    rules = (missing, size, length_of_training, saving, loggers, resuming)
+    return [finding for rule in (*rules, *(SFT_RULES if workload == "sft" else RL_RULES)) for finding in rule(job)]
 
 
-def missing(job: Job) -> Found:
+def missing(job: JobConfig) -> Found:
     # omegaconf: MissingMandatoryValue, when verl reads it.
-    for key in missing_keys(job.get.config):
-        yield Problem(key, "has no value, and verl has no default for it", f"set {key}")
+    for key in missing_keys(job.config.values):
+        yield about(key, "has no value, and verl has no default for it", f"set {key}")
 
 
 def missing_keys(node: Any, path: str = "") -> list[str]:
-    """The keys that have to be given and are not, without those of parts that are switched off."""
+    """The keys without a value, except in parts that are disabled."""
     if node == MISSING:
         return [path]
     if not isinstance(node, Mapping) or node.get("enable") is False or node.get("enabled") is False:
@@ -62,58 +78,58 @@ def missing_keys(node: Any, path: str = "") -> list[str]:
     return [name for key, value in node.items() for name in missing_keys(value, f"{path}.{key}" if path else str(key))]
 
 
-def size(job: Job) -> Found:
-    # The job's size is decided by the JobSpec; an override of a parent, as in trainer={…}, would change it.
+def size(job: JobConfig) -> Found:
+    # The JobSpec decides the size of the job. An override of a parent, such as trainer={…}, would change it.
     for key, expected in (("trainer.nnodes", job.nnodes), ("trainer.n_gpus_per_node", job.gpus_per_node)):
         value = job.get(key)
         if value != expected:
-            yield Problem(key, f"is {value}, and the job has {expected}", "say it with resources in the JobSpec")
+            yield about(key, f"is {value}, but the job has {expected}", "set resources in the JobSpec instead")
 
 
-def length_of_training(job: Job) -> Found:
+def length_of_training(job: JobConfig) -> Found:
     # trainer/ppo/v1/trainer_base.py:fit, trainer/sft_trainer_ray.py:fit: range(…, total_epochs)
-    if job.get.number("trainer.total_epochs", 1) < 1:
-        yield Problem("trainer.total_epochs", "is below 1: nothing is trained, and the job succeeds", "give 1 or more")
+    if job.number("trainer.total_epochs", 1) < 1:
+        yield about("trainer.total_epochs", NOTHING_TRAINED, "set it to 1 or more")
     # trainer/ppo/v1/trainer_base.py:fit: while self.global_steps <= self.total_training_steps
-    if job.workload != "sft" and job.get.number("trainer.total_training_steps", 1) < 1:
-        what = "is below 1: nothing is trained, and the job succeeds"
-        yield Problem("trainer.total_training_steps", what, "give 1 or more, or null for all epochs")
+    if job.workload != "sft" and job.number("trainer.total_training_steps", 1) < 1:
+        yield about("trainer.total_training_steps", NOTHING_TRAINED, "set it to 1 or more, or to null for all epochs")
 
 
-def checkpoints(job: Job) -> Found:
+def saving(job: JobConfig) -> Found:
     every = job.get("trainer.save_freq")
+    todo = "set it to a number of steps"
     if job.workload == "sft":
         # trainer/sft_trainer_ray.py:fit: global_step % self.save_freq
         for key in ("trainer.save_freq", "trainer.test_freq"):
             if job.get(key) == 0:
-                yield Problem(
-                    key, "is 0: the job ends with ZeroDivisionError after its first step", "give -1 for never"
+                yield about(
+                    key, "is 0: the job ends with ZeroDivisionError after its first step", "set it to -1 for never"
                 )
         # trainer/sft_trainer_ray.py:fit: is_last_step or (self.save_freq > 0 and is_save_step)
         if isinstance(every, int) and every < 0:
-            what = f"is {every}: only the last step is saved, and a job that fails before has nothing to resume from"
-            yield Problem("trainer.save_freq", what, "give a number of steps", "warning")
+            what = f"is {every}: only the last step is saved, so a job that fails earlier has nothing to resume from"
+            yield about("trainer.save_freq", what, todo, WARNING)
     # trainer/ppo/v1/trainer_base.py:fit: self.config.trainer.save_freq > 0 and (is_last_step or …)
     elif isinstance(every, int) and every <= 0:
-        what = f"is {every}: nothing is saved, not even the last step"
-        yield Problem("trainer.save_freq", what, "give a number of steps", "warning")
+        yield about("trainer.save_freq", f"is {every}: nothing is saved, not even the last step", todo, WARNING)
 
 
-def loggers(job: Job) -> Found:
+def loggers(job: JobConfig) -> Found:
     named = job.get("trainer.logger") or []
     for logger in [named] if isinstance(named, str) else named:
-        variable, instead, otherwise = ACCOUNTS.get("wandb" if logger == "tracking" else logger, ("", "", ""))
-        if variable and variable not in job.environment and instead not in job.environment:
-            names = f"{variable} or {instead}" if instead else variable
-            what = f"has {logger}, and the job's environment has no {names}: {otherwise}"
-            yield Problem("trainer.logger", what, f"set {names} for the job, or leave {logger} out", "warning")
+        account = ACCOUNTS.get("wandb" if logger == "tracking" else logger)
+        if account is None or {account.variable, account.alternative} & set(job.environment):
+            continue
+        names = f"{account.variable} or {account.alternative}" if account.alternative else account.variable
+        what = f"contains {logger}, but the job's environment has no {names}: {account.otherwise}"
+        yield about("trainer.logger", what, f"set {names} for the job, or remove {logger}", WARNING)
 
 
-def resuming(job: Job) -> Found:
+def resuming(job: JobConfig) -> Found:
     # trainer/ppo/v1/trainer_base.py:_load_checkpoint, utils/checkpoint/checkpoint_handler.py:_determine_resume_path
     mode, path = job.get("trainer.resume_mode"), job.get("trainer.resume_from_path")
     if mode not in (None, "auto", "disable", "resume_path"):
-        yield Problem("trainer.resume_mode", f"is {mode}", "give auto, disable or resume_path")
+        yield about("trainer.resume_mode", f"is {mode}", "set it to auto, disable or resume_path")
     if mode == "resume_path" and not (isinstance(path, str) and "global_step_" in path):
-        what = f"is {path}, and resume_mode is resume_path"
-        yield Problem("trainer.resume_from_path", what, "give the path of a global_step_<number>")
+        what = f"is {path}, but trainer.resume_mode is resume_path"
+        yield about("trainer.resume_from_path", what, "set it to the path of a directory global_step_<number>")

@@ -1,203 +1,211 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What verl would refuse in a composed configuration only after minutes, or would take and not do.
-
-All of it is pure, and needs no other file of the collection. Each rule was read in verl 0.9.1 and names the file and
-the function, below verl/; `since` is the first release that has it too.
-"""
+"""The rules of PPO and GRPO. Each was read in verl 0.9.1 and names its source, a file and a function below verl/."""
 
 from __future__ import annotations
 
-from .settings import ACTOR, REF, ROLLOUT, Found, Job, Problem, by, not_whole, sequence_parallel
+from ..checks.common import about
+from ..findings import WARNING
+from .settings import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
+
+TOKENS = "ppo_max_token_len_per_gpu"
 
 
-def needs_critic(job: Job) -> bool:
+def needs_critic(job: JobConfig) -> bool:
     # trainer/ppo/utils.py:need_critic
     enabled = job.get("critic.enable")
     return bool(enabled) if enabled is not None else job.get("algorithm.adv_estimator") == "gae"
 
 
-def needs_reference(job: Job) -> bool:
+def needs_reference(job: JobConfig) -> bool:
     # trainer/ppo/utils.py:need_reference_policy
     return bool(job.get("algorithm.use_kl_in_reward") or job.get(f"{ACTOR}.use_kl_loss"))
 
 
-def data_parallel(job: Job) -> int:
-    """The ranks that share a batch of the actor; 0 where that is not known here."""
-    if job.megatron:
-        together = job.model_of_megatron
-    elif job.get(f"{ACTOR}.strategy") in ("fsdp", "fsdp2"):
-        together = job.sequence[1]
+def longest_sample(job: JobConfig) -> int:
+    return job.number("data.max_prompt_length") + job.number("data.max_response_length")
+
+
+def data_parallel(job: JobConfig) -> int:
+    """The number of ranks that share a batch of the actor; 0 if that is unknown."""
+    if job.is_megatron:
+        together = job.megatron_gpus
+    elif job.get(f"{ACTOR}.strategy") in FSDP:
+        together = job.actor_sequence
     else:
         return 0
     return job.gpus // together if together and job.gpus % together == 0 else 0
 
 
-def estimator(job: Job) -> Found:
-    get = job.get
+def estimator(job: JobConfig) -> Found:
     # trainer/ppo/core_algos.py:compute_grpo_outcome_advantage: a group of one has mean 0 and deviation 1
-    if get("algorithm.adv_estimator") == "grpo" and get.number(f"{ROLLOUT}.n", 2) < 2:
-        what = "is 1: an answer alone has nothing to be compared with, and its advantage is its plain reward"
-        yield Problem(f"{ROLLOUT}.n", what, "give 2 or more", "warning")
+    if job.get("algorithm.adv_estimator") == "grpo" and job.number(f"{ROLLOUT}.n", 2) < 2:
+        what = "is 1: a single answer has nothing to be compared with, so its advantage is its reward"
+        yield about(f"{ROLLOUT}.n", what, "set it to 2 or more", WARNING)
     # trainer/ppo/ray_trainer.py:compute_advantage: values=data.batch["values"]
-    if get("algorithm.adv_estimator") == "gae" and not needs_critic(job):
-        what = "is false, and gae needs the values of a critic"
-        yield Problem("critic.enable", what, "leave it out, or choose workload: grpo")
+    if job.get("algorithm.adv_estimator") == "gae" and not needs_critic(job):
+        what = "is false, but gae needs the values of a critic"
+        yield about("critic.enable", what, "remove it, or choose workload: grpo")
 
 
-def batch(job: Job) -> Found:
-    get = job.get
-    size, answers = get.number("data.train_batch_size"), get.number(f"{ROLLOUT}.n", 1)
-    dynamic = get(f"{ACTOR}.use_dynamic_bsz")
-    if job.megatron:
+def batch(job: JobConfig) -> Found:
+    size, answers = job.number("data.train_batch_size"), job.number(f"{ROLLOUT}.n", 1)
+    if job.is_megatron:
         # utils/config.py:validate_config
-        model = job.model_of_megatron
-        if not_whole(job.gpus, model):
-            what = f"makes models of {model} GPUs, which do not divide the job's {job.gpus}"
-            yield Problem(f"{ACTOR}.megatron", what, "give tensor, pipeline and context parallel sizes that do")
-    # utils/config.py:validate_config; before 0.6 trainer/ppo/ray_trainer.py:_validate_config, whatever the batch is
-    elif (dynamic is False or job.release < (0, 6)) and not_whole(size * answers, job.gpus):
-        what = f"is {size}: with {answers} answers to each, {size * answers} is not a multiple of {job.gpus} GPUs"
-        yield Problem("data.train_batch_size", what, by(job.gpus))
-    # trainer/ppo/v1/trainer_base.py:_next_train_batch
-    generated = get.number("data.gen_batch_size")
-    if (
-        job.release >= (0, 9)
-        and get("trainer.v1.trainer_mode") == "sync"
-        and not get("algorithm.filter_groups.enable")
-        and not_whole(size, generated)
+        if indivisible(job.gpus, job.megatron_gpus):
+            what = f"puts a model on {job.megatron_gpus} GPUs, which do not divide the job's {job.gpus} GPUs"
+            todo = "choose tensor, pipeline and context parallel sizes whose product does"
+            yield about(f"{ACTOR}.megatron", what, todo)
+    # utils/config.py:validate_config; before 0.6 trainer/ppo/ray_trainer.py:_validate_config, for dynamic batches too
+    elif (job.get(f"{ACTOR}.use_dynamic_bsz") is False or job.release < (0, 6)) and indivisible(
+        size * answers, job.gpus
     ):
-        what = f"is {generated}, which does not divide data.train_batch_size {size}"
-        yield Problem("data.gen_batch_size", what, "give a divisor, or leave it out")
+        what = f"is {size}: with {answers} answers each, {size * answers} is not a multiple of {job.gpus} GPUs"
+        yield about("data.train_batch_size", what, multiple_of(job.gpus))
 
 
-def mini_batches(job: Job) -> Found:
-    get = job.get
-    size, answers = get.number("data.train_batch_size"), get.number(f"{ROLLOUT}.n", 1)
+def generated_batch(job: JobConfig) -> Found:
+    # trainer/ppo/v1/trainer_base.py:_next_train_batch
+    size, generated = job.number("data.train_batch_size"), job.number("data.gen_batch_size")
+    is_used = job.get("trainer.v1.trainer_mode") == "sync" and not job.get("algorithm.filter_groups.enable")
+    if job.release >= (0, 9) and is_used and indivisible(size, generated):
+        what = f"is {generated}, which does not divide data.train_batch_size, {size}"
+        yield about("data.gen_batch_size", what, "set it to a divisor, or remove it")
+
+
+def mini_batches(job: JobConfig) -> Found:
+    size, answers = job.number("data.train_batch_size"), job.number(f"{ROLLOUT}.n", 1)
     for section in [ACTOR, "critic"] if needs_critic(job) else [ACTOR]:
-        mini, dynamic = get.number(f"{section}.ppo_mini_batch_size"), get(f"{section}.use_dynamic_bsz")
-        where = f"{section}.ppo_mini_batch_size"
+        key = f"{section}.ppo_mini_batch_size"
+        mini = job.number(key)
         # workers/config/actor.py:ActorConfig.validate, workers/config/critic.py:CriticConfig.validate
-        if dynamic is False and 0 < size < mini:
-            yield Problem(where, f"is {mini}, more than data.train_batch_size {size}", f"give {size} or less")
+        if job.get(f"{section}.use_dynamic_bsz") is False and 0 < size < mini:
+            yield about(key, f"is {mini}, more than data.train_batch_size, {size}", f"set it to {size} or less")
         # trainer/ppo/v1/trainer_base.py:_get_required_batch_multiple, padding_utils.py:upsample_batch_to_divisible_size
-        elif job.release >= (0, 9) and get("trainer.use_v1") and not_whole(size, mini):
-            filled = -(-size // mini) * mini
-            what = f"is {mini}: {size} prompts are filled up with empty ones to {filled}, which are computed as well"
-            yield Problem(where, what, f"give a divisor of data.train_batch_size {size}", "warning")
+        elif job.release >= (0, 9) and job.get("trainer.use_v1") and indivisible(size, mini):
+            padded = -(-size // mini) * mini
+            what = f"is {mini}: verl pads {size} prompts to {padded} with empty ones, and computes those as well"
+            yield about(key, what, f"set it to a divisor of data.train_batch_size, {size}", WARNING)
         ranks = data_parallel(job) if section == ACTOR else 0
         # workers/engine_workers.py:train_mini_batch
-        if job.release >= (0, 8) and not_whole(mini * answers, ranks):
-            what = f"is {mini}: with {answers} answers to each, {mini * answers} is not a multiple of {ranks} ranks"
-            yield Problem(where, what, by(ranks))
+        if job.release >= (0, 8) and indivisible(mini * answers, ranks):
+            what = f"is {mini}: with {answers} answers each, {mini * answers} is not a multiple of {ranks} ranks"
+            yield about(key, what, multiple_of(ranks))
 
 
-def micro_batches(job: Job) -> Found:
-    get = job.get
+def micro_batches(job: JobConfig) -> Found:
     kinds = [(ACTOR, "ppo_micro_batch_size", ACTOR)]
     kinds += [("critic", "ppo_micro_batch_size", "critic")] if needs_critic(job) else []
     kinds += [(REF, "log_prob_micro_batch_size", ACTOR)] if needs_reference(job) else []
     kinds += [(ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
     for section, name, owner in kinds:
-        if get(f"{owner}.use_dynamic_bsz") is not False:
-            continue
-        # workers/config/actor.py:__post_init__, workers/config/critic.py:__post_init__, utils/config.py:validate_config
-        old, new = get(f"{section}.{name}"), get(f"{section}.{name}_per_gpu")
-        where = f"{section}.{name}_per_gpu"
-        if old is None and new is None:
-            yield Problem(where, f"has no value, and {owner}.use_dynamic_bsz is false", "give one of the two")
-        elif old is not None and new is not None:
-            yield Problem(f"{section}.{name}", f"is set, and {where} as well", f"leave {section}.{name} out")
-        # workers/engine/utils.py:prepare_micro_batches; before 0.8 workers/fsdp_workers.py:ActorRolloutRefWorker
-        mini, ranks = get.number(f"{ACTOR}.ppo_mini_batch_size") * get.number(f"{ROLLOUT}.n", 1), data_parallel(job)
-        if section == ACTOR and ranks and mini % ranks == 0 and not_whole(mini // ranks, get.number(where)):
-            what = f"is {new}, which does not divide the {mini // ranks} samples of a rank's mini-batch"
-            yield Problem(where, what, "give a divisor, or use_dynamic_bsz=True")
+        if job.get(f"{owner}.use_dynamic_bsz") is False:
+            yield from micro_batch(job, section, f"{section}.{name}", f"{owner}.use_dynamic_bsz")
 
 
-def dynamic_batches(job: Job) -> Found:
-    get = job.get
+def micro_batch(job: JobConfig, section: str, old: str, dynamic: str) -> Found:
+    """The micro-batch of a section. `old` is the deprecated key, the size over all GPUs."""
+    # workers/config/actor.py:__post_init__, workers/config/critic.py:__post_init__, utils/config.py:validate_config
+    key = f"{old}_per_gpu"
+    size = job.get(key)
+    if job.get(old) is None and size is None:
+        yield about(key, f"has no value, but {dynamic} is false", f"set {key}")
+    elif job.get(old) is not None and size is not None:
+        yield about(old, f"is set, and so is {key}", f"remove {old}")
+    # workers/engine/utils.py:prepare_micro_batches; before 0.8 workers/fsdp_workers.py:ActorRolloutRefWorker
+    mini, ranks = job.number(f"{ACTOR}.ppo_mini_batch_size") * job.number(f"{ROLLOUT}.n", 1), data_parallel(job)
+    if section == ACTOR and ranks and mini % ranks == 0 and indivisible(mini // ranks, job.number(key)):
+        what = f"is {size}, which does not divide the {mini // ranks} samples of a rank's mini-batch"
+        yield about(key, what, f"set it to a divisor, or set {dynamic}=True")
+
+
+def dynamic_batches(job: JobConfig) -> Found:
     # workers/engine_workers.py:init_model: actor.use_dynamic_bsz == rollout.log_prob_use_dynamic_bsz
-    actor, rollout = get(f"{ACTOR}.use_dynamic_bsz"), get(f"{ROLLOUT}.log_prob_use_dynamic_bsz")
+    actor, rollout = job.get(f"{ACTOR}.use_dynamic_bsz"), job.get(f"{ROLLOUT}.log_prob_use_dynamic_bsz")
     if job.release >= (0, 8) and None not in (actor, rollout) and bool(actor) != bool(rollout):
-        what = f"is {rollout}, and {ACTOR}.use_dynamic_bsz is {actor}"
-        yield Problem(f"{ROLLOUT}.log_prob_use_dynamic_bsz", what, "leave it out: it follows the actor's")
+        what = f"is {rollout}, but {ACTOR}.use_dynamic_bsz is {actor}"
+        yield about(f"{ROLLOUT}.log_prob_use_dynamic_bsz", what, "remove it: it follows the actor's")
+    if job.is_megatron:
+        return
     # utils/seqlen_balancing.py:rearrange_micro_batches
-    longest = get.number("data.max_prompt_length") + get.number("data.max_response_length")
-    _dummy, sequence = job.sequence
-    kinds = [(f"{ACTOR}.ppo_max_token_len_per_gpu", actor, sequence)]
-    kinds += [(f"{ROLLOUT}.log_prob_max_token_len_per_gpu", actor, sequence)]
+    longest = longest_sample(job)
+    kinds = [(f"{ACTOR}.{TOKENS}", actor, job.actor_sequence)]
+    kinds += [(f"{ROLLOUT}.log_prob_max_token_len_per_gpu", actor, job.actor_sequence)]
     if needs_critic(job) and job.release < (0, 9):
-        own = get.number(job.sequence_of_critic, 1)
-        kinds.append(("critic.ppo_max_token_len_per_gpu", get("critic.use_dynamic_bsz"), own))
-    for where, dynamic, parallel in [] if job.megatron else kinds:
-        room = get.number(where) * parallel
-        if dynamic and 0 < room < longest:
-            what = f"gives room for {room} tokens, and prompt and response may have {longest}: one so long ends the job"
-            yield Problem(where, what, f"give {longest} or more", "warning")
+        kinds.append((f"critic.{TOKENS}", job.get("critic.use_dynamic_bsz"), job.number(job.critic_sequence_key, 1)))
+    for key, dynamic, sequence in kinds:
+        tokens = job.number(key) * sequence
+        if dynamic and 0 < tokens < longest:
+            what = (
+                f"allows {tokens} tokens, but prompt and response may have {longest}: one of that length ends the job"
+            )
+            yield about(key, what, f"set it to {longest} or more", WARNING)
 
 
-def critic_tokens(job: Job) -> Found:
+def critic_tokens(job: JobConfig) -> Found:
     # trainer/ppo/v1/trainer_base.py:_setup takes ppo_infer_max_token_len_per_gpu for both; the default is
     # that of workers/config/critic.py:CriticConfig.
-    get = job.get
-    asked, read = get.number("critic.ppo_max_token_len_per_gpu"), "critic.ppo_infer_max_token_len_per_gpu"
-    used = get.number(read, 32768)
-    if job.release >= (0, 9) and get("trainer.use_v1") and needs_critic(job) and asked not in (0, used):
-        what = f"is {asked}, which verl does not read: it reads {read}, {used}"
-        yield Problem("critic.ppo_max_token_len_per_gpu", what, f"say ++{read}={asked}", "warning")
+    asked, key = job.number(f"critic.{TOKENS}"), "critic.ppo_infer_max_token_len_per_gpu"
+    used = job.number(key, 32768)
+    if job.release >= (0, 9) and job.get("trainer.use_v1") and needs_critic(job) and asked not in (0, used):
+        what = f"is {asked}, but verl reads {key} instead, which is {used}"
+        yield about(f"critic.{TOKENS}", what, f"set ++{key}={asked}", WARNING)
 
 
-def parallelism(job: Job) -> Found:
-    get = job.get
-    if get(f"{ACTOR}.strategy") in ("fsdp", "fsdp2"):
-        yield from sequence_parallel(job, job.sequence[0], "actor_rollout_ref.model.use_remove_padding")
-    if needs_critic(job) and get("critic.strategy") in ("fsdp", "fsdp2"):
-        yield from sequence_parallel(job, job.sequence_of_critic, "critic.model.use_remove_padding")
+def parallelism(job: JobConfig) -> Found:
+    if job.get(f"{ACTOR}.strategy") in FSDP:
+        yield from sequence_parallel(job, job.actor_sequence_key, "actor_rollout_ref.model.use_remove_padding")
+    if needs_critic(job) and job.get("critic.strategy") in FSDP:
+        yield from sequence_parallel(job, job.critic_sequence_key, "critic.model.use_remove_padding")
+
+
+def engines(job: JobConfig) -> Found:
+    """The GPUs of an inference engine, by the product of its parallel sizes."""
     # workers/engine_workers.py:init_model; before 0.8 workers/fsdp_workers.py:_build_rollout
-    sizes = {
-        name: get.number(f"{ROLLOUT}.{name}_parallel_size", 1) for name in ("tensor_model", "data", "pipeline_model")
-    }
-    tensor, data, pipeline = sizes.values()
-    replica = tensor * data * pipeline
-    where = f"{ROLLOUT}.tensor_model_parallel_size"
+    key, pipeline_key = f"{ROLLOUT}.tensor_model_parallel_size", f"{ROLLOUT}.pipeline_model_parallel_size"
+    tensor, pipeline = job.number(key, 1), job.number(pipeline_key, 1)
+    tensor_data = tensor * job.number(f"{ROLLOUT}.data_parallel_size", 1)
+    replica = tensor_data * pipeline
+    engine = f"puts an engine on {replica} GPUs"
     if replica > job.gpus:
-        yield Problem(where, f"makes engines of {replica} GPUs, and the job has {job.gpus}", f"give {job.gpus} or less")
-    elif not_whole(job.gpus, replica):
-        what = f"makes engines of {replica} GPUs, which do not divide the job's {job.gpus}"
-        yield Problem(where, what, "give a divisor")
+        yield about(key, f"{engine}, but the job has {job.gpus}", f"set it to {job.gpus} or less")
+    elif indivisible(job.gpus, replica):
+        yield about(key, f"{engine}, which do not divide the job's {job.gpus} GPUs", "set it to a divisor")
     # workers/rollout/replica.py:RolloutReplica.__init__
-    elif job.release >= (0, 8) and not_whole(replica, min(job.gpus_per_node, replica)):
-        what = f"makes engines of {replica} GPUs, which do not fill whole nodes of {job.gpus_per_node}"
-        yield Problem(where, what, f"give a multiple of {job.gpus_per_node}, or one that fits into a node")
-    engine = get(f"{ROLLOUT}.name")
+    elif job.release >= (0, 8) and indivisible(replica, min(job.gpus_per_node, replica)):
+        what = f"{engine}, which do not fill nodes of {job.gpus_per_node} GPUs"
+        yield about(key, what, f"set it to a multiple of {job.gpus_per_node}, or to a size that fits in a node")
     # workers/config/rollout.py:RolloutConfig.__post_init__
-    if pipeline > 1 and engine in ("vllm", "sglang", "trtllm") and job.release >= (0, 6):
-        what = f"is {pipeline}, which verl has not made for {engine} yet"
-        yield Problem(f"{ROLLOUT}.pipeline_model_parallel_size", what, "give 1")
-    expert = get.number(f"{ROLLOUT}.expert_parallel_size", 1)
-    if expert > 1 and engine != "trtllm" and expert != tensor * data and job.release >= (0, 6):
-        what = f"is {expert}, and has to be tensor_model_parallel_size times data_parallel_size, {tensor * data}"
-        yield Problem(f"{ROLLOUT}.expert_parallel_size", what, f"give {tensor * data}, or 1")
+    if job.release < (0, 6):
+        return
+    name = job.get(f"{ROLLOUT}.name")
+    if pipeline > 1 and name in ("vllm", "sglang", "trtllm"):
+        yield about(pipeline_key, f"is {pipeline}, which verl does not support with {name} yet", "set it to 1")
+    expert_key = f"{ROLLOUT}.expert_parallel_size"
+    expert = job.number(expert_key, 1)
+    if expert > 1 and name != "trtllm" and expert != tensor_data:
+        what = f"is {expert}, but must be tensor_model_parallel_size times data_parallel_size, {tensor_data}"
+        yield about(expert_key, what, f"set it to {tensor_data}, or to 1")
 
 
-def generation(job: Job) -> Found:
-    get = job.get
+def generation(job: JobConfig) -> Found:
     # workers/config/rollout.py:RolloutConfig.__post_init__
-    if job.release >= (0, 7) and get(f"{ROLLOUT}.mode") == "sync":
-        yield Problem(f"{ROLLOUT}.mode", "is sync, which verl has given up", "leave it out")
+    if job.release >= (0, 7) and job.get(f"{ROLLOUT}.mode") == "sync":
+        yield about(f"{ROLLOUT}.mode", "is sync, which verl no longer supports", "remove it")
     # utils/config.py:validate_config
-    temperature = get(f"{ROLLOUT}.temperature")
-    if get(f"{ROLLOUT}.val_kwargs.do_sample") and isinstance(temperature, (int, float)) and temperature <= 0:
-        what = f"is {temperature}, and val_kwargs.do_sample is true"
-        yield Problem(f"{ROLLOUT}.temperature", what, "give more than 0")
+    temperature = job.get(f"{ROLLOUT}.temperature")
+    if job.get(f"{ROLLOUT}.val_kwargs.do_sample") and isinstance(temperature, (int, float)) and temperature <= 0:
+        what = f"is {temperature}, but {ROLLOUT}.val_kwargs.do_sample is true"
+        yield about(f"{ROLLOUT}.temperature", what, "set it to more than 0")
     # workers/rollout/vllm_rollout/vllm_async_server.py:generate
-    most = get.number("data.max_prompt_length") + get.number("data.max_response_length")
-    room = get.number(f"{ROLLOUT}.max_model_len")
-    if 0 < room < most:
-        what = f"is {room}: of prompt and response, which may have {most} tokens, the end is cut off"
-        yield Problem(f"{ROLLOUT}.max_model_len", what, f"give {most}, or leave it out", "warning")
+    longest, limit = longest_sample(job), job.number(f"{ROLLOUT}.max_model_len")
+    if 0 < limit < longest:
+        what = f"is {limit}, but prompt and response may have {longest} tokens: the end is cut off"
+        yield about(f"{ROLLOUT}.max_model_len", what, f"set it to {longest}, or remove it", WARNING)
 
 
-RL_RULES = [estimator, batch, mini_batches, micro_batches, dynamic_batches, critic_tokens, parallelism, generation]
+RL_RULES = (
+    *(estimator, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
+    *(parallelism, engines, generation),
+)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.gate import composition
-from ansible_collections.argus.verl.plugins.module_utils.gate.composition import compose
+from ansible_collections.argus.verl.plugins.module_utils.gate.composition import Composition, Refusal
+from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import override_key
 
 MODULE = "verl.trainer.main"
 MAIN = """
@@ -56,29 +57,35 @@ def code(tmp_path: Path) -> str:
     return str(tmp_path / "code")
 
 
-def refused(code: str, *overrides: str, module: str = MODULE) -> list[dict[str, str]]:
-    """What Hydra says of each override that it refuses."""
-    errors = compose(code, module, list(overrides), {})["errors"]
-    for error in errors:
-        assert "Traceback" not in error["error"]
-        assert "HYDRA_FULL_ERROR" not in error["error"]
+def compose(code: str, *overrides: str, module: str = MODULE, environment: dict[str, str] | None = None) -> Composition:
+    return composition.compose(
+        code, module, [(override_key(override), override) for override in overrides], environment or {}
+    )
+
+
+def refused(code: str, *overrides: str, module: str = MODULE) -> list[Refusal]:
+    """Every override that Hydra refuses."""
+    errors = compose(code, *overrides, module=module).errors
+    for refusal in errors:
+        assert "Traceback" not in refusal.error
+        assert "HYDRA_FULL_ERROR" not in refusal.error
     return list(errors)
 
 
 def failed(code: str, module: str = MODULE) -> str:
-    """Why there is nothing at all."""
-    answer = compose(code, module, [], {})
-    assert answer["config"] is None
-    assert answer["yaml"] == ""
-    (error,) = refused(code, module=module)
-    return error["error"]
+    """Why there is no configuration."""
+    answer = compose(code, module=module)
+    assert answer.config is None
+    assert answer.yaml == ""
+    (refusal,) = answer.errors
+    return refusal.error
 
 
 def test_what_is_composed(code: str) -> None:
     overrides = ["trainer.experiment_name='a, b'", "rollout.name=vllm", "++rollout.extra={a:1}", "hydra.run.dir=/x"]
-    answer = compose(code, MODULE, overrides, {"TRAINER_USER": "ann"})
-    assert (answer["errors"], answer["missing"]) == ([], [])
-    assert answer["config"] == {
+    answer = compose(code, *overrides, environment={"TRAINER_USER": "ann"})
+    assert (answer.errors, answer.missing) == ((), ())
+    assert answer.config == {
         "actor": {"strategy": "fsdp", "optim": {"_target_": "verl.no.such.thing", "lr": 0.001}},
         "trainer": {
             "nnodes": 1,
@@ -90,7 +97,7 @@ def test_what_is_composed(code: str) -> None:
         "rollout": {"name": "vllm", "enable": True, "extra": {"a": 1}},
         "odd": [1, "two", 3.5, None, {"x": "y"}],
     }
-    assert yaml.safe_load(answer["yaml"]) == answer["config"]
+    assert yaml.safe_load(answer.yaml) == answer.config
 
 
 def test_it_is_what_hydra_makes_of_it_in_a_real_run(code: str, tmp_path: Path) -> None:
@@ -105,20 +112,18 @@ def test_it_is_what_hydra_makes_of_it_in_a_real_run(code: str, tmp_path: Path) -
         "+a=1",
     ]
     done = subprocess.run([sys.executable, str(real), *overrides], capture_output=True, text=True, check=True)
-    assert compose(code, MODULE, overrides, {})["config"] == json.loads(done.stdout)
+    assert compose(code, *overrides).config == json.loads(done.stdout)
 
 
 def test_a_group_and_another_config(code: str) -> None:
-    assert compose(code, MODULE, ["actor=megatron"], {})["config"]["actor"] == {"strategy": "megatron"}
-    assert compose(code, MODULE, ["--config-name=other", "trainer.nnodes=4"], {})["config"] == {
-        "trainer": {"nnodes": 4}
-    }
+    assert compose(code, "actor=megatron").config["actor"] == {"strategy": "megatron"}
+    assert compose(code, "--config-name=other", "trainer.nnodes=4").config == {"trainer": {"nnodes": 4}}
 
 
 def test_a_value_that_has_to_be_given(code: str) -> None:
-    answer = compose(code, MODULE, [], {})
-    assert answer["missing"] == ["rollout.name"]
-    assert answer["config"]["rollout"]["name"] == "???"
+    answer = compose(code)
+    assert answer.missing == ("rollout.name",)
+    assert answer.config["rollout"]["name"] == "???"
 
 
 WRONG = [
@@ -131,6 +136,9 @@ WRONG = [
     ),
     ("nnodes=2", "Could not override 'nnodes'.", "nnodes", "trainer.nnodes"),
     ("+trainer.nnodes=2", "An item is already at 'trainer.nnodes'", "trainer.nnodes", ""),
+    ("~actor@other", "Could not delete 'actor@other'", "actor", ""),
+    ("~actor=veomni", "Could not delete 'actor=veomni'", "actor", ""),
+    ("++actor@other=fsdp", "'++actor@other=fsdp'", "actor", ""),
     ("~trainer.none", "'trainer.none' does not exist", "trainer.none", ""),
     ("trainer.nnodes=[1", "no viable alternative at input '[1'", "trainer.nnodes", ""),
     ("trainer.nnodes=1,2", "To use it as a list, use key=[value1,value2]", "trainer.nnodes", ""),
@@ -140,17 +148,17 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("override", "said", "key", "nearest"), WRONG, ids=[row[0] for row in WRONG])
-def test_what_hydra_refuses(code: str, override: str, said: str, key: str, nearest: str) -> None:
+@pytest.mark.parametrize(("override", "reported", "key", "nearest"), WRONG, ids=[row[0] for row in WRONG])
+def test_what_hydra_refuses(code: str, override: str, reported: str, key: str, nearest: str) -> None:
     (error,) = refused(code, "rollout.name=vllm", override, "trainer.experiment_name=x")
-    assert said in error["error"]
-    assert (error["key"], error["nearest"]) == (key, nearest)
+    assert reported in error.error
+    assert (error.key, error.nearest) == (key, nearest)
 
 
 def test_all_that_hydra_refuses_is_found_and_the_rest_is_composed(code: str) -> None:
     overrides = ["rollout.name=vllm", "no.such=1", "trainer.nnodes=3", "trainer.none=2"]
-    assert [error["key"] for error in refused(code, *overrides)] == ["no.such", "trainer.none"]
-    assert compose(code, MODULE, overrides, {})["config"]["trainer"]["nnodes"] == 3
+    assert [error.key for error in refused(code, *overrides)] == ["no.such", "trainer.none"]
+    assert compose(code, *overrides).config["trainer"]["nnodes"] == 3
 
 
 def test_a_trainer_that_cannot_be_read(code: str) -> None:
@@ -162,13 +170,13 @@ def test_a_trainer_that_cannot_be_read(code: str) -> None:
 def test_verl_is_not_imported(code: str) -> None:
     """It would take ten seconds; here it would fail."""
     Path(code, "verl", "__init__.py").write_text("raise SystemExit('verl was imported')\n")
-    assert compose(code, MODULE, [], {"PYTHONPATH": "/nowhere"})["errors"] == []
+    assert compose(code, environment={"PYTHONPATH": "/nowhere"}).errors == ()
 
 
 def test_a_python_without_hydra(code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "hydra.py").write_text("raise ImportError(\"No module named 'hydra'\")\n")
-    answer = compose(code, MODULE, [], {"PYTHONPATH": str(tmp_path)})
-    assert answer["errors"][0]["error"] == f"No module named 'hydra', which verl needs, for {sys.executable}"
+    answer = compose(code, environment={"PYTHONPATH": str(tmp_path)})
+    assert answer.errors[0].error == f"No module named 'hydra', which verl needs, for {sys.executable}"
 
 
 def test_a_python_that_dies(code: str, monkeypatch: pytest.MonkeyPatch) -> None:

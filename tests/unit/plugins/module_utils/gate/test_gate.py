@@ -1,86 +1,278 @@
-"""What the gate asks of nodes, and what it makes of their answers."""
+"""The gate as a pure machine: the head, the nodes and the clock are arguments."""
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.gate import gate
-from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
-from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Facts
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.gate.gate import GateResult, examine, new_findings
+from ansible_collections.argus.verl.plugins.module_utils.gate.nodes import NodeAnswers
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job
+from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import Node
+from gate_job import CODE, parsed, snapshot
+
+NOW = 1000.0
 
 
-def finding(where: str, what: str, severity: str = "error", todo: str = "correct it") -> dict[str, str]:
-    return {"where": where, "what": what, "todo": todo, "severity": severity}
+def ray_node(name: str, state: str = "ALIVE", gpus: int = 4, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    total = {"GPU": gpus, "CPU": 48, "worker_node": 1} if name != "head" else {"CPU": 8}
+    labels = {"argus.verl/accelerator": "cpu"} if labels is None else labels
+    return {"node_name": name, "node_id": f"id-{name}", "state": state, "resources_total": total, "labels": labels}
 
 
-def test_what_several_nodes_found_is_said_once() -> None:
-    same, own = finding("model", "/m is not there"), finding("dataset", "/d is not there", todo="stage it")
-    warning = finding("model", "/m is not there", severity="warning")
-    assert gate.of_nodes({"worker-2": [same], "worker-0": [same, own], "worker-1": [warning]}) == [
-        Finding("model", "worker-0, worker-2: /m is not there", "correct it"),
-        Finding("dataset", "worker-0: /d is not there", "stage it"),
-        Finding("model", "worker-1: /m is not there", "correct it", "warning"),
-    ]
+def free_node(name: str, gpus: float = 4) -> Node:
+    return Node(name, f"id-{name}", gpus=4, cpus=48, free_gpus=gpus, free_cpus=48)
 
 
-def test_nodes_that_found_nothing() -> None:
-    assert gate.of_nodes({}) == []
-    assert gate.of_nodes({"worker-0": [], "worker-1": []}) == []
+@dataclass
+class FakeHead:
+    """A head with two workers, whose GPUs are all free."""
+
+    ray_nodes: list[dict[str, Any]] = field(
+        default_factory=lambda: [ray_node("head"), ray_node("worker-1"), ray_node("worker-0"), ray_node("w", "DEAD")]
+    )
+    free_nodes: list[Node] = field(default_factory=lambda: [free_node("worker-0"), free_node("worker-1")])
+    ray_jobs: list[dict[str, Any]] = field(default_factory=list)
+    since: float | None = None
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.ray_nodes
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return self.ray_jobs
+
+    def free(self, since: float | None = None) -> list[Node]:
+        self.since = since
+        return self.free_nodes
 
 
-def asked(root: Path, **changes: Any) -> tuple[dict[str, Any], Job]:
-    given = {
-        "workload": "grpo",
-        "code_path": "verl-0.9.1",
-        "model": "tiny",
-        "dataset": "gsm8k",
-        "shared_root": str(root),
-        "env_vars": {"A": "1", "NCCL_ALGO": "Ring"},
-        **changes,
-    }
-    findings, spec = parse_jobspec(given)
-    assert findings == []
-    job = plan_job(spec, Cluster("cpu", 2, 4, 48), "x", "grpo-1", Profile("0.9.1", (0, 9, 1)))
-    return spec, job
+@dataclass
+class FakeNodes:
+    """Nodes that give an answer, and remember what they were asked."""
+
+    answer: NodeAnswers = field(default_factory=NodeAnswers)
+    asked: list[tuple[JobSpec, Job, str, Mapping[str, str]]] = field(default_factory=list)
+
+    def __call__(self, spec: JobSpec, job: Job, version: str, workers: Mapping[str, str]) -> NodeAnswers:
+        self.asked.append((spec, job, version, workers))
+        return self.answer
 
 
-def test_what_nodes_are_asked(tmp_path: Path) -> None:
-    code, model = tmp_path / "common" / "code" / "verl" / "verl-0.9.1", tmp_path / "common" / "models" / "tiny"
-    dataset, reward = tmp_path / "datasets" / "gsm8k", tmp_path / "user" / "code" / "r.py"
-    for number, file in enumerate(
-        (code / "mvp_marker.py", model / "config.json", dataset / "train.parquet", dataset / "val.parquet", reward)
-    ):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("x" * number)
-    spec, job = asked(tmp_path, reward_fn_path="r.py:score", accept=["space"], debugger="legacy")
-    request = gate.request(spec, job)
-    environment = request.pop("environment")
-    assert request == {
-        "shared_root": str(tmp_path),
-        "workload": "grpo",
-        "code_path": str(code),
-        "model": str(model),
-        "dataset": str(dataset),
-        "reward": [str(reward), "score"],
-        "files": {
-            f"{code}/mvp_marker.py": 0,
-            f"{model}/config.json": 1,
-            f"{dataset}/train.parquet": 2,
-            f"{dataset}/val.parquet": 3,
-            str(reward): 4,
-        },
-        "accept": ["space"],
-        "debugger": "legacy",
-    }
-    # Of workers as well as of the driver alone.
-    assert (environment["A"], environment["NCCL_ALGO"]) == ("1", "Ring")
-    assert environment == {**job.runtime_env["env_vars"], **job.driver_env}
+BUSY = [free_node("worker-0", gpus=1), free_node("worker-1", gpus=0)]
 
 
-def test_what_is_not_there_has_no_size(tmp_path: Path) -> None:
-    request = gate.request(*asked(tmp_path))
-    assert (request["files"], request["reward"], request["accept"]) == ({}, None, [])
+def gate(root: Path, head: FakeHead | None = None, nodes: FakeNodes | None = None, **changes: Any) -> GateResult:
+    return examine(parsed(root, **changes), "grpo-1", head or FakeHead(), nodes or FakeNodes(), lambda: NOW)
+
+
+def test_a_job_without_problems(root: Path) -> None:
+    head, nodes = FakeHead(), FakeNodes(NodeAnswers((), "trainer: {}\n", Facts(train_rows=3)))
+    result = gate(root, head, nodes)
+    job = result.job
+    assert job
+    assert result == GateResult((), job, "", "", "trainer: {}\n", Facts(train_rows=3))
+    assert (job.submission_id, job.archive) == ("grpo-1", f"{root}/jobs/grpo-1")
+    assert (job.plan.code_id, job.plan.nnodes, job.plan.gpus_per_node) == ("verl-0.9.1", 2, 4)
+    # Only workers that are alive are asked.
+    assert nodes.asked == [(parsed(root), job, "0.9.1", {"id-worker-0": "worker-0", "id-worker-1": "worker-1"})]
+    # Ray measures what is free every few seconds: only what it measured after the gate began counts.
+    assert head.since == NOW
+
+
+def test_findings_of_the_head_come_first_and_nodes_are_asked_all_the_same(root: Path) -> None:
+    (root / "datasets/gsm8k/val.parquet").unlink()
+    nodes = FakeNodes(NodeAnswers((Finding("model", "has no weights", "stage it", key="model"),)))
+    result = gate(root, FakeHead(free_nodes=BUSY), nodes, resources={"nnodes": 3})
+    assert [finding.key for finding in result.findings] == ["dataset", "resources.nnodes", "model"]
+    # The present capacity does not matter to a job that can never run.
+    assert result.capacity_problem == ""
+
+
+def test_warnings_do_not_stop_a_job(root: Path) -> None:
+    warning = Finding("model", "has no chat template", "add one", WARNING, key="model")
+    result = gate(root, nodes=FakeNodes(NodeAnswers((warning,))))
+    assert result.findings == (warning,)
+    assert result.capacity_problem == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "changes"),
+    [("0.10.0", {}), ("0.6.0", {"workload": "sft", "reward_fn_path": None})],
+)
+def test_a_job_that_cannot_be_planned(root: Path, version: str, changes: dict[str, Any]) -> None:
+    snapshot(root / "common/code/verl/other", version)
+    nodes = FakeNodes()
+    result = gate(root, nodes=nodes, code_path="other", **changes)
+    assert result.job is None
+    assert len(result.findings) == 1
+    assert nodes.asked == []
+
+
+def test_a_cluster_without_workers(root: Path) -> None:
+    nodes = FakeNodes()
+    result = gate(root, FakeHead(ray_nodes=[ray_node("head")]), nodes)
+    assert [finding.key for finding in result.findings] == ["cluster"]
+    assert (result.job, nodes.asked) == (None, [])
+
+
+def test_a_verl_that_needs_gpus(root: Path) -> None:
+    snapshot(root / "common/code/verl/other", "0.8.0")
+    (finding,) = gate(root, code_path="other").findings
+    assert finding.key == "code_path"
+    assert "cannot train without a GPU" in finding.what
+
+
+# --- Capacity ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_is_busy(root: Path) -> None:
+    result = gate(root, FakeHead(free_nodes=BUSY))
+    assert result.capacity_problem
+    assert result.findings == (
+        Finding(
+            "resources",
+            result.capacity_problem,
+            "wait until other jobs have ended, or set wait_for_resources: 2h",
+            key="resources",
+        ),
+    )
+    assert result.job
+
+
+def test_a_job_that_waits_for_resources(root: Path) -> None:
+    result = gate(root, FakeHead(free_nodes=BUSY), wait_for_resources="2h")
+    assert result.capacity_problem
+    assert result.findings == ()
+
+
+def test_a_job_smaller_than_what_is_free(root: Path) -> None:
+    head = FakeHead(free_nodes=BUSY)
+    assert gate(root, head, resources={"nnodes": 1, "gpus_per_node": 1}).capacity_problem == ""
+    assert gate(root, head, resources={"nnodes": 2, "gpus_per_node": 1}).capacity_problem != ""
+
+
+def test_the_driver_needs_cpus_beside_the_job(root: Path) -> None:
+    # PPO and GRPO take 3 CPUs for each GPU.
+    head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=12) for name in ("worker-0", "worker-1")])
+    assert "driver" in gate(root, head).capacity_problem
+    without = {"ray": {"resources": {"entrypoint_num_cpus": 0}}}
+    assert gate(root, head, **without).capacity_problem == ""
+
+
+def running(root: Path, **changes: Any) -> FakeHead:
+    """A head on which another job runs."""
+    other = gate(root, **changes).job
+    assert other
+    archive = Archive(root / "jobs/other")
+    archive.reserve()
+    archive.write_json("config/plan.json", replace(other.plan).to_json())
+    return FakeHead(ray_jobs=[{"submission_id": "other", "status": "RUNNING"}])
+
+
+def test_verl_has_one_transfer_queue(root: Path) -> None:
+    head = running(root)
+    result = gate(root, head)
+    assert "TransferQueue" in result.capacity_problem
+    assert [finding.what for finding in result.findings] == [result.capacity_problem]
+    assert gate(root, head, wait_for_resources="2h").findings == ()
+    # SFT does not use it.
+    assert gate(root, head, workload="sft", reward_fn_path=None).capacity_problem == ""
+
+
+def test_jobs_without_a_transfer_queue_run_side_by_side(root: Path) -> None:
+    head = running(root, workload="sft", reward_fn_path=None)
+    assert gate(root, head).capacity_problem == ""
+
+
+# --- Findings that several parts report -------------------------------------------------------------------------------
+
+
+def test_an_override_is_reported_once(root: Path) -> None:
+    key = "trainer_overrides.critic.model.fsdp_config.param_offload"
+    about_it = Finding("trainer_overrides: critic.model…", "Key is not in struct", "correct it", key=key)
+    other = replace(about_it, key="trainer_overrides.no.such")
+    nodes = FakeNodes(NodeAnswers((about_it, other)))
+    snapshot(root / "common/code/verl/other", "0.9.0")
+    overrides = {"critic.model.fsdp_config.param_offload": True}
+    result = gate(root, nodes=nodes, code_path="other", trainer_overrides=overrides)
+    assert [finding.key for finding in result.findings] == [key, "trainer_overrides.no.such"]
+    assert result.findings[0].what == "is not read by verl 0.9.0"
+
+
+def test_the_same_problem_is_reported_once(root: Path) -> None:
+    (root / "user/code/r.py").unlink()
+    what = f"{root}/user/code/r.py does not exist"
+    same = Finding("reward_fn_path", what, "another hint", key="reward_fn_path")
+    elsewhere = Finding("model", what, "stage it", key="model")
+    result = gate(root, nodes=FakeNodes(NodeAnswers((same, elsewhere))))
+    assert [finding.where for finding in result.findings] == ["reward_fn_path", "model"]
+    assert result.findings[0].todo == "stage it, or correct reward_fn_path"
+
+
+def test_other_problems_of_a_key_are_reported(root: Path) -> None:
+    known = [Finding("dataset", "a", "", key="dataset"), Finding("trainer_overrides", "b", "", key="trainer_overrides")]
+    new = [Finding("dataset", "c", "", key="dataset"), Finding("trainer_overrides", "d", "", key="trainer_overrides")]
+    assert new_findings(new, known) == new
+
+
+# --- Resuming ---------------------------------------------------------------------------------------------------------
+
+
+def checkpoint(root: Path, size: int = 8) -> Path:
+    archive = Archive(root / "jobs/sft-0")
+    archive.reserve()
+    archive.write_json("config/plan.json", {"workload": "sft"})
+    path = archive.path / "checkpoints/global_step_10"
+    path.mkdir()
+    for rank in range(size):
+        zipfile.ZipFile(path / f"model_world_size_{size}_rank_{rank}.pt", "w").close()
+    (path.parent / "latest_checkpointed_iteration.txt").write_text("10")
+    return path
+
+
+SFT = {"workload": "sft", "reward_fn_path": None, "resume_from": "sft-0"}
+
+
+def test_resuming(root: Path) -> None:
+    path = checkpoint(root)
+    result = gate(root, **SFT)
+    assert result.findings == ()
+    assert result.checkpoint == str(path)
+    assert result.job
+    assert f"trainer.resume_from_path={path}" in result.job.plan.overrides
+
+
+def test_resuming_with_another_size(root: Path) -> None:
+    checkpoint(root, size=4)
+    head = FakeHead(free_nodes=BUSY)
+    result = gate(root, head, **SFT)
+    assert [finding.key for finding in result.findings] == ["resume_from"]
+    assert (result.checkpoint, result.capacity_problem) == ("", "")
+
+
+def test_the_clock_is_read_before_the_head_is_asked(root: Path) -> None:
+    times = iter((NOW, NOW + 1))
+
+    class Head(FakeHead):
+        def nodes(self) -> list[dict[str, Any]]:
+            next(times)
+            return super().nodes()
+
+    head = Head()
+    examine(parsed(root), "grpo-1", head, FakeNodes(), lambda: next(times))
+    assert head.since == NOW
+
+
+def test_the_snapshot_of_the_job(root: Path) -> None:
+    (root / CODE / "mvp_marker.py").write_text('MARKER = "abc"\n')
+    job = gate(root).job
+    assert job
+    assert job.plan.code_id == "abc"

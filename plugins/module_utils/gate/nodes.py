@@ -1,0 +1,136 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The checks of a job that run on nodes, as Ray tasks without CPUs.
+
+The job is composed, and its files are read, where it will run. Nodes have no collection, so the code travels with the
+tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .. import checks, findings, text
+from ..checks.common import CheckRequest, about
+from ..checks.facts import Facts
+from ..checks.node import check_node
+from ..findings import Finding
+from ..job.plan import Job
+from ..job.spec import JobSpec
+from ..job.spec_checks import OVERRIDES, about_override
+from ..launcher.hydra import override_key
+from ..launcher.tasks import Connection
+from ..text import one_line
+from . import composition, worker
+from .composition import Refusal
+from .config import config_findings
+from .worker import WorkerAnswer, inspect_job
+
+ANSWER_SECONDS = 60.0
+# Packages and modules that tasks need on nodes.
+BY_VALUE = (checks, findings, text, composition, worker)
+# The name of the task that inspects the job, besides the names of the workers.
+INSPECTION = ""
+SEE_STATUS = "see cluster_status.yml"
+# The value of each secret on the nodes. The values themselves stay on the head.
+PLACEHOLDER = "secret"
+
+
+@dataclass(frozen=True)
+class NodeAnswers:
+    """What nodes report about a job. `resolved` is the composed configuration as YAML."""
+
+    findings: tuple[Finding, ...] = ()
+    resolved: str = ""
+    facts: Facts = field(default_factory=Facts)
+
+
+def ask_nodes(
+    spec: JobSpec,
+    job: Job,
+    version: str,
+    workers: Mapping[str, str],
+    connect: Callable[[], Connection] = Connection,
+) -> NodeAnswers:
+    """Check the shared root on all workers, and the job itself on one of them.
+
+    version: of the snapshot's verl.
+    workers: the names of the workers by Ray's node IDs.
+    """
+    connection = connect()
+    if connection.problem:
+        return NodeAnswers((about("cluster", connection.problem, SEE_STATUS),))
+    for module in BY_VALUE:
+        connection.ray.cloudpickle.register_pickle_by_value(module)
+    request = check_request(spec, job)
+    one = min(workers, key=lambda node_id: workers[node_id])
+    overrides = [(override_key(override), override) for override in job.plan.overrides]
+    started = {name: connection.on(node_id, check_node, request) for node_id, name in workers.items()}
+    started[INSPECTION] = connection.on(one, inspect_job, request, job.plan.module, overrides)
+    values, problems = connection.results(started, ANSWER_SECONDS)
+    connection.ray.shutdown()
+    found = [
+        about("cluster", f"{name or workers[one]} could not check the job: {problem}", SEE_STATUS)
+        for name, problem in problems.items()
+    ]
+    answer = values.pop(INSPECTION, None)
+    if answer:
+        found += inspection_findings(answer, job, version, request)
+    found += findings_of_nodes(values)
+    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts) if answer else NodeAnswers(tuple(found))
+
+
+def check_request(spec: JobSpec, job: Job) -> CheckRequest:
+    inputs, reward = spec.inputs, spec.inputs.reward
+    files = [f"{inputs.code_path}/mvp_marker.py", f"{inputs.model}/config.json"]
+    files += [f"{inputs.dataset}/train.parquet", f"{inputs.dataset}/val.parquet", *([reward.file] if reward else [])]
+    return CheckRequest(
+        shared_root=spec.shared_root,
+        workload=spec.workload,
+        code_path=inputs.code_path,
+        model=inputs.model,
+        dataset=inputs.dataset,
+        reward_file=reward.file if reward else None,
+        reward_function=reward.name if reward else "",
+        environment={
+            **job.runtime_env["env_vars"],
+            **job.plan.driver_env,
+            **dict.fromkeys(spec.secrets, PLACEHOLDER),
+        },
+        # A node that sees another size than the head has another file system there.
+        files={file: Path(file).stat().st_size for file in files if Path(file).is_file()},
+        accept=spec.accept,
+        debugger=spec.debugger,
+    )
+
+
+def inspection_findings(answer: WorkerAnswer, job: Job, version: str, request: CheckRequest) -> list[Finding]:
+    """All problems that the inspection of the job shows."""
+    composed, plan = answer.composition, job.plan
+    found = [refusal_finding(refusal) for refusal in composed.errors]
+    found += answer.findings
+    if composed.config:
+        found += config_findings(
+            composed.config, request.workload, plan.nnodes, plan.gpus_per_node, version, request.environment
+        )
+    return found
+
+
+def refusal_finding(refusal: Refusal) -> Finding:
+    todo = "correct it; config/ beside the snapshot's trainer defines all keys"
+    if refusal.nearest:
+        todo = f"did you mean {refusal.nearest}?"
+    what = one_line(refusal.error)
+    return about_override(refusal.key, what, todo) if refusal.key else about(OVERRIDES, what, todo)
+
+
+def findings_of_nodes(values: Mapping[str, Sequence[Finding]]) -> list[Finding]:
+    """The findings of all nodes. Each appears once, with the names of its nodes."""
+    nodes: dict[Finding, list[str]] = {}
+    for name, found in sorted(values.items()):
+        for finding in found:
+            nodes.setdefault(finding, []).append(name)
+    return [replace(finding, what=f"{', '.join(names)}: {finding.what}") for finding, names in nodes.items()]

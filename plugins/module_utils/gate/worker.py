@@ -1,0 +1,30 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the gate runs on one worker. It arrives there by value, and so does everything that it imports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..checks.common import CheckRequest
+from ..checks.configuration import Configuration
+from ..checks.facts import Facts
+from ..checks.worker import check_worker
+from ..findings import Finding
+from .composition import Composition, Overrides, compose
+
+
+@dataclass(frozen=True)
+class WorkerAnswer:
+    composition: Composition
+    findings: tuple[Finding, ...]
+    facts: Facts
+
+
+def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> WorkerAnswer:
+    """Compose the configuration of the trainer `module`, and check everything that it names."""
+    composition = compose(request.code_path, module, overrides, dict(request.environment))
+    config = None if composition.config is None else Configuration(composition.config)
+    result = check_worker(replace(request, config=config))
+    return WorkerAnswer(composition, result.findings, result.facts)

@@ -1,0 +1,259 @@
+"""What the gate asks nodes, and what it makes of their answers. The tasks run here, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils import checks, findings, text
+from ansible_collections.argus.verl.plugins.module_utils.checks.common import CheckRequest
+from ansible_collections.argus.verl.plugins.module_utils.checks.configuration import Configuration
+from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Facts
+from ansible_collections.argus.verl.plugins.module_utils.checks.node import check_node
+from ansible_collections.argus.verl.plugins.module_utils.checks.worker import CheckResult
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.gate import composition, nodes, worker
+from ansible_collections.argus.verl.plugins.module_utils.gate.composition import Composition, Refusal
+from ansible_collections.argus.verl.plugins.module_utils.gate.nodes import (
+    NodeAnswers,
+    ask_nodes,
+    check_request,
+    findings_of_nodes,
+)
+from ansible_collections.argus.verl.plugins.module_utils.gate.worker import WorkerAnswer, inspect_job
+from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
+from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
+from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
+from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
+from gate_job import CODE, parsed
+
+WORKERS = {"b": "worker-1", "a": "worker-0", "c": "worker-2"}
+GOOD = WorkerAnswer(Composition(config=None, yaml="trainer: {}\n"), (), Facts(train_rows=7))
+
+
+def about(key: str, what: str, severity: str = "error", todo: str = "correct it") -> Finding:
+    return Finding(key, what, todo, severity, key=key)
+
+
+def planned(root: Path, **changes: Any) -> tuple[JobSpec, Job]:
+    spec = parsed(root, **changes)
+    return spec, plan_job(spec, Cluster("cpu", 2, 4, 48), "x", "grpo-1", Profile("0.9.1", (0, 9, 1)))
+
+
+class FakeConnection:
+    """Ray with three workers: `answers` by the name of the node, "" for the inspection of the job."""
+
+    def __init__(self, answers: dict[str, Any] | None = None, problem: str = "") -> None:
+        self.answers = {"worker-0": [], "worker-1": [], "worker-2": [], "": GOOD, **(answers or {})}
+        self.problem = problem
+        self.by_value: list[ModuleType] = []
+        self.started: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = []
+        self.is_open = True
+        self.seconds = 0.0
+        self.ray = SimpleNamespace(
+            cloudpickle=SimpleNamespace(register_pickle_by_value=self.by_value.append), shutdown=self.close
+        )
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> int:
+        self.started.append((node_id, function, arguments))
+        return len(self.started)
+
+    def results(self, started: dict[str, int], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
+        assert self.is_open
+        self.seconds = seconds
+        values = {name: answer for name, answer in self.answers.items() if not isinstance(answer, Exception)}
+        problems = {name: str(answer) for name, answer in self.answers.items() if isinstance(answer, Exception)}
+        assert set(started) == {*values, *problems}
+        return values, problems
+
+
+def ask(
+    root: Path, answers: dict[str, Any] | None = None, connection: FakeConnection | None = None, **changes: Any
+) -> NodeAnswers:
+    spec, job = planned(root, **changes)
+    fake: Any = connection or FakeConnection(answers)
+    return ask_nodes(spec, job, "0.9.1", WORKERS, lambda: fake)
+
+
+def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path) -> None:
+    connection = FakeConnection()
+    spec, job = planned(root, trainer_overrides=["~trainer.user", "+data@x.y='a=b'"])
+    assert ask_nodes(spec, job, "0.9.1", WORKERS, lambda: connection) == NodeAnswers(  # type: ignore[arg-type]
+        (), "trainer: {}\n", Facts(train_rows=7)
+    )
+    request = check_request(spec, job)
+    *everywhere, (node_id, function, arguments) = connection.started
+    assert everywhere == [(each, check_node, (request,)) for each in WORKERS]
+    assert (node_id, function, arguments[:2]) == ("a", inspect_job, (request, "verl.trainer.main_ppo"))
+    assert [override for _key, override in arguments[2]] == list(job.plan.overrides)
+    assert arguments[2][-2:] == [("trainer.user", "~trainer.user"), ("data", "+data@x.y='a=b'")]
+    # Nodes have no collection, so all of it travels.
+    assert connection.by_value == [checks, findings, text, composition, worker]
+    assert (connection.is_open, connection.seconds) == (False, 60.0)
+
+
+def test_ray_that_does_not_answer(root: Path) -> None:
+    connection = FakeConnection(problem="Ray did not answer within 20 s")
+    assert ask(root, connection=connection) == NodeAnswers(
+        (about("cluster", "Ray did not answer within 20 s", todo="see cluster_status.yml"),)
+    )
+    assert connection.started == []
+
+
+def test_nodes_that_do_not_answer(root: Path) -> None:
+    answers = {"worker-2": TimeoutError("no answer within 60 s"), "": RuntimeError("OSError: no memory")}
+    answers["worker-1"] = [about("model", "is missing")]  # type: ignore[assignment]
+    assert ask(root, answers) == NodeAnswers(
+        (
+            about("cluster", "worker-2 could not check the job: no answer within 60 s", todo="see cluster_status.yml"),
+            about("cluster", "worker-0 could not check the job: OSError: no memory", todo="see cluster_status.yml"),
+            about("model", "worker-1: is missing"),
+        )
+    )
+
+
+def test_all_findings_of_an_inspection(root: Path) -> None:
+    """First what Hydra refuses, then what the checks found, then the settings, then the nodes."""
+    config = {"trainer": {"nnodes": 2, "n_gpus_per_node": 3, "logger": ["wandb"]}}
+    refusals = (
+        Refusal(
+            "Key 'save_frq' is not in struct\n  full_key: trainer.save_frq", "trainer.save_frq", "trainer.save_freq"
+        ),
+        Refusal("Could not find 'actor/x'", "actor"),
+        Refusal("LexerNoViableAltException: a b."),
+    )
+    answer = WorkerAnswer(Composition(config, "y", refusals), (about("model", "has no weights", WARNING),), Facts())
+    result = ask(root, {"": answer, "worker-0": [about("shared_root", "is not writable")]})
+    todo = "correct it; config/ beside the snapshot's trainer defines all keys"
+    assert result.findings[:4] == (
+        Finding(
+            "trainer_overrides: trainer.save_frq",
+            "Key 'save_frq' is not in struct full_key: trainer.save_frq",
+            "did you mean trainer.save_freq?",
+            key="trainer_overrides.trainer.save_frq",
+        ),
+        Finding("trainer_overrides: actor", "Could not find 'actor/x'", todo, key="trainer_overrides.actor"),
+        Finding("trainer_overrides", "LexerNoViableAltException: a b", todo, key="trainer_overrides"),
+        about("model", "has no weights", WARNING),
+    )
+    assert [(finding.key, finding.severity) for finding in result.findings[4:]] == [
+        ("trainer.n_gpus_per_node", "error"),
+        ("trainer.logger", "warning"),
+        ("shared_root", "error"),
+    ]
+    assert (result.resolved, result.facts) == ("y", Facts())
+
+
+def test_the_settings_are_judged_with_the_environment_and_the_version_of_the_job(root: Path) -> None:
+    config = {
+        "trainer": {"nnodes": 2, "n_gpus_per_node": 4, "logger": ["wandb"]},
+        "actor_rollout_ref": {"rollout": {"mode": "sync"}},
+    }
+    answers = {"": WorkerAnswer(Composition(config), (), Facts())}
+    assert [finding.key for finding in ask(root, answers, secrets=["WANDB_API_KEY"]).findings] == [
+        "actor_rollout_ref.rollout.mode"
+    ]
+    spec, job = planned(root, secrets=["WANDB_API_KEY"])
+    assert ask_nodes(spec, job, "0.6.0", WORKERS, lambda: FakeConnection(answers)).findings == ()  # type: ignore[arg-type,return-value]
+
+
+def test_findings_of_several_nodes_are_reported_once() -> None:
+    same, own = about("model", "/m does not exist"), about("dataset", "/d does not exist", todo="stage it")
+    warning = replace(same, severity=WARNING)
+    assert findings_of_nodes({"worker-2": [same], "worker-0": [same, own], "worker-1": [warning]}) == [
+        about("model", "worker-0, worker-2: /m does not exist"),
+        about("dataset", "worker-0: /d does not exist", todo="stage it"),
+        about("model", "worker-1: /m does not exist", WARNING),
+    ]
+
+
+def test_nodes_that_found_nothing() -> None:
+    assert findings_of_nodes({}) == []
+    assert findings_of_nodes({"worker-0": [], "worker-1": []}) == []
+
+
+# --- The request ------------------------------------------------------------------------------------------------------
+
+
+def test_the_request(root: Path) -> None:
+    spec, job = planned(
+        root, accept=["space"], debugger="legacy", env_vars={"A": "1", "NCCL_ALGO": "Ring"}, secrets=["MY_TOKEN"]
+    )
+    request = check_request(spec, job)
+    assert replace(request, environment={}) == CheckRequest(
+        shared_root=str(root),
+        workload="grpo",
+        code_path=f"{root}/{CODE}",
+        model=f"{root}/common/models/tiny",
+        dataset=f"{root}/datasets/gsm8k",
+        reward_file=f"{root}/user/code/r.py",
+        reward_function="digit_share",
+        files={
+            str(root / name): (root / name).stat().st_size
+            for name in (
+                f"{CODE}/mvp_marker.py",
+                "common/models/tiny/config.json",
+                "datasets/gsm8k/train.parquet",
+                "datasets/gsm8k/val.parquet",
+                "user/code/r.py",
+            )
+        },
+        accept=("space",),
+        debugger="legacy",
+    )
+    # The variables of workers and those of the driver alone; secrets have a placeholder.
+    assert (request.environment["A"], request.environment["NCCL_ALGO"]) == ("1", "Ring")
+    assert request.environment == {**job.runtime_env["env_vars"], **job.plan.driver_env, "MY_TOKEN": "secret"}
+
+
+def test_files_that_the_head_does_not_have_are_not_asked_for(root: Path) -> None:
+    (root / "datasets/gsm8k/val.parquet").unlink()
+    request = check_request(*planned(root, reward_fn_path=None))
+    assert f"{root}/datasets/gsm8k/val.parquet" not in request.files
+    assert (len(request.files), request.reward_file, request.reward_function) == (3, None, "")
+
+
+# --- On the worker ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [None, {}, {"data": {}}])
+def test_the_checks_get_the_composed_configuration(
+    root: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any] | None
+) -> None:
+    asked: list[Any] = []
+
+    def compose(*arguments: Any) -> Composition:
+        asked.append(arguments)
+        return Composition(config)
+
+    def check_worker(request: CheckRequest) -> CheckResult:
+        asked.append(request)
+        return CheckResult((about("model", "x"),), Facts(steps=1))
+
+    monkeypatch.setattr(worker, "compose", compose)
+    monkeypatch.setattr(worker, "check_worker", check_worker)
+    request = check_request(*planned(root))
+    answer = inspect_job(request, "verl.trainer.main_ppo", [("a", "a=1")])
+    assert answer == WorkerAnswer(Composition(config), (about("model", "x"),), Facts(steps=1))
+    assert asked == [
+        (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment),
+        replace(request, config=None if config is None else Configuration(config)),
+    ]
+
+
+def test_what_travels_imports_nothing_else_of_the_collection() -> None:
+    """Everything that a worker runs must be registered by value."""
+    travels = {"checks", "findings", "text", "composition"}
+    for module in (*nodes.BY_VALUE[1:], *(vars(checks)[name] for name in ("worker", "node"))):
+        source = Path(str(module.__file__)).read_text(encoding="utf-8")
+        imported = [line.split()[1].lstrip(".") for line in source.splitlines() if line.startswith("from .")]
+        for name in imported:
+            top = name.partition(".")[0]
+            assert top in travels or (Path(checks.__path__[0]) / f"{top}.py").is_file(), (module, name)
