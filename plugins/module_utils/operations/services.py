@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..findings import Finding
-from ..gate.gate import Looked, examine
+from ..gate.gate import GateResult, examine
 from ..job.spec import JobSpec
 from ..launcher import attempts
 from ..launcher.archive import Archive
@@ -57,5 +57,5 @@ class Services:
     client: Callable[[str], JobClient]
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
     start_steward: Callable[[Archive], None] = start_steward
-    examine: Callable[[JobSpec, str, RayHead], Looked] = examine
+    examine: Callable[[JobSpec, str, RayHead], GateResult] = examine
     clock: Clock = time

@@ -82,7 +82,7 @@ def request_stop(archive: Archive, services: Services) -> None:
         services.client(plan.address).stop_job(identifier)
     elif record and record.status == PENDING:
         services.cancel_pending(identifier)
-    if archive.is_kept():
+    if archive.has_steward():
         return
     if not runs:
         reason = "stopped while it had no steward"

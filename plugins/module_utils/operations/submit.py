@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings import Finding, errors
-from ..gate.gate import Looked
+from ..gate.gate import GateResult
 from ..job.parse import parse_jobspec, separate_key
 from ..job.plan import Job
 from ..job.spec import JobSpec
@@ -108,12 +108,12 @@ def submit(request: Request, services: Services) -> Submitted:
         archive=result.job.archive,
         state=JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED,
         overrides=result.job.plan.overrides,
-        findings=tuple(result.findings),
-        facts=result.facts,
+        findings=result.findings,
+        facts=result.facts.to_json(),
     )
 
 
-def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, services: Services) -> Looked:
+def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, services: Services) -> GateResult:
     """The result of the gate, if it admits the job."""
     try:
         result = services.examine(spec, submission_id, head)
@@ -125,7 +125,7 @@ def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, se
     return result
 
 
-def submission_of(request: Request, spec: JobSpec, job: Job, result: Looked) -> Submission:
+def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult) -> Submission:
     lineage = {
         "resumed_from": spec.resume_from or "",
         "checkpoint": result.checkpoint,
@@ -138,7 +138,7 @@ def submission_of(request: Request, spec: JobSpec, job: Job, result: Looked) -> 
         # Only those that the JobSpec names.
         secrets={name: request.secrets[name] for name in spec.secrets},
         lineage={name: value for name, value in lineage.items() if value},
-        queue_reason=result.no_place,
+        queue_reason=result.capacity_problem,
     )
 
 
@@ -155,7 +155,7 @@ def existing_job(archive: Archive, request: Request, head: RayHead, services: Se
         todo = "choose another id, or leave it out; archives are never reused"
         raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
     state = archive.read_status().state
-    if not (state and state.ended) and not archive.is_kept() and not request.check_mode:
+    if not (state and state.ended) and not archive.has_steward() and not request.check_mode:
         # Its steward has died, with a head that was restarted since.
         services.start_steward(archive)
     return Submitted(

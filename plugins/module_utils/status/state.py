@@ -145,7 +145,7 @@ def job_info(
 
 def deciding_record(archive: Archive, record: RayRecord | None, answered: bool, overdue: bool) -> RayRecord | None:
     """Ray's record as far as it decides on the state of the job."""
-    if archive.is_kept():
+    if archive.has_steward():
         # The steward sees an ended record too, and decides whether the job has ended or another attempt follows.
         return None if record and record.ended else record
     if answered and record is None and overdue:

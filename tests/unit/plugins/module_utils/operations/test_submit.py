@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Facts
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.gate.gate import Looked
+from ansible_collections.argus.verl.plugins.module_utils.gate.gate import GateResult
 from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
 from ansible_collections.argus.verl.plugins.module_utils.job.plan import plan_job
 from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
@@ -35,13 +36,13 @@ class FakeGate:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self.details: dict[str, Any] = {"resolved": "trainer: {}\n", "facts": {"train_rows": 64}}
+        self.details: dict[str, Any] = {"resolved": "trainer: {}\n", "facts": Facts(train_rows=64)}
         self.examined: list[str] = []
 
-    def examine(self, spec: JobSpec, submission_id: str, _head: Any) -> Looked:
+    def examine(self, spec: JobSpec, submission_id: str, _head: Any) -> GateResult:
         self.examined.append(submission_id)
         job = plan_job(spec, CLUSTER, "verl-0.9.1", submission_id, Profile("0.9.1", (0, 9, 1)))
-        return Looked(findings=list(self.findings), job=job, **self.details)
+        return GateResult(findings=tuple(self.findings), job=job, **self.details)
 
 
 class Head:
@@ -120,7 +121,7 @@ def test_the_archive_keeps_the_jobspec_as_given(head: Head) -> None:
 
 
 def test_a_job_without_capacity_is_queued(head: Head) -> None:
-    head.gate.details["no_place"] = NO_CAPACITY
+    head.gate.details["capacity_problem"] = NO_CAPACITY
     assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
     assert head.ray.changes == [("steward", "grpo-1", "QUEUED")]
     assert head.archive.read_status().reason == NO_CAPACITY
@@ -222,7 +223,7 @@ def test_findings_of_the_controller_alone_refuse_a_job(head: Head) -> None:
 
 
 def test_the_gate_has_no_answer(head: Head) -> None:
-    def unreachable(*_arguments: Any) -> Looked:
+    def unreachable(*_arguments: Any) -> GateResult:
         raise RayApiError("http://127.0.0.1:8265 does not answer: refused")
 
     head.gate.examine = unreachable
@@ -232,7 +233,7 @@ def test_the_gate_has_no_answer(head: Head) -> None:
 
 
 def test_check_mode_changes_nothing(head: Head) -> None:
-    head.gate.details["no_place"] = NO_CAPACITY
+    head.gate.details["capacity_problem"] = NO_CAPACITY
     result = head.submit(head.jobspec(), check_mode=True)
     assert (result.changed, result.state, result.facts) == (True, "QUEUED", {"train_rows": 64})
     assert result.overrides
@@ -336,7 +337,7 @@ def test_two_submissions_at_the_same_moment(head: Head) -> None:
     spec = head.jobspec()
     examine = head.gate.examine
 
-    def slow(*arguments: Any) -> Looked:
+    def slow(*arguments: Any) -> GateResult:
         head.archive.reserve()
         return examine(*arguments)
 
