@@ -278,6 +278,7 @@ job:
   returned: with O(wait=true)
 """
 
+import copy
 import os
 import traceback
 from typing import Any
@@ -334,7 +335,7 @@ def main() -> None:
             "resubmitted_from": {"type": "str"},
             "resume_from": {"type": "str"},
             "wait": {"type": "bool", "default": False},
-            "jobspec": {"type": "dict", "options": OPTIONS},
+            "jobspec": {"type": "dict", "options": copy.deepcopy(OPTIONS)},
         },
         required_if=[("state", "stopped", ["submission_id"]), ("state", "submitted", ["jobspec"])],
         supports_check_mode=True,

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from ..checks import common as checks_common
 from ..checks import model as model_checks
+from ..findings import errors
 from ..shared_root import HUB_CACHE, MODELS
 from . import tiny
 from .copying import copy_all
@@ -220,10 +220,13 @@ def request(shared_root: Path, name: str, source: Source) -> Request:
 
 def check_complete(target: Path, directory: Path) -> None:
     """Raises an error if a directory lacks something that a job reads from a model; by the checks of the gate."""
-    found = model_checks.config_findings(KIND, directory)
-    found += model_checks.tokenizer_findings(KIND, directory, has_template=False)
-    found += model_checks.weight_findings(KIND, directory)[0]
-    wrong = [each["what"] for each in found if each["severity"] == checks_common.ERROR]
+    source = model_checks.Source(directory, KIND, KIND)
+    found = [
+        *model_checks.config_findings(source),
+        *model_checks.tokenizer_findings(source, directory, "", has_template=False),
+        *model_checks.weights_of(source).findings,
+    ]
+    wrong = [finding.what for finding in errors(found)]
     if wrong:
         what = "; ".join(wrong).replace(f"{directory}/", "").replace(str(directory), "it")
         todo = "Nothing was staged. Use another source or revision, or exclude fewer files."

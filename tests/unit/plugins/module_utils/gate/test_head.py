@@ -253,7 +253,7 @@ def test_resuming_without_a_checkpoint(root: Path) -> None:
     path = checkpoint(root, 10)
     (path / "model_world_size_4_rank_0.pt").unlink()
     findings, found = resumed(root)
-    what = f"sft-1 has no complete checkpoint: {path} has no model of rank 0 of 4"
+    what = f"sft-1 has no complete checkpoint: {path} has no model shard of rank 0 of 4"
     assert findings == [about_resume(what, "choose another job")]
     assert found is None
     (path.parent / "latest_checkpointed_iteration.txt").unlink()

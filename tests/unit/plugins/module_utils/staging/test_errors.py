@@ -15,6 +15,7 @@ def test_an_error_becomes_a_message_and_a_finding() -> None:
         "what": "no space",
         "todo": "see the message",
         "severity": "error",
+        "key": "",
     }
 
 

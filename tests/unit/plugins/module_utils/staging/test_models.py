@@ -219,10 +219,16 @@ def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (without(SECOND), f"1 of 2 shards in it are not there: {SECOND}"),
-        ({**model(), SECOND: model()[SECOND][:-4]}, f"{SECOND} has 262224 bytes, its header says 262228: it is cut"),
-        ({**model(), SECOND: b"version https://git-lfs.github.com/spec/v1\n"}, "git-lfs pointer"),
-        (without("config.json", "tokenizer.json", "tokenizer_config.json"), "config.json is not there; it has no tok"),
+        (without(SECOND), f"1 of 2 shards in it are missing: {SECOND}"),
+        (
+            {**model(), SECOND: model()[SECOND][:-4]},
+            f"{SECOND} has 262224 bytes, but its header declares 262228: it is truncated",
+        ),
+        ({**model(), SECOND: b"version https://git-lfs.github.com/spec/v1\n"}, "Git LFS pointer"),
+        (
+            without("config.json", "tokenizer.json", "tokenizer_config.json"),
+            "config.json does not exist; it has no tok",
+        ),
         (without(FIRST, SECOND, "model.safetensors.index.json"), "it has no weights"),
         ({"adapter_config.json": b"{}", "README.md": b""}, "it is a LoRA adapter, not a model"),
     ],
@@ -288,7 +294,7 @@ def test_files_of_a_directory_are_excluded_too(root: Path, directory: Path) -> N
 
 def test_a_directory_must_be_a_complete_model(root: Path, directory: Path) -> None:
     (directory / SECOND).unlink()
-    with pytest.raises(StagingError, match="1 of 2 shards in it are not there"):
+    with pytest.raises(StagingError, match="1 of 2 shards in it are missing"):
         of_directory(root, directory)
     assert list((root / "common/models").iterdir()) == []
     (directory / SECOND).symlink_to("/nowhere")
