@@ -141,4 +141,4 @@ class Setup:
     def has_ended(self) -> bool:
         """Whether everything after the end was done: here by the launcher, because there is no steward."""
         moments = {entry["moment"] for entry in self.index()}
-        return "end" in moments and self.events()[-1:] == ["CLOSED"] and "closed_at" in self.archive.status()
+        return "end" in moments and self.events()[-1:] == ["CLOSED"] and "closed_at" in self.archive.status_json()

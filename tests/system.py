@@ -111,11 +111,11 @@ class Job:
     def wait(self, *states: str) -> dict[str, Any]:
         """Wait until the job has ended and its archive is complete; fail if its state is not one of these."""
         deadline = time.monotonic() + JOB_SECONDS
-        while "closed_at" not in self.archive.status():
+        while "closed_at" not in self.archive.status_json():
             if time.monotonic() > deadline:
                 pytest.fail(f"{self.submission_id} did not end within {JOB_SECONDS} s:\n{self.log()[-4000:]}")
             time.sleep(0.5)
-        status = self.archive.status()
+        status = self.archive.status_json()
         if status["state"] not in (states or ("SUCCEEDED",)):
             pytest.fail(f"{self.submission_id} ended {status}:\n{self.log()[-4000:]}")
         return status

@@ -18,9 +18,9 @@ from ..job.capacity import Cluster, size_findings, size_of
 from ..job.plan import Job, plan_job
 from ..job.spec import JobSpec
 from ..job.spec_checks import OVERRIDES, accelerator_findings
-from ..launcher import attempts
+from ..launcher import attempts, ray_api
 from ..launcher.archive import Archive
-from ..launcher.ray_api import Node, does_not_fit, free_workers
+from ..launcher.ray_api import WorkerCapacity, free_workers
 from .head import file_findings, read_marker, resume_findings, snapshot_profile
 from .nodes import NodeAnswers, ask_nodes
 
@@ -34,7 +34,7 @@ class Head(Protocol):
 
     def jobs(self) -> list[dict[str, Any]]: ...
 
-    def free(self, since: float | None = None) -> list[Node]: ...
+    def capacity(self, since: float | None = None) -> list[WorkerCapacity]: ...
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def workers_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def capacity_problem(job: Job, head: Head, since: float) -> str:
     """Why a job cannot start now, or "". Only what Ray measured after `since` counts as free."""
     plan = job.plan
-    other = attempts.other_queue(Archive(job.archive), head.jobs()) if plan.transfer_queue else ""
-    return other or does_not_fit(
-        head.free(since), plan.nnodes, plan.gpus_per_node, plan.cpus_per_node, plan.entrypoint_num_cpus
+    other = attempts.other_transfer_queue(Archive(job.archive), head.jobs()) if plan.transfer_queue else ""
+    return other or ray_api.capacity_problem(
+        head.capacity(since), plan.nnodes, plan.gpus_per_node, plan.cpus_per_node, plan.entrypoint_num_cpus
     )

@@ -98,12 +98,13 @@ class Archive:
         stored = self.read_json("config/plan.json")
         return Plan.from_json(stored) if isinstance(stored, dict) else None
 
-    def status(self) -> dict[str, Any]:
+    def status_json(self) -> dict[str, Any]:
+        """The status as it is stored; empty if the archive has none yet."""
         return dict(self.read_json("status.json") or {})
 
     def read_status(self) -> Status:
         """The status; empty if the archive has none yet."""
-        return Status.from_json(self.status())
+        return Status.from_json(self.status_json())
 
     def set_status(self, state: str, **details: Any) -> None:
         """Change the state and the given details; other details stay.
@@ -111,13 +112,19 @@ class Archive:
         One process writes it at a time: the submission, then the steward until an attempt runs, then the attempt's
         launcher until it ends, then the steward again.
         """
-        status = {**self.status(), **details, "submission_id": self.submission_id, "state": state, "updated_at": now()}
+        status = {
+            **self.status_json(),
+            **details,
+            "submission_id": self.submission_id,
+            "state": state,
+            "updated_at": now(),
+        }
         self.write_json("status.json", status)
         self.event(state, **{name: value for name, value in details.items() if name != "attempts"})
 
     def close(self) -> None:
         """Mark the archive as complete; nothing is written to it afterwards."""
-        self.write_json("status.json", {**self.status(), "closed_at": now()})
+        self.write_json("status.json", {**self.status_json(), "closed_at": now()})
         self.event("CLOSED")
 
     def event(self, kind: str, **details: Any) -> None:
@@ -179,10 +186,6 @@ class Archive:
         """Whether the job has a steward whose heartbeat is recent."""
         heartbeat = self.read_json(HEARTBEAT_OF_STEWARD) or {}
         return time.time() - float(heartbeat.get("time", 0)) < SILENT_SECONDS
-
-    # The former names; operations/, status/ and tests use them until they are converted.
-    is_kept = has_steward
-    write_sign = write_heartbeat
 
     def ask_to_stop(self) -> None:
         """Request the job's end: its steward or launcher ends it, and does not retry it."""

@@ -178,7 +178,6 @@ def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) ->
 
 
 # The former name; gate/ uses it until it is converted.
-other_queue = other_transfer_queue
 
 
 class JobClient(Protocol):

@@ -40,7 +40,6 @@ class Moment(StrEnum):
 
 
 # The moment that modules/job_evidence.py uses, until it is converted to Moment.
-DEMAND = Moment.DEMAND
 # At these moments only the head is asked: no process runs on any node.
 FROM_HEAD = (Moment.SUBMIT, Moment.PERIODIC)
 WITH_PACKAGES = (Moment.START, Moment.DEMAND)

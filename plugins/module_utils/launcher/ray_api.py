@@ -104,9 +104,6 @@ class RayHead:
             time.sleep(USAGE_SECONDS)
         raise RayApiError(f"{self.address}/api/cluster_status does not report what is in use: {answer}")
 
-    # The former name; gate/ uses it until it is converted.
-    free = capacity
-
     def jobs(self) -> list[dict[str, Any]]:
         """The submitted jobs; Ray also lists bare drivers, which have no submission id."""
         return [job for job in self.get("/api/jobs/") if job.get("submission_id")]
@@ -205,5 +202,3 @@ def capacity_problem(
 
 
 # The former names; gate/ uses them until it is converted.
-Node = WorkerCapacity
-does_not_fit = capacity_problem

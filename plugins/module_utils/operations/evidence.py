@@ -13,6 +13,7 @@ from typing import Any
 
 from ..launcher import evidence
 from ..launcher.archive import Archive
+from ..launcher.evidence import Moment
 
 # Connecting to Ray, asking the head and asking all nodes have time limits of their own, in total below this one.
 SECONDS = 180
@@ -41,7 +42,7 @@ def collect(archive: Archive, python: str = sys.executable, timeout: float = SEC
     if not launcher.is_dir():
         raise EvidenceError(f"{archive.path} has no config/launcher: the submission of the job has failed early.")
     before = len(archive.read_lines(evidence.INDEX))
-    command = [python, str(launcher), "evidence", str(archive.path), evidence.DEMAND]
+    command = [python, str(launcher), "evidence", str(archive.path), Moment.DEMAND]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd="/")
     except subprocess.TimeoutExpired as error:
@@ -51,7 +52,7 @@ def collect(archive: Archive, python: str = sys.executable, timeout: float = SEC
         ) from error
     if done.returncode:
         raise EvidenceError(f"The evidence of {archive.submission_id} could not be collected: {done.stderr.strip()}")
-    added = [entry for entry in archive.read_lines(evidence.INDEX)[before:] if entry["moment"] == evidence.DEMAND]
+    added = [entry for entry in archive.read_lines(evidence.INDEX)[before:] if entry["moment"] == Moment.DEMAND]
     return Collected(
         archive=str(archive.path),
         files=sum(bool(entry["file"]) for entry in added),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from ..launcher.archive import ENDED, Archive
+from ..launcher.archive import Archive
 from ..shared_root import DATASETS, DEFAULT_SHARED_ROOT, JOBS, MODELS, SNAPSHOTS, resolve_path
 
 # The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
@@ -50,5 +50,6 @@ def jobs_not_ended(jobs: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Jobs that have not ended, with their JobSpecs."""
     for file in sorted(jobs.glob("*/config/job_spec.json")):
         archive = Archive(file.parents[1])
-        if archive.status().get("state") not in ENDED:
+        state = archive.read_status().state
+        if not (state and state.ended):
             yield archive.submission_id, archive.read_json("config/job_spec.json") or {}

@@ -151,7 +151,7 @@ def test_missing_stewards_are_started(
     started: list[tuple[str, ...]] = []
     monkeypatch.setattr(Archive, "run_launcher", lambda job, *verb: started.append((job.submission_id, *verb)))
     monkeypatch.setattr("socket.gethostname", lambda: "head")
-    archive.write_sign("keeper.json", time=time.time(), host="head", pid=1)
+    archive.write_heartbeat("keeper.json", time=time.time(), host="head", pid=1)
     result = run(job_stewards, capsys, shared_root=str(tmp_path), _ansible_check_mode=check_mode)
     assert (result["changed"], result["started"]) == (True, ["sft-1"])
     assert started == ([] if check_mode else [("sft-1", "keep")])

@@ -15,7 +15,7 @@ def job(jobs: Path, name: str, state: str, host: str = "head") -> Archive:
     archive.reserve()
     archive.set_status(state)
     # Its steward may have died only a moment ago.
-    archive.write_sign("keeper.json", time=time.time(), host=host, pid=1)
+    archive.write_heartbeat("keeper.json", time=time.time(), host=host, pid=1)
     return archive
 
 

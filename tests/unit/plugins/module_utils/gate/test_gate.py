@@ -16,7 +16,7 @@ from ansible_collections.argus.verl.plugins.module_utils.gate.nodes import NodeA
 from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job
 from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import Node
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import WorkerCapacity
 from gate_job import CODE, parsed, snapshot
 
 NOW = 1000.0
@@ -28,8 +28,8 @@ def ray_node(name: str, state: str = "ALIVE", gpus: int = 4, labels: dict[str, s
     return {"node_name": name, "node_id": f"id-{name}", "state": state, "resources_total": total, "labels": labels}
 
 
-def free_node(name: str, gpus: float = 4) -> Node:
-    return Node(name, f"id-{name}", gpus=4, cpus=48, free_gpus=gpus, free_cpus=48)
+def free_node(name: str, gpus: float = 4) -> WorkerCapacity:
+    return WorkerCapacity(name, f"id-{name}", gpus=4, cpus=48, free_gpus=gpus, free_cpus=48)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class FakeHead:
     ray_nodes: list[dict[str, Any]] = field(
         default_factory=lambda: [ray_node("head"), ray_node("worker-1"), ray_node("worker-0"), ray_node("w", "DEAD")]
     )
-    free_nodes: list[Node] = field(default_factory=lambda: [free_node("worker-0"), free_node("worker-1")])
+    free_nodes: list[WorkerCapacity] = field(default_factory=lambda: [free_node("worker-0"), free_node("worker-1")])
     ray_jobs: list[dict[str, Any]] = field(default_factory=list)
     since: float | None = None
 
@@ -49,7 +49,7 @@ class FakeHead:
     def jobs(self) -> list[dict[str, Any]]:
         return self.ray_jobs
 
-    def free(self, since: float | None = None) -> list[Node]:
+    def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
         self.since = since
         return self.free_nodes
 

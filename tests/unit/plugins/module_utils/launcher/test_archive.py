@@ -43,7 +43,7 @@ def test_a_new_archive(archive: Archive) -> None:
     assert archive.submission_id == "grpo-1"
     assert sorted(path.name for path in archive.path.iterdir()) == ["checkpoints", "config", "debug", "logs"]
     assert archive.driver_log == archive.path / "logs" / "driver.log"
-    assert archive.status() == {}
+    assert archive.status_json() == {}
     assert list(archive.metrics()) == []
     assert archive.checkpoints() == []
 
@@ -80,7 +80,7 @@ def test_the_status_grows_and_every_change_is_an_event(archive: Archive) -> None
     archive.set_status("RUNNING", driver={"host": "worker-0"})
     archive.event("note", text="größer")
     archive.set_status("FAILED", reason="exit code 1")
-    status = archive.status()
+    status = archive.status_json()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", status.pop("updated_at"))
     assert status == {
         "workload": "grpo",
@@ -197,7 +197,7 @@ def test_a_step_of_several_lines_is_one_entry(archive: Archive) -> None:
 def test_closing_marks_the_archive_as_complete(archive: Archive) -> None:
     archive.set_status("SUCCEEDED", exit_code=0)
     archive.close()
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["exit_code"]) == ("SUCCEEDED", 0)
     assert status["closed_at"] >= status["updated_at"]
     events = [json.loads(text)["event"] for text in (archive.path / "events.jsonl").read_text().splitlines()]

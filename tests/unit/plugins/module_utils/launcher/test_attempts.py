@@ -166,7 +166,7 @@ def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(archi
     failure = failures.failure("communication", "Connection reset by peer")
     before = time.time()
     assert attempts.record_trouble(archive, failure, exit_code=1, attempt_steps=3) == "ENDING"
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["exit_code"], status["attempt_steps"]) == ("ENDING", 1, 3)
     assert before <= status["ended_at"] <= time.time()
     assert Failure.from_json(status["failure"]) == failure
@@ -184,7 +184,7 @@ def test_an_attempt_that_succeeded(archive: Archive) -> None:
     running(archive)
     before = time.time()
     assert attempts.record_end(archive, "SUCCEEDED", None, exit_code=0, steps=4, reason="the data ended") == "SUCCEEDED"
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["reason"], status["failure"]) == ("SUCCEEDED", "the data ended", None)
     assert (status["exit_code"], status["steps"]) == (0, 4)
     (ended,) = status["attempts"]
@@ -203,7 +203,7 @@ def test_an_attempt_that_failed_for_good(archive: Archive) -> None:
     running(archive)
     failure = failures.failure("config", "the configuration has no key trainer.x")
     assert attempts.record_end(archive, "FAILED", failure, exit_code=1, attempt_steps=0) == "FAILED"
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["reason"]) == ("FAILED", failure.reason)
     assert Failure.from_json(status["failure"]) == failure
     assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("FAILED", "config")]
@@ -212,15 +212,15 @@ def test_an_attempt_that_failed_for_good(archive: Archive) -> None:
 def test_an_attempt_that_is_retried(archive: Archive) -> None:
     running(archive)
     assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
-    assert archive.status()["state"] == "RETRYING"
+    assert archive.status_json()["state"] == "RETRYING"
     archive.set_status("SUBMITTED", attempt=2, resumed_from_step=10)
     running(archive, attempt=2, attempt_started_at=50.0, resumed_from_step=10)
     # retries: 1
     assert attempts.record_end(archive, "FAILED", LOST, now=99.0, attempt_steps=0) == "FAILED"
-    assert archive.status()["ended_at"] == archive.status()["attempts"][-1]["ended_at"] == 99.0
+    assert archive.status_json()["ended_at"] == archive.status_json()["attempts"][-1]["ended_at"] == 99.0
     shown = [
         (ended["attempt"], ended["started_at"], ended["state"], ended["kind"], ended["resumed_from"])
-        for ended in archive.status()["attempts"]
+        for ended in archive.status_json()["attempts"]
     ]
     assert shown == [(1, 5.0, "FAILED", "node_lost", None), (2, 50.0, "FAILED", "node_lost", 10)]
     # Every end is an event, without the list that grows.
@@ -243,7 +243,7 @@ def test_a_job_with_a_stop_request_is_not_retried(archive: Archive) -> None:
 def test_a_stopped_attempt(archive: Archive) -> None:
     running(archive)
     assert attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15")) == "STOPPED"
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["reason"]) == ("STOPPED", "signal 15")
     assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("STOPPED", "stopped")]
 
@@ -252,7 +252,7 @@ def test_a_job_that_never_had_an_attempt_ends_without_one(archive: Archive) -> N
     archive.set_status("QUEUED", attempt=1, queued_at=1.0)
     # Nothing was tried, and so nothing is tried again.
     assert attempts.record_end(archive, "FAILED", LOST) == "FAILED"
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["attempts"]) == ("FAILED", [])
 
 
@@ -261,7 +261,7 @@ def test_a_job_that_waited_for_its_next_attempt_keeps_those_it_had(archive: Arch
     attempts.record_end(archive, "FAILED", LOST)
     waited = failures.failure("no_resources", "waited 60 s: there is 1")
     assert attempts.record_end(archive, "FAILED", waited) == "FAILED"
-    status = archive.status()
+    status = archive.status_json()
     assert status["failure"]["kind"] == "no_resources"
     assert [ended["kind"] for ended in status["attempts"]] == ["node_lost"]
 
@@ -271,7 +271,7 @@ def test_an_attempt_ended_when_its_trainer_did(archive: Archive) -> None:
     attempts.record_trouble(archive, failures.failure("communication", "Connection reset by peer"), exit_code=1)
     archive.set_status("ENDING", ended_at=77.0)
     assert attempts.record_end(archive, "FAILED", LOST, attempt_steps=2) == "RETRYING"
-    status = archive.status()
+    status = archive.status_json()
     assert status["ended_at"] == 77.0
     assert [(ended["ended_at"], ended["kind"]) for ended in status["attempts"]] == [(77.0, "node_lost")]
     # The details that the launcher recorded stay.
@@ -282,7 +282,7 @@ def test_a_submission_that_failed_before_it_had_a_plan(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "sft-1")
     archive.reserve()
     assert attempts.record_end(archive, "FAILED", failures.failure("unknown", "the disk is full")) == "FAILED"
-    assert archive.status()["reason"] == "the disk is full"
+    assert archive.status_json()["reason"] == "the disk is full"
 
 
 # --- Submitting -------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class Client:
 
 def test_the_first_attempt_is_as_the_plan_says(archive: Archive) -> None:
     attempts.prepare(archive, 1, workload="sft")
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["attempt"], status["workload"]) == ("SUBMITTED", 1, "sft")
     assert status["resumed_from_step"] is None
     assert abs(status["attempt_submitted_at"] - time.time()) < 60
@@ -326,10 +326,10 @@ def test_an_attempt_without_any_checkpoint_starts_over() -> None:
 def test_the_first_attempt_may_resume_from_another_job(archive: Archive) -> None:
     archive.write_json("config/plan.json", {**PLAN, "resumed_from": "sft-0", "resumed_from_step": 30})
     attempts.prepare(archive, 1)
-    assert archive.status()["resumed_from_step"] == 30
+    assert archive.status_json()["resumed_from_step"] == 30
     # Without a checkpoint of its own, the next one goes on from there as well.
     attempts.prepare(archive, 2)
-    assert archive.status()["resumed_from_step"] == 30
+    assert archive.status_json()["resumed_from_step"] == 30
     assert archive.read_json("config/attempt-2.json") == {"overrides": ["data.seed=1"]}
 
 
@@ -341,14 +341,14 @@ def test_the_next_attempt_resumes_from_the_last_checkpoint(archive: Archive) -> 
         "trainer.resume_mode=resume_path",
         f"trainer.resume_from_path={path}",
     ]
-    status = archive.status()
+    status = archive.status_json()
     assert (status["attempt"], status["resumed_from_step"]) == (2, 10)
 
 
 def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
     attempts.prepare(archive, 2)
     assert archive.read_json("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
-    assert archive.status()["resumed_from_step"] is None
+    assert archive.status_json()["resumed_from_step"] is None
 
 
 @pytest.mark.parametrize(("attempt", "identifier"), [(1, "sft-1"), (2, "sft-1~2")])

@@ -154,7 +154,7 @@ def test_the_end_of_an_attempt_collects_and_sweeps(
 def test_the_next_attempt_is_submitted(archive: Archive, client: type[Client]) -> None:
     assert commands.main(["submit", str(archive.path), "2"]) == 0
     assert client.calls == [("connect", "http://127.0.0.1:1"), ("submit", "sft-1~2", "python3 x 2")]
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["attempt"]) == ("SUBMITTED", 2)
 
 
@@ -165,7 +165,7 @@ def test_an_attempt_that_cannot_be_submitted_fails_with_the_reason(archive: Arch
         commands.submit(archive, "1", pauses.append)
     assert pauses == [2.0, 10.0, 30.0]
     assert [call[0] for call in client.calls] == ["connect"] * 4
-    status = archive.status()
+    status = archive.status_json()
     assert (status["state"], status["reason"]) == ("FAILED", "it could not be submitted: the head does not answer")
     assert status["failure"]["kind"] == "unknown"
 
@@ -181,7 +181,7 @@ def test_a_head_that_was_busy_for_a_moment_gets_the_attempt(archive: Archive, cl
     assert commands.submit(archive, "1", sleep) == 0
     assert pauses == [2.0]
     assert client.calls[-1] == ("submit", "sft-1", "python3 x 1")
-    assert archive.status()["state"] == "SUBMITTED"
+    assert archive.status_json()["state"] == "SUBMITTED"
 
 
 def test_an_attempt_is_stopped_under_its_own_id(archive: Archive, client: type[Client]) -> None:

@@ -60,7 +60,7 @@ def test_a_job_that_succeeds(job: Setup) -> None:
         f"deterministic 1 path {job.code_path}",
         "trained",
     ]
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert before < status["started_at"] < status["ended_at"] < time.time()
     assert (status["state"], status["exit_code"], status["steps"]) == ("SUCCEEDED", 0, 2)
     assert status["driver"]["pid"] == job.started[0].pid
@@ -91,7 +91,7 @@ def test_with_a_steward_the_launcher_leaves_the_rest_to_it(job: Setup) -> None:
     job.start_steward()
     redact.store(job.archive.path, {"HF_TOKEN": "hf_secret"})
     code, _output = job.run("ok")
-    assert (code, job.archive.status()["state"]) == (0, "SUCCEEDED")
+    assert (code, job.archive.status_json()["state"]) == (0, "SUCCEEDED")
     assert job.events() == ["RUNNING", "SUCCEEDED"]
     assert job.index() == []
     assert redact.secrets_file(job.archive.path).exists()
@@ -108,7 +108,7 @@ def test_a_job_that_fails(job: Setup) -> None:
     assert code == 3
     assert "Traceback: no such thing\n" in output
     assert output == job.log()
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (status["state"], status["exit_code"], status["steps"]) == ("FAILED", 3, 0)
     assert status["reason"] == "the trainer ended with exit code 3"
     assert (status["failure"]["kind"], status["failure"]["lines"][-1]) == ("unknown", "Traceback: no such thing")
@@ -118,7 +118,7 @@ def test_a_job_that_fails(job: Setup) -> None:
 def test_a_trainer_that_is_killed(job: Setup) -> None:
     code, _output = job.run("killed")
     assert code == 128 + signal.SIGKILL
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (status["state"], status["exit_code"]) == ("FAILED", -signal.SIGKILL)
     assert (status["failure"]["kind"], status["reason"]) == ("killed", "the trainer was killed by signal 9 (SIGKILL)")
 
@@ -127,7 +127,7 @@ def test_a_trainer_that_is_killed(job: Setup) -> None:
 def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(job: Setup, mode: str) -> None:
     job.start_steward()
     job.run(mode)
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert status["state"] == "ENDING"
     assert status["failure"]["kind"] in ("unknown", "killed")
     assert "attempts" not in status
@@ -137,7 +137,7 @@ def test_a_trainer_that_did_nothing_has_failed(job: Setup) -> None:
     job.start_steward()
     code, _output = job.run("idle")
     assert code == 1
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (status["state"], status["steps"], status["failure"]["kind"]) == ("FAILED", 0, "data")
     assert status["reason"] == "the trainer ended without an error and without any step, at step 0 of unknown"
 
@@ -148,10 +148,10 @@ def test_a_trainer_that_did_nothing_has_failed(job: Setup) -> None:
 def test_another_attempt(job: Setup) -> None:
     job.policy = {"retries": 1}
     job.run("killed")
-    assert job.archive.status()["state"] == "RETRYING"
+    assert job.archive.status_json()["state"] == "RETRYING"
     # Between attempts the job is not over.
     assert job.events() == ["RUNNING", "RETRYING"]
-    first = job.archive.status()["started_at"]
+    first = job.archive.status_json()["started_at"]
     job.archive.set_status("SUBMITTED", attempt=2, resumed_from_step=1)
     job.archive.write_json("config/attempt-2.json", {"overrides": ["mode=ok", "resumed=yes"]})
     (job.archive.path / "config" / "versions.json").unlink()
@@ -160,7 +160,7 @@ def test_another_attempt(job: Setup) -> None:
     assert output.startswith("ARGUS_VERL_ATTEMPT=2\nMVP_PRECHECK_VERL_FILE=")
     assert "overrides ['mode=ok', 'resumed=yes']\n" in output
     assert job.log().endswith(output)
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (status["state"], status["started_at"]) == ("SUCCEEDED", first)
     assert [(ended["attempt"], ended["state"], ended["resumed_from"]) for ended in status["attempts"]] == [
         (1, "FAILED", None),
@@ -176,7 +176,7 @@ def test_the_reason_is_of_this_attempts_log(job: Setup) -> None:
     job.run("config")
     job.archive.set_status("SUBMITTED", attempt=2)
     job.run("fail", attempt=2)
-    assert job.archive.status()["failure"]["kind"] == "unknown"
+    assert job.archive.status_json()["failure"]["kind"] == "unknown"
 
 
 def test_secrets_reach_the_trainer_and_no_log(job: Setup) -> None:
@@ -205,7 +205,7 @@ def test_a_trainer_that_is_ended_by_its_launcher(job: Setup, policy: dict[str, A
     job.change("WATCH_SECONDS", 0.3)
     code, output = job.run("wait")
     assert code == 128 + signal.SIGTERM
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (status["state"], status["failure"]["kind"], status["reason"]) == ("FAILED", kind, reason)
     assert f"The launcher ends the job: {reason}\n" in output
     assert not any(map(runs, pids(job.log())))
@@ -221,7 +221,7 @@ def test_a_stall_with_a_known_cause_is_a_failure_of_that_kind(job: Setup) -> Non
     job.policy = {"stall_timeout": 0.1, "on_stall": "stop"}
     job.change("WATCH_SECONDS", 0.3)
     job.run("oom")
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (status["state"], status["failure"]["kind"]) == ("FAILED", "gpu_oom")
     assert status["reason"] == "GPU 0 ran out of memory: 2.00 GiB could not be allocated"
 
@@ -233,7 +233,7 @@ def test_the_log_is_written_while_the_job_runs(job: Setup) -> None:
     assert "MVP_PRECHECK_MARKER" in log
     assert "trained" not in log
     assert process.poll() is None
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert status["state"] == "RUNNING"
     assert "ended_at" not in status
 
@@ -255,7 +255,7 @@ def test_stop_ends_the_trainer_and_all_its_children(job: Setup) -> None:
     assert process.returncode == 128 + signal.SIGTERM
     assert not runs(trainer)
     assert not runs(child)
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (status["state"], status["exit_code"], status["steps"]) == ("STOPPED", -signal.SIGTERM, 2)
     assert status["reason"] == "signal 15"
     assert job.has_ended()
@@ -270,7 +270,7 @@ def test_a_trainer_that_ignores_sigterm_is_killed(job: Setup) -> None:
     process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGKILL
     assert not any(map(runs, pids(job.log())))
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (status["state"], status["exit_code"]) == ("STOPPED", -signal.SIGKILL)
 
 
@@ -285,7 +285,7 @@ def test_a_stop_during_the_precheck(job: Setup) -> None:
     output, _errors = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
     assert b"overrides" not in output, "the trainer was started"
-    assert job.archive.status()["state"] == "STOPPED"
+    assert job.archive.status_json()["state"] == "STOPPED"
     assert job.has_ended()
 
 
@@ -301,7 +301,7 @@ def test_children_that_outlive_the_trainer_are_ended(job: Setup) -> None:
     code, _output = job.run("leaves")
     assert code == 0
     assert not any(map(runs, pids(job.log())))
-    assert job.archive.status()["state"] == "SUCCEEDED"
+    assert job.archive.status_json()["state"] == "SUCCEEDED"
 
 
 def test_a_process_that_has_left_does_not_hold_the_job(job: Setup) -> None:
@@ -310,7 +310,7 @@ def test_a_process_that_has_left_does_not_hold_the_job(job: Setup) -> None:
     job.change("PUMP_SECONDS", 0.5)
     process = job.start("detaches")
     try:
-        wait_for(lambda: job.archive.status().get("state") == "SUCCEEDED")
+        wait_for(lambda: job.archive.status_json().get("state") == "SUCCEEDED")
         # Its own copy of our pipe is the trainer's, so this end comes as well.
         assert process.wait(timeout=30) == 0
     finally:
@@ -324,4 +324,4 @@ def test_a_log_that_cannot_be_written_does_not_hold_the_trainer(job: Setup) -> N
     code, output = job.run("much")
     assert code == 0
     assert output.endswith(f"{'x' * 300_000}trained\n")
-    assert job.archive.status()["state"] == "SUCCEEDED"
+    assert job.archive.status_json()["state"] == "SUCCEEDED"

@@ -24,7 +24,7 @@ def precheck(job: Setup, **env: str) -> str:
 def test_a_job_with_a_problem_is_not_started(job: Setup) -> None:
     (job.code_path / "mvp_marker.py").write_text('MARKER = "verl-0.9.0"\n')
     code, output = job.run("ok")
-    status = job.archive.status()
+    status = job.archive.status_json()
     assert (code, status["state"], status["exit_code"]) == (65, "FAILED", 65)
     assert status["failure"]["kind"] == "import"
     assert "overrides" not in output, "the trainer was started"

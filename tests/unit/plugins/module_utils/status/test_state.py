@@ -190,14 +190,14 @@ def test_a_job_with_a_steward_is_not_lost(archive: Archive, restarted_head: RayH
 
 def test_a_queued_job_is_not_lost(archive: Archive, restarted_head: RayHead) -> None:
     archive.set_status("QUEUED")
-    archive.write_json("status.json", {**archive.status(), "updated_at": "2026-01-01T00:00:00.000Z"})
+    archive.write_json("status.json", {**archive.status_json(), "updated_at": "2026-01-01T00:00:00.000Z"})
     assert describe(archive, restarted_head, tail=0).state == "QUEUED"
 
 
 def test_a_job_that_is_being_submitted_is_not_lost(archive: Archive, restarted_head: RayHead) -> None:
     archive.set_status("SUBMITTED")
     assert describe(archive, restarted_head, tail=0).state == "SUBMITTED"
-    long_ago = {**archive.status(), "updated_at": "2026-01-01T00:00:00.000Z"}
+    long_ago = {**archive.status_json(), "updated_at": "2026-01-01T00:00:00.000Z"}
     archive.write_json("status.json", long_ago)
     assert describe(archive, restarted_head, tail=0).state == "FAILED"
 
