@@ -38,6 +38,11 @@ class Finding:
         return asdict(self)
 
 
+def about(key: str, what: str, todo: str, severity: str = ERROR) -> Finding:
+    """A finding about a key, which is also its place for people."""
+    return Finding(key, what, todo, severity, key=key)
+
+
 def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == ERROR]
 

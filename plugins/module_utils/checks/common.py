@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..findings import ERROR, WARNING, Finding
+from ..findings import ERROR, WARNING
 from ..text import one_line
 from .configuration import Configuration
 
@@ -101,11 +101,6 @@ def read_verl_version(code_path: str | Path) -> str | None:
         return Path(code_path, "verl", "version", "version").read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         return None
-
-
-def about(key: str, what: str, todo: str, severity: str = ERROR) -> Finding:
-    """A finding about a key of the JobSpec or of the composed configuration."""
-    return Finding(key, what, todo, severity, key=key)
 
 
 def error_text(error: BaseException) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..findings import ERROR, WARNING, Finding, errors
-from .common import CheckRequest, about, error_text, is_lfs_pointer, listed, pointer_problem
+from ..findings import ERROR, WARNING, Finding, about, errors
+from .common import CheckRequest, error_text, is_lfs_pointer, listed, pointer_problem
 from .conversation import ROLES, UNKNOWN_ROLE_SEVERITY
 from .facts import Facts
 

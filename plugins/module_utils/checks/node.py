@@ -9,8 +9,8 @@ import os
 import uuid
 from pathlib import Path
 
-from ..findings import Finding
-from .common import CheckRequest, about, error_text
+from ..findings import Finding, about
+from .common import CheckRequest, error_text
 
 SAME_FILE_SYSTEM = "check that all nodes mount the same file system"
 

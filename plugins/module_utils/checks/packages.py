@@ -14,8 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ..findings import WARNING, Finding
-from .common import CheckRequest, about, listed
+from ..findings import WARNING, Finding, about
+from .common import CheckRequest, listed
 from .facts import Facts
 
 # The packages that verl's rollouts of these names call, and the extra of verl that declares them.

@@ -12,9 +12,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..findings import ERROR, WARNING, Finding
+from ..findings import ERROR, WARNING, Finding, about
 from ..text import one_line
-from .common import LONGEST_ERROR, CheckRequest, about, error_text
+from .common import LONGEST_ERROR, CheckRequest, error_text
 from .facts import Facts
 
 REWARD_SECONDS = 20

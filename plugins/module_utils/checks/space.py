@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from ..findings import WARNING, Finding
+from ..findings import WARNING, Finding, about
 from ..text import size_text
-from .common import ITEM_BYTES, CheckRequest, about
+from .common import ITEM_BYTES, CheckRequest
 from .facts import Facts
 
 ALMOST_FULL = 0.8

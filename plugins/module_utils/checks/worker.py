@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..findings import WARNING, Finding
-from .common import CheckRequest, about, error_text
+from ..findings import WARNING, Finding, about
+from .common import CheckRequest, error_text
 from .dataset import dataset_findings
 from .facts import Facts
 from .model import model_findings

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..checks.common import about
 from ..checks.configuration import MISSING, Configuration
-from ..findings import WARNING, Finding
+from ..findings import WARNING, Finding, about
 from ..job.verl_releases import release_of
 from .config_rl import RL_RULES
 from .config_sft import SFT_RULES

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from ..checks.common import about
-from ..findings import WARNING
+from ..findings import WARNING, about
 from .settings import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
 TOKENS = "ppo_max_token_len_per_gpu"

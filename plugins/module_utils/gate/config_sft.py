@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from ..checks.common import about
-from ..findings import WARNING
+from ..findings import WARNING, about
 from .settings import FSDP, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
 SEQUENCE = "engine.ulysses_sequence_parallel_size"

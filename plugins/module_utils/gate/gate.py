@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..checks.common import about
 from ..checks.facts import Facts
-from ..findings import Finding, errors
+from ..findings import Finding, about, errors
 from ..job.capacity import Cluster, size_findings, size_of
 from ..job.plan import Job, plan_job
 from ..job.spec import JobSpec

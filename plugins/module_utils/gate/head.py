@@ -9,8 +9,8 @@ import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..checks.common import about, read_verl_version
-from ..findings import Finding
+from ..checks.common import read_verl_version
+from ..findings import Finding, about
 from ..job.spec import JobSpec
 from ..job.spec_checks import version_findings
 from ..job.verl_releases import Profile, profile_of, refusal

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import checks, findings, text
-from ..checks.common import CheckRequest, about
+from ..checks.common import CheckRequest
 from ..checks.facts import Facts
 from ..checks.node import check_node
-from ..findings import Finding
+from ..findings import Finding, about
 from ..job.plan import Job
 from ..job.spec import JobSpec
 from ..job.spec_checks import OVERRIDES, about_override

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..checks.common import about
 from ..checks.configuration import Configuration
-from ..findings import Finding
+from ..findings import Finding, about
 
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 FSDP = ("fsdp", "fsdp2")

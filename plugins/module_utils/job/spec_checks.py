@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ..findings import Finding
+from ..findings import Finding, about
 from ..launcher import redact
 from ..launcher.archive import JOB
 from ..launcher.attempts import METRICS_VARIABLE
@@ -57,11 +57,6 @@ RAY_VARIABLES = {
     "RAY_DEBUG": "set debugger: legacy, or debugger: post_mortem",
 }
 RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
-
-
-def about(key: str, what: str, todo: str) -> Finding:
-    """A finding about a key of a JobSpec."""
-    return Finding(key, what, todo, key=key)
 
 
 def about_override(override: str, what: str, todo: str) -> Finding:

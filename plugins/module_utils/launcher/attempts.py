@@ -177,9 +177,6 @@ def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) ->
     return ""
 
 
-# The former name; gate/ uses it until it is converted.
-
-
 class JobClient(Protocol):
     """The methods of ray.job_submission.JobSubmissionClient that are called here."""
 

@@ -39,7 +39,6 @@ class Moment(StrEnum):
     DEMAND = "demand"
 
 
-# The moment that modules/job_evidence.py uses, until it is converted to Moment.
 # At these moments only the head is asked: no process runs on any node.
 FROM_HEAD = (Moment.SUBMIT, Moment.PERIODIC)
 WITH_PACKAGES = (Moment.START, Moment.DEMAND)

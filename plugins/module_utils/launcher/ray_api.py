@@ -199,6 +199,3 @@ def capacity_problem(
         if not others:
             return f"the driver's {driver_cpus:g} CPUs are not free beside the job on each worker that the job needs"
     return ""
-
-
-# The former names; gate/ uses them until it is converted.

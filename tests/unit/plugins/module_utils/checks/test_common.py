@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.checks.common import about, error_text, read_verl_version
+from ansible_collections.argus.verl.plugins.module_utils.checks.common import error_text, read_verl_version
 from ansible_collections.argus.verl.plugins.module_utils.checks.configuration import Configuration
 from ansible_collections.argus.verl.plugins.module_utils.checks.conversation import ROLES, UNKNOWN_ROLE_SEVERITY
 from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Facts
-from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, about
 from checked_job import CODE, request, version
 
 
