@@ -46,7 +46,7 @@ demo: setup  ## Run everything once: cluster, staging, a GRPO job, fetch
 down: $(VENV)/requirements  ## Remove containers, network and token of the development cluster; data stays
 	ansible-playbook -i $(INVENTORY) playbooks/cluster_down.yml $(if $(FORCE),-e allow_disruption=true)
 
-test: lint unit image-test snapshots sanity refusals molecule training  ## Run every test
+test: lint unit docs image-test snapshots sanity refusals molecule training  ## Run every test
 	@echo "all tests passed"
 
 lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog
