@@ -69,7 +69,7 @@ def with_links(page: Path, text: str, copied: set[Path]) -> str:
 
 
 def contents(pages: list[str]) -> str:
-    """The tables of contents, from which Sphinx makes the sidebar."""
+    """The tables of contents, from which Sphinx builds the sidebar."""
     left = [page for page in pages if page != "README"]
     blocks = []
     for title, names in CONTENTS.items():
