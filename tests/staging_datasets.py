@@ -163,7 +163,7 @@ def put(hub: Hub, revision: str = "main", **files: list[dict[str, Any]]) -> str:
     """A commit with the questions, in two parts and among other files."""
     contents = {
         "README.md": b"# Sums\n",
-        "other/train-0.jsonl": b"not looked at",
+        "other/train-0.jsonl": b"not read",
         "main/extra.py": b"raise SystemExit('run')",
         "main/train-1.jsonl": jsonl(QUESTIONS[8:15]),
         "main/train-0.jsonl": jsonl(QUESTIONS[:8]),

@@ -54,7 +54,7 @@ def listed(*patterns: str) -> list[Path]:
 
 
 def with_links(page: Path, text: str, copied: set[Path]) -> str:
-    """The text of a page with links that work on the website: what is not copied is linked in the repository."""
+    """The text of a page with links for the website. Links to files that are not copied lead to the repository."""
     repository = yaml.safe_load((REPO / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
 
     def link(found: re.Match[str]) -> str:
@@ -69,7 +69,7 @@ def with_links(page: Path, text: str, copied: set[Path]) -> str:
 
 
 def contents(pages: list[str]) -> str:
-    """The tables of contents, from which Sphinx makes the sidebar."""
+    """The tables of contents, from which Sphinx builds the sidebar."""
     left = [page for page in pages if page != "README"]
     blocks = []
     for title, names in CONTENTS.items():

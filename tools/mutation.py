@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Mutation test: change one place of the code, and see whether a unit test fails.
+"""Mutation test: change one place of the code, and check that a unit test fails.
 
     make mutation [COUNT=200] [SEED=1]
 
@@ -33,7 +33,7 @@ from cosmic_ray.work_item import MutationSpec
 REPO = Path(__file__).resolve().parents[1]
 UTILS = Path("plugins/module_utils")
 PACKAGES = ("gate", "job", "launcher", "staging")
-# Tests outside of a package's own directory that test it as well.
+# Tests outside a package's own directory that test it as well.
 FURTHER_TESTS = {
     "launcher": ["tests/unit/test_recorded_archives.py"],
     "gate": ["tests/unit/plugins/action/test_ray_job.py"],

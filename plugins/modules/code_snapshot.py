@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: code_snapshot
-short_description: Stage an immutable snapshot of a verl source tree under the shared root
+short_description: Stage a snapshot of verl
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -129,7 +129,7 @@ status:
   returned: success
   sample: staged
 finding:
-  description: What is wrong, where, and what to do about it.
+  description: The problem (C(what)), its place (C(where)) and what to do about it (C(todo)).
   type: dict
   returned: failure
 notes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_evidence
-short_description: Collect evidence about a training job
+short_description: Collect evidence of a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_fetch
-short_description: Fetch a job's archive to the controller
+short_description: Fetch the archive of a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_log
-short_description: Show the log of a training job, or follow it
+short_description: Show or follow the log of a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:

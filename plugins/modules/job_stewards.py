@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_stewards
-short_description: Start the missing stewards of jobs after the head was restarted
+short_description: Start missing stewards of training jobs
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: machine_info
-short_description: Probe a machine, and report what it lacks for a Ray cluster
+short_description: Return information about a machine, and its problems
 version_added: 0.1.0
 author:
   - The argus.verl contributors (@argus-verl)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: machine_state
-short_description: Manage the network, the token and the directories of a cluster on a machine
+short_description: Manage network, token and directories of a cluster
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:

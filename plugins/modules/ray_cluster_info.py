@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_cluster_info
-short_description: Query a Ray head, and wait until its cluster is ready
+short_description: Return information about a Ray cluster
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_job
-short_description: Submit a training job from its JobSpec, or stop it
+short_description: Submit or stop a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -18,8 +18,8 @@ description:
     collects evidence and starts further attempts.
   - Submitting the same JobSpec under the same submission id again does not create a second job. Another JobSpec under
     the same id is an error.
-  - The job's settings start from defaults that let verl run on a cluster whose head has no CPUs, with checkpoints,
-    metrics and logs in the archive. O(jobspec.trainer_overrides) overrides them, except for what the cluster decides.
+  - The defaults of a job let verl run on a cluster whose head has no CPUs, with checkpoints, metrics and logs in the
+    archive. O(jobspec.trainer_overrides) overrides them, except for settings that the JobSpec controls.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -138,7 +138,7 @@ options:
                 type: dict
                 default: {worker_node: 1}
               entrypoint_num_cpus:
-                description: CPUs for the driver.
+                description: The number of CPUs that the driver requests.
                 type: float
                 default: 1
       resources:
@@ -174,7 +174,8 @@ options:
         description:
           - The number of further attempts after a node was lost, a process was killed, or communication failed after
             the first step. They resume from the last complete checkpoint.
-          - Errors in the job itself are never retried, and a job ends with its head.
+          - Errors in the job itself are never retried. A restart of the head counts as a lost node. Such a job
+            resumes when C(cluster_up.yml) has started a new steward for it.
         type: int
         default: 0
       deadline:
@@ -205,8 +206,8 @@ options:
         type: str
       debugger:
         description:
-          - Ray's debugger for the tasks and actors of the job. V(post_mortem) requires C(debugpy) on the workers and is
-            used with VS Code; V(legacy) is used with C(ray debug).
+          - Ray's debugger for the tasks and actors of the job. V(post_mortem) requires C(debugpy) 1.8 or newer on the
+            workers and is used with VS Code; V(legacy) is used with C(ray debug).
           - A job that waits for a debugger counts as stalled.
         type: str
         choices: [post_mortem, legacy]
@@ -263,7 +264,7 @@ state:
   returned: always
 facts:
   description:
-    - What the gate found out on a worker, among others C(train_rows), C(val_rows), C(parameters), C(steps),
+    - Facts that the gate determined on a worker, among them C(train_rows), C(val_rows), C(parameters), C(steps),
       C(checkpoint_space), C(free_bytes), and the C(versions) of the packages that verl declares.
   type: dict
   returned: when a job was submitted, or would be in check mode

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_job_info
-short_description: Show the state, progress and log of a training job, or the latest jobs
+short_description: Return information about training jobs
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rl_dataset
-short_description: Stage a dataset for verl under the shared root, with every row checked
+short_description: Stage a dataset for verl
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -260,7 +260,7 @@ notes:
   returned: success
   sample: []
 finding:
-  description: What is wrong, where, and what to do about it.
+  description: The problem (C(what)), its place (C(where)) and what to do about it (C(todo)).
   type: dict
   returned: failure
 rows:

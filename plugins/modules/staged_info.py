@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: staged_info
-short_description: List what is staged under the shared root, and which jobs use it
+short_description: Return information about staged items
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -101,7 +101,7 @@ staged:
       problems: []
       verl_version: 0.9.1
 finding:
-  description: What is wrong, where, and what to do about it.
+  description: The problem (C(what)), its place (C(where)) and what to do about it (C(todo)).
   type: dict
   returned: failure
 progress:

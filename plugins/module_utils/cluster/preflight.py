@@ -86,7 +86,7 @@ def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     found, expected = len(machine.gpus), expectation.gpus
     wanted = "" if expected is None else f", expected {expected}"
     if machine.gpus_error:
-        # A machine of which no GPU is used, such as the head's, works with a broken driver.
+        # A machine whose GPUs are not used, such as the head's, works with a broken driver.
         yield Problem(
             f"nvidia-smi fails and shows {found} GPUs{wanted}: {machine.gpus_error}",
             "after a driver update reload the nvidia modules or reboot; a GPU lost from the bus shows in dmesg as Xid",

@@ -133,7 +133,7 @@ def send(
 ) -> JobState:
     """Reserve the archive, fill it and submit the job. Returns the state of the job.
 
-    Afterwards there is either a job, or a closed archive that says why not. Raises FileExistsError if the id was taken
+    Afterwards there is either a job, or a closed archive with the reason. Raises FileExistsError if the id was taken
     in the meantime.
     """
     archive.reserve()

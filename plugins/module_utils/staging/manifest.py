@@ -218,12 +218,12 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
 
 
 def notes(wrong: Mapping[str, object]) -> list[str]:
-    """A line for each file: its name, and what is wrong with it."""
+    """A line for each file: its name and its problem."""
     return [f"{name} {what}" for name, what in wrong.items()]
 
 
 def named(wrong: Mapping[str, object]) -> str:
-    """Files and what is wrong with each, as text; only the first ones if there are many."""
+    """Files and their problems as text; only the first ones if there are many."""
     return listed(notes(wrong))
 
 

@@ -48,7 +48,7 @@ LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
 class Built:
     """What a build has put into its directory.
 
-    facts: what the manifest says besides the files. hashes: the SHA-256 of every file that belongs to it, by relative
+    facts: what the manifest has besides the files. hashes: the SHA-256 of every file that belongs to it, by relative
     path; None if the build has not computed them.
     """
 

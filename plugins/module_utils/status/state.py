@@ -25,7 +25,7 @@ CLOSING_SECONDS = 150
 SUBMITTING_SECONDS = 60
 # A launcher writes its heartbeat every 2 s.
 ALIVE_SECONDS = 30
-# The states of a job of which at least one attempt has started.
+# The states of a job with at least one attempt that has started.
 STARTED = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
 # Ray keeps its jobs in the memory of the head.
 LOST_MESSAGE = "the head does not know the job: it was restarted and has lost its jobs"

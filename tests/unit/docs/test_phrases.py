@@ -1,4 +1,4 @@
-"""Phrases that are no plain technical English, and came back before."""
+"""Phrases that are not plain technical English, and came back before."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ FORBIDDEN = re.compile(
 )
 
 
+# Files with comments and messages for people. Tests may quote other programs.
+SOURCES = ("plugins", "roles", "playbooks", "tools", "inventories", "molecule", "Makefile")
+SUFFIXES = {".py", ".yml", ".yaml", ".sh", ""}
+
+
 def prose(text: str) -> str:
     """A line without code: file names and messages keep their words."""
     return pages.CODE.sub("", text)
@@ -27,6 +32,19 @@ def test_pages_are_plain_english() -> None:
         for line in pages.lines(page)
         for match in FORBIDDEN.finditer(prose(line.text))
     ]
+    assert not found, "\n".join(found)
+
+
+def test_sources_are_plain_english() -> None:
+    paths = [path for place in SOURCES for path in (pages.REPO / place, *(pages.REPO / place).rglob("*"))]
+    found = [
+        f"{path.relative_to(pages.REPO)}:{number}: {match[0]!r}"
+        for path in paths
+        if path.is_file() and path.suffix in SUFFIXES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for match in FORBIDDEN.finditer(line)
+    ]
+    assert len(paths) > 100
     assert not found, "\n".join(found)
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""verl's schema of a dataset: which columns it has, and of which types."""
+"""verl's schema of a dataset: its columns and their types."""
 
 from __future__ import annotations
 

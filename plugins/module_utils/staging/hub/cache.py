@@ -150,7 +150,7 @@ class Download:
         except Exception as error:
             if is_transient(error) or is_file_system_error(error):
                 raise
-            # For example if the hub has no more content than this: the new download reports what is wrong.
+            # For example if the hub has no more content than this: the new download reports the problem.
             unfinished.unlink(missing_ok=True)
             return False
         return True

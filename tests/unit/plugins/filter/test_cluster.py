@@ -50,7 +50,7 @@ def node(*arguments: Any, **changed: Any) -> dict[str, Any]:
 
 
 def variables(**others: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The variables of all hosts; nodes are kept unless others say something else."""
+    """The variables of all hosts; nodes are kept unless `others` has other values."""
     hostvars = {"box": {}, "other": {}, **{name: node() for name in NODES}}
     return hostvars | {name.replace("_", "-"): changed for name, changed in others.items()}
 

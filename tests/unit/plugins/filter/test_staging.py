@@ -82,7 +82,7 @@ def test_staged_targets_as_a_table() -> None:
         ["unknown", "odd", None, None, None, None],
     ]
     (finding,) = staged_findings(there)
-    # Somebody may have put it there by hand.
+    # A user may have put it there by hand.
     assert (finding["where"], finding["what"], finding["severity"]) == ("odd", "has no manifest.json", "warning")
     (finding,) = staged_findings([{**there[0], "kind": "unfinished", "problems": ["was left unfinished"]}])
     assert (finding["where"], finding["what"], finding["severity"]) == ("/private/a", "was left unfinished", "warning")

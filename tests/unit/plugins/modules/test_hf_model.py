@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
-    """What the module says, as Ansible reads it."""
+    """The module's result, as Ansible reads it."""
     with patch_module_args(arguments), pytest.raises(SystemExit):
         hf_model.main()
     said: dict[str, Any] = json.loads(capsys.readouterr().out)

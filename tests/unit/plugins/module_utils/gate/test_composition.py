@@ -127,7 +127,7 @@ def test_a_value_that_has_to_be_given(code: str) -> None:
 
 
 WRONG = [
-    # The override, a piece of what Hydra says, the key, and the nearest one.
+    # The override, a part of Hydra's message, the key, and the nearest one.
     (
         "trainer.save_frequency=1",
         "Key 'save_frequency' is not in struct",

@@ -63,7 +63,7 @@ class Head:
         if path.startswith("/nodes"):
             return {"data": {"summary": [{"hostname": "worker-0", "cpu": 3.5, "cmdline": ["x"]}]}}
         if path.startswith("/api/v0/tasks"):
-            raise ConnectionError("the list of tasks says hf_secret and no more")
+            raise ConnectionError("the list of tasks contains hf_secret")
         return {"data": {"result": {"result": ACTORS if "actors" in path else [{"asked": path}]}}}
 
 
@@ -130,7 +130,7 @@ def test_evidence_of_the_head(archive: Archive, moment: str) -> None:
     assert re.fullmatch(rf"debug/\d{{8}}T\d{{6}}\.\d{{6}}Z-{moment}-ray_status\.txt", entries[0]["file"])
     texts = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
     assert texts["ray_status.txt"] == "ray is not installed\n"
-    assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks says [secret] and no more\n"
+    assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks contains [secret]\n"
     # The environments of other jobs do not belong here.
     assert [job["submission_id"] for job in json.loads(texts["ray_job_list.json"])] == [
         "grpo-1",
@@ -259,7 +259,7 @@ def dead_actor(job_id: str, node_id: str, reason: str) -> dict[str, Any]:
 def test_nodes_that_a_job_may_have_lost(ended: bool, nodes: set[str]) -> None:
     actors = [
         dead_actor("01", "a", "NODE_DIED"),
-        # A trainer that fails first takes its actors along, also those of a node of which Ray knows nothing yet.
+        # A trainer that fails first ends its actors too, also those of a lost node that Ray has not noticed yet.
         dead_actor("01", "b", "OWNER_DIED"),
         dead_actor("01", "c", "OUT_OF_SCOPE"),
         dead_actor("02", "d", "NODE_DIED"),

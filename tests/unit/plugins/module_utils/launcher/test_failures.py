@@ -97,7 +97,7 @@ RECORDED = [
         "NCCL: ALLREDUCE did not finish within 600009 ms (WorkerDict pid=4303), before the first step",
     ),
     ("communication-no-interface", 1, "gloo: Unable to find address for: eth7, before the first step"),
-    # The node of the peer was lost, and nothing in the log says so yet.
+    # The node of the peer was lost, but the log does not show it yet.
     (
         "communication-peer-lost",
         1,
@@ -223,7 +223,7 @@ REWARD = (
         (DATASET.replace("utils/dataset", "x") + "ImportError: cannot import name 'y' from 'x'\n", "import"),
         ("/opt/verl/bin/python3: No module named verl.trainer.sft\n", "import"),
         ("The job was not started: the snapshot's marker is 'x', not 'y'; stage it again\n", "import"),
-        # verl says only that every trajectory failed.
+        # verl reports only that every trajectory failed.
         (
             "(AgentLoopWorker pid=1) " + REWARD.replace("\n", "\n(AgentLoopWorker pid=1) ", 2)
             # One line of this traceback is of another process.

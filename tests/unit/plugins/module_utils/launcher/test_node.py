@@ -37,7 +37,7 @@ def start() -> Iterator[START]:
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(code: str, **variables: str) -> subprocess.Popen[bytes]:
-        """A process that has come as far as it says `ready`."""
+        """A process that has printed `ready`."""
         process = subprocess.Popen(
             [sys.executable, "-c", code], env={**os.environ, **variables}, stdout=subprocess.PIPE
         )
@@ -57,7 +57,7 @@ def start() -> Iterator[START]:
 
 def test_the_processes_of_a_job_inherit_its_variable(job: str, start: START) -> None:
     first = start(SLEEP, **{JOB: job})
-    # Inherited, whoever has started it and in whatever session.
+    # The variable is inherited, by children in other sessions too.
     second = start(
         "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', "
         "'import time; time.sleep(60)'], start_new_session=True); print('ready', flush=True); child.wait()",
@@ -107,7 +107,7 @@ def test_processes_as_the_kernel_lists_them(tmp_path: Path) -> None:
     made_up(tmp_path, 4, b"ARGUS_VERL_JOB=sft-10\0", status)
     made_up(tmp_path, 5, b"", status)
     made_up(tmp_path, 6, mark, status.replace("S (sleeping)", "Z (zombie)"))
-    # It ended while it was looked at.
+    # It ended while it was inspected.
     made_up(tmp_path, 7, mark, None)
     (tmp_path / "8").mkdir()
     made_up(tmp_path, os.getpid(), mark, status)
@@ -228,7 +228,7 @@ def logs_of_ray(directory: Path) -> None:
 def test_the_logs_of_a_job(tmp_path: Path) -> None:
     logs_of_ray(tmp_path)
     found = node.log_names(["01000000", "02000000"], 0.0, tmp_path)
-    # What is empty says nothing.
+    # Empty files are left out.
     assert [path.name for path in found] == [
         "raylet.out",
         "runtime_env_setup-02000000.log",

@@ -210,7 +210,7 @@ def test_free_resources_of_workers() -> None:
     nodes = [
         {**HEAD, "node_id": "h"},
         started("worker-0", "a", CPU=48.0, GPU=4.0, worker_node=100.0),
-        # Nothing is in use there; Ray says nothing of it then.
+        # Nothing is in use there: Ray does not list it then.
         started("worker-1", "b", CPU=24.0, worker_node=100.0),
         {**started("worker-2", "c", CPU=1.0, worker_node=100.0), "state": "DEAD"},
     ]

@@ -26,7 +26,7 @@ def test_a_directory_is_copied(
     root: Path, directory: Path, error: int | str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if error is not None:
-        # A file system that cannot do it between two files, and one that says that nothing is left.
+        # A file system that cannot do it between two files, and one that reports that nothing is left.
         def copy(*arguments: object) -> int:
             if isinstance(error, int):
                 raise OSError(error, os.strerror(error))

@@ -59,7 +59,7 @@ def test_in_a_hook_of_git_nothing_is_done_to_its_repository(
 def test_a_password_in_an_address_is_refused_and_not_printed(
     text: str, snapshots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody is asked.
+    # No server is asked.
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StagingError) as raised:
         source_of(text, snapshots)
@@ -129,7 +129,7 @@ def test_git_never_prompts_and_uses_the_given_key(repository: Path, spied_git: P
     assert "GIT_TERMINAL_PROMPT=0" in environment
     assert "GIT_SSH_COMMAND=ssh -o BatchMode=yes" in environment
     assert not any(line.startswith("GIT_CONFIG_COUNT") for line in environment)
-    # An ssh that says how it is called, and fails.
+    # An ssh that prints its arguments, and fails.
     put(spied_git, {"bin/ssh": f'#!/bin/sh\necho "$@" >> {spied_git}/ssh\nexit 255\n'})
     (spied_git / "bin" / "ssh").chmod(0o755)
     with pytest.raises(StagingError, match="git ls-remote: failed"):

@@ -55,7 +55,7 @@ def test_a_running_build_is_listed_with_its_progress(target: Path) -> None:
         (building / "below").mkdir(parents=True)
         (building / "below" / "file").write_bytes(bytes(300))
         expected = f"downloading acme/sums on {socket.gethostname()}, 1 MiB of 4 MiB (25 %)"
-        # The thread that says so every second may have begun before.
+        # The thread that writes the progress every second may have started before.
         give_up = time.monotonic() + 10
         while not found(target)[0].get("source", "").startswith(expected):
             assert time.monotonic() < give_up

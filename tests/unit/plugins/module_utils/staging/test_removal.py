@@ -51,7 +51,7 @@ def test_files_of_another_revision_stay_in_the_cache(place: Place, is_broken: bo
     place.hub.add(NAME, {**model(), "README.md": b"# Another\n", FIRST: safetensors(64 * 1024, 7)})
     place.stage("newer")
     if is_broken:
-        # The library then says that this is not a repository.
+        # The library then reports that this is not a repository.
         (place.cache / "snapshots" / place.commit / "config.json").unlink()
         (place.cache / "snapshots" / place.commit / "config.json").symlink_to("nowhere")
     blobs = len(files(place.cache / "blobs"))

@@ -138,7 +138,7 @@ def test_an_overlay_is_a_directory_with_files(mine: Path) -> None:
 def test_a_snapshot_with_an_overlay_is_a_further_snapshot(
     shared_root: Path, snapshots: Path, repository: Path, mine: Path
 ) -> None:
-    # What its commit does not have is said of the further one as well.
+    # Differences from its commit are recorded for the second snapshot as well.
     put(repository, {"verl/__init__.py": "not_committed = True\n"})
     base = snapshot(shared_root, source_of(str(repository), snapshots), "Base")
     source = source_of("Base", snapshots)

@@ -279,7 +279,7 @@ def test_a_missing_repository_is_reported_with_the_message_of_git(
 def test_a_repository_needs_an_address_and_a_ref(
     text: str, snapshots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody is asked.
+    # No server is asked.
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StagingError, match=r"is not a repository with a ref\. Give git\+https"):
         source_of(text, snapshots)

@@ -39,7 +39,7 @@ def test_a_job_uses_its_code_its_model_and_its_dataset(tmp_path: Path) -> None:
     }
     assert users(tmp_path, tmp_path / "common" / "models" / "Qwen2.5-0.5B") == ["a", "b"]
     assert users(tmp_path, tmp_path / "datasets" / "gsm8k") == ["a"]
-    # Another, of which the name begins with this one's.
+    # Another one, whose name begins with this one's.
     assert users(tmp_path, tmp_path / "datasets" / "gsm") == []
 
 

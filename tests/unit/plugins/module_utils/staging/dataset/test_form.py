@@ -15,7 +15,7 @@ from staging_datasets import COLUMNS, MAPPED, QUESTIONS, asked, lines, mapped, r
 def test_patterns_are_taken_in_the_order_of_names_and_files_may_lack_columns(raw: Path, root: Path) -> None:
     for name, number in (("part-2.jsonl", 2), ("part-1.jsonl", 1), ("part-3.jsonl", 3)):
         lines(raw / name, [rl_row(number, **({"level": "hard"} if number == 2 else {}))])
-    (raw / ".part-0.jsonl").write_text("not looked at")
+    (raw / ".part-0.jsonl").write_text("not read")
     asked(root, files={"train": [f"{raw}/part-*.jsonl", str(raw / "part-1.jsonl")]}, val_rows=1)
     rows = [*read(root, "val"), *read(root)]
     assert [(row["extra_info"]["index"], row["level"]) for row in rows] == [(1, None), (2, "hard"), (3, None)]

@@ -198,6 +198,6 @@ def test_a_repaired_dataset_is_measured_too(raw: Path, root: Path, model: Path) 
     put_model(model)
     mapped(raw, root)
     (root / "datasets/data/val.parquet").unlink()
-    mended = mapped(raw, root, model="Tiny", max_prompt_length=14, repair=True)
-    assert (mended.status, list(mended.notes)) == (Status.REPAIRED, ["val.parquet is missing", *LENGTHS])
+    repaired = mapped(raw, root, model="Tiny", max_prompt_length=14, repair=True)
+    assert (repaired.status, list(repaired.notes)) == (Status.REPAIRED, ["val.parquet is missing", *LENGTHS])
     assert manifest(root)["report"] == LENGTHS

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("environment")
 
 
 def test_the_library_finds_it_offline_by_its_name(place: Place) -> None:
-    """As verl asks for a reward model of which a job gives the name on the hub."""
+    """As verl requests a reward model that a job names by its name on the hub."""
     place.stage()
     found = huggingface_hub.try_to_load_from_cache(NAME, "config.json", cache_dir=place.cache.parent)
     assert found == str(place.cache / "snapshots" / place.commit / "config.json")
