@@ -1,8 +1,8 @@
-"""Build the CPU image, if its inputs changed since it was built.
+"""Build the CPU image if its inputs have changed since the last build.
 
-The inputs are the files of this directory; their hash is the image's label ``argus.verl.inputs``.
-Wheels come from the host's pip configuration, the base from the registry or, where that cannot be
-reached, from mmdebstrap.
+The inputs are the files of this directory; the image's label ``argus.verl.inputs`` holds their hash. The host's pip
+configuration provides the wheels. The base image comes from the registry, or from mmdebstrap if the registry cannot be
+reached.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LABEL = "argus.verl.inputs"
 STAGE_LABEL = "argus.verl.stage=build"  # in the Dockerfile
 BASE = "debian:bookworm-slim"
 SUITE = "bookworm"
-PYTHON = "3.11"  # what bookworm has
+PYTHON = "3.11"  # the version in bookworm
 VERL = "0.9.1"
 SPACE_NEEDED = 8 * 2**30  # bytes: wheels, the build context, the build's layers and the image
 PULL_SECONDS = 120
 NOT_INPUTS = {"__pycache__", ".pytest_cache", "README.md", "tests"}
-TORCH_CPU_MEBIBYTES = 400  # 2.13.0 for CPU has 190, for CUDA 900
+TORCH_CPU_MEBIBYTES = 400  # 2.13.0 has 190 for CPU, 900 for CUDA
 
 
 def fail(message: str) -> None:
@@ -38,7 +38,7 @@ def run(*argv: str | Path, **kwargs: object) -> subprocess.CompletedProcess[str]
 
 
 def inputs() -> list[Path]:
-    """What goes into the image, in a fixed order."""
+    """The files that determine the image, in a fixed order."""
     return sorted(
         path for path in HERE.rglob("*") if path.is_file() and not NOT_INPUTS & set(path.relative_to(HERE).parts)
     )
@@ -53,7 +53,7 @@ def inputs_hash() -> str:
 
 
 def built_hash(engine: str, tag: str) -> str:
-    """The inputs' hash of the image that is there, or nothing."""
+    """The inputs' hash of the existing image, or an empty string."""
     found = subprocess.run(
         [engine, "image", "inspect", "--format", f'{{{{ index .Config.Labels "{LABEL}" }}}}', tag],
         text=True,
@@ -64,7 +64,7 @@ def built_hash(engine: str, tag: str) -> str:
 
 
 def base_image(engine: str) -> str:
-    """The base image's name: from the registry if it can be reached, else made here."""
+    """The name of the base image, which is pulled or, without a registry, created here."""
     made = f"argus-verl-base:{SUITE}"
     for name in (BASE, made):
         if subprocess.run([engine, "image", "inspect", name], capture_output=True, check=False).returncode == 0:
@@ -75,8 +75,8 @@ def base_image(engine: str) -> str:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         pass
     if not shutil.which("mmdebstrap"):
-        fail(f"{BASE} cannot be pulled, and mmdebstrap, which could make it here, is not installed")
-    print(f"{BASE} cannot be pulled: making it with mmdebstrap", flush=True)
+        fail(f"{BASE} cannot be pulled, and mmdebstrap, which can create it, is not installed")
+    print(f"{BASE} cannot be pulled: creating it with mmdebstrap", flush=True)
     with tempfile.TemporaryFile() as tree:
         run("mmdebstrap", "--quiet", "--variant=minbase", SUITE, "-", stdout=tree)
         tree.seek(0)
@@ -85,33 +85,33 @@ def base_image(engine: str) -> str:
 
 
 def collect_wheels(target: Path) -> None:
-    """Wheels for the image's Python on this host's platform, by the host's pip and its configuration."""
+    """Collect wheels for the image's Python with the host's pip and its configuration."""
     pip = [sys.executable, "-m", "pip"]
     quiet = ["--quiet", "--quiet", "--disable-pip-version-check"]
     wheels = ["--only-binary=:all:", "--python-version", PYTHON, "--dest", str(target)]
-    # hydra-core's parser is published as source only; it is pure Python, so any host can build its wheel.
+    # hydra-core's parser is published as source only. It is pure Python, so any host can build its wheel.
     source_only = "antlr4-python3-runtime"
     lines = (HERE / "requirements.txt").read_text().splitlines()
     pins = [line.split("#")[0].strip() for line in lines]
     parser = next(pin for pin in pins if pin.startswith(source_only))
     others = [pin for pin in pins if pin and pin != parser]
     run(*pip, "wheel", *quiet, "--no-deps", "--wheel-dir", target, parser)
-    # No dependencies: requirements.txt is complete, and torch's would be several GB of CUDA.
+    # No dependencies: requirements.txt is complete, and those of torch are several GB of CUDA packages.
     run(*pip, "download", *quiet, *wheels, "--no-deps", *others, f"verl=={VERL}")
     torch = next(target.glob("torch-*.whl"))
     mebibytes = torch.stat().st_size / 2**20
     if mebibytes > TORCH_CPU_MEBIBYTES:
         fail(
-            f"pip's configuration gives {torch.name} ({mebibytes:.0f} MiB), a build for CUDA. Name the directory or "
-            "the index of PyTorch's CPU wheels in it (pip config set global.find-links DIRECTORY, or "
-            "global.extra-index-url as PyTorch's page on installing says for CPU), or pass --find-links DIRECTORY"
+            f"pip's configuration gives {torch.name} ({mebibytes:.0f} MiB), a build for CUDA. Add the directory or "
+            "the index of PyTorch's CPU wheels to it (pip config set global.find-links DIRECTORY, or "
+            "global.extra-index-url as in PyTorch's installation guide for CPU), or pass --find-links DIRECTORY"
         )
 
 
 def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
     docker_root = run(engine, "info", "--format", "{{ .DockerRootDir }}", capture_output=True).stdout.strip()
     for directory in (tempfile.gettempdir(), docker_root):
-        # The engine may be on another machine.
+        # The engine may run on another machine.
         if Path(directory).is_dir() and (free := shutil.disk_usage(directory).free) < SPACE_NEEDED:
             need = f"{SPACE_NEEDED / 2**30:.0f} GiB while the image is built"
             fail(f"{directory} has {free / 2**30:.1f} GiB free, and needs {need}")
@@ -131,7 +131,7 @@ def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
         build = [engine, "build", "--quiet", "--build-arg", f"BASE={base}"]
         built = subprocess.run(
             [*build, "--label", f"{LABEL}={digest}", "--tag", tag, name],
-            env={**os.environ, "DOCKER_BUILDKIT": "0"},  # BuildKit needs a plugin that distributions may lack
+            env={**os.environ, "DOCKER_BUILDKIT": "0"},  # distributions may lack the plugin that BuildKit needs
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -139,7 +139,7 @@ def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
         )
     if built.returncode:
         fail(f"the build failed:\n{built.stdout}")
-    # The build stage, of which the next build can use nothing, and the image that this one replaced.
+    # Remove the build stage, which no later build can reuse, and the image that this one replaces.
     for label in (STAGE_LABEL, LABEL):
         prune = [engine, "image", "prune", "--force", "--filter", f"label={label}"]
         subprocess.run(prune, capture_output=True, check=False)
@@ -147,10 +147,10 @@ def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tag", help="the image's name, for example argus-verl-cpu:0.1.0")
+    parser.add_argument("tag", help="the name of the image, for example argus-verl-cpu:0.1.0")
     parser.add_argument("--engine", default="docker", help="the container engine's command (default: docker)")
-    parser.add_argument("--find-links", type=Path, help="a directory with further wheels, such as torch's CPU build")
-    parser.add_argument("--force", action="store_true", help="build although nothing changed")
+    parser.add_argument("--find-links", type=Path, help="a directory with additional wheels, such as torch's CPU build")
+    parser.add_argument("--force", action="store_true", help="build even if nothing has changed")
     args = parser.parse_args()
     if not shutil.which(args.engine):
         fail(f"the container engine {args.engine!r} is not installed")

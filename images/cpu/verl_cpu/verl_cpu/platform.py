@@ -1,4 +1,4 @@
-"""The platform ``cpu``: what verl asks of a device, answered for a CPU."""
+"""The platform ``cpu``: verl's interface of a device, implemented for a CPU."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 
 def _device_module() -> types.ModuleType:
-    """What verl calls on ``torch.cuda``: ``torch.cpu`` where it has it, host memory, and no-ops.
+    """The functions of ``torch.cuda`` that verl calls: those of ``torch.cpu``, host memory, or no-ops.
 
-    There is always exactly one device, so selecting one or emptying its cache means nothing.
+    There is always exactly one device, so selecting a device and emptying its cache do nothing.
     """
     module = types.ModuleType("verl_cpu.device")
     for name in ("Stream", "StreamContext", "stream", "current_stream", "synchronize", "is_initialized"):
@@ -48,7 +48,7 @@ def _device_module() -> types.ModuleType:
 
 @PlatformRegistry.register(platform="cpu")
 class PlatformCPU(PlatformBase):
-    """One CPU as one device; Ray's logical ``GPU`` resource counts how many a node pretends to have."""
+    """One CPU as one device; a node's number of devices is Ray's logical ``GPU`` resource."""
 
     device_name = "cpu"
     vendor_name = "cpu"
@@ -58,7 +58,7 @@ class PlatformCPU(PlatformBase):
         return True
 
     def current_device(self) -> str:
-        # verl passes this on to torch.device(), for which an index alone would mean an accelerator.
+        # verl passes this to torch.device(), which takes an index alone for an accelerator.
         return "cpu"
 
     def device_count(self) -> int:

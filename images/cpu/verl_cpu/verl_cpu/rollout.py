@@ -22,13 +22,13 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 NAME = "hf_cpu"
 BATCH = 32
-# Requests of one step arrive within this time; waiting for them makes one batch of them.
+# Requests of one step arrive within this time, and are generated in one batch.
 GATHER_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What must be equal for two requests to be generated in one batch."""
+    """The parameters that requests of one batch have in common."""
 
     max_new_tokens: int
     temperature: float = 1.0
@@ -37,7 +37,7 @@ class Sampling:
 
     @classmethod
     def of(cls, params: dict[str, Any], default_tokens: int) -> Sampling:
-        """From verl's sampling parameters; ``top_k=-1`` means "all", which transformers calls 0."""
+        """From verl's sampling parameters; ``top_k=-1`` means "all", which is 0 in transformers."""
         return cls(
             max_new_tokens=int(params.get("max_tokens") or params.get("max_new_tokens") or default_tokens),
             temperature=float(params.get("temperature", 1.0)),
@@ -59,7 +59,7 @@ class Request:
 
 
 def cut_at_eos(tokens: list[int], eos: list[int]) -> int:
-    """How many tokens an answer has, its end-of-sequence token included."""
+    """The number of tokens of an answer, including its end-of-sequence token."""
     return next((i + 1 for i, token in enumerate(tokens) if token in eos), len(tokens))
 
 
@@ -85,11 +85,11 @@ class HFServer:
         self.pad = self.eos[0] if pad is None else pad
 
     async def address(self) -> str:
-        # Nothing listens there: verl only wants a name for the replica, and calls the actor.
+        # Nothing listens there: verl uses it as the name of the replica, and calls the actor.
         return f"{ray.util.get_node_ip_address()}:0"
 
     async def update_weights(self, weights: dict[str, torch.Tensor], global_steps: int | None = None) -> int:
-        # Before loading: strict=False would load what it knows and then only tell of the rest.
+        # Checked before loading: strict=False would load known weights and only report the others.
         unexpected = sorted(weights.keys() - self.model.state_dict().keys())
         if unexpected:
             raise ValueError(
@@ -122,13 +122,13 @@ class HFServer:
             self.queue = [request for request in self.queue if request not in batch]
             try:
                 answers = await asyncio.to_thread(self._generate, [request.prompt for request in batch], sampling)
-            except Exception as error:  # every caller has to hear of it, whatever it is
+            except Exception as error:  # any error must reach every caller
                 for request in batch:
                     if not request.answer.done():
                         request.answer.set_exception(error)
             else:
                 for request, answer in zip(batch, answers, strict=True):
-                    # A request that was given up meanwhile is done; the others of its batch still wait.
+                    # A cancelled request is done already; the others of its batch still wait.
                     if not request.answer.done():
                         request.answer.set_result(answer)
 
@@ -146,7 +146,7 @@ class HFServer:
             **sampling.arguments(),
         )
         tokens = output.sequences[:, width:]
-        # Of the raw logits, not of those that top_k or top_p have cut: the trainer compares with its own.
+        # From the raw logits, not those after top_k or top_p: the trainer compares them with its own.
         scale = sampling.temperature or 1.0
         log_probs = torch.stack([torch.log_softmax(step.float() / scale, -1) for step in output.logits], dim=1)
         log_probs = log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
@@ -164,7 +164,7 @@ class HFServer:
         return answers
 
     async def _nothing(self, *args: Any, **kwargs: Any) -> None:
-        """Memory and caches that an inference engine would hold, and this one does not."""
+        """No-ops for the memory and caches of an inference engine, which this server does not have."""
 
     wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
@@ -175,7 +175,7 @@ def server_name(replica_rank: int) -> str:
 
 
 class HFReplica(RolloutReplica):
-    """Puts a replica's server on the node of its first trainer process."""
+    """Places a replica's server on the node of its first trainer process."""
 
     async def launch_servers(self) -> None:
         node_id = await self.workers[0].__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
@@ -195,7 +195,7 @@ class HFReplica(RolloutReplica):
 
 
 class ServerAdapter(BaseRollout):
-    """The trainer's side: pushes the actor's weights to the server of its replica."""
+    """The trainer's side, which sends the actor's weights to the server of its replica."""
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
@@ -220,7 +220,7 @@ class ServerAdapter(BaseRollout):
         if wire_format != "named_tensors":
             raise ValueError(f"hf_cpu: wire_format {wire_format!r} is not supported, only 'named_tensors'")
         start = time.monotonic()
-        # Every rank has to iterate: a sharded tensor is gathered by all of them together.
+        # Every rank must iterate: gathering a sharded tensor needs all of them.
         tensors = {name: tensor.detach().cpu() for name, tensor in weights if self.leads}
         if self.leads:
             server = ray.get_actor(server_name(self.replica_rank))
@@ -230,5 +230,5 @@ class ServerAdapter(BaseRollout):
 
 
 RolloutReplicaRegistry.register(NAME, lambda: HFReplica)
-# verl has no public way to add the trainer's side of a rollout.
+# verl has no public API to register the trainer's side of a rollout.
 _ROLLOUT_REGISTRY[(NAME, "async")] = f"{__name__}.{ServerAdapter.__name__}"
