@@ -90,7 +90,7 @@ def copy_of_checkout(directory: Path) -> Path:
 
 def tests_pass(package: str, collection: Path) -> bool:
     """Whether the unit tests of a package pass in a copy of the checkout."""
-    tests = [f"tests/unit/plugins/module_utils/{package}", *FURTHER_TESTS[package]]
+    tests = [f"tests/unit/plugins/module_utils/{package}", "tests/unit/test_types.py", *FURTHER_TESTS[package]]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
     environment = {**os.environ, "PYTHONPATH": str(collection.parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
     try:

@@ -253,6 +253,23 @@ def test_rules_that_older_versions_do_not_have() -> None:
     assert len(found("grpo", odd, "0.5.0")) == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "before", "changes", "about"),
+    [
+        ("0.9.0", "0.8.0", {f"{ACTOR}.ppo_mini_batch_size": 96}, f"{ACTOR}.ppo_mini_batch_size"),
+        ("0.9.0", "0.8.0", {"data.gen_batch_size": 100}, "data.gen_batch_size"),
+        ("0.8.0", "0.7.1", {f"{ACTOR}.ppo_mini_batch_size": 4}, f"{ACTOR}.ppo_mini_batch_size"),
+        ("0.8.0", "0.7.1", {f"{ROLLOUT}.log_prob_use_dynamic_bsz": False}, f"{ROLLOUT}.log_prob_use_dynamic_bsz"),
+        ("0.7.0", "0.6.1", {f"{ROLLOUT}.mode": "sync"}, f"{ROLLOUT}.mode"),
+        ("0.6.0", "0.5.0", {f"{ROLLOUT}.expert_parallel_size": 8}, f"{ROLLOUT}.expert_parallel_size"),
+        ("0.6.0", "0.5.0", {f"{ROLLOUT}.pipeline_model_parallel_size": 2}, f"{ROLLOUT}.pipeline_model_parallel_size"),
+    ],
+)
+def test_rules_begin_with_a_release(first: str, before: str, changes: dict[str, Any], about: str) -> None:
+    assert any(f" {about} " in text for text in found("grpo", changes, first))
+    assert not any(f" {about} " in text for text in found("grpo", changes, before))
+
+
 def test_tokens_of_the_critic_before_0_9() -> None:
     changes = {"critic.ppo_max_token_len_per_gpu": 1000, "critic.ulysses_sequence_parallel_size": 1}
     assert found("ppo", changes, "0.8.0") == [

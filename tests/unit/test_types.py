@@ -1,0 +1,35 @@
+"""Values that travel between functions and rooms are immutable."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+from ansible_collections.argus.verl.plugins import module_utils
+
+# They collect something while they are filled, and stay in the function or object that does it.
+MUTABLE = {
+    "checks.facts.Facts",
+    "launcher.steward.Observed",
+    "staging.dataset.builder.DatasetBuilder",
+    "staging.dataset.checks.Problem",
+}
+
+
+def all_dataclasses() -> Iterator[tuple[str, type]]:
+    """The names, relative to module_utils, and the classes."""
+    prefix = f"{module_utils.__name__}."
+    for module in pkgutil.walk_packages(module_utils.__path__, prefix):
+        loaded = importlib.import_module(module.name)
+        for name, kind in vars(loaded).items():
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__module__ == module.name:
+                yield f"{module.name.removeprefix(prefix)}.{name}", kind
+
+
+def test_dataclasses_are_frozen() -> None:
+    found = dict(all_dataclasses())
+    assert len(found) > 80
+    mutable = {name for name, kind in found.items() if not kind.__dataclass_params__.frozen}  # type: ignore[attr-defined]
+    assert mutable == MUTABLE
