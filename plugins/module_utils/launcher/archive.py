@@ -16,12 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .plan import Plan
-from .status import ENDED as ENDED
-from .status import JobState, Status
+from .status import Status
 
-QUEUED, SUBMITTED, RUNNING = JobState.QUEUED, JobState.SUBMITTED, JobState.RUNNING
-ENDING, RETRYING = JobState.ENDING, JobState.RETRYING
-SUCCEEDED, FAILED, STOPPED = ENDED
 # The variables that mark a process as part of a job: other processes must not inherit them. With Ray's own, a further
 # ray.init would replace the job's driver in Ray's record of the job.
 JOB = "ARGUS_VERL_JOB"

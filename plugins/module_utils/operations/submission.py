@@ -38,7 +38,7 @@ from ..launcher import (
     tasks,
     watch,
 )
-from ..launcher.archive import FAILED, QUEUED, SUBMITTED, Archive
+from ..launcher.archive import Archive
 from ..launcher.status import JobState
 
 LAUNCHER_MODULES = (
@@ -120,7 +120,7 @@ def write_status(archive: Archive, submission: Submission) -> None:
         "tags": submission.job.tags,
     }
     if submission.queue_reason:
-        archive.set_status(QUEUED, **details, attempt=1, queued_at=now, reason=submission.queue_reason)
+        archive.set_status(JobState.QUEUED, **details, attempt=1, queued_at=now, reason=submission.queue_reason)
     else:
         attempts.prepare(archive, 1, **details)
 
@@ -147,12 +147,14 @@ def send(
         if not submission.queue_reason:
             attempts.submit(archive, 1, client)
     except BaseException as error:
-        attempts.record_end(archive, FAILED, failures.failure("unknown", f"it could not be submitted: {error}"))
+        attempts.record_end(
+            archive, JobState.FAILED, failures.failure("unknown", f"it could not be submitted: {error}")
+        )
         redact.forget(archive.path)
         if not has_steward:
-            steward.close(archive, FAILED)
+            steward.close(archive, JobState.FAILED)
         raise
-    return QUEUED if submission.queue_reason else SUBMITTED
+    return JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
 
 
 def same_spec(archive: Archive, given: Mapping[str, Any]) -> bool:

@@ -6,19 +6,12 @@ import json
 from pathlib import Path, PurePosixPath
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import (
-    ENDED,
-    ENDING,
-    QUEUED,
-    RETRYING,
-    RUNNING,
-    SUBMITTED,
-    Archive,
-)
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.staging.users import used_by, users
 
 
-def job(root: Path, name: str, state: str = RUNNING, **spec: object) -> Archive:
+def job(root: Path, name: str, state: str = JobState.RUNNING, **spec: object) -> Archive:
     """The archive of a job, as its submission makes it."""
     archive = Archive(root / "jobs" / name)
     archive.reserve()
@@ -79,7 +72,9 @@ def test_paths_in_overrides_and_variables_are_used_too(tmp_path: Path) -> None:
     assert users(tmp_path, tmp_path / "common" / "models" / "rubric.v2") == ["a"]
 
 
-@pytest.mark.parametrize("state", [QUEUED, SUBMITTED, RUNNING, ENDING, RETRYING])
+@pytest.mark.parametrize(
+    "state", [state for state in JobState if not state.ended]
+)
 def test_a_job_that_has_not_ended_uses_its_inputs(tmp_path: Path, state: str) -> None:
     job(tmp_path, "a", state, code_path="mine")
     assert users(tmp_path, tmp_path / "common" / "code" / "verl" / "mine") == ["a"]
@@ -87,7 +82,7 @@ def test_a_job_that_has_not_ended_uses_its_inputs(tmp_path: Path, state: str) ->
 
 @pytest.mark.parametrize("state", ENDED)
 def test_a_job_that_has_ended_uses_nothing(tmp_path: Path, state: str) -> None:
-    archive = job(tmp_path, "a", RUNNING, code_path="mine")
+    archive = job(tmp_path, "a", JobState.RUNNING, code_path="mine")
     archive.set_status(state)
     assert used_by(tmp_path) == {}
 
