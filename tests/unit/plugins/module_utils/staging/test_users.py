@@ -72,9 +72,7 @@ def test_paths_in_overrides_and_variables_are_used_too(tmp_path: Path) -> None:
     assert users(tmp_path, tmp_path / "common" / "models" / "rubric.v2") == ["a"]
 
 
-@pytest.mark.parametrize(
-    "state", [state for state in JobState if not state.ended]
-)
+@pytest.mark.parametrize("state", [state for state in JobState if not state.ended])
 def test_a_job_that_has_not_ended_uses_its_inputs(tmp_path: Path, state: str) -> None:
     job(tmp_path, "a", state, code_path="mine")
     assert users(tmp_path, tmp_path / "common" / "code" / "verl" / "mine") == ["a"]
