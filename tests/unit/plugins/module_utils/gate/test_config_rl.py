@@ -278,6 +278,8 @@ def test_tokens_of_the_critic_before_0_9() -> None:
     ]
     assert found("ppo", {**changes, "critic.fsdp.ulysses_sequence_parallel_size": 2}, "0.8.0") == []
     assert found("ppo", {"critic.ppo_max_token_len_per_gpu": 32768}) == []
+    # Since 0.9, verl reads another key for the critic.
+    assert not any("allows 1000 tokens" in text for text in found("ppo", changes, "0.9.0"))
 
 
 def test_tokens_are_those_of_all_gpus_that_share_a_sequence() -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import (
@@ -8,6 +11,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases impor
     OLDEST,
     RL_SETTINGS,
     SFT_SETTINGS,
+    Name,
     Profile,
     Setting,
     profile_of,
@@ -15,6 +19,8 @@ from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases impor
     release_of,
 )
 from jobs import RELEASES
+
+FIXTURES = Path(__file__).parents[3] / "fixtures"
 
 
 def profile(version: str) -> Profile:
@@ -185,3 +191,19 @@ def test_a_longer_name_comes_before_its_prefix() -> None:
 def test_an_unknown_key_keeps_its_name() -> None:
     assert profile("0.5.0").name("data.seed") == "data.seed"
     assert profile("0.5.0").unread_hint("grpo", "data.seed") is None
+
+
+def read_by(names: Iterable[Name]) -> dict[str, str]:
+    """The first and the last of the supported releases that read each name."""
+    found = {}
+    for name in names:
+        versions = [".".join(map(str, release)) for release in RELEASES if name.is_read_by(release)]
+        found[name.key] = f"{versions[0]} to {versions[-1]}" if versions else "none"
+    return found
+
+
+def test_the_names_that_each_release_reads() -> None:
+    """As in fixtures/verl_names.json, which `make snapshots` has confirmed with the configurations of each release."""
+    expected = json.loads((FIXTURES / "verl_names.json").read_text(encoding="utf-8"))
+    for kind, settings in (("rl", RL_SETTINGS), ("sft", SFT_SETTINGS)):
+        assert read_by(name for setting in settings for name in setting.names) == expected[kind]

@@ -304,6 +304,17 @@ def test_a_directory_must_be_a_complete_model(root: Path, directory: Path) -> No
         of_directory(root, Path("/nowhere"))
 
 
+def test_a_copy_is_deferred(root: Path, tmp_path: Path) -> None:
+    """A copy may take long, so the module does it detached."""
+    source = tmp_path / "model"
+    for name, content in model().items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(content)
+    asked = request(root, "mine", source_of(str(source), root))
+    assert stage(asked, defer=True).status == Status.DEFERRED
+    assert stage(asked).status == Status.STAGED
+
+
 def test_a_tiny_model_is_generated(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def build(target: Path) -> None:
         for name, content in model().items():
