@@ -59,8 +59,11 @@ lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog
 	ansible-lint --strict
 	antsibull-changelog lint
 
+# In memory where there is room: staging writes everything to the disk. Some tests wait, hence more processes than cores.
+MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 2 ] 2>/dev/null && echo /dev/shm)
 unit: $(VENV)/requirements-dev  ## Run the unit tests
-	pytest --numprocesses auto tests/unit
+	@temporary=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY))); trap 'chmod -R u+w "$$temporary"; rm -rf "$$temporary"' EXIT; \
+	  PYTEST_DEBUG_TEMPROOT=$$temporary pytest --numprocesses 3 --dist worksteal tests/unit
 
 COUNT ?= 200
 SEED ?= 1

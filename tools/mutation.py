@@ -146,6 +146,8 @@ def main() -> int:
             package = mutation.module_path.relative_to(REPO / UTILS).parts[0]
             tried[package] += 1
             killed[package] += not diff
+            if tried.total() % 10 == 0:
+                print(f"{killed.total()} of {tried.total()} killed", file=sys.stderr, flush=True)
             if diff:
                 print(f"{diff}\n", flush=True)
     for package in PACKAGES:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.argus.verl.plugins.modules import rl_dataset
 from pyarrow import parquet
 
 SHOWN = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_CALLBACK_RESULT_FORMAT": "json"}
@@ -34,7 +36,16 @@ def run(root: Path, *flags: str, **options: Any) -> dict[str, Any]:
     return {**json.loads(returned), "failed": done.returncode != 0, "shown": shown}
 
 
-def test_a_dataset_from_first_to_last(tmp_path: Path, root: Path) -> None:
+def call(root: Path, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
+    """What the module returns in this process, which saves the start of Ansible."""
+    with patch_module_args({"shared_root": str(root), "name": "sums", **options}), pytest.raises(SystemExit):
+        rl_dataset.main()
+    returned = json.loads(capsys.readouterr().out)
+    assert isinstance(returned, dict)
+    return returned
+
+
+def test_a_dataset_from_first_to_last(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"question": f"{number} + 1?", "answer": number + 1} for number in (0, 1, 2, 3, 1)]
     raw = tmp_path / "raw.jsonl"
     raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -72,18 +83,19 @@ def test_a_dataset_from_first_to_last(tmp_path: Path, root: Path) -> None:
         }
     ]
 
-    again = run(root, **options)
+    again = call(root, capsys, **options)
     assert (again["changed"], again["status"], again["notes"], again["report"]) == (False, "exists", [], [warning])
 
-    gone = run(root, state="absent")
+    gone = call(root, capsys, state="absent")
     assert (gone["changed"], gone["status"], target.exists()) == (True, "removed", False)
 
 
-def test_all_errors_are_in_the_message(tmp_path: Path, root: Path) -> None:
+def test_all_errors_are_in_the_message(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = tmp_path / "raw.csv"
     raw.write_text("question,answer\na,1\n,2\nb,\n")
-    said = run(
+    said = call(
         root,
+        capsys,
         files={"train": [str(raw)]},
         columns={"prompt": "question", "ground_truth": "answer"},
         data_source="x",
