@@ -243,3 +243,10 @@ def test_checkpoints_in_the_order_of_steps(archive: Archive) -> None:
         (archive.path / "checkpoints" / name).mkdir()
     (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("100")
     assert archive.checkpoints() == [3, 20, 100]
+
+
+def test_lines_of_a_file_that_grows(archive: Archive) -> None:
+    assert archive.read_lines("debug/index.jsonl") == []
+    (archive.path / "debug").mkdir(parents=True, exist_ok=True)
+    (archive.path / "debug" / "index.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a":', encoding="utf-8")
+    assert archive.read_lines("debug/index.jsonl") == [{"a": 1}, {"a": 2}]
