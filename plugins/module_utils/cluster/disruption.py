@@ -12,7 +12,7 @@ from ..findings import WARNING, Finding
 from .actions import PlannedNode
 from .report import ClusterInfo
 
-TODO = "wait for them or stop them, or pass -e allow_disruption=true"
+WHAT_TO_DO = "wait for them or stop them, or pass -e allow_disruption=true"
 
 
 def job_findings(cluster: ClusterInfo, where: str, operation: str) -> list[Finding]:
@@ -26,7 +26,7 @@ def job_findings(cluster: ClusterInfo, where: str, operation: str) -> list[Findi
         what = f"{operation} would end " + ", ".join(f"{job.submission_id} ({job.status})" for job in cluster.jobs)
     else:
         return []
-    return [Finding(where, what, TODO)]
+    return [Finding(where, what, WHAT_TO_DO)]
 
 
 def disruption_findings(plans: Mapping[str, PlannedNode], cluster: ClusterInfo, allowed: bool) -> list[Finding]:

@@ -31,7 +31,7 @@ from samples import HEALTHY, container, gpus, planned
 REPO = Path(__file__).resolve().parents[4]
 NODES = ["ray-head", "worker-0", "worker-1"]
 GROUPS = {"machines": ["box", "other"], "ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
-TODO = "wait for them or stop them, or pass -e allow_disruption=true"
+WHAT_TO_DO = "wait for them or stop them, or pass -e allow_disruption=true"
 # The answer of ray_cluster_info, as far as filters read it.
 READY = {
     "complete": True,
@@ -197,7 +197,7 @@ def test_findings_about_jobs() -> None:
     assert job_findings(READY, "mvp", "removing it") == []
     (finding,) = job_findings(BUSY, "mvp", "removing it")
     assert (finding["where"], finding["severity"]) == ("mvp", "error")
-    assert (finding["what"], finding["todo"]) == ("removing it would end grpo-1 (RUNNING)", TODO)
+    assert (finding["what"], finding["todo"]) == ("removing it would end grpo-1 (RUNNING)", WHAT_TO_DO)
 
 
 def test_findings_about_disruption() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind
 from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
-    TODO,
+    WHAT_TO_DO,
     disruption_findings,
     job_findings,
 )
@@ -19,13 +19,13 @@ BUSY = replace(IDLE, jobs=[ActiveJob("grpo-1", "RUNNING"), ActiveJob("sft-2", "P
 def test_jobs_are_listed_before_they_are_ended() -> None:
     assert job_findings(IDLE, "mvp", "cluster_down") == []
     assert job_findings(BUSY, "mvp", "cluster_down") == [
-        Finding("mvp", "cluster_down would end grpo-1 (RUNNING), sft-2 (PENDING)", TODO)
+        Finding("mvp", "cluster_down would end grpo-1 (RUNNING), sft-2 (PENDING)", WHAT_TO_DO)
     ]
 
 
 def test_jobs_that_cannot_be_listed_may_run() -> None:
     assert job_findings(replace(IDLE, problem="no answer"), "mvp", "cluster_down") == [
-        Finding("mvp", "cluster_down may end jobs, and they cannot be listed: no answer", TODO)
+        Finding("mvp", "cluster_down may end jobs, and they cannot be listed: no answer", WHAT_TO_DO)
     ]
 
 
@@ -43,6 +43,6 @@ def test_restart_of_a_running_node_is_a_disruption() -> None:
         "worker-2": planned(action=Action(ActionKind.RECREATE, "its settings changed, it is exited")),
     }
     what = "restarting it (its settings changed, it is running) would end grpo-1 (RUNNING), sft-2 (PENDING)"
-    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", what, TODO)]
-    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", what, TODO, WARNING)]
+    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", what, WHAT_TO_DO)]
+    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", what, WHAT_TO_DO, WARNING)]
     assert disruption_findings(plans, IDLE, allowed=False) == []
