@@ -252,24 +252,23 @@ def test_a_pending_driver_is_really_cancelled(submit: Submit) -> None:
 
 def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) -> None:
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
-    spec |= {**ONE_NODE, "submission_id": f"test-deadline-{time.time_ns()}", "deadline": "40s"}
+    spec |= {**ONE_NODE, "submission_id": f"test-deadline-{time.time_ns()}", "deadline": "75s"}
     spec["trainer_overrides"] |= ENDLESS
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    following = subprocess.Popen(
-        playbook_command("submit", jobspec=str(tmp_path / "spec.yaml"), job_wait=True),
-        cwd=REPO,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
     job = Job(spec["submission_id"])
-    until(lambda: "RUNNING" in events(job), "it runs")
-    time.sleep(8)  # until a progress line was shown
+    shown = tmp_path / "shown"
+    with shown.open("w") as terminal:
+        following = subprocess.Popen(
+            playbook_command("submit", jobspec=str(tmp_path / "spec.yaml"), job_wait=True),
+            cwd=REPO,
+            env=ENVIRONMENT,
+            stdout=terminal,
+            start_new_session=True,
+        )
+    until(lambda: f"{job.submission_id}  RUNNING" in shown.read_text(), "a progress line")
     os.killpg(following.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
-    output, _dummy = following.communicate(timeout=60)
-    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in output
-    assert f"{job.submission_id}  RUNNING" in output
+    following.wait(timeout=60)
+    assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in shown.read_text()
     assert job.archive.read_status().state == "RUNNING"
 
     status = job.wait("FAILED")
