@@ -14,11 +14,12 @@ PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 UTILS = PLUGINS / "module_utils"
 PREFIX = ("ansible_collections", "argus", "verl", "plugins", "module_utils")
 # The files above the packages, and what each room may import besides itself.
-FILES = {"findings", "text", "shared_root"}
+FILES = {"findings", "privileges", "text", "shared_root"}
 MAY_IMPORT: dict[str, set[str]] = {
     "text": set(),
     "shared_root": set(),
     "findings": {"text"},
+    "privileges": {"shared_root"},
     # It is copied into every archive.
     "launcher": set(),
     "cluster": {*FILES, "launcher"},

@@ -1,0 +1,115 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Work on the shared root without the rights of root.
+
+Jobs can write to the shared root: they can replace any directory there by a link while it is being used. A process of
+root must not follow such a path. Modules that run on a machine, often as root, therefore do all work on the shared root
+in a child process that is the user of the nodes, and has no right that a job does not have.
+
+Runs on machines with Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from .shared_root import JOBS
+
+# Nobody's user and group: below the range of dynamic users of systemd, above that of people (login.defs, UID_MAX).
+UNPRIVILEGED = 61000
+
+
+class User(NamedTuple):
+    """A user and its group, by number."""
+
+    uid: int
+    gid: int
+
+
+def user_of(shared_root: Path) -> User:
+    """The user that work on a shared root is done as, if the process is root.
+
+    It is the owner of the shared root, or of the job archives if the shared root belongs to root. Root remains root
+    only where nobody else can write: in a shared root that belongs to root, with archives that belong to root.
+    """
+    for path in (shared_root, shared_root / JOBS):
+        try:
+            # Not of what a link leads to: a job may have replaced the directory.
+            found = os.lstat(path)
+        except FileNotFoundError:
+            continue
+        if found.st_uid:
+            return User(found.st_uid, found.st_gid or found.st_uid)
+        if stat.S_ISLNK(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return User(UNPRIVILEGED, UNPRIVILEGED)
+    return User(0, 0)
+
+
+def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Do work on a shared root as the user of its nodes, and return its result, which is JSON.
+
+    The result is what a module exits with: with ``failed`` and ``msg`` if the work failed. Any exception of the work
+    becomes such a result. A process that is not root does the work itself.
+    """
+    user = user_of(shared_root)
+    return as_user(user, work) if os.geteuid() == 0 and user.uid else work()
+
+
+def as_user(user: User, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Do work in a child process of another user, without any right of root; return its result, which is JSON."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _child(user, work, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    _pid, status = os.waitpid(child, 0)
+    # JSON: the child has read what jobs wrote, and is not trusted with this process.
+    with contextlib.suppress(ValueError):
+        result = json.loads(answer)
+        if isinstance(result, dict):
+            return result
+    return failure(f"the process of user {user.uid} ended without a result (wait status {status})")
+
+
+def _child(user: User, work: Callable[[], dict[str, Any]], writing: int) -> NoReturn:
+    # Whatever happens, the child must not return into the code of its parent.
+    code = 1
+    try:
+        result: dict[str, Any]
+        try:
+            drop(user)
+            result = work()
+        except BaseException as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            result = failure(f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})")
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(json.dumps(result).encode())
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def drop(user: User) -> None:
+    """Become another user for good."""
+    os.setgroups([])
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
+    # The home directory of root is out of reach, and nobody else's settings shall be read.
+    os.environ["HOME"] = "/nonexistent"
+    # The directory in which Ansible has started this process may be root's alone.
+    os.chdir("/")
+
+
+def failure(message: str) -> dict[str, Any]:
+    return {"failed": True, "msg": message}

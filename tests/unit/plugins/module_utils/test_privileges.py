@@ -1,0 +1,89 @@
+"""Real processes: root gives up its rights, for work in a tree that another user can write to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.privileges import (
+    UNPRIVILEGED,
+    User,
+    as_user,
+    user_of,
+    without_root,
+)
+
+NOBODY = 65534
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def shared_root(tmp_path: Path) -> Path:
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_mode & 0o005 != 0o005:
+            directory.chmod(directory.stat().st_mode | 0o055)
+    (tmp_path / "shared" / "jobs").mkdir(parents=True)
+    return tmp_path / "shared"
+
+
+def who() -> dict[str, Any]:
+    return {"uids": os.getresuid(), "gids": os.getresgid(), "groups": os.getgroups(), "pid": os.getpid()}
+
+
+def test_the_owner_of_the_shared_root_does_the_work(shared_root: Path) -> None:
+    os.chown(shared_root, NOBODY, NOBODY)
+    result = without_root(shared_root, who)
+    assert result["uids"] == [NOBODY] * 3
+    assert result["gids"] == [NOBODY] * 3
+    assert result["groups"] == []
+    assert result["pid"] != os.getpid()
+
+
+def test_in_a_shared_root_of_root_the_owner_of_the_archives_does_the_work(shared_root: Path) -> None:
+    os.chown(shared_root / "jobs", NOBODY, 0)
+    assert user_of(shared_root) == User(NOBODY, NOBODY)  # never with the group of root
+
+
+def test_a_link_instead_of_the_archives_is_not_followed(shared_root: Path) -> None:
+    (shared_root / "jobs").rmdir()
+    (shared_root / "jobs").symlink_to("/root")
+    assert user_of(shared_root) == User(UNPRIVILEGED, UNPRIVILEGED)
+
+
+@pytest.mark.parametrize("name", [".", "jobs"])
+def test_what_others_can_write_to_is_not_for_root(shared_root: Path, name: str) -> None:
+    (shared_root / name).chmod(0o1777)
+    assert user_of(shared_root) == User(UNPRIVILEGED, UNPRIVILEGED)
+
+
+def test_root_remains_root_where_nobody_else_can_write(shared_root: Path) -> None:
+    assert user_of(shared_root) == User(0, 0)
+    assert without_root(shared_root, who)["pid"] == os.getpid()
+    assert user_of(shared_root / "missing") == User(0, 0)
+
+
+def test_a_link_to_a_file_of_root_is_a_failure(shared_root: Path) -> None:
+    os.chown(shared_root, NOBODY, NOBODY)
+    secret = shared_root.parent / "secret"
+    secret.write_text("of root")
+    secret.chmod(0o400)
+    (shared_root / "lock").symlink_to(secret)
+
+    def attack() -> dict[str, Any]:
+        return {"content": (shared_root / "lock").read_text()}
+
+    result = without_root(shared_root, attack)
+    assert result["failed"] is True
+    assert "PermissionError" in result["msg"]
+    assert "line " in result["msg"]
+
+
+def test_a_child_that_dies_is_a_failure() -> None:
+    assert "ended without a result" in as_user(User(NOBODY, NOBODY), lambda: os.kill(os.getpid(), 9) or {})["msg"]
+
+
+def test_a_child_cannot_become_root_again() -> None:
+    result = as_user(User(NOBODY, NOBODY), lambda: os.setuid(0) or {})
+    assert "PermissionError" in result["msg"]
