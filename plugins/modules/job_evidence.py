@@ -13,7 +13,6 @@ description:
   - Runs on a node, preferably on the head. Collects Ray's view of the job, and processes, stacks and GPU states from
     every node, into the C(debug/) directory of the job's archive. Stacks are taken without pausing any process.
   - If Ray does not answer, only this node is examined, and the index of the evidence records that.
-  - Uses the launcher in the archive, which also collects evidence while the job runs.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:

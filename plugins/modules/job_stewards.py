@@ -12,9 +12,9 @@ author: The argus.verl contributors (@argus-verl)
 description:
   - Runs on the head. Every job has a steward there, a process that manages the job until it has ended. When the head's
     container is restarted, the stewards are gone, and Ray has lost its jobs.
-  - Starts a steward for each job of this head that has none and whose archive is not closed. The steward finds out what
+  - Starts a steward for each registered job that has none and whose archive is not closed. The steward finds out what
     happened to the job, and starts another attempt if the job has retries left.
-  - Ignores the jobs of other clusters on the same shared root.
+  - Ignores archives that this cluster has not submitted, whatever they contain.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -27,11 +27,26 @@ options:
     description: The path of the shared root on this host.
     type: path
     default: /private
+  registry:
+    description: The directory that records which jobs this cluster has submitted.
+    type: path
+    default: /var/lib/argus-verl/jobs
+  adopt:
+    description:
+      - Jobs to register although this cluster has not submitted them, for example because its head was moved to another
+        machine. Their JobSpecs are taken from their archives, which jobs can write. Check them first.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
 - name: Start missing stewards after the head was restarted
   argus.verl.job_stewards:
+
+- name: Take over a job of an earlier head
+  argus.verl.job_stewards:
+    adopt: [grpo-20260101-120000-1a2b]
 """
 
 RETURN = r"""
@@ -42,35 +57,59 @@ started:
   returned: always
 """
 
-import socket
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, unclosed
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registered, Registry
+from ansible_collections.argus.verl.plugins.module_utils.operations.services import start_steward
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, JOBS
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
-def without_steward(jobs: Path, host: str) -> list[Archive]:
-    """The jobs whose steward ran on this host and is gone, although their archives are not closed."""
+def without_steward(jobs: Path, submitted: Sequence[str]) -> list[Archive]:
+    """The submitted jobs whose archives are not closed, and whose steward is gone."""
     found = []
-    for submission_id, heartbeat in unclosed(jobs).items():
+    for submission_id in submitted:
         archive = Archive(jobs / submission_id)
-        if heartbeat.get("host") == host:
+        if archive.needs_steward():
             with steward.lock_of(archive) as free:
                 found += [archive] * free
     return found
 
 
+def adopted(jobs: Path, submission_ids: Sequence[str]) -> list[Registered]:
+    """Jobs as their archives describe them. Raises UnknownJobError."""
+    archives = [find_job(jobs, submission_id) for submission_id in submission_ids]
+    root = str(jobs.parent)
+    return [Registered(one.submission_id, time.time(), one.read_json("config/job_spec.json"), root) for one in archives]
+
+
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"shared_root": {"type": "path", "default": "/private"}},
+        argument_spec={
+            "shared_root": {"type": "path", "default": DEFAULT_SHARED_ROOT},
+            "registry": {"type": "path", "default": REGISTRY},
+            "adopt": {"type": "list", "elements": "str", "default": []},
+        },
         supports_check_mode=True,
     )
-    found = without_steward(Path(module.params["shared_root"]) / "jobs", socket.gethostname())
+    jobs, registry = Path(module.params["shared_root"]) / JOBS, Registry(module.params["registry"])
+    try:
+        new = adopted(jobs, [job for job in module.params["adopt"] if not registry.read(job)])
+    except UnknownJobError as error:
+        module.fail_json(msg=str(error))
+        return
+    found = without_steward(jobs, [*registry.ids(), *(job.submission_id for job in new)])
     if not module.check_mode:
+        for job in new:
+            registry.write(job)
         for archive in found:
-            archive.run_launcher("keep")
-    module.exit_json(changed=bool(found), started=[archive.submission_id for archive in found])
+            start_steward(archive)
+    module.exit_json(changed=bool(new or found), started=[archive.submission_id for archive in found])
 
 
 if __name__ == "__main__":

@@ -250,6 +250,7 @@ def test_a_pending_driver_is_really_cancelled(submit: Submit) -> None:
         assert jobs["FAILED"].archive.read_status().failure["kind"] == "deadline"
 
 
+@pytest.mark.usefixtures("submit")  # the cluster
 def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) -> None:
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
     spec |= {**ONE_NODE, "submission_id": f"test-deadline-{time.time_ns()}", "deadline": "75s"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,14 +82,12 @@ def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path, capsys: pyt
     assert {"config/plan.json", "status.json", "events.jsonl", "logs/driver.log"} <= fetched
 
 
-def test_the_job_that_waits_for_its_next_attempt_is_resumed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A head that starts again finds it by the heartbeat of its steward, and its plan and status are understood."""
+def test_the_job_that_waits_for_its_next_attempt_is_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A head that starts again resumes it if the operator adopts it, and its plan and status are understood."""
     root = shared_root("retrying", tmp_path)
     archive = Archive(root / "jobs" / "sft-retried")
-    monkeypatch.setattr(socket, "gethostname", lambda: archive.read_json("keeper.json")["host"])
-    found = result(job_stewards, {"shared_root": str(root), "_ansible_check_mode": True}, capsys)
+    arguments = {"shared_root": str(root), "adopt": ["sft-retried"], "_ansible_check_mode": True}
+    found = result(job_stewards, arguments, capsys)
     assert found["started"] == ["sft-retried"]
     status, plan = archive.read_status(), archive.plan()
     assert plan

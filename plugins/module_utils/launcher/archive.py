@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -183,26 +181,16 @@ class Archive:
         heartbeat = self.read_json(HEARTBEAT_OF_STEWARD) or {}
         return time.time() - float(heartbeat.get("time", 0)) < SILENT_SECONDS
 
+    def needs_steward(self) -> bool:
+        """Whether the archive is neither closed nor gone."""
+        return (self.path / HEARTBEAT_OF_STEWARD).exists() and not self.read_status().closed_at
+
     def ask_to_stop(self) -> None:
         """Request the job's end: its steward or launcher ends it, and does not retry it."""
         (self.path / "config" / "stop_requested").touch()
 
     def stop_requested(self) -> bool:
         return (self.path / "config" / "stop_requested").exists()
-
-    def run_launcher(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start the archive's own launcher in the background, in a session of its own: it outlives its parent."""
-        verb, *rest = arguments
-        command = [sys.executable, str(self.path / "config" / "launcher"), verb, str(self.path), *rest]
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-            env={name: value for name, value in os.environ.items() if name not in JOB_ENV},
-        )
 
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint directory, in ascending order."""

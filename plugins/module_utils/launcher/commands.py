@@ -16,6 +16,7 @@ from .failures import FailureKind
 from .launch import Launcher
 from .status import JobState
 from .steward import Steward
+from .tasks import Connection
 
 # The pauses after submissions that failed.
 SUBMIT_AGAIN_SECONDS = (2.0, 10.0, 30.0)
@@ -39,7 +40,7 @@ def collect(archive: Archive, moment: str) -> int:
 
 def end(archive: Archive) -> int:
     """After an attempt: collect its last evidence, sweep the nodes, and record what that ended."""
-    connection = evidence.connect(archive)
+    connection = Connection()
     evidence.collect(archive, Moment.END, connection)
     found = evidence.sweep(archive, connection)
     attempt = attempts.current(archive)

@@ -158,11 +158,6 @@ def address_of(archive: Archive) -> str:
     return (archive.plan() or Plan()).address
 
 
-def connect(archive: Archive) -> Connection:
-    """A connection to Ray whose tasks import this package from the archive."""
-    return Connection({"PYTHONPATH": str(archive.path / "config" / "launcher")})
-
-
 def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
     """The id of the head among Ray's nodes."""
     return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
@@ -189,7 +184,7 @@ def collect(archive: Archive, moment: Moment, connection: Connection | None = No
     if moment in FROM_HEAD:
         entries = collect_head(str(archive.path), prefix, address_of(archive))
     else:
-        entries = collect_everywhere(archive, connection or connect(archive), prefix, moment in WITH_PACKAGES)
+        entries = collect_everywhere(archive, connection or Connection(), prefix, moment in WITH_PACKAGES)
     stamp = now()
     lines = "".join(
         json.dumps({"time": stamp, "moment": moment, **entry}, ensure_ascii=False) + "\n" for entry in entries

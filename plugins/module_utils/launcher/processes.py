@@ -9,10 +9,10 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from typing import Protocol
 
 from .archive import Archive
+from .program import Program
 
 # How long a call of Ray's client may take.
 RAY_CLIENT_SECONDS = 120.0
@@ -25,7 +25,7 @@ class Process(Protocol):
 
 
 class Runner(Protocol):
-    """Runs the archive's copy of the launcher with one of its verbs."""
+    """Runs the launcher with one of its verbs."""
 
     def start(self, verb: str, *arguments: str) -> Process: ...
 
@@ -35,14 +35,15 @@ class Runner(Protocol):
 
 
 class LauncherRunner:
-    """The Runner of a real job: each verb is a process of its own."""
+    """The Runner of a real job: each verb is a process of its own, and runs the same code as this one."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, program: Program | None = None) -> None:
         self.archive = archive
+        self.program = program or Program.of_this_process()
 
     def start(self, verb: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start it in the background: a verb that hangs must not block the caller."""
-        return self.archive.run_launcher(verb, *arguments)
+        return self.program.start(self.archive, verb, *arguments)
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:
         """Run it to its end, or kill it after that time."""
@@ -50,18 +51,9 @@ class LauncherRunner:
 
     def run_ray_client(self, verb: str, attempt: int) -> None:
         """Run a verb that needs Ray's client; its errors go to the steward's log."""
-        launcher = str(self.archive.path / "config" / "launcher")
-        command = [sys.executable, launcher, verb, str(self.archive.path), str(attempt)]
+        arguments = self.program.arguments(self.archive, verb, str(attempt))
         with (self.archive.path / "logs" / "keeper.log").open("ab") as log:
-            subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                timeout=RAY_CLIENT_SECONDS,
-                check=False,
-                cwd="/",
-            )
+            subprocess.run(**arguments, stdout=log, stderr=log, timeout=RAY_CLIENT_SECONDS, check=False)
 
 
 def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:

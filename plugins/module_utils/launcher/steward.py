@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from . import attempts, evidence, redact
+from . import attempts, evidence, failures, redact
 from .archive import HEARTBEAT_OF_STEWARD, Archive, now
 from .evidence import Moment
 from .failures import Failure, FailureKind
@@ -55,7 +55,9 @@ class Clock(Protocol):
 @contextlib.contextmanager
 def lock_of(archive: Archive) -> Iterator[bool]:
     """Whether this process holds the lock of the job's steward: no other process of this host does meanwhile."""
-    with (archive.path / ".keeper.lock").open("w") as lock:
+    # A link in its place would be followed by a process that may write more than the job.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(archive.path / ".keeper.lock", flags, 0o640), "r+b") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -119,11 +121,20 @@ class Steward:
         with lock_of(self.archive) as acquired:
             if not acquired:
                 return 1
+            if not os.path.lexists(self.archive.path / "status.json"):
+                return self.end_interrupted()
             self.archive.event("KEPT", host=socket.gethostname(), pid=os.getpid())
             self.start_evidence(Moment.SUBMIT)
             while not self.try_step():
                 pass
             return 0
+
+    def end_interrupted(self) -> int:
+        """End a job whose submission was interrupted before it had a status; it may have secrets already."""
+        reason = "its submission was interrupted"
+        attempts.record_end(self.archive, JobState.FAILED, failures.failure(FailureKind.UNKNOWN, reason))
+        close(self.archive, JobState.FAILED)
+        return 0
 
     def try_step(self) -> bool:
         """One step and the pause after it. No error, such as a shared root that hangs, may end the steward."""

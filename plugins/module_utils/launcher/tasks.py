@@ -1,10 +1,14 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Functions run on chosen nodes, as Ray tasks."""
+"""Functions run on chosen nodes, as Ray tasks.
+
+The functions travel with the task: a node runs the code of the process that asks, and imports nothing from an archive.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,9 +25,7 @@ def last_line(error: Exception) -> str:
 class Connection:
     """A connection to Ray from any node. Its tasks need no CPUs: they run beside a job that uses all of them."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """environment: variables of the processes that run the functions."""
-        self.environment = dict(environment or {})
+    def __init__(self) -> None:
         self.problem = ""
         self.ray: Any = None
         # ray.init waits minutes for a head that is gone.
@@ -36,7 +38,9 @@ class Connection:
     def _connect(self) -> None:
         try:
             import ray
+            import ray.cloudpickle
 
+            ray.cloudpickle.register_pickle_by_value(sys.modules[__package__])
             ray.init(address="auto", log_to_driver=False, logging_level="ERROR", namespace="argus-verl")
         except Exception as error:
             self.problem = f"Ray cannot be reached: {error}"
@@ -51,8 +55,7 @@ class Connection:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
-        environment = {"runtime_env": {"env_vars": self.environment}} if self.environment else {}
-        task = self.ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy, **environment)
+        task = self.ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
         return task.remote(*arguments)
 
     def results(self, started: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,19 +1,19 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Collect evidence of a job on demand, with the launcher in its archive."""
+"""Collect evidence of a job on demand."""
 
 from __future__ import annotations
 
 import dataclasses
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from ..launcher import evidence
 from ..launcher.archive import Archive
 from ..launcher.evidence import Moment
+from .program import launcher_program
 
 # Connecting to Ray, asking the head and asking all nodes have time limits of their own, in total below this one.
 SECONDS = 180
@@ -36,15 +36,13 @@ class Collected:
         return dataclasses.asdict(self) | {"nodes": list(self.nodes), "problems": list(self.problems)}
 
 
-def collect(archive: Archive, python: str = sys.executable, timeout: float = SECONDS) -> Collected:
-    """Collect evidence into the archive. Raises EvidenceError."""
-    launcher = archive.path / "config" / "launcher"
-    if not launcher.is_dir():
-        raise EvidenceError(f"{archive.path} has no config/launcher: the submission of the job has failed early.")
+def collect(archive: Archive, timeout: float = SECONDS) -> Collected:
+    """Collect evidence into the archive, with the code of this process. Raises EvidenceError."""
     before = len(archive.read_lines(evidence.INDEX))
-    command = [python, str(launcher), "evidence", str(archive.path), Moment.DEMAND]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, cwd="/")
+        with launcher_program() as program:
+            arguments = program.arguments(archive, "evidence", Moment.DEMAND)
+            done = subprocess.run(**arguments, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
         raise EvidenceError(
             f"The evidence of {archive.submission_id} is incomplete: collecting it took longer than {timeout:g} s. "

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The registry of submitted jobs: what was submitted, in a directory that only the head sees.
 
-An archive lies where jobs write, so it cannot tell what its job was. One file for each job, ``<submission_id>.json``;
-a file is never changed or overwritten.
+An archive lies where jobs write, so it cannot tell what its job was, or whether this cluster has submitted it. One file
+for each job, ``<submission_id>.json``. Whether an id is taken is decided by its archive, not here.
 """
 
 from __future__ import annotations
@@ -66,21 +66,16 @@ class Registry:
         return Registered(submission_id, float(entry["submitted_at"]), entry["jobspec"], entry["shared_root"])
 
     def write(self, job: Registered) -> None:
-        """Register a job, on the disk when this returns. Raises FileExistsError if the id was registered before."""
+        """Register a job whose archive was just created; on the disk when this returns."""
         if not SUBMISSION_ID.fullmatch(job.submission_id):
             raise ValueError(f"{job.submission_id!r} is not a submission id")
-        self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
         content = json.dumps({**asdict(job), "jobspec": dict(job.jobspec)}, indent=2) + "\n"
         directory = open_directory(self.path)
         # No id begins with a dot, so this is never read as an entry.
         temporary = f".{job.submission_id}.{secrets.token_hex(4)}"
         try:
             _write(directory, temporary, content.encode())
-            try:
-                # A link, because a rename would replace an entry.
-                os.link(temporary, f"{job.submission_id}{ENDING}", src_dir_fd=directory, dst_dir_fd=directory)
-            finally:
-                os.unlink(temporary, dir_fd=directory)
+            os.rename(temporary, f"{job.submission_id}{ENDING}", src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
         finally:
             os.close(directory)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..findings import Finding
@@ -16,6 +16,8 @@ from ..job.spec import JobSpec
 from ..launcher import attempts
 from ..launcher.archive import Archive
 from ..launcher.ray_api import RayHead
+from .program import launcher_program
+from .registry import Registry
 
 
 class RefusedError(Exception):
@@ -45,17 +47,19 @@ class Clock(Protocol):
 
 
 def start_steward(archive: Archive) -> None:
-    """Start the launcher of the archive as the steward of its job, in the background."""
-    archive.run_launcher("keep")
+    """Start the steward of a job in the background. It runs the code of this process, not what its archive contains."""
+    with launcher_program() as program:
+        program.start(archive, "keep")
 
 
 @dataclass(frozen=True)
 class Services:
-    """The head, its Jobs API and its processes. `head` and `client` take the address of the Jobs API."""
+    """The head, its Jobs API, its registry and its processes. `head` and `client` take the address of the Jobs API."""
 
     head: Callable[[str], RayHead]
     client: Callable[[str], JobClient]
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
+    registry: Registry = field(default_factory=Registry)
     start_steward: Callable[[Archive], None] = start_steward
     examine: Callable[[JobSpec, str, RayHead], GateResult] = examine
     clock: Clock = time

@@ -87,7 +87,8 @@ def request_stop(archive: Archive, services: Services) -> None:
     if not runs:
         reason = "stopped while it had no steward"
         attempts.record_end(archive, JobState.STOPPED, failures.failure("stopped", reason))
-    services.start_steward(archive)
+    if services.registry.read(archive.submission_id):
+        services.start_steward(archive)
 
 
 def wait_for_end(archive: Archive, services: Services) -> JobState:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -13,66 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..job.plan import Job
-from ..launcher import __name__ as launcher_package
-from ..launcher import (
-    archive as archive_module,
-)
-from ..launcher import (
-    attempts,
-    checkpoints,
-    commands,
-    evidence,
-    failures,
-    hydra,
-    launch,
-    log,
-    node,
-    outcome,
-    plan,
-    processes,
-    ray_api,
-    reading,
-    redact,
-    status,
-    steward,
-    steward_decisions,
-    tasks,
-    watch,
-)
-from ..launcher.archive import Archive
+from ..launcher import attempts, failures, redact, steward
+from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
 from ..launcher.status import JobState
-
-LAUNCHER_MODULES = (
-    archive_module,
-    attempts,
-    checkpoints,
-    commands,
-    evidence,
-    failures,
-    hydra,
-    launch,
-    log,
-    node,
-    outcome,
-    plan,
-    processes,
-    ray_api,
-    reading,
-    redact,
-    status,
-    steward,
-    steward_decisions,
-    tasks,
-    watch,
-)
-LAUNCHER_MAIN = '''"""Run as `python3 <archive>/config/launcher`; see commands.py."""
-
-import sys
-
-from argus_launcher.commands import main
-
-sys.exit(main(sys.argv[1:]))
-'''
+from .program import write_launcher
+from .registry import Registered, Registry
 
 
 @dataclass(frozen=True)
@@ -88,15 +32,6 @@ class Submission:
     lineage: Mapping[str, str] = field(default_factory=dict)
     # Why the cluster has no capacity for the job; its steward then submits it later.
     queue_reason: str = ""
-
-
-def write_launcher(archive: Archive) -> None:
-    """Copy the launcher into the archive, so that the code that ran beside the training stays known."""
-    package = "config/launcher/argus_launcher"
-    archive.write_text(f"{package}/__init__.py", f'"""A copy of {launcher_package}."""\n')
-    for module in LAUNCHER_MODULES:
-        archive.write_text(f"{package}/{module.__name__.rpartition('.')[2]}.py", inspect.getsource(module))
-    archive.write_text("config/launcher/__main__.py", LAUNCHER_MAIN)
 
 
 def write_archive(archive: Archive, submission: Submission) -> None:
@@ -127,10 +62,19 @@ def write_status(archive: Archive, submission: Submission) -> None:
         attempts.prepare(archive, 1, **details)
 
 
+def register(archive: Archive, submission: Submission, registry: Registry) -> None:
+    """Record that this cluster submits the job. From now on, the head finds it if this process is interrupted."""
+    shared_root = str(archive.path.parents[1])
+    registry.write(Registered(archive.submission_id, time.time(), submission.given, shared_root))
+    # The job needs a steward and has none.
+    archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
+
+
 def send(
     archive: Archive,
     submission: Submission,
     client: attempts.JobClient,
+    registry: Registry,
     start_steward: Callable[[Archive], None],
 ) -> JobState:
     """Reserve the archive, fill it and submit the job. Returns the state of the job.
@@ -141,6 +85,7 @@ def send(
     archive.reserve()
     has_steward = False
     try:
+        register(archive, submission, registry)
         write_archive(archive, submission)
         write_status(archive, submission)
         # Before the submission: if this process is interrupted now, the steward finds out whether Ray has the job.

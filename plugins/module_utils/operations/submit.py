@@ -19,9 +19,11 @@ from ..job.submission_id import new_submission_id
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
 from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState
 from ..shared_root import archive_path
 from ..status.state import describe
+from .registry import Registered
 from .services import Clock, OperationError, RefusedError, Services
 from .submission import Submission, same_spec, send
 
@@ -85,6 +87,8 @@ def submit(request: Request, services: Services) -> Submitted:
     refuse_errors(findings)
     if spec is None:  # It had a finding.
         raise RuntimeError(f"no JobSpec and no finding: {request.jobspec}")
+    if not services.registry.path.is_dir():
+        raise OperationError(f"The head has no {services.registry.path}. Run cluster_up.yml, which creates it.")
     head = services.head(spec.address)
     submission_id = spec.submission_id or new_submission_id(spec.workload)
     archive = Archive(archive_path(spec.shared_root, submission_id))
@@ -96,7 +100,7 @@ def submit(request: Request, services: Services) -> Submitted:
     submission = submission_of(request, spec, result.job, result)
     if not request.check_mode:
         try:
-            send(archive, submission, services.client(spec.address), services.start_steward)
+            send(archive, submission, services.client(spec.address), services.registry, services.start_steward)
         except FileExistsError:
             return existing_job(archive, request, head, services)
         except Exception as error:
@@ -148,8 +152,12 @@ def refuse_errors(findings: list[Finding]) -> None:
 
 
 def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Submitted:
-    """The job that has the id, if it has the same JobSpec. Raises RefusedError otherwise."""
+    """The job that has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
     wait_until_written(archive, services.clock)
+    if registered(archive.submission_id, services) is None:
+        what = f"{archive.submission_id!r} is taken by {archive.path}, which this cluster has not submitted"
+        todo = "choose another id, or leave it out; or find out who made that directory, and move it away"
+        raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
     if not same_spec(archive, request.given):
         what = f"{archive.submission_id!r} is taken by another JobSpec, see {archive.path}/config/job_spec.json"
         todo = "choose another id, or leave it out; archives are never reused"
@@ -165,6 +173,13 @@ def existing_job(archive: Archive, request: Request, head: RayHead, services: Se
         state=describe(archive, head, tail=0).state,
         overrides=(archive.plan() or Plan()).overrides,
     )
+
+
+def registered(submission_id: str, services: Services) -> Registered | None:
+    try:
+        return services.registry.read(submission_id)
+    except UnreadableError as error:
+        raise OperationError(f"{error}. Nothing was changed.") from error
 
 
 def wait_until_written(archive: Archive, clock: Clock) -> None:

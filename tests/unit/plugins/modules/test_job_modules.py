@@ -11,6 +11,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import Services
 from ansible_collections.argus.verl.plugins.module_utils.operations.submit import Request, Submitted
 from ansible_collections.argus.verl.plugins.modules import (
@@ -114,7 +115,6 @@ def test_evidence_in_check_mode(archive: Archive, tmp_path: Path, capsys: pytest
     result = run(job_evidence, capsys, **arguments, _ansible_check_mode=True)
     result.pop("invocation", None)
     assert result == {"changed": True, "archive": str(archive.path), "files": 0, "nodes": [], "problems": []}
-    assert "has no config/launcher" in run(job_evidence, capsys, **arguments)["msg"]
 
 
 def test_a_bundle(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,13 +148,43 @@ def test_missing_stewards_are_started(
     monkeypatch: pytest.MonkeyPatch,
     check_mode: bool,
 ) -> None:
-    started: list[tuple[str, ...]] = []
-    monkeypatch.setattr(Archive, "run_launcher", lambda job, *verb: started.append((job.submission_id, *verb)))
-    monkeypatch.setattr("socket.gethostname", lambda: "head")
+    started: list[str] = []
+    monkeypatch.setattr(job_stewards, "start_steward", lambda job: started.append(job.submission_id))
     archive.write_heartbeat("keeper.json", time=time.time(), host="head", pid=1)
-    result = run(job_stewards, capsys, shared_root=str(tmp_path), _ansible_check_mode=check_mode)
+    registry = Registry(tmp_path / "registry")
+    registry.path.mkdir()
+    arguments = {"shared_root": str(tmp_path), "registry": str(registry.path), "_ansible_check_mode": check_mode}
+    # A planted archive is not this cluster's.
+    result = run(job_stewards, capsys, **arguments)
+    assert (result["changed"], result["started"], started) == (False, [], [])
+    registry.write(Registered("sft-1", 1.0, {}, str(tmp_path)))
+    result = run(job_stewards, capsys, **arguments)
     assert (result["changed"], result["started"]) == (True, ["sft-1"])
-    assert started == ([] if check_mode else [("sft-1", "keep")])
+    assert started == ([] if check_mode else ["sft-1"])
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_a_job_of_an_earlier_head_is_adopted(
+    archive: Archive,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    check_mode: bool,
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(job_stewards, "start_steward", lambda job: started.append(job.submission_id))
+    archive.write_heartbeat("keeper.json", time=0)
+    archive.write_json("config/job_spec.json", {"workload": "sft"})
+    registry = Registry(tmp_path / "registry")
+    registry.path.mkdir()
+    arguments = {"shared_root": str(tmp_path), "registry": str(registry.path), "_ansible_check_mode": check_mode}
+    assert "There is no job 'sft-0'" in run(job_stewards, capsys, **arguments, adopt=["sft-0"])["msg"]
+    result = run(job_stewards, capsys, **arguments, adopt=["sft-1"])
+    assert (result["changed"], result["started"]) == (True, ["sft-1"])
+    adopted = registry.read("sft-1")
+    assert (adopted, started) == (None, []) if check_mode else (adopted, ["sft-1"])
+    if adopted:
+        assert adopted.jobspec == {"workload": "sft"}
 
 
 # --- ray_job ----------------------------------------------------------------------------------------------------------

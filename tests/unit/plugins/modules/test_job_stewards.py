@@ -10,30 +10,32 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import
 from ansible_collections.argus.verl.plugins.modules.job_stewards import without_steward
 
 
-def job(jobs: Path, name: str, state: str, host: str = "head") -> Archive:
+def job(jobs: Path, name: str, state: str) -> Archive:
     archive = Archive(jobs / name)
     archive.reserve()
     archive.set_status(state)
     # Its steward may have died only a moment ago.
-    archive.write_heartbeat("keeper.json", time=time.time(), host=host, pid=1)
+    archive.write_heartbeat("keeper.json", time=time.time(), host="head", pid=1)
     return archive
 
 
-def test_jobs_of_this_head_without_a_steward(tmp_path: Path) -> None:
+def test_submitted_jobs_without_a_steward(tmp_path: Path) -> None:
+    submitted = ["queued", "submitted", "running", "ending", "retrying", "succeeded", "failed", "stopped", "gone"]
     for state in ("QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING", "SUCCEEDED"):
         job(tmp_path, state.lower(), state)
     for state in ("FAILED", "STOPPED"):
         job(tmp_path, state.lower(), state).close()
-    job(tmp_path, "elsewhere", "RUNNING", host="head-of-another-cluster")
+    # Another cluster's, or one that a job has made to be taken up here.
+    job(tmp_path, "planted", "RUNNING")
     # A directory without any file.
     (tmp_path / "empty").mkdir()
-    found = [archive.submission_id for archive in without_steward(tmp_path, "head")]
-    assert found == ["ending", "queued", "retrying", "running", "submitted", "succeeded"]
+    found = [archive.submission_id for archive in without_steward(tmp_path, [*submitted, "empty"])]
+    assert found == ["queued", "submitted", "running", "ending", "retrying", "succeeded"]
 
 
 def test_a_job_with_a_steward_gets_no_other(tmp_path: Path) -> None:
     kept = job(tmp_path, "kept", "RUNNING")
     with steward.lock_of(kept) as ours:
         assert ours
-        assert without_steward(tmp_path, "head") == []
-    assert [archive.path for archive in without_steward(tmp_path, "head")] == [kept.path]
+        assert without_steward(tmp_path, ["kept"]) == []
+    assert [archive.path for archive in without_steward(tmp_path, ["kept"])] == [kept.path]

@@ -218,26 +218,6 @@ def test_a_request_to_stop(archive: Archive) -> None:
     assert archive.stop_requested()
 
 
-def test_a_launcher_beside_the_job_is_not_a_part_of_it(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not swept with the job's processes, and Ray does not take it for the job's driver."""
-    launcher = archive.path / "config" / "launcher"
-    launcher.mkdir()
-    (launcher / "__main__.py").write_text(
-        "import json, os, sys\n"
-        "found = [sys.argv[1:], os.getcwd(), os.getsid(0) == os.getpid(), sorted(os.environ)]\n"
-        "open(sys.argv[2] + '/found.json', 'w').write(json.dumps(found))\n"
-        "print('no one reads this')\n"
-    )
-    for name in ("ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"):
-        monkeypatch.setenv(name, "x")
-    assert archive.run_launcher("evidence", "stall").wait(30) == 0
-    arguments, directory, own_session, variables = archive.read_json("found.json")
-    assert arguments == ["evidence", str(archive.path), "stall"]
-    assert (directory, own_session) == ("/", True)
-    assert "RAY_ADDRESS" in variables
-    assert not {"ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR"} & set(variables)
-
-
 def test_checkpoints_in_the_order_of_steps(archive: Archive) -> None:
     for name in ("global_step_100", "global_step_20", "global_step_3", "global_step_tmp", "other_5"):
         (archive.path / "checkpoints" / name).mkdir()

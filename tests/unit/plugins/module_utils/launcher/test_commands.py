@@ -133,7 +133,7 @@ def test_the_end_of_an_attempt_collects_and_sweeps(
         "problems": problems,
     }
     order: list[Any] = []
-    monkeypatch.setattr(evidence, "connect", lambda _archive: "Ray")
+    monkeypatch.setattr(commands, "Connection", lambda: "Ray")
     monkeypatch.setattr(evidence, "collect", lambda _archive, moment, ray: order.append(("collect", moment, ray)))
 
     def sweep(_archive: Archive, ray: object) -> dict[str, Any]:

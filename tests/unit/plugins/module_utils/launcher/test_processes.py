@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.processes import LauncherRunner, kill_group, wait
+from ansible_collections.argus.verl.plugins.module_utils.launcher.program import Program
 
 LAUNCHER = """
 import os, subprocess, sys, time
@@ -37,6 +38,10 @@ def archive(tmp_path: Path) -> Archive:
     return archive
 
 
+def program_of(archive: Archive) -> Program:
+    return Program(str(archive.path / "config" / "launcher"))
+
+
 def runs(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
@@ -50,19 +55,19 @@ def calls(archive: Archive) -> list[str]:
 
 
 def test_a_verb_in_the_background(archive: Archive) -> None:
-    process = LauncherRunner(archive).start("evidence", "start")
+    process = LauncherRunner(archive, program_of(archive)).start("evidence", "start")
     assert process.wait(30) == 1
     assert calls(archive) == ["evidence start"]
 
 
 def test_a_verb_that_is_waited_for(archive: Archive) -> None:
-    LauncherRunner(archive).run("end", seconds=30)
+    LauncherRunner(archive, program_of(archive)).run("end", seconds=30)
     assert calls(archive) == ["end"]
 
 
 def test_a_verb_that_hangs_is_killed_with_its_children(archive: Archive) -> None:
     started = time.monotonic()
-    process = LauncherRunner(archive).start("hang")
+    process = LauncherRunner(archive, program_of(archive)).start("hang")
     while not (archive.path / "child").exists() or not (archive.path / "child").read_text():
         assert time.monotonic() - started < 30
         time.sleep(0.02)
@@ -78,7 +83,7 @@ def test_a_verb_that_hangs_is_killed_with_its_children(archive: Archive) -> None
 
 def test_errors_of_rays_client_go_to_the_stewards_log(archive: Archive) -> None:
     (archive.path / "logs" / "keeper.log").write_text("earlier\n")
-    LauncherRunner(archive).run_ray_client("submit", 2)
+    LauncherRunner(archive, program_of(archive)).run_ray_client("submit", 2)
     assert calls(archive) == ["submit 2"]
     assert (archive.path / "logs" / "keeper.log").read_text() == "earlier\noutput\nit failed\n"
 

@@ -19,6 +19,9 @@ class Ray(types.ModuleType):
     def __init__(self, init: Callable[[], None] = lambda: None) -> None:
         super().__init__("ray")
         self.begin = init
+        self.by_value: list[types.ModuleType] = []
+        self.cloudpickle = types.ModuleType("ray.cloudpickle")
+        self.cloudpickle.register_pickle_by_value = self.by_value.append  # type: ignore[attr-defined]
         self.options: dict[str, Any] = {}
 
     def init(self, **options: Any) -> None:
@@ -63,24 +66,27 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     strategies = types.ModuleType("ray.util.scheduling_strategies")
     strategies.NodeAffinitySchedulingStrategy = lambda node_id, soft: (node_id, soft)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", made)
+    monkeypatch.setitem(sys.modules, "ray.cloudpickle", made.cloudpickle)
     monkeypatch.setitem(sys.modules, "ray.util", types.ModuleType("ray.util"))
     monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
     return made
 
 
 def test_a_function_runs_on_its_node_beside_a_job_that_has_all_cpus(ray: Ray) -> None:
-    connection = Connection({"PYTHONPATH": "/archive"})
+    connection = Connection()
     assert connection.problem == ""
+    # Its functions are pickled with their code.
+    assert [module.__name__ for module in ray.by_value] == [
+        "ansible_collections.argus.verl.plugins.module_utils.launcher"
+    ]
     assert ray.options["address"] == "auto"
     task = connection.on("n0", max, 3, 5)
     assert task.how == {
         "num_cpus": 0,
         "max_retries": 0,
         "scheduling_strategy": ("n0", False),
-        "runtime_env": {"env_vars": {"PYTHONPATH": "/archive"}},
     }
     assert connection.results({"worker-0": task}, 1) == ({"worker-0": 5}, {})
-    assert "runtime_env" not in Connection().on("n0", max, 3, 5).how
 
 
 def test_only_nodes_that_are_alive(ray: Ray) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.operations import program
 from ansible_collections.argus.verl.plugins.module_utils.operations.evidence import Collected, EvidenceError, collect
 
 INDEX = "debug/index.jsonl"
@@ -30,12 +32,14 @@ def archive(tmp_path: Path) -> Archive:
     return made
 
 
-def launcher(archive: Archive, source: str) -> None:
-    archive.write_text("config/launcher/__main__.py", source)
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes a text the whole launcher."""
+    return lambda source: monkeypatch.setattr(program, "launcher_files", lambda: {"__main__.py": source})
 
 
-def test_evidence_is_collected_by_the_launcher_in_the_archive(archive: Archive) -> None:
-    launcher(archive, WRITES)
+def test_evidence_is_collected(archive: Archive, launcher: Callable[[str], None]) -> None:
+    launcher(WRITES)
     collected = collect(archive)
     # What was there before, and what the steward collects at the same time, does not count.
     problems = ("debug/b.txt no answer", "Ray does not answer")
@@ -48,18 +52,22 @@ def test_evidence_is_collected_by_the_launcher_in_the_archive(archive: Archive) 
     }
 
 
-def test_a_launcher_that_fails(archive: Archive) -> None:
-    launcher(archive, "import sys; sys.exit('no space left')")
+def test_a_launcher_that_fails(archive: Archive, launcher: Callable[[str], None]) -> None:
+    launcher("import sys; sys.exit('no space left')")
     with pytest.raises(EvidenceError, match=r"^The evidence of sft-1 could not be collected: no space left$"):
         collect(archive)
 
 
-def test_a_launcher_that_hangs(archive: Archive) -> None:
-    launcher(archive, "import time; time.sleep(30)")
+def test_a_launcher_that_hangs(archive: Archive, launcher: Callable[[str], None]) -> None:
+    launcher("import time; time.sleep(30)")
     with pytest.raises(EvidenceError, match=r"sft-1 is incomplete: collecting it took longer than 0.3 s. .*/debug has"):
         collect(archive, timeout=0.3)
 
 
-def test_an_archive_without_a_launcher(archive: Archive) -> None:
-    with pytest.raises(EvidenceError, match="has no config/launcher: the submission of the job has failed early"):
-        collect(archive)
+def test_the_launcher_in_the_archive_is_not_run(archive: Archive, tmp_path: Path) -> None:
+    """The archive belongs to the job, and this may be the head."""
+    archive.write_text("config/launcher/__main__.py", f"open({str(tmp_path / 'pwned')!r}, 'w')")
+    archive.write_text("config/launcher/argus_launcher/__init__.py", f"open({str(tmp_path / 'pwned')!r}, 'w')")
+    collected = collect(archive)
+    assert collected.files > 0
+    assert not (tmp_path / "pwned").exists()

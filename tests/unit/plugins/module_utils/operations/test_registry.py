@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ JOB = Registered("grpo-1", 1_700_000_000.5, {"workload": "grpo", "tags": {"ä": 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Registry:
+    (tmp_path / "lib" / "jobs").mkdir(parents=True)
     return Registry(tmp_path / "lib" / "jobs")
 
 
@@ -42,12 +42,10 @@ def test_only_the_owner_writes_and_only_the_group_reads(registry: Registry) -> N
         registry.write(JOB)
     finally:
         os.umask(before)
-    assert stat.S_IMODE(registry.path.stat().st_mode) == 0o750
     assert stat.S_IMODE((registry.path / "grpo-1.json").stat().st_mode) == 0o640
 
 
 def test_a_strict_umask_does_not_hide_an_entry_from_the_group(registry: Registry) -> None:
-    registry.path.mkdir(parents=True)
     before = os.umask(0o077)
     try:
         registry.write(JOB)
@@ -56,33 +54,29 @@ def test_a_strict_umask_does_not_hide_an_entry_from_the_group(registry: Registry
     assert stat.S_IMODE((registry.path / "grpo-1.json").stat().st_mode) == 0o640
 
 
-def test_an_id_is_never_registered_twice(registry: Registry) -> None:
+def test_an_archive_that_was_removed_frees_its_id(registry: Registry) -> None:
     registry.write(JOB)
-    with pytest.raises(FileExistsError):
-        registry.write(Registered("grpo-1", 2.0, {"workload": "sft"}, "/other"))
+    other = Registered("grpo-1", 2.0, {"workload": "sft"}, "/other")
+    registry.write(other)
+    assert registry.read("grpo-1") == other
+    assert names(registry) == ["grpo-1.json"]
+
+
+def test_an_entry_replaces_a_link_instead_of_following_it(registry: Registry) -> None:
+    victim = registry.path.parent / "victim"
+    victim.write_text("untouched")
+    (registry.path / "grpo-1.json").symlink_to(victim)
+    registry.write(JOB)
     assert registry.read("grpo-1") == JOB
-    assert names(registry) == ["grpo-1.json"]
+    assert victim.read_text() == "untouched"
 
 
-def test_of_many_writers_of_one_id_one_wins(registry: Registry) -> None:
-    won: list[int] = []
-
-    def write(number: int) -> None:
-        try:
-            registry.write(Registered("grpo-1", float(number), {}, "/private"))
-        except FileExistsError:
-            return
-        won.append(number)
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    stored = registry.read("grpo-1")
-    assert stored is not None
-    assert won == [int(stored.submitted_at)]
-    assert names(registry) == ["grpo-1.json"]
+def test_a_head_without_a_registry_has_no_jobs(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "missing")
+    assert registry.read("grpo-1") is None
+    assert registry.ids() == []
+    with pytest.raises(FileNotFoundError):
+        registry.write(JOB)
 
 
 def test_an_unknown_job_is_not_registered(registry: Registry) -> None:
@@ -118,7 +112,6 @@ def test_what_is_no_id_is_no_path(registry: Registry, name: str) -> None:
     ],
 )
 def test_a_malformed_entry(registry: Registry, text: str, why: str) -> None:
-    registry.path.mkdir(parents=True)
     (registry.path / "grpo-1.json").write_text(text)
     with pytest.raises(UnreadableError) as raised:
         registry.read("grpo-1")
@@ -126,7 +119,6 @@ def test_a_malformed_entry(registry: Registry, text: str, why: str) -> None:
 
 
 def test_an_entry_that_is_no_file(registry: Registry) -> None:
-    registry.path.mkdir(parents=True)
     secret = registry.path.parent / "secret"
     secret.write_text(entry())
     (registry.path / "grpo-1.json").symlink_to(secret)
@@ -141,7 +133,6 @@ def test_an_entry_that_is_no_file(registry: Registry) -> None:
 
 def test_an_entry_over_the_limit(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ENTRY_BYTES", 64)
-    registry.path.mkdir(parents=True)
     (registry.path / "grpo-1.json").write_text(entry())
     with pytest.raises(UnreadableError, match="has more than"):
         registry.read("grpo-1")
@@ -155,7 +146,6 @@ def test_other_files_are_not_jobs(registry: Registry) -> None:
 
 
 def test_a_failed_write_leaves_nothing(registry: Registry) -> None:
-    registry.path.mkdir(parents=True)
     with pytest.raises(TypeError, match="not JSON serializable"):
         registry.write(Registered("grpo-1", 1.0, {"tags": object()}, "/private"))
     assert names(registry) == []

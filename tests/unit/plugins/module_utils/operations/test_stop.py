@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import OperationError, Services
 from ansible_collections.argus.verl.plugins.module_utils.operations.stop import STOP_SECONDS, Stopped, stop
 from fake_ray import FakeClock, FakeRay
@@ -13,7 +14,7 @@ ADDRESS = "http://127.0.0.1:8299"
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
-    made = Archive(tmp_path / "jobs" / "sft-1")
+    made = Archive(tmp_path / "private" / "jobs" / "sft-1")
     made.reserve()
     made.write_json("config/plan.json", {"address": ADDRESS, "workload": "sft", "retries": 3})
     return made
@@ -31,7 +32,15 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def services(ray: FakeRay, clock: FakeClock) -> Services:
+def registry(archive: Archive) -> Registry:
+    made = Registry(archive.path.parents[2] / "registry")
+    made.path.mkdir()
+    made.write(Registered("sft-1", 1.0, {}, str(archive.path.parents[1])))
+    return made
+
+
+@pytest.fixture
+def services(ray: FakeRay, clock: FakeClock, registry: Registry) -> Services:
     def at_address(address: str) -> FakeRay:
         assert address == ADDRESS
         return ray
@@ -40,6 +49,7 @@ def services(ray: FakeRay, clock: FakeClock) -> Services:
         head=at_address,
         client=at_address,
         cancel_pending=ray.cancel_pending,
+        registry=registry,
         start_steward=ray.start_steward,
         clock=clock,
     )
@@ -203,3 +213,12 @@ def test_an_archive_without_a_status(archive: Archive, ray: FakeRay, services: S
     with pytest.raises(OperationError, match="There is no job 'sft-1'"):
         stopped(archive, services)
     assert ray.calls == []
+
+
+def test_an_archive_of_another_cluster_gets_no_steward_here(
+    archive: Archive, ray: FakeRay, services: Services, registry: Registry
+) -> None:
+    (registry.path / "sft-1.json").unlink()
+    archive.set_status("QUEUED")
+    assert stopped(archive, services).state == "STOPPED"
+    assert [change for change in ray.changes if change[0] == "steward"] == []

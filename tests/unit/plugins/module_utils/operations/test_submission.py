@@ -15,12 +15,9 @@ from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases impor
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.operations import submission
-from ansible_collections.argus.verl.plugins.module_utils.operations.submission import (
-    LAUNCHER_MODULES,
-    Submission,
-    same_spec,
-    send,
-)
+from ansible_collections.argus.verl.plugins.module_utils.operations.program import LAUNCHER_MODULES
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
+from ansible_collections.argus.verl.plugins.module_utils.operations.submission import Submission, same_spec, send
 from fake_ray import FakeRay
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
@@ -52,7 +49,13 @@ def planned(asked: dict[str, Any]) -> Job:
 
 
 def sent(archive: Archive, asked: dict[str, Any], ray: FakeRay, **details: Any) -> str:
-    return send(archive, Submission(asked, planned(asked), **details), ray, ray.start_steward)
+    return send(archive, Submission(asked, planned(asked), **details), ray, registry_of(archive), ray.start_steward)
+
+
+def registry_of(archive: Archive) -> Registry:
+    registry = Registry(archive.path.parents[2] / "registry")
+    registry.path.mkdir(exist_ok=True)
+    return registry
 
 
 def unreachable() -> None:
@@ -107,7 +110,7 @@ def test_tags_and_lineage(root: Path, archive: Archive) -> None:
 def test_the_archive_has_the_jobspec_as_its_author_wrote_it(root: Path, archive: Archive) -> None:
     asked = given(root)
     written = {key: value for key, value in asked.items() if key != "workload"}
-    send(archive, Submission(written, planned(asked)), FakeRay(), lambda _archive: None)
+    send(archive, Submission(written, planned(asked)), FakeRay(), registry_of(archive), lambda _archive: None)
     assert archive.read_status().workload == "grpo"
     assert archive.read_json("config/job_spec.json") == written
 
@@ -153,6 +156,7 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
             "config/runtime_env.json",
             "config/submit_cmd.txt",
             "events.jsonl",
+            "keeper.json",
             "status.json",
         ]
     )
@@ -235,7 +239,7 @@ def test_a_steward_that_cannot_be_started(root: Path, archive: Archive) -> None:
     ray = FakeRay()
     asked = given(root)
     with pytest.raises(OSError, match="Resource temporarily unavailable"):
-        send(archive, Submission(asked, planned(asked)), ray, no_process)
+        send(archive, Submission(asked, planned(asked)), ray, registry_of(archive), no_process)
     assert archive.read_status().state == "FAILED"
     assert archive.read_status().closed_at
     assert ray.submitted == []
@@ -271,3 +275,18 @@ def test_the_same_jobspec(root: Path, archive: Archive) -> None:
     assert same_spec(archive, dict(reversed(asked.items())))
     assert not same_spec(archive, {**asked, "model": "other"})
     assert not same_spec(archive, {**asked, "trainer_overrides": {"trainer": {"save_freq": 6}}})
+
+
+def test_a_submission_that_is_interrupted_is_found_by_the_head(
+    root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its secrets would remain for ever: from the moment they are stored, the job is known to need a steward."""
+    before: list[bool] = []
+
+    def stored(_archive: Path, _values: object) -> None:
+        before.append(archive.needs_steward() and not archive.has_steward())
+        before.append(registry_of(archive).ids() == ["grpo-1"])
+
+    monkeypatch.setattr(redact, "store", stored)
+    sent(archive, given(root), FakeRay(), secrets={"HF_TOKEN": "hf_secret"})
+    assert before == [True, True]

@@ -14,6 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases impor
 from ansible_collections.argus.verl.plugins.module_utils.launcher import redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
     OperationError,
     RefusedError,
@@ -52,6 +53,8 @@ class Head:
         self.root = root
         self.ray, self.gate, self.clock = FakeRay(), FakeGate(), FakeClock()
         (root / "jobs").mkdir(parents=True)
+        self.registry = Registry(root.parent / "registry")
+        self.registry.path.mkdir()
 
     def jobspec(self, **changes: Any) -> dict[str, Any]:
         return {
@@ -69,6 +72,7 @@ class Head:
             head=lambda _address: self.ray,
             client=lambda _address: self.ray,
             cancel_pending=self.ray.cancel_pending,
+            registry=self.registry,
             start_steward=self.ray.start_steward,
             examine=self.gate.examine,
             clock=self.clock,
@@ -256,7 +260,9 @@ def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
         raise ConnectionError("Failed to connect to Ray")
 
     spec = head.jobspec()
-    services = Services(head=lambda _address: head.ray, client=refused, examine=head.gate.examine)
+    services = Services(
+        head=lambda _address: head.ray, client=refused, examine=head.gate.examine, registry=head.registry
+    )
     with pytest.raises(OperationError, match=r"Failed to connect to Ray. Nothing was changed."):
         submit(Request(spec, spec, {}), services)
     assert_nothing_changed(head)
@@ -343,6 +349,7 @@ def test_two_submissions_at_the_same_moment(head: Head) -> None:
 
     def fill(now: float) -> None:
         if now > 1 and not (head.archive.path / "status.json").exists():
+            head.registry.write(Registered("grpo-1", now, spec, str(head.root)))
             head.archive.write_json("config/job_spec.json", spec)
             head.archive.write_json("config/plan.json", {"overrides": ["a=1"]})
             with_steward(head.archive)
@@ -359,3 +366,46 @@ def test_an_archive_that_stays_empty_is_taken(head: Head) -> None:
     with pytest.raises(RefusedError, match="refused"):
         head.submit(head.jobspec())
     assert RESERVED_SECONDS <= head.clock.now < RESERVED_SECONDS + 1
+
+
+def test_a_submission_is_registered(head: Head) -> None:
+    given = {"workload": "grpo", "model": "tiny"}
+    head.submit(head.jobspec(), given=given)
+    registered = head.registry.read("grpo-1")
+    assert registered is not None
+    assert (registered.jobspec, registered.shared_root) == (given, str(head.root))
+
+
+def test_an_archive_that_this_cluster_has_not_submitted_is_no_earlier_submission(head: Head) -> None:
+    """Otherwise a job could plant an archive with the operator's JobSpec and a plan of its own."""
+    spec = head.jobspec()
+    head.submit(spec)
+    (head.registry.path / "grpo-1.json").unlink()
+    head.ray.calls.clear()
+    with pytest.raises(RefusedError) as refused:
+        head.submit(spec)
+    expected = f"'grpo-1' is taken by {head.archive.path}, which this cluster has not submitted"
+    assert [finding.what for finding in refused.value.findings] == [expected]
+    assert head.ray.changes == []
+
+
+def test_a_registry_that_cannot_be_read(head: Head) -> None:
+    head.submit(head.jobspec())
+    (head.registry.path / "grpo-1.json").write_text("[]")
+    with pytest.raises(OperationError, match=r"grpo-1.json is not a mapping. Nothing was changed.$"):
+        head.submit(head.jobspec())
+
+
+def test_a_head_without_a_registry(head: Head) -> None:
+    head.registry.path.rmdir()
+    with pytest.raises(OperationError, match=r"The head has no .*/registry. Run cluster_up.yml, which creates it.$"):
+        head.submit(head.jobspec())
+    assert not head.archive.path.exists()
+    assert head.gate.examined == []
+
+
+def test_an_id_whose_archive_was_removed_is_free(head: Head) -> None:
+    head.registry.write(Registered("grpo-1", 1.0, {"workload": "sft"}, "/elsewhere"))
+    assert head.submit(head.jobspec()).changed
+    registered = head.registry.read("grpo-1")
+    assert registered is not None and registered.jobspec["workload"] == "grpo"
