@@ -70,15 +70,19 @@ from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFA
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
-def without_steward(jobs: Path, submitted: Sequence[str]) -> list[Archive]:
-    """The submitted jobs whose archives are not closed, and whose steward is gone."""
-    found = []
+def without_steward(jobs: Path, submitted: Sequence[str]) -> tuple[list[Archive], dict[str, str]]:
+    """The submitted jobs whose archives are not closed and whose steward is gone; and why others cannot get one."""
+    found, problems = [], {}
     for submission_id in submitted:
         archive = Archive(jobs / submission_id)
-        if archive.needs_steward():
-            with steward.lock_of(archive) as free:
-                found += [archive] * free
-    return found
+        try:
+            if archive.needs_steward():
+                with steward.lock_of(archive) as free:
+                    found += [archive] * free
+        except OSError as error:
+            # A job can put anything in the place of its lock. The other jobs need their stewards nevertheless.
+            problems[submission_id] = str(error)
+    return found, problems
 
 
 def adopted(jobs: Path, submission_ids: Sequence[str]) -> list[Registered]:
@@ -103,12 +107,14 @@ def main() -> None:
     except UnknownJobError as error:
         module.fail_json(msg=str(error))
         return
-    found = without_steward(jobs, [*registry.ids(), *(job.submission_id for job in new)])
+    found, problems = without_steward(jobs, [*registry.ids(), *(job.submission_id for job in new)])
     if not module.check_mode:
         for job in new:
             registry.write(job)
         for archive in found:
             start_steward(archive)
+    for submission_id, problem in problems.items():
+        module.warn(f"{submission_id} gets no steward: {problem}")
     module.exit_json(changed=bool(new or found), started=[archive.submission_id for archive in found])
 
 

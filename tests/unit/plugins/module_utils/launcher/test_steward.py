@@ -38,6 +38,28 @@ def test_a_job_has_one_steward(scene: Scene) -> None:
         assert acquired
 
 
+def test_a_link_instead_of_the_lock_is_not_followed(scene: Scene) -> None:
+    victim = scene.archive.path.parent / "victim"
+    victim.write_text("untouched")
+    (scene.archive.path / ".keeper.lock").symlink_to(victim)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"), steward.lock_of(scene.archive):
+        pass
+    assert victim.read_text() == "untouched"
+
+
+def test_a_submission_that_was_interrupted_is_closed_and_its_secrets_are_removed(scene: Scene) -> None:
+    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    scene.archive.write_heartbeat("keeper.json", time=0)
+    (scene.archive.path / "status.json").unlink(missing_ok=True)
+    assert scene.steward.run() == 0
+    status = scene.archive.read_status()
+    assert (status.state, status.reason) == ("FAILED", "its submission was interrupted")
+    assert status.closed_at
+    assert not scene.archive.needs_steward()
+    assert not redact.secrets_file(scene.archive.path).exists()
+    assert scene.verbs() == []
+
+
 def test_a_file_system_without_locks_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(_file: object, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
