@@ -23,14 +23,16 @@ setup-dev: setup $(VENV)/requirements-dev
 $(VENV)/requirements: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "make: $(PYTHON) is older than 3.11; pass PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --requirement requirements.txt
+# Wheels only: pip compares these with their hashes, but not the packages with which it would build others.
+	$(VENV)/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements.txt
 # The collection is this directory; a link lets Ansible find it by its name.
 	link=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ansible_collections/argus; \
 	mkdir -p $$link && ln -sfn "$(CURDIR)" $$link/verl
 	@touch $@
 
 $(VENV)/requirements-dev: $(VENV)/requirements requirements-dev.txt
-	$(VENV)/bin/pip install --quiet --requirement requirements-dev.txt
+# Packages without a wheel are built with the setuptools of requirements.txt.
+	$(VENV)/bin/pip install --quiet --require-hashes --no-build-isolation --use-pep517 --requirement requirements-dev.txt
 	@touch $@
 
 engine:
@@ -97,6 +99,23 @@ generate: schema  ## Write the generated parts of the documentation
 
 docs: $(VENV)/requirements-dev  ## Build the documentation as a website in .cache/docs
 	$(VENV)/bin/python tools/build_docs.py
+
+# Existing pins and hashes stay, unless UPGRADE=1. uv reads UV_DEFAULT_INDEX instead of pip's configuration. torch comes
+# from PyTorch's own index, or from the directory UV_FIND_LINKS.
+LOCK := uv pip compile --quiet --generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+lock: $(VENV)/requirements-dev  ## Write the locks after a change of requirements*.in; UPGRADE=1 updates dependencies too
+	$(LOCK) --universal --python-version 3.11 requirements.in --output-file requirements.txt
+	$(LOCK) --universal --python-version 3.11 requirements-dev.in --output-file requirements-dev.txt
+	$(LOCK) --python-platform linux --python-version 3.11 $(if $(UV_FIND_LINKS),,--torch-backend cpu) \
+	  images/cpu/requirements.in --output-file images/cpu/requirements.txt
+
+audit: $(VENV)/requirements-dev  ## Compare all pinned packages with known vulnerabilities; asks PyPI
+	@mkdir -p .cache
+# Advisories are about releases; PyPI does not know their CPU builds.
+	sed 's/+cpu / /' images/cpu/requirements.txt >.cache/audit.txt
+# Strict: a package that the service does not know is a failure.
+	pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+	  --requirement requirements-dev.txt --requirement .cache/audit.txt
 
 tarball: $(VENV)/requirements
 	ansible-galaxy collection build --force --output-path .cache
