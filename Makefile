@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine image demo down test lint unit mutation image-test snapshots sanity refusals molecule training schema generate docs tarball clean
+.PHONY: help setup setup-dev engine image demo down test lint unit mutation image-test snapshots sanity refusals molecule training schema generate docs lock audit sbom licences tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -51,7 +51,7 @@ down: $(VENV)/requirements  ## Remove containers, network and token of the devel
 test: lint unit docs image-test snapshots sanity refusals molecule training  ## Run every test
 	@echo "all tests passed"
 
-lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog
+lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog, licences
 	ruff check .
 	ruff format --check .
 	yamllint --strict .
@@ -60,6 +60,7 @@ lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog
 	cd .cache/types && mypy --config-file "$(CURDIR)/pyproject.toml" ansible_collections/argus/verl/plugins
 	ansible-lint --strict
 	antsibull-changelog lint
+	$(VENV)/bin/python images/cpu/sbom.py argus.verl | $(VENV)/bin/python tools/licences.py
 
 # In memory where there is room: staging writes everything to the disk. Some tests wait, hence more processes than cores.
 MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 2 ] 2>/dev/null && echo /dev/shm)
@@ -72,9 +73,11 @@ SEED ?= 1
 mutation: $(VENV)/requirements-dev  ## Check that unit tests notice COUNT random changes of the code
 	$(VENV)/bin/python tools/mutation.py --count $(COUNT) --seed $(SEED)
 
-image-test: setup-dev  ## Run the unit tests of the CPU backend in its image
+SBOM = docker run --rm --pull never --network none $(IMAGE) cat /usr/share/argus-verl/sbom.cdx.json
+image-test: setup-dev  ## Run the unit tests of the CPU backend in its image, check the licences of its packages
 	docker run --rm --volume "$(CURDIR)/images/cpu/verl_cpu/tests:/tests:ro" --workdir /tmp $(IMAGE) \
 	  python -m pytest -q -p no:cacheprovider /tests
+	$(SBOM) | $(VENV)/bin/python tools/licences.py
 
 snapshots: setup-dev  ## Compose jobs with every supported release of verl
 	pytest tests/snapshots
@@ -116,6 +119,12 @@ audit: $(VENV)/requirements-dev  ## Compare all pinned packages with known vulne
 # Strict: a package that the service does not know is a failure.
 	pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
 	  --requirement requirements-dev.txt --requirement .cache/audit.txt
+
+sbom:  ## Print the image's bill of materials (CycloneDX)
+	@$(SBOM)
+
+licences: $(VENV)/requirements  ## List the licences of the Python packages in the image
+	@$(SBOM) | $(VENV)/bin/python tools/licences.py --list
 
 tarball: $(VENV)/requirements
 	ansible-galaxy collection build --force --output-path .cache

@@ -1,8 +1,8 @@
 """Build the CPU image if its inputs have changed since the last build.
 
 The inputs are the files of this directory; the image's label ``argus.verl.inputs`` holds their hash. The host's pip
-configuration provides the wheels, and requirements.txt their hashes. The base image comes from the registry, or from mmdebstrap if the registry cannot be
-reached.
+configuration provides the wheels, and requirements.txt their hashes. The base image comes from the registry, or from
+mmdebstrap if the registry cannot be reached.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 LABEL = "argus.verl.inputs"
 STAGE_LABEL = "argus.verl.stage=build"  # in the Dockerfile
-BASE = "debian:bookworm-slim"
+# The digest of the tag's list of architectures. Updates since then come with apt-get upgrade, in the Dockerfile.
+BASE = "debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251"
 SUITE = "bookworm"
 PYTHON = "3.11"  # the version in bookworm
 SPACE_NEEDED = 8 * 2**30  # bytes: wheels, the build context, the build's layers and the image

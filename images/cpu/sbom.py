@@ -67,7 +67,8 @@ def debian_packages(system: dict[str, str]) -> Iterator[dict[str, Any]]:
     if not shutil.which("dpkg-query"):
         return
     form = "\t".join(f"${{{field}}}" for field in DEBIAN_FIELDS) + "\n"
-    listed = subprocess.run(["dpkg-query", "--show", f"--showformat={form}"], text=True, capture_output=True, check=True)
+    argv = ["dpkg-query", "--show", f"--showformat={form}"]
+    listed = subprocess.run(argv, text=True, capture_output=True, check=True)
     for line in listed.stdout.splitlines():
         name, version, architecture, source, status = line.split("\t")
         if status != "installed":
@@ -98,7 +99,7 @@ def bill(name: str, wheels: Path | None) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="what the bill is about, for example argus-verl-cpu")
-    parser.add_argument("--wheels", type=Path, help="the directory from which packages were installed, for their hashes")
+    parser.add_argument("--wheels", type=Path, help="where installed packages came from, for their hashes")
     args = parser.parse_args()
     print(json.dumps(bill(args.name, args.wheels), indent=1, sort_keys=True, ensure_ascii=False))
 
