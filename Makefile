@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine image demo down test lint unit mutation image-test snapshots sanity refusals molecule training schema generate docs tarball clean
+.PHONY: help setup setup-dev engine image demo down test lint unit mutation image-test snapshots sanity refusals molecule training schema generate docs lock audit sbom licences tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,14 +23,16 @@ setup-dev: setup $(VENV)/requirements-dev
 $(VENV)/requirements: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "make: $(PYTHON) is older than 3.11; pass PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --requirement requirements.txt
+# Wheels only: pip compares these with their hashes, but not the packages with which it would build others.
+	$(VENV)/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements.txt
 # The collection is this directory; a link lets Ansible find it by its name.
 	link=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ansible_collections/argus; \
 	mkdir -p $$link && ln -sfn "$(CURDIR)" $$link/verl
 	@touch $@
 
 $(VENV)/requirements-dev: $(VENV)/requirements requirements-dev.txt
-	$(VENV)/bin/pip install --quiet --requirement requirements-dev.txt
+# Packages without a wheel are built with the setuptools of requirements.txt.
+	$(VENV)/bin/pip install --quiet --require-hashes --no-build-isolation --use-pep517 --requirement requirements-dev.txt
 	@touch $@
 
 engine:
@@ -49,7 +51,7 @@ down: $(VENV)/requirements  ## Remove containers, network and token of the devel
 test: lint unit docs image-test snapshots sanity refusals molecule training  ## Run every test
 	@echo "all tests passed"
 
-lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog
+lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog, licences
 	ruff check .
 	ruff format --check .
 	yamllint --strict .
@@ -58,6 +60,7 @@ lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog
 	cd .cache/types && mypy --config-file "$(CURDIR)/pyproject.toml" ansible_collections/argus/verl/plugins
 	ansible-lint --strict
 	antsibull-changelog lint
+	$(VENV)/bin/python images/cpu/sbom.py argus.verl | $(VENV)/bin/python tools/licences.py
 
 # In memory where there is room: staging writes everything to the disk. Some tests wait, hence more processes than cores.
 MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 2 ] 2>/dev/null && echo /dev/shm)
@@ -70,9 +73,11 @@ SEED ?= 1
 mutation: $(VENV)/requirements-dev  ## Check that unit tests notice COUNT random changes of the code
 	$(VENV)/bin/python tools/mutation.py --count $(COUNT) --seed $(SEED)
 
-image-test: setup-dev  ## Run the unit tests of the CPU backend in its image
+SBOM = docker run --rm --pull never --network none $(IMAGE) cat /usr/share/argus-verl/sbom.cdx.json
+image-test: setup-dev  ## Run the unit tests of the CPU backend in its image, check the licences of its packages
 	docker run --rm --volume "$(CURDIR)/images/cpu/verl_cpu/tests:/tests:ro" --workdir /tmp $(IMAGE) \
 	  python -m pytest -q -p no:cacheprovider /tests
+	$(SBOM) | $(VENV)/bin/python tools/licences.py
 
 snapshots: setup-dev  ## Compose jobs with every supported release of verl
 	pytest tests/snapshots
@@ -97,6 +102,29 @@ generate: schema  ## Write the generated parts of the documentation
 
 docs: $(VENV)/requirements-dev  ## Build the documentation as a website in .cache/docs
 	$(VENV)/bin/python tools/build_docs.py
+
+# Existing pins and hashes stay, unless UPGRADE=1. uv reads UV_DEFAULT_INDEX instead of pip's configuration. torch comes
+# from PyTorch's own index, or from the directory UV_FIND_LINKS.
+LOCK := uv pip compile --quiet --generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+lock: $(VENV)/requirements-dev  ## Write the locks after a change of requirements*.in; UPGRADE=1 updates dependencies too
+	$(LOCK) --universal --python-version 3.11 requirements.in --output-file requirements.txt
+	$(LOCK) --universal --python-version 3.11 requirements-dev.in --output-file requirements-dev.txt
+	$(LOCK) --python-platform linux --python-version 3.11 $(if $(UV_FIND_LINKS),,--torch-backend cpu) \
+	  images/cpu/requirements.in --output-file images/cpu/requirements.txt
+
+audit: $(VENV)/requirements-dev  ## Compare all pinned packages with known vulnerabilities; asks PyPI
+	@mkdir -p .cache
+# Advisories are about releases; PyPI does not know their CPU builds.
+	sed 's/+cpu / /' images/cpu/requirements.txt >.cache/audit.txt
+# Strict: a package that the service does not know is a failure.
+	pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+	  --requirement requirements-dev.txt --requirement .cache/audit.txt
+
+sbom:  ## Print the image's bill of materials (CycloneDX)
+	@$(SBOM)
+
+licences: $(VENV)/requirements  ## List the licences of the Python packages in the image
+	@$(SBOM) | $(VENV)/bin/python tools/licences.py --list
 
 tarball: $(VENV)/requirements
 	ansible-galaxy collection build --force --output-path .cache

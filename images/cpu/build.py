@@ -1,8 +1,8 @@
 """Build the CPU image if its inputs have changed since the last build.
 
 The inputs are the files of this directory; the image's label ``argus.verl.inputs`` holds their hash. The host's pip
-configuration provides the wheels. The base image comes from the registry, or from mmdebstrap if the registry cannot be
-reached.
+configuration provides the wheels, and requirements.txt their hashes. The base image comes from the registry, or from
+mmdebstrap if the registry cannot be reached.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,14 +20,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 LABEL = "argus.verl.inputs"
 STAGE_LABEL = "argus.verl.stage=build"  # in the Dockerfile
-BASE = "debian:bookworm-slim"
+# The digest of the tag's list of architectures. Updates since then come with apt-get upgrade, in the Dockerfile.
+BASE = "debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251"
 SUITE = "bookworm"
 PYTHON = "3.11"  # the version in bookworm
-VERL = "0.9.1"
 SPACE_NEEDED = 8 * 2**30  # bytes: wheels, the build context, the build's layers and the image
 PULL_SECONDS = 120
 NOT_INPUTS = {"__pycache__", ".pytest_cache", "README.md", "tests"}
-TORCH_CPU_MEBIBYTES = 400  # 2.13.0 has 190 for CPU, 900 for CUDA
 
 
 def fail(message: str) -> None:
@@ -85,27 +85,30 @@ def base_image(engine: str) -> str:
 
 
 def collect_wheels(target: Path) -> None:
-    """Collect wheels for the image's Python with the host's pip and its configuration."""
-    pip = [sys.executable, "-m", "pip"]
-    quiet = ["--quiet", "--quiet", "--disable-pip-version-check"]
-    wheels = ["--only-binary=:all:", "--python-version", PYTHON, "--dest", str(target)]
-    # hydra-core's parser is published as source only. It is pure Python, so any host can build its wheel.
-    source_only = "antlr4-python3-runtime"
-    lines = (HERE / "requirements.txt").read_text().splitlines()
-    pins = [line.split("#")[0].strip() for line in lines]
-    parser = next(pin for pin in pins if pin.startswith(source_only))
-    others = [pin for pin in pins if pin and pin != parser]
-    run(*pip, "wheel", *quiet, "--no-deps", "--wheel-dir", target, parser)
-    # No dependencies: requirements.txt is complete, and those of torch are several GB of CUDA packages.
-    run(*pip, "download", *quiet, *wheels, "--no-deps", *others, f"verl=={VERL}")
-    torch = next(target.glob("torch-*.whl"))
-    mebibytes = torch.stat().st_size / 2**20
-    if mebibytes > TORCH_CPU_MEBIBYTES:
-        fail(
-            f"pip's configuration gives {torch.name} ({mebibytes:.0f} MiB), a build for CUDA. Add the directory or "
-            "the index of PyTorch's CPU wheels to it (pip config set global.find-links DIRECTORY, or "
-            "global.extra-index-url as in PyTorch's installation guide for CPU), or pass --find-links DIRECTORY"
-        )
+    """Download the image's packages with the host's pip and its configuration, and compare them with their hashes."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--quiet", "--disable-pip-version-check"]
+    # No dependencies: requirements.txt is complete.
+    wheels = ["--no-deps", "--only-binary=:all:", "--python-version", PYTHON, "--dest", str(target)]
+    # hydra-core's parser has no wheel. To read its name and version, pip runs its setup.py: with the setuptools that is
+    # installed, as pip would not compare one that it downloads.
+    source = ["--no-binary=antlr4-python3-runtime", "--no-build-isolation", "--use-pep517"]
+    requirements = HERE / "requirements.txt"
+    argv = [*pip, *wheels, *source, "--require-hashes", "--requirement", str(requirements)]
+    downloaded = subprocess.run(argv, text=True, stderr=subprocess.PIPE, check=False)
+    if downloaded.returncode:
+        print(downloaded.stderr, file=sys.stderr)
+        if found := re.search(r"No matching distribution found for (torch==\S+)", downloaded.stderr):
+            fail(
+                f"pip's configuration does not give {found[1]}, PyTorch's build for CPUs. Add the directory or the "
+                "index of PyTorch's CPU wheels to it (pip config set global.find-links DIRECTORY, or "
+                "global.extra-index-url as in PyTorch's installation guide for CPU), or pass --find-links DIRECTORY"
+            )
+        if "DO NOT MATCH THE HASHES" in downloaded.stderr:
+            fail(
+                f"a package differs from its hash in {requirements}; pip names it above. Its index may be wrong or "
+                "compromised: compare the package with the one of its publisher"
+            )
+        downloaded.check_returncode()
 
 
 def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:

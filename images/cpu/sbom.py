@@ -1,0 +1,108 @@
+"""Print a bill of materials of this environment (CycloneDX 1.6, JSON): the packages of this Python and those of Debian.
+
+The build of the image runs it, with the packages that it installed in --wheels, and stores its output in the image. The
+same packages give the same text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+DEBIAN_FIELDS = ("binary:Package", "Version", "Architecture", "source:Package", "db:Status-Status")
+ARTEFACT = re.compile(r"(?P<name>.+?)-\d[^-]*(-.+\.whl|\.tar\.gz)")
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def licenses(package: metadata.PackageMetadata) -> list[dict[str, Any]]:
+    """The licences that a package states: an expression, else its classifiers, else the first line of its text."""
+    if "License-Expression" in package:
+        return [{"expression": package["License-Expression"]}]
+    classifiers = [line.split(" :: ") for line in package.get_all("Classifier") or () if line.startswith("License :: ")]
+    names = sorted({parts[-1] for parts in classifiers if parts[-1] != "OSI Approved"})
+    if not names and "License" in package:
+        names = package["License"].strip().splitlines()[:1]
+    return [{"license": {"name": name}} for name in names if name]
+
+
+def hashes(directory: Path | None) -> dict[str, str]:
+    """The SHA-256 of each wheel or source archive in a directory, by the name of its package."""
+    found: dict[str, str] = {}
+    for path in sorted(directory.iterdir()) if directory else ():
+        if match := ARTEFACT.fullmatch(path.name):
+            with path.open("rb") as file:
+                found[normalized(match["name"])] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def python_packages(wheels: Path | None) -> Iterator[dict[str, Any]]:
+    digests = hashes(wheels)
+    for package in metadata.distributions():
+        name = normalized(package.name)
+        component: dict[str, Any] = {"type": "library", "name": name, "version": package.version}
+        # A package of this project is in no index, where the same name might be somebody else's.
+        if not package.read_text("direct_url.json"):
+            component["purl"] = f"pkg:pypi/{name}@{quote(package.version)}"
+        if found := licenses(package.metadata):
+            component["licenses"] = found
+        if name in digests:
+            component["hashes"] = [{"alg": "SHA-256", "content": digests[name]}]
+        yield component
+
+
+def debian_packages(system: dict[str, str]) -> Iterator[dict[str, Any]]:
+    if not shutil.which("dpkg-query"):
+        return
+    form = "\t".join(f"${{{field}}}" for field in DEBIAN_FIELDS) + "\n"
+    argv = ["dpkg-query", "--show", f"--showformat={form}"]
+    listed = subprocess.run(argv, text=True, capture_output=True, check=True)
+    for line in listed.stdout.splitlines():
+        name, version, architecture, source, status = line.split("\t")
+        if status != "installed":
+            continue
+        name = name.partition(":")[0]
+        qualifiers = f"arch={architecture}&distro={system['ID']}-{quote(system.get('VERSION_ID', ''))}"
+        # Advisories of Debian name the source package.
+        qualifiers += f"&upstream={quote(source)}" if source != name else ""
+        purl = f"pkg:deb/{system['ID']}/{quote(name)}@{quote(version, safe=':')}?{qualifiers}"
+        yield {"type": "library", "name": name, "version": version, "purl": purl}
+
+
+def bill(name: str, wheels: Path | None) -> dict[str, Any]:
+    system = platform.freedesktop_os_release()
+    base = {"type": "operating-system", "name": system["ID"], "version": system.get("VERSION_ID", "")}
+    components = [base, *python_packages(wheels), *debian_packages(system)]
+    by_reference = {part.get("purl") or f"{part['name']}@{part['version']}": part for part in components}
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {"type": "container", "bom-ref": name, "name": name}},
+        "components": [{"bom-ref": reference, **part} for reference, part in sorted(by_reference.items())],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="what the bill is about, for example argus-verl-cpu")
+    parser.add_argument("--wheels", type=Path, help="where installed packages came from, for their hashes")
+    args = parser.parse_args()
+    print(json.dumps(bill(args.name, args.wheels), indent=1, sort_keys=True, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

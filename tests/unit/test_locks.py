@@ -1,0 +1,101 @@
+"""The locks: every pinned package has hashes, the locks fit their sources, and none says where packages come from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPO = Path(__file__).resolve().parents[2]
+LOCKS = ["requirements.txt", "requirements-dev.txt", "images/cpu/requirements.txt"]
+HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Pin:
+    requirement: Requirement
+    hashes: tuple[str, ...]
+
+
+def entries(path: str) -> list[str]:
+    """The logical lines of a requirements file, without comments."""
+    text = re.sub(r"(^|\s)#.*", "", (REPO / path).read_text())
+    return [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def pins(path: str) -> dict[str, list[Pin]]:
+    found: dict[str, list[Pin]] = {}
+    for line in entries(path):
+        requirement = Requirement(line.partition(" --hash")[0])
+        found.setdefault(canonicalize_name(requirement.name), []).append(Pin(requirement, tuple(HASH.findall(line))))
+    return found
+
+
+def sources(path: str) -> list[Requirement]:
+    return [Requirement(line) for line in entries(path) if not line.startswith("-")]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_package_has_one_version_and_hashes(lock: str) -> None:
+    for line in entries(lock):
+        assert re.fullmatch(r"[\w.-]+==\S+( ; .*?)?( +--hash=sha256:[0-9a-f]{64})+", line), line
+    # Twice only where markers choose between the two.
+    for name, found in pins(lock).items():
+        assert len(found) == 1 or all(pin.requirement.marker for pin in found), name
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_fits_its_source(lock: str) -> None:
+    locked = pins(lock)
+    for requirement in sources(str(Path(lock).with_suffix(".in"))):
+        versions = {str(pin.requirement.specifier) for pin in locked[canonicalize_name(requirement.name)]}
+        assert str(requirement.specifier) in versions, f"{requirement.name}: run `make lock`"
+
+
+def test_the_lock_of_the_tests_contains_that_of_the_controller() -> None:
+    tests = pins("requirements-dev.txt")
+    for name, found in pins("requirements.txt").items():
+        assert {(str(pin.requirement.specifier), pin.hashes) for pin in found} <= {
+            (str(pin.requirement.specifier), pin.hashes) for pin in tests[name]
+        }, name
+
+
+@pytest.mark.parametrize(("version", "ansible"), [("3.11", "12.3.0"), ("3.12", "14.5.0"), ("3.13", "14.5.0")])
+def test_each_python_gets_its_release_of_ansible(version: str, ansible: str) -> None:
+    environment = {"python_version": version, "python_full_version": f"{version}.1"}
+    found = [
+        str(pin.requirement.specifier)
+        for pin in pins("requirements.txt")["ansible"]
+        if pin.requirement.marker and pin.requirement.marker.evaluate(environment)
+    ]
+    assert found == [f"=={ansible}"]
+
+
+def test_the_image_has_the_cpu_build_of_torch_and_nothing_for_gpus() -> None:
+    locked = pins("images/cpu/requirements.txt")
+    torch = locked["torch"][0]
+    assert str(torch.requirement.specifier).endswith("+cpu")
+    assert len(torch.hashes) >= 2, "x86_64 and aarch64"
+    assert not [name for name in locked if name.startswith(("nvidia-", "cuda-", "triton", "vllm"))]
+
+
+@pytest.mark.parametrize("lock", [*LOCKS, *(str(Path(lock).with_suffix(".in")) for lock in LOCKS)])
+def test_no_file_says_where_packages_come_from(lock: str) -> None:
+    text = (REPO / lock).read_text()
+    assert not re.search(r"://|index-url|find-links|trusted-host", text)
+
+
+def test_packages_are_installed_with_hashes_only() -> None:
+    makefile, dockerfile = (REPO / "Makefile").read_text(), (REPO / "images/cpu/Dockerfile").read_text()
+    installs = [line for line in makefile.replace("\\\n", "").splitlines() if "pip install" in line]
+    assert len(installs) == 2
+    assert all("--require-hashes" in line for line in installs)
+    installs = re.findall(r"pip install (.*)", dockerfile.replace("\\\n", ""))
+    assert len(installs) == 3
+    assert all("--no-index" in line and "--no-deps" in line for line in installs)
+    # The other two are of what build.py compared, and of this directory.
+    assert [line.split()[-1] for line in installs if "--require-hashes" not in line] == ["setuptools", "/src/verl_cpu"]

@@ -1,0 +1,86 @@
+"""List the licences of the Python packages in a bill of materials, and fail on one that was not reviewed.
+
+Debian's packages are not checked: Debian's main archive has free software only, see /usr/share/doc/*/copyright.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+# Licences that allow to use a package beside this collection, and to distribute it in an image. Names of SPDX, and BSD
+# for packages that do not say which.
+ALLOWED = {
+    *("0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0"),
+    *("CC0-1.0", "GPL-3.0-or-later", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib"),
+}
+# What packages state instead of SPDX's names.
+SAME = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
+    "Apache 2.0 License": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",
+    "GNU General Public License v3 or later (GPLv3+)": "GPL-3.0-or-later",
+    "ISC License (ISCL)": "ISC",
+    "MIT License": "MIT",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation License": "PSF-2.0",
+}
+# Packages with other licences, which were read. The key has the licence: a change of it is reported.
+REVIEWED = {
+    # All that is imported is in the public domain or BSD-2-Clause; an Emacs mode has the GPL. Tests only.
+    ("docutils", "BSD AND GNU General Public License (GPL) AND Public Domain"),
+    # Python 1.6's licence, for code from Python's re module. transformers uses it; the collection does not.
+    ("regex", "Apache-2.0 AND CNRI-Python"),
+    # LGPL-2.1, in the reports of cosmic-ray. Tests only.
+    ("yattag", "GNU Library or Lesser General Public License (LGPL)"),
+}
+
+
+def licence(component: Mapping[str, Any]) -> str:
+    """The licences as one expression; several classifiers are all required, as nothing says that one may choose."""
+    stated = [entry.get("expression") or entry["license"]["name"] for entry in component.get("licenses", ())]
+    return " AND ".join(SAME.get(text, text) for text in stated) or "unknown"
+
+
+def allowed(name: str, expression: str) -> bool:
+    """Whether all parts of an expression are allowed; of alternatives, one is enough."""
+    if (name, expression) in REVIEWED:
+        return True
+    # Without its parentheses, an expression never allows more.
+    parts = expression.replace("(", "").replace(")", "").split(" AND ")
+    return all(any(choice.strip() in ALLOWED for choice in part.split(" OR ")) for part in parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="list the packages of each licence")
+    args = parser.parse_args()
+    listed = [part for part in json.load(sys.stdin)["components"] if part.get("purl", "").startswith("pkg:pypi/")]
+    if not listed:
+        print("tools/licences.py: the bill of materials on standard input has no Python packages", file=sys.stderr)
+        return 1
+    packages: dict[str, list[str]] = defaultdict(list)
+    for part in listed:
+        packages[licence(part)].append(part["name"])
+    refused = 0
+    for expression, names in sorted(packages.items()):
+        if args.list:
+            print(f"{expression}: {', '.join(sorted(names))}")
+        for name in (name for name in sorted(names) if not allowed(name, expression)):
+            refused += 1
+            print(
+                f"{name}: the licence {expression} is not in tools/licences.py. "
+                "Read it; add it to ALLOWED or REVIEWED, or remove the package",
+                file=sys.stderr,
+            )
+    return 1 if refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
