@@ -51,7 +51,7 @@ def steps(lines: Iterable[bytes]) -> Iterator[Step]:
     not break the status of all jobs.
     """
     for line in lines:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             entry = json.loads(line) if line.endswith(b"\n") else {}
             if isinstance(entry["data"], dict):
                 yield Step(int(entry["step"]), entry["data"])
