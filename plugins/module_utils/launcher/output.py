@@ -12,6 +12,8 @@ MAX_LINES = 8
 MAX_LENGTH = 400
 # Longer lines lose their middle before they are read.
 LINE_LENGTH = 4096
+# More than a MiB of a real log has.
+LINES = 50_000
 # More processes than any job has on the nodes whose output its driver shows.
 MAX_PROCESSES = 2000
 
@@ -30,7 +32,7 @@ MARKS = re.compile(r"[\s~^]*$")
 def output_by_process(log: str) -> dict[str, str]:
     """The output of each process, in its own order: a driver's log interleaves the lines of many."""
     outputs: dict[str, list[str]] = {DRIVER: []}
-    for line in log.split("\n"):
+    for line in log.split("\n")[-LINES:]:
         # A progress bar overwrites its line after a carriage return.
         text = ANSI.sub("", capped(line.rstrip().rpartition("\r")[2]))
         processes: list[str] = []

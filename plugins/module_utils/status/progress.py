@@ -14,7 +14,7 @@ from pathlib import Path
 from ..launcher import log
 from ..launcher.archive import Archive
 from ..launcher.status import ENDED, JobState
-from ..text import duration
+from ..text import duration, printable
 from .info import Heartbeat, JobInfo, Progress
 
 # The metric that people check first, by workload.
@@ -126,4 +126,4 @@ def progress_line(job: JobInfo, now: float) -> str:
         parts.append(f"{duration(job.time_left)} left")
     if job.state not in (JobState.RUNNING, *ENDED) and job.reason:
         parts.append(job.reason)
-    return "  ".join(parts)
+    return printable("  ".join(parts), lines=False)

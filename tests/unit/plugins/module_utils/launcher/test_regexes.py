@@ -116,8 +116,6 @@ OTHERS = {
     "marks": output.MARKS,
     "error": failures.ERROR,
     **{f"setting {name}": pattern for name, pattern in failures.SETTINGS.items()},
-    "the name of a secret": redact.SECRET_NAME,
-    "a harmless name": redact.HARMLESS_NAME,
 }
 
 
