@@ -32,10 +32,10 @@ def repeated(line: str) -> bytes:
 
 def speed(secrets: list[str], log: bytes) -> float:
     redactor = Redactor(secrets)
-    start = time.perf_counter()
+    start = time.process_time()
     for position in range(0, len(log), CHUNK):
         redactor.feed(log[position : position + CHUNK])
-    return len(log) / MIB / (time.perf_counter() - start)
+    return len(log) / MIB / (time.process_time() - start)
 
 
 def main() -> None:

@@ -209,7 +209,7 @@ def masked(data: bytes, spans: Iterable[Span], start: int, end: int) -> bytes:
     return b"".join([*pieces, data[start:end]])
 
 
-@dataclass
+@dataclass(frozen=True)
 class Held:
     """The end of a stream that may be the beginning of a secret. The first `written` bytes were written already."""
 

@@ -246,3 +246,40 @@ def test_a_worker_has_the_secrets_and_masks_them(archive: Path) -> None:
     assert done.stderr.startswith("error [secret]\n")
     assert re.search(r"^ValueError: \[secret\]$", done.stderr, re.MULTILINE)
     assert "hf_secret" not in done.stdout + done.stderr
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
+EVERY_WAY = """
+import os, sys
+from ansible_collections.argus.verl.plugins.module_utils.launcher.redact import enter_worker
+enter_worker()
+key = os.environ["KEY"]
+print(key[:4], key[4:], sep="")
+print(repr(dict(os.environ)))
+sys.stdout.buffer.write(b"buffer " + key.encode() + b"\\n")
+sys.stdout.buffer.raw.write(b"raw " + key.encode() + b"\\n")
+sys.__stdout__.write("dunder " + key + "\\n")
+sys.stdout.writelines(["lines ", key[:10], key[10:], "\\n"])
+sys.stdout.write("prompt -----"); sys.stdout.flush()
+sys.stdout.write("\\nend " + key[:12])
+"""
+
+
+def test_a_worker_masks_every_way_to_write(archive: Path) -> None:
+    redact.store(archive, {"KEY": KEY})
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_WAY],
+        env={**os.environ, redact.ARCHIVE: str(archive)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    for part in ("PRIVATE", "MIIEvQ", "hkiG9w", "AQEFAAS"):
+        assert part not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0] == "[secret]"
+    for word in ("buffer", "raw", "dunder", "lines"):
+        assert f"{word} [secret]" in lines
+    # In their order, and nothing is lost: also what was held back at the end.
+    assert lines[-2:] == ["prompt -----", "end [secret]"]
