@@ -181,11 +181,13 @@ def forms(values: Iterable[str]) -> list[Form]:
 
 
 def occurrences(part: bytes, text: bytes) -> Iterator[Span]:
-    """Where a part occurs in a text, overlapping or not."""
+    """Where a part occurs in a text; together they cover all its occurrences."""
     start = text.find(part)
     while start >= 0:
         yield start, start + len(part)
-        start = text.find(part, start + 1)
+        # Of those that overlap with this one, only the last: together they cover the others.
+        last = text.rfind(part, start + 1, start + 2 * len(part) - 1)
+        start = last if last > start else text.find(part, start + len(part))
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
