@@ -31,6 +31,26 @@ if mode == "secret":
     for piece in ("it is hf_", "secret and", " hf_secret"):
         print(piece, end="", flush=True)
     print(" of", len(os.environ["HF_TOKEN"]), flush=True)
+if mode == "environment":
+    print(os.environ)
+    print(json.dumps(dict(os.environ)))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(os.environ["KEY"].encode() + b"\\n")
+    sys.stdout.flush()
+    print("it begins with", os.environ["KEY"][:20], end="", flush=True)
+    os._exit(4)
+if mode == "prompt":
+    print("continue? -----", end="", flush=True)
+    time.sleep(60)
+if mode == "limits":
+    import resource
+    old = os.umask(0)
+    os.umask(old)
+    print("core", resource.getrlimit(resource.RLIMIT_CORE), "mask", oct(old), flush=True)
+    os.makedirs(os.path.join(os.environ["ARGUS_VERL_ARCHIVE"], "checkpoints", "global_step_1"))
+if mode == "flood":
+    for number in range(20000):
+        print(number, "x" * 90)
 if mode == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if mode != "idle":
@@ -82,7 +102,7 @@ class Setup:
     def change(self, constant: str, seconds: float) -> None:
         """Another value for a constant, in this archive's copy of the launcher."""
         source = self.archive.path / "config" / "launcher" / "argus_launcher" / "launch.py"
-        text, changed = re.subn(rf"^{constant} = [\d.]+$", f"{constant} = {seconds}", source.read_text(), flags=re.M)
+        text, changed = re.subn(rf"^{constant} = [\d. <]+$", f"{constant} = {seconds}", source.read_text(), flags=re.M)
         assert changed == 1
         source.write_text(text)
 
@@ -108,6 +128,7 @@ class Setup:
             "PYTHONPATH": str(self.code_path),
             "VERL_FILE_LOGGER_PATH": str(self.archive.path / "logs" / f"metrics-{attempt}.jsonl"),
             "ARGUS_VERL_JOB": self.archive.submission_id,
+            "ARGUS_VERL_ARCHIVE": str(self.archive.path),
             **env,
         }
         launcher = self.archive.path / "config" / "launcher"

@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.status.report import readable
+from ansible_collections.argus.verl.plugins.module_utils.text import printable, printable_line
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     NO_JOB,
     UNANSWERED_SECONDS,
@@ -54,12 +54,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if answer.get("failed"):
             return answer
         job = JobInfo.from_json(answer["job"])
-        title = f"Job {job.submission_id}: {job.state}"
+        title = printable(f"Job {job.submission_id}: {job.state}", lines=False)
         if job.log:
             shown = f"last {len(job.log)} lines" if len(job.log) > 1 else "last line"
-            display.display(f"\n{title}; {shown} of {job.archive}/logs/driver.log")
+            where = printable(f"{job.archive}/logs/driver.log", lines=False)
+            display.display(f"\n{title}; {shown} of {where}")
         else:
-            why = f": {job.reason}" if job.reason else ""
+            why = f": {printable(job.reason, lines=False)}" if job.reason else ""
             display.display(f"\n{title}, no log{'' if job.state in ENDED else ' yet'}{why}")
         show(job.log)
         if not follow or job.state in ENDED:
@@ -93,10 +94,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
                 return {"failed": True, "job": answer["job"], "msg": given_up(job.submission_id, job.problem)}
             time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
-        display.display(f"\n{progress_line(job, answer['time'])}{'  ' + job.reason if job.reason else ''}")
+        reason = f"  {printable(job.reason, lines=False)}" if job.reason else ""
+        display.display(f"\n{progress_line(job, answer['time'])}{reason}")
         return {"changed": False, "job": answer["job"]}
 
 
 def show(lines: Sequence[str]) -> None:
     if lines:
-        display.display("\n".join(readable(line, ANSIBLE_COLOR) for line in lines))
+        display.display("\n".join(printable_line(line, ANSIBLE_COLOR) for line in lines))

@@ -11,7 +11,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.text import table
+from ansible_collections.argus.verl.plugins.module_utils.text import printable, table
 
 display = Display()
 
@@ -25,6 +25,7 @@ def report_lines(
 ) -> list[str]:
     """Return the lines to print; none when there is nothing below the title."""
     lines = [table(header or (), rows)] if rows else []
+    title, text = printable(title or "", lines=False), [printable(line) for line in text]
     if findings:
         # An empty line separates the two tables.
         lines += [*([""] if lines else []), findings_table(findings)]
@@ -36,7 +37,7 @@ def failure(findings: Sequence[Finding], fail_when: str | None) -> str:
     """Return the message to fail with, or nothing; Ansible prints it twice, so it has to be short."""
     wrong = len(errors(findings))
     problems = [f"{wrong} error{'s' if wrong > 1 else ''}, see the table above"] if wrong else []
-    return ". ".join([*problems, *([fail_when] if fail_when else [])])
+    return ". ".join([*problems, *([printable(fail_when)] if fail_when else [])])
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.report import SILENT_SECONDS
-from ansible_collections.argus.verl.plugins.module_utils.text import one_line
+from ansible_collections.argus.verl.plugins.module_utils.text import one_line, printable
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 
 # A head may need a minute to restart. If it stays unreachable longer, following ends.
@@ -21,12 +21,14 @@ NO_JOB = "No job was named. Pass -e submission_id=ID; status.yml lists the lates
 def announcement(submission_id: str) -> str:
     """Shown before following begins: an interrupted ansible-playbook cannot show anything afterwards."""
     again = playbook_command("logs", {"submission_id": submission_id, "job_follow": True})
-    return f"Following {submission_id}. Ctrl-C stops following, the job continues. To follow it again:\n  {again}"
+    first = f"Following {submission_id}. Ctrl-C stops following, the job continues. To follow it again:"
+    return f"{printable(first, lines=False)}\n  {printable(again, lines=False)}"
 
 
 def no_such_id(submission_id: object) -> str:
     """The message for an id that cannot be one; an empty id means that none was given."""
-    return f"{submission_id!r} is not a submission id; status.yml lists the latest jobs" if submission_id else NO_JOB
+    shown = printable(repr(submission_id))
+    return f"{shown} is not a submission id; status.yml lists the latest jobs" if submission_id else NO_JOB
 
 
 def is_unreachable(job: JobInfo) -> bool:
@@ -37,7 +39,8 @@ def is_unreachable(job: JobInfo) -> bool:
 def given_up(submission_id: str, problem: str) -> str:
     """The message when following ends before the job does."""
     status = playbook_command("status", {"submission_id": submission_id})
-    return f"Stopped following {submission_id}, which may still be running: {problem}. Check it later: {status}"
+    message = f"Stopped following {submission_id}, which may still be running: {problem}. Check it later: {status}"
+    return printable(message, lines=False)
 
 
 def node_is_gone(result: Mapping[str, Any], node: str) -> str:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 
-from . import attempts, evidence, failures
+from . import attempts, evidence, failures, node
 from .archive import Archive
 from .evidence import Moment
 from .failures import FailureKind
@@ -110,6 +111,8 @@ COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run a verb with its arguments; 64, sysexits' EX_USAGE, if they are wrong."""
+    # For all that is written to the archive, and for the trainer.
+    os.umask(node.UMASK)
     verb, *rest = arguments or [""]
     if verb in COMMANDS and len(rest) == 1 + len(COMMANDS[verb][1]):
         return COMMANDS[verb][0](Archive(rest[0]), *rest[1:])

@@ -9,6 +9,7 @@ it can neither slow the trainer down nor end together with it. Without a head it
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -47,22 +48,55 @@ NODES_SECONDS = 45
 # An hour's worth at the steward's interval.
 PERIODIC_KEPT = 12
 LIMIT = 1000
+# What the archive of a job keeps of other jobs, their actors and their tasks.
+OF_OTHERS = {
+    *("job_id", "submission_id", "type", "status", "state", "start_time", "end_time", "driver_node_id"),
+    *("actor_id", "class_name", "node_id", "pid", "required_resources", "num_restarts", "placement_group_id"),
+    *("task_id", "attempt_number", "creation_time_ms", "start_time_ms", "end_time_ms"),
+}
 
 
 # --- The head ---------------------------------------------------------------------------------------------------------
 
 
-def state_listing(head: Head, path: str) -> Callable[[], str]:
-    """A source of evidence: a listing of Ray's state API."""
-    return lambda: json.dumps(head.get(path)["data"]["result"]["result"], indent=1)
+def listing(entries: Iterable[Mapping[str, Any]], own: set[str]) -> str:
+    """Entries of one of Ray's listings; those without a job are of the cluster."""
+    return json.dumps(
+        [of_others(entry) if entry.get("job_id") not in {None, *own} else without_env(entry) for entry in entries],
+        indent=1,
+    )
 
 
-def job_list(head: Head) -> str:
+def of_others(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of another job, without what the job was given and what it has said."""
+    return {key: value for key, value in entry.items() if key in OF_OTHERS}
+
+
+def without_env(value: Any) -> Any:
+    """A value of Ray's API without runtime environments: the archive has that of its own job."""
+    if isinstance(value, dict):
+        return {key: without_env(each) for key, each in value.items() if "runtime_env" not in key}
+    return [without_env(each) for each in value] if isinstance(value, list) else value
+
+
+def state_listing(head: Head, path: str, own: Callable[[], set[str]]) -> Callable[[], str]:
+    """A source of evidence: a listing of Ray's state API. own: Ray's ids of the job."""
+    return lambda: listing(head.get(path)["data"]["result"]["result"], own())
+
+
+def job_list(head: Head, submission_id: str) -> str:
     jobs = head.get("/api/jobs/")
-    for job in jobs:
-        # The environments of other jobs do not belong into this archive.
-        job.pop("runtime_env", None)
-    return json.dumps(jobs, indent=1)
+    return json.dumps([without_env(job) if is_of(submission_id, job) else of_others(job) for job in jobs], indent=1)
+
+
+def is_of(submission_id: str, job: Mapping[str, Any]) -> bool:
+    """Whether a record of Ray's is that of an attempt of a job."""
+    return str(job.get("submission_id") or "").partition("~")[0] == submission_id
+
+
+def job_ids_of(submission_id: str, jobs: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Ray's own ids of the attempts of a job."""
+    return {str(job["job_id"]) for job in jobs if job.get("job_id") and is_of(submission_id, job)}
 
 
 def node_summary(head: Head) -> str:
@@ -72,14 +106,15 @@ def node_summary(head: Head) -> str:
     return json.dumps([{key: entry.get(key) for key in keys} for entry in summary], indent=1)
 
 
-def head_sources(head: Head) -> dict[str, Callable[[], str]]:
+def head_sources(head: Head, submission_id: str) -> dict[str, Callable[[], str]]:
+    own = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
     return {
         "ray_status.txt": lambda: node.run("ray", "status", "-v", seconds=30),
-        "ray_job_list.json": lambda: job_list(head),
-        "ray_list_nodes.json": state_listing(head, f"/api/v0/nodes?detail=1&limit={LIMIT}"),
-        "ray_list_actors.json": state_listing(head, f"/api/v0/actors?detail=1&limit={LIMIT}"),
-        "ray_list_tasks.json": state_listing(head, f"/api/v0/tasks?limit={LIMIT}"),
-        "ray_list_placement_groups.json": state_listing(head, f"/api/v0/placement_groups?detail=1&limit={LIMIT}"),
+        "ray_job_list.json": lambda: job_list(head, submission_id),
+        "ray_list_nodes.json": state_listing(head, f"/api/v0/nodes?detail=1&limit={LIMIT}", own),
+        "ray_list_actors.json": state_listing(head, f"/api/v0/actors?detail=1&limit={LIMIT}", own),
+        "ray_list_tasks.json": state_listing(head, f"/api/v0/tasks?limit={LIMIT}", own),
+        "ray_list_placement_groups.json": state_listing(head, f"/api/v0/placement_groups?detail=1&limit={LIMIT}", own),
         "nodes.json": lambda: node_summary(head),
     }
 
@@ -89,7 +124,9 @@ def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]
     path = Path(archive)
     redactor = redact.Redactor(redact.load(path).values())
     head = RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-    return [node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head).items()]
+    return [
+        node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head, path.name).items()
+    ]
 
 
 # --- The processes of a job ------------------------------------------------------------------------------------------
@@ -136,8 +173,8 @@ def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, dr
 
 def processes_of_job(submission_id: str, records: HeadRecords) -> JobProcesses:
     """The processes of all attempts of a job."""
-    own = [job for job in records.jobs if str(job.get("submission_id") or "").partition("~")[0] == submission_id]
-    job_ids = {job["job_id"] for job in own if job.get("job_id")}
+    own = [job for job in records.jobs if is_of(submission_id, job)]
+    job_ids = job_ids_of(submission_id, own)
     return JobProcesses(
         job_ids=job_ids,
         driver_nodes={job["driver_node_id"] for job in own if job.get("driver_node_id")},

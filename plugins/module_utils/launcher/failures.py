@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from .output import DRIVER, FRAME, MARKS, MAX_LENGTH, last_lines, output_by_process, shorten, tracebacks
+
 
 class FailureKind(StrEnum):
     """The kind of a failure; docs/failures.md has a row for each."""
@@ -68,8 +70,6 @@ WHAT_TO_DO = {
     FailureKind.NO_RESOURCES: "Request less, or submit again when other jobs have ended.",
     UNKNOWN: "Read the end of logs/driver.log in the archive.",
 }
-MAX_LINES = 8
-MAX_LENGTH = 400
 
 
 @dataclass(frozen=True)
@@ -112,20 +112,22 @@ class Rule:
 
 # Actors and nodes that die raise through the code of configuration, datasets and rewards, which is not at fault.
 NOT_RAY = r"(?P<error>(?!ray\.).+)"
-CONFIG_CODE = r'File ".*/verl/(?:utils/config\.py|workers/config/|trainer/config/)'
-DATA_CODE = r'File ".*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
-REWARD_CODE = r'File ".*/verl/(?:experimental/reward_loop|workers/reward_manager|trainer/ppo/reward\.py)'
+CONFIG_CODE = r'File "[^"\n]*/verl/(?:utils/config\.py|workers/config/|trainer/config/)'
+DATA_CODE = r'File "[^"\n]*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
+REWARD_CODE = r'File "[^"\n]*/verl/(?:experimental/reward_loop|workers/reward_manager|trainer/ppo/reward\.py)'
 
+# A job can write any line: each pattern takes a time in proportion to its length. What has to follow somewhere is a
+# lookahead from the beginning of the line, because two `.*` in a row would try every pair of places.
 # The first rule that matches decides. Causes come before the failures that they lead to.
 CAUSES = (
     Rule(NODE_LOST, r"^.*\bits node has died\. Node Id: (?P<node>\w+).*", "node {node} was lost", anywhere=True),
-    Rule(NODE_LOST, r"^.* Owner Ip address: (?P<ip>\S+) .*Owner's node has crashed.*", "node {ip} was lost"),
+    Rule(NODE_LOST, r"^(?=.*Owner's node has crashed).* Owner Ip address: (?P<ip>\S+) .*", "node {ip} was lost"),
     Rule(NODE_LOST, r"^\S*(?:NodeDied|LocalRayletDied)Error: (?P<what>.*)", "{what}"),
     Rule(NODE_LOST, r"^.*(?P<what>Failed to connect to GCS.*)", "the head was lost: {what}", anywhere=True),
     # /dev/shm is memory, although the error message is that of a disk.
     Rule(
         HOST_OOM,
-        r"^.*(?:/dev/shm.*No space left on device|No space left on device.*/dev/shm|out of shared memory).*",
+        r"^(?:(?=.*/dev/shm)(?=.*No space left on device)|(?=.*out of shared memory)).*",
         "shared memory is full: {all}",
         anywhere=True,
         todo="Give the nodes a larger /dev/shm.",
@@ -161,7 +163,7 @@ CAUSES = (
     ),
     Rule(
         PORT_IN_USE,
-        r"^(?:\S*Error|ERROR): .*(?:port: |', |\]:)(?P<port>\d+).*(?:EADDRINUSE|[Aa]ddress already in use).*",
+        r"^(?:\S*Error|ERROR): (?=.*(?:EADDRINUSE|[Aa]ddress already in use)).*(?:port: |', |\]:)(?P<port>\d+).*",
         "port {port} is in use",
         anywhere=True,
     ),
@@ -186,7 +188,7 @@ CAUSES = (
     Rule(IMPORT, r"^The job was not started: (?P<what>.+)", "{what}"),
     Rule(IMPORT, r"(?P<error>(?:ModuleNotFound|Import)Error: .*)", "{error} ({file}, line {line})", below="File"),
     Rule(IMPORT, r"^\S+: (?P<what>(?:Error loading|Object not found in|Custom) module\b.*)", "{what}"),
-    Rule(IMPORT, r"^\S*python\S*: (?P<what>No module named .+|Error while finding module .+)", "{what}"),
+    Rule(IMPORT, r"^(?=\S*python)\S+: (?P<what>No module named .+|Error while finding module .+)", "{what}"),
     Rule(KILLED, r"^RuntimeError: (?P<what>DataLoader worker .*(?:killed by signal|exited unexpectedly).*)", "{what}"),
     Rule(DATA, r"KeyError: (?P<key>.+)", "the dataset has no column {key} ({train_files})", below=DATA_CODE),
     Rule(DATA, NOT_RAY, "{error} ({train_files})", below=DATA_CODE),
@@ -204,16 +206,16 @@ CAUSES = (
 
 # Messages that also follow from a lost node or a dead process.
 CONSEQUENCES = (
-    Rule(NODE_LOST, r"^.*\bnode id: (?P<node>\w+).* has been marked dead.*", "node {node} was lost", anywhere=True),
+    Rule(NODE_LOST, r"^(?=.* has been marked dead).*\bnode id: (?P<node>\w+).*", "node {node} was lost", anywhere=True),
     # The driver gets this error at once; Ray declares a node dead only after several missed heartbeats.
     Rule(
         NODE_LOST,
-        r"^\S*ActorUnavailableError: .*(?P<what>RpcError.*?) rpc_code.*",
+        r"^\S*ActorUnavailableError: (?>.*?(?=RpcError))(?P<what>RpcError.*?) rpc_code.*",
         "a node or its network was lost: an actor no longer answers ({what})",
     ),
     Rule(
         HOST_OOM,
-        r"^.* (?P<count>[1-9]\d*) Workers .*killed due to memory pressure.*\bIP: (?P<ip>[^)\s]+)\).*",
+        r"^(?=.*killed due to memory pressure)(?=.*\bIP: (?P<ip>[^)\s]+)\)).* (?P<count>[1-9]\d*) Workers .*",
         "the node {ip} ran out of memory: Ray killed {count} of its processes",
         anywhere=True,
     ),
@@ -221,8 +223,8 @@ CONSEQUENCES = (
     Rule(COMMUNICATION, r"^\S+: Gloo connectFullMesh failed with (?:\[\S+\] )?(?P<what>.*)", "gloo: {what}"),
     Rule(
         COMMUNICATION,
-        r"^.*Watchdog caught collective operation timeout: Work(?P<library>\w+)\(.*OpType=(?P<name>\w+).* ran for "
-        r"(?P<ms>\d+) milliseconds.*",
+        r"^(?=.*Watchdog caught collective operation timeout: Work(?P<library>\w+)\()"
+        r"(?=.*OpType=(?P<name>\w+))(?=.* ran for (?P<ms>\d+) milliseconds).*",
         "{library}: {name} did not finish within {ms} ms",
         anywhere=True,
     ),
@@ -236,37 +238,32 @@ CONSEQUENCES = (
     ),
     Rule(
         KILLED,
-        r"^\tclass_name: (?P<actor>.*)\n(?:\t.*\n)*?\tpid: (?P<pid>.*)\n(?:\t.*\n)*?\tip: (?P<ip>.*)\n"
+        r"^\tclass_name: (?P<actor>.*)\n(?:\t(?!pid: ).*\n){,30}\tpid: (?P<pid>.*)\n"
+        r"(?:\t(?!ip: ).*\n){,30}\tip: (?P<ip>.*)\n"
         r".*Worker unexpectedly exits with a connection error code 2\b.*",
         "actor {actor} (pid={pid}, ip={ip}) was killed or crashed",
     ),
     Rule(
         COMMUNICATION,
-        r"^\S+: .*(?P<what>Connection closed by peer(?: \S+\d)?|Read error .*Connection reset by peer|"
+        r"^\S+: (?>.*?(?=Read error ))(?P<what>Read error .*Connection reset by peer).*",
+        "{what}",
+    ),
+    Rule(
+        COMMUNICATION,
+        r"^\S+: .*(?P<what>Connection closed by peer(?: \S+\d)?|"
         r"Timed out waiting \d+ms for \w+ operation|NCCL error in: .*).*",
         "{what}",
     ),
     Rule(KILLED, r"^.*\*\*\* (?P<signal>SIG\w+) received at time.*", "the trainer was ended by {signal}"),
 )
 
-ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# The process that wrote a line, in the prefixes of Ray, torch and vLLM, which may follow one another.
-ORIGIN = re.compile(
-    r"\((?P<process>(?:[^()]* )?pid=\d+[^()]*|raylet[^()]*|autoscaler[^()]*)\) |\[rank\d+\]: ?"
-    r"|(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]+\] ?"
-)
 # Hydra prints the exception with which the trainer ended after this line.
 HYDRA_ERROR = "Error executing job with overrides:"
 SETTINGS = {
     "train_files": re.compile(r"\bdata\.train_files=([^',\]\s]+)"),
     "checkpoints": re.compile(r"\btrainer\.default_local_dir=([^',\]\s]+)"),
 }
-DRIVER = ""
-TRACEBACK = re.compile(r"^(?P<stack>  File .*\n(?:[ \t].*\n)*)(?P<error>\S.*)", re.MULTILINE)
-FRAME = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
 ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE)
-# The characters with which Python underlines the part of a line that raised an exception.
-MARKS = re.compile(r"[\s~^]*$")
 # With this exception verl reports only that every trajectory failed; the cause is in the output of its workers.
 NO_TRAJECTORIES = "no materializable trajectories"
 
@@ -312,20 +309,6 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
     return Failure(UNKNOWN, one_line(reason), last_lines(final.strip() or log), WHAT_TO_DO[UNKNOWN])
 
 
-def output_by_process(log: str) -> dict[str, str]:
-    """The output of each process, in its own order: a driver's log interleaves the lines of many."""
-    outputs: dict[str, list[str]] = {DRIVER: []}
-    for line in ANSI.sub("", log).split("\n"):
-        # A progress bar overwrites its line after a carriage return.
-        text = line.rstrip().rpartition("\r")[2]
-        processes: list[str] = []
-        while match := ORIGIN.match(text):
-            processes += filter(None, [match["process"]])
-            text = text[match.end() :]
-        outputs.setdefault(", ".join(processes) or DRIVER, []).append(text)
-    return {process: "\n".join(lines) + "\n" for process, lines in outputs.items()}
-
-
 def match_rule(rule: Rule, outputs: Mapping[str, str], settings: Mapping[str, str]) -> Failure | None:
     """The failure that a rule finds in the outputs of processes, or None."""
     for process, text in outputs.items():
@@ -345,24 +328,16 @@ def matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]
         for match in re.finditer(rule.pattern, text, re.MULTILINE):
             yield match[0].split("\n"), group_values(match)
         return
-    for traceback in TRACEBACK.finditer(text):
-        exception = re.match(rule.pattern, traceback["error"])
-        if exception and re.search(rule.below, traceback["stack"]):
-            file, line = FRAME.findall(traceback["stack"])[-1]
-            yield traceback[0].split("\n"), {**group_values(exception), "file": file, "line": line}
+    for stack, error in tracebacks(text):
+        exception = re.match(rule.pattern, error)
+        if exception and any(re.search(rule.below, line) for line in stack):
+            frames = [frame for line in stack for frame in FRAME.findall(line)]
+            file, line = frames[-1] if frames else ("?", "?")
+            yield [*stack, error], {**group_values(exception), "file": file, "line": line}
 
 
 def group_values(match: re.Match[str]) -> dict[str, str]:
     return {name: value or "" for name, value in match.groupdict().items()}
-
-
-def last_lines(log: str) -> tuple[str, ...]:
-    lines = (line.rstrip().rpartition("\r")[2] for line in ANSI.sub("", log[-64 * 1024 :]).split("\n"))
-    return shorten([line for line in lines if not MARKS.match(line)])
-
-
-def shorten(lines: list[str]) -> tuple[str, ...]:
-    return tuple(line[:MAX_LENGTH] for line in lines[-MAX_LINES:])
 
 
 def one_line(text: str) -> str:

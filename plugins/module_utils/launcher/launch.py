@@ -10,6 +10,9 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
+import resource
+import select
 import signal
 import socket
 import subprocess
@@ -23,10 +26,11 @@ from . import attempts, redact, steward
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure
-from .log import Log, total_steps
+from .log import Copy, Log, total_steps
 from .outcome import End, outcome
 from .plan import Plan
 from .processes import LauncherRunner, kill_group
+from .reading import UnreadableError, read_text
 from .status import JobState
 from .watch import ENDED_BY_WATCH, EVIDENCE_SECONDS, Watch
 
@@ -34,18 +38,20 @@ PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it cla
 # Run by a Python that is started exactly as the trainer: same environment, same working directory.
 PRECHECK = """
 import importlib.util, json
-verl = importlib.util.find_spec("verl")
-marker = importlib.util.find_spec("mvp_marker")
-values = {}
-if marker:
-    exec(open(marker.origin).read(), values)
-print(json.dumps({"verl_file": verl and verl.origin, "marker": values.get("MARKER")}))
+found = [importlib.util.find_spec(name) for name in ("verl", "mvp_marker")]
+print(json.dumps([spec and spec.origin for spec in found]))
 """
+MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
+MARKER_BYTES = 4096
 # Ray gives a stopped job RAY_JOB_STOP_WAIT_TIME_S seconds (a constant of ours, in the job's environment).
 STOP_SECONDS = 10
 # How long writing the last of the trainer's output may take.
 PUMP_SECONDS = 10
 WATCH_SECONDS = 2.0
+# How long the beginning of a secret at the end of the output is held back if nothing follows.
+HELD_SECONDS = 0.3
+# How much of the log goes to Ray's own as well, which Ray keeps on the node without limit.
+RAY_LOG_BYTES = 16 << 20
 
 
 class Launcher:
@@ -66,20 +72,20 @@ class Launcher:
         self.verdict: Failure | None = None
         self.kill_timer: threading.Timer | None = None
         self.log = Log(archive.driver_log)
+        self.ray_log = Copy(sys.stdout.buffer, RAY_LOG_BYTES, f"[the rest of this log is in {archive.driver_log}]")
         self.last_output = time.time()
 
     def print_line(self, line: str) -> None:
-        self.write(f"{line}\n".encode())
+        self.write(self.redactor.text(f"{line}\n").encode(errors="replace"))
 
     def write(self, data: bytes) -> None:
-        """Write to the archive and to Ray's own log: Ray's is lost with the node."""
+        """Write to the archive, and the beginning to Ray's own log, which is lost with the node."""
         # A full shared root must not end the pump: the trainer would block on its full pipe.
         with contextlib.suppress(OSError):
             self.log.write(data)
         # Neither must a full disk of this node.
         with contextlib.suppress(OSError):
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            self.ray_log.write(data)
 
     def precheck(self, environment: dict[str, str]) -> str:
         """Print where verl is imported from; the problem with it, or ""."""
@@ -88,18 +94,22 @@ class Launcher:
         )
         if done.returncode:
             return f"Python cannot search for verl: {done.stderr.strip()}"
-        # An image may print a greeting whenever Python starts: the answer is the last line.
-        found = json.loads(done.stdout.splitlines()[-1])
-        self.print_line(f"MVP_PRECHECK_VERL_FILE={found['verl_file']}")
-        self.print_line(f"MVP_PRECHECK_MARKER={found['marker']}")
+        try:
+            # An image may print a greeting whenever Python starts: the answer is the last line.
+            verl_file, marker_file = json.loads(done.stdout.splitlines()[-1])
+        except (ValueError, TypeError, IndexError):
+            return f"Python cannot search for verl: it answers {done.stdout[-200:]!r}"
+        marker = read_marker(marker_file)
+        self.print_line(f"MVP_PRECHECK_VERL_FILE={verl_file}")
+        self.print_line(f"MVP_PRECHECK_MARKER={marker}")
         code_path = self.plan.code_path
-        if not found["verl_file"] or not Path(found["verl_file"]).is_relative_to(code_path):
+        if not verl_file or not Path(verl_file).is_relative_to(code_path):
             return (
-                f"verl would be imported from {found['verl_file']}, not from the snapshot {code_path}; "
+                f"verl would be imported from {verl_file}, not from the snapshot {code_path}; "
                 "another entry precedes it on PYTHONPATH"
             )
-        if found["marker"] != self.plan.code_id:
-            return f"the snapshot's marker is {found['marker']!r}, not {self.plan.code_id!r}; stage the snapshot again"
+        if marker != self.plan.code_id:
+            return f"the snapshot's marker is {marker!r}, not {self.plan.code_id!r}; stage the snapshot again"
         return ""
 
     def stop(self, signum: int, _frame: object) -> None:
@@ -144,7 +154,13 @@ class Launcher:
         return code
 
     def pump(self, output: IO[bytes]) -> None:
-        while data := os.read(output.fileno(), 1 << 16):
+        while True:
+            # What is held back must not wait for a trainer that is silent: it may be the line that says why.
+            if self.redactor.holds() and not select.select([output], [], [], HELD_SECONDS)[0]:
+                self.write(self.redactor.release())
+            data = os.read(output.fileno(), 1 << 16)
+            if not data:
+                break
             self.last_output = time.time()
             self.write(self.redactor.feed(data))
 
@@ -152,8 +168,8 @@ class Launcher:
         """Write heartbeats, and end a trainer that stalls or exceeds its deadline."""
         watch = Watch(self.archive, self.plan, self.attempt, self.runner)
         while not over.wait(WATCH_SECONDS):
-            # A shared root that is full or hangs must not end the watch.
-            with contextlib.suppress(OSError, KeyError, ValueError):
+            # Neither a shared root that is full nor a metrics file of any content must end the watch.
+            with contextlib.suppress(Exception):
                 verdict = watch.check(time.time(), self.last_output)
                 if verdict and not self.verdict and not self.stopped_by:
                     self.print_line(f"{ENDED_BY_WATCH} {verdict.reason}")
@@ -163,6 +179,8 @@ class Launcher:
     def run(self) -> int:
         """Run the attempt; returns the exit code for Ray."""
         signal.signal(signal.SIGTERM, self.stop)
+        # A core file has the whole memory of the trainer, and its secrets.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         environment = {**os.environ, **self.plan.driver_env}
         driver = {"host": socket.gethostname(), "pid": os.getpid()}
         started = time.time()
@@ -172,7 +190,7 @@ class Launcher:
             self.archive.write_json("config/versions.json", versions())
         else:
             self.print_line(attempts.log_line(self.attempt))
-        problem = self.precheck(environment)
+        problem = self.redactor.text(self.precheck(environment))
         if self.stopped_by:
             code = 128 + self.stopped_by
         elif problem:
@@ -208,6 +226,18 @@ class Launcher:
             return attempts.record_trouble(self.archive, result.failure, **details)
         reason = {} if result.failure else {"reason": result.reason}
         return attempts.record_end(self.archive, result.state, result.failure, None, **details, **reason)
+
+
+def read_marker(file: str | None) -> str | None:
+    """The id of the snapshot that a marker file names. The file is not run: this process has the job's secrets."""
+    if not file:
+        return None
+    path = Path(file)
+    try:
+        found = MARKER.search(read_text(path.parent, path.name, MARKER_BYTES))
+    except (UnreadableError, OSError):
+        return None
+    return found[2] if found else None
 
 
 def versions() -> dict[str, str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
+from typing import IO
 
 from .archive import Archive
 
 PART_BYTES = 64 << 20
 # The first part, which shows how the job began, and the newest of the others.
 PARTS = 16
-TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d+)")
+TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})")
 # verl prints the number of steps before the first one; the log may grow to gigabytes after that.
 HEAD_BYTES = 4 << 20
 
@@ -41,6 +42,28 @@ class Log:
         full.close()
         for number in numbers[1 : max(1, len(numbers) - PARTS + 2)]:
             self.path.with_name(f"{self.path.name}.{number}").unlink()
+
+
+class Copy:
+    """Writes the beginning of a log to another stream as well: whole lines, then one that says where the rest is."""
+
+    def __init__(self, stream: IO[bytes], limit: int, last: str) -> None:
+        self.stream = stream
+        self.left = limit
+        self.last = last
+
+    def write(self, data: bytes) -> None:
+        if not self.left:
+            return
+        if len(data) <= self.left:
+            self.left -= len(data)
+        else:
+            shown = data[: self.left]
+            data = shown[: shown.rfind(b"\n") + 1] or shown + b"\n"
+            data += f"{self.last}\n".encode()
+            self.left = 0
+        self.stream.write(data)
+        self.stream.flush()
 
 
 def total_steps(archive: Archive) -> int | None:

@@ -28,6 +28,8 @@ from typing import Any
 from . import redact
 from .archive import JOB
 
+# The archive is for the user of the nodes and its group.
+UMASK = 0o027
 FILE_BYTES = 1 << 20
 LOG_BYTES = 256 << 10
 LOG_FILES = 64
@@ -191,9 +193,13 @@ def log_names(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> li
 
 
 def tail(path: Path, size: int = LOG_BYTES) -> str:
+    """The end of a file, from the beginning of a line on: a part of a secret could not be recognised."""
     with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return file.read(size).decode(errors="replace")
+        begin = max(0, file.seek(0, os.SEEK_END) - size)
+        file.seek(begin)
+        data = file.read(size)
+    first = data.find(b"\n") + 1 if begin else 0
+    return data[first:].decode(errors="replace")
 
 
 def packages() -> str:
@@ -226,7 +232,7 @@ def collect(archive: str, directory: str, request: Request) -> list[dict[str, An
         "disk.txt": lambda: run("df", "-h"),
         "network.txt": network,
         "communication.txt": lambda: "\n".join(
-            f"{path.name}: {line}" for path in logs for line in tail(path).splitlines() if COMMUNICATION.search(line)
+            f"{path.name}: {line}" for path in logs for line in tail(path).split("\n") if COMMUNICATION.search(line)
         ),
         **{f"logs/{path.name}": partial(tail, path) for path in logs},
     }
@@ -245,8 +251,13 @@ def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.
         entry = {"file": f"{name}.error", "error": text.strip()}
     shown = clip(text)
     target = archive / entry["file"]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(shown, encoding="utf-8", errors="replace")
+    # It also runs in processes of Ray, which have a mask of their own.
+    before = os.umask(UMASK)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(shown, encoding="utf-8", errors="replace")
+    finally:
+        os.umask(before)
     return {**entry, "bytes": target.stat().st_size, **({"cut": True} if shown != text else {})}
 
 

@@ -9,25 +9,54 @@ them there, also one that joins later, and Ray never transports them.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
+
+from .masking import MASK, SHORTEST, Redactor
+
+__all__ = ["MASK", "SHORTEST", "Redactor"]
 
 # Set for all processes of a job: the path of its archive.
 ARCHIVE = "ARGUS_VERL_ARCHIVE"
 # Beside the archives: the user of the nodes certainly owns this directory.
 SECRETS = ".secrets"
-MASK = "[secret]"
-# Shorter values occur by chance in any text.
-SHORTEST = 4
-# Names of variables whose values never go into evidence, wherever they were set.
-SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|PRIVATE_KEY|CREDENTIAL", re.IGNORECASE)
+# The login in a URL.
+URL_LOGIN = re.compile(r"(://)[^\s/@]{0,256}:[^\s/@]{1,1024}@")
+CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Names of variables that hold a secret: their values never go into evidence, and a JobSpec's env_vars may not set them.
+SECRET_NAME = re.compile(
+    r"""PASSW|PASSPHRASE|SECRET|CREDENTIAL|TOKEN(?!I[ZS])|WEBHOOK|KUBECONFIG|NETRC|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY
+    |(^|_)(KEYS?|PAT|PWD|O?AUTH|CREDS?|COOKIES?|JWT|CERTS?|DSN|PEM|PSK|SAS|BEARER|MNEMONIC|CONN(ECTION)?_STR(ING)?)(_|$)
+    |(^|_)(PASS|SESSION)$
+    |(^|_)(DATABASE|DB|REDIS|VALKEY|MONGO(DB)?|POSTGRES(QL)?|PG|MYSQL|MARIADB|AMQP|RABBITMQ|BROKER|SQLALCHEMY|JDBC)_UR[IL]$
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 # Names that match, and hold only a path or a setting.
-HARMLESS_NAME = re.compile(r"_(PATH|FILE|DIR|MODE)$|^TOKENIZERS_", re.IGNORECASE)
+HARMLESS_NAME = re.compile(
+    r"""_(PATH|FILE|DIR|SOCK|MODE|NAME|TYPE|SIZE|LENGTH|COUNT|ENABLED|DISABLED|TIMEOUT)$
+    |^(OLD)?PWD$|^(TORCH_)?NCCL_|^TOKENIZERS_
+    # Settings on the tokens of a model, and names of columns.
+    |(^|_)((MAX|MIN|NUM|PER|PAD|EOS|BOS|UNK|STOP|SPECIAL|BATCHED|NEW|IMAGE|MASK)_)+TOKENS?(_IDS?|_LEN)?$
+    |(^|_)TOKENS?_(PER|LEN|LEVEL|MEAN|IDS|BUDGET|LIMIT)(_|$)
+    |(^|_)(PUBLIC|PRIMARY|SORT|CACHE|PROMPT|REWARD|REWARD_FN|RESPONSE|ANSWER|LABEL|INPUT|OUTPUT|IMAGE|VIDEO|MESSAGES)_KEY$
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name usually holds a secret."""
+    words = CAMEL_CASE.sub("_", name).replace("-", "_")
+    return bool(SECRET_NAME.search(words)) and not HARMLESS_NAME.search(words)
 
 
 def secrets_file(archive: Path) -> Path:
@@ -55,82 +84,103 @@ def forget(archive: Path) -> None:
     secrets_file(archive).unlink(missing_ok=True)
 
 
-class Redactor:
-    """Masks secrets in a text, or in a stream that arrives in pieces."""
-
-    def __init__(self, values: Iterable[str]) -> None:
-        # The longest first: one may be part of another. Values of several lines are masked line by line as well.
-        parts = {part for value in values for part in (value, *value.splitlines()) if len(part) >= SHORTEST}
-        # As JSON escapes them: most evidence is JSON.
-        parts |= {json.dumps(part)[1:-1] for part in parts}
-        self.values = sorted((part.encode() for part in parts), key=len, reverse=True)
-        self.pattern = re.compile(b"|".join(map(re.escape, self.values))) if self.values else None
-        self.held = b""
-
-    def text(self, text: str) -> str:
-        if not self.pattern:
-            return text
-        # A stream may escape surrogates when it writes; they must not fail here.
-        return self.pattern.sub(MASK.encode(), text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
-
-    def feed(self, data: bytes) -> bytes:
-        """The part of a stream that can be written now; the beginning of a secret at its end is held back."""
-        if not self.pattern:
-            return data
-        data = self.held + data
-        end = next(
-            (
-                start
-                for start in range(max(0, len(data) - len(self.values[0]) + 1), len(data))
-                if self._may_continue(data[start:])
-            ),
-            len(data),
-        )
-        for match in self.pattern.finditer(data):
-            if match.start() < end < match.end():
-                end = match.end()
-        self.held = data[end:]
-        return self.pattern.sub(MASK.encode(), data[:end])
-
-    def _may_continue(self, tail: bytes) -> bool:
-        return any(value.startswith(tail) and value != tail for value in self.values)
-
-    def rest(self) -> bytes:
-        held, self.held = self.held, b""
-        return self.pattern.sub(MASK.encode(), held) if self.pattern else held
-
-
 class RedactedStream:
-    """A text stream that masks secrets in what is written to it."""
+    """A stream of text that masks secrets in what is written to it, also to its `buffer`.
+
+    print() writes each of its arguments on its own, so the end of a text may be the beginning of a secret. What can
+    tell nothing about a secret is written when the stream is flushed.
+    """
 
     def __init__(self, stream: TextIO, redactor: Redactor) -> None:
         self._stream = stream
         self._redactor = redactor
+        self._binary = getattr(stream, "buffer", None)
+        # Data loaders and loggers write from threads of their own.
+        self._lock = threading.RLock()
+        self.buffer = RedactedBuffer(self)
 
     def write(self, text: str) -> int:
-        self._stream.write(self._redactor.text(text))
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self.write_bytes(text.encode(encoding, getattr(self._stream, "errors", None) or "surrogatepass"))
         return len(text)
+
+    def write_bytes(self, data: bytes) -> None:
+        with self._lock:
+            self._put(self._redactor.feed(data))
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
 
+    def flush(self) -> None:
+        with self._lock:
+            self._put(self._redactor.release())
+            self._stream.flush()
+
+    def finish(self) -> None:
+        """Write what is held back at the end of the process."""
+        with self._lock, contextlib.suppress(ValueError, OSError):
+            self._put(self._redactor.rest())
+            self._stream.flush()
+
+    def _put(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._binary is None:
+            self._stream.write(data.decode(errors="surrogatepass"))
+        else:
+            self._stream.flush()
+            self._binary.write(data)
+            self._binary.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class RedactedBuffer:
+    """The binary side of a RedactedStream."""
+
+    def __init__(self, stream: RedactedStream) -> None:
+        self._redacted = stream
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        content = bytes(data)
+        self._redacted.write_bytes(content)
+        return len(content)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self._redacted.flush()
+
+    @property
+    def raw(self) -> RedactedBuffer:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._redacted._binary, name)
 
 
 def environment(variables: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
     """An environment without secrets: values that are secret by their name or their content are masked."""
     return {
-        name: MASK if SECRET_NAME.search(name) and not HARMLESS_NAME.search(name) else redactor.text(value)
+        name: MASK if is_secret_name(name) else URL_LOGIN.sub(rf"\1{MASK}@", redactor.text(value))
         for name, value in sorted(variables.items())
     }
 
 
 def enter_worker() -> None:
-    """Ray's `worker_process_setup_hook`: every worker process of a job with secrets starts with this."""
+    """Ray's `worker_process_setup_hook`: every worker process of a job with secrets starts with this.
+
+    What native code writes to the file descriptors is not masked: a pipe in their place would lose the last words of a
+    process that crashes, by which its failure is recognised.
+    """
     values = load(Path(os.environ[ARCHIVE]))
     os.environ.update(values)
-    redactor = Redactor(values.values())
-    sys.stdout = RedactedStream(sys.stdout, redactor)
-    sys.stderr = RedactedStream(sys.stderr, redactor)
+    for name in ("stdout", "stderr"):
+        stream = RedactedStream(getattr(sys, name), Redactor(values.values()))
+        atexit.register(stream.finish)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)

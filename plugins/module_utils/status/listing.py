@@ -11,6 +11,7 @@ from ..job.submission_id import SUBMISSION_ID
 from ..launcher import attempts
 from ..launcher.archive import Archive
 from ..launcher.ray_api import RayApiError, RayHead
+from ..text import printable
 from .info import UNKNOWN, JobInfo, JobList, RayRecord
 from .state import job_info, submitted_at
 
@@ -35,8 +36,9 @@ def find_job(jobs: Path, submission_id: str) -> Archive:
 def unknown_job(jobs: Path, submission_id: str) -> str:
     """The message for an id without a job."""
     found = sorted(archives_in(jobs), key=submitted_at, reverse=True)
-    latest = ", ".join(archive.submission_id for archive in found[:SUGGESTED]) or "none"
-    return f"There is no job {submission_id!r} in {jobs}. Pass -e submission_id=ID; the latest jobs are: {latest}."
+    latest = ", ".join(printable(archive.submission_id, lines=False) for archive in found[:SUGGESTED]) or "none"
+    asked = printable(repr(submission_id))
+    return f"There is no job {asked} in {jobs}. Pass -e submission_id=ID; the latest jobs are: {latest}."
 
 
 def archives_in(jobs: Path) -> list[Archive]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..launcher import log
 from ..launcher.archive import Archive
 from ..launcher.status import ENDED, JobState
-from ..text import duration
+from ..text import duration, printable
 from .info import Heartbeat, JobInfo, Progress
 
 # The metric that people check first, by workload.
@@ -51,7 +51,7 @@ def steps(lines: Iterable[bytes]) -> Iterator[Step]:
     not break the status of all jobs.
     """
     for line in lines:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             entry = json.loads(line) if line.endswith(b"\n") else {}
             if isinstance(entry["data"], dict):
                 yield Step(int(entry["step"]), entry["data"])
@@ -126,4 +126,4 @@ def progress_line(job: JobInfo, now: float) -> str:
         parts.append(f"{duration(job.time_left)} left")
     if job.state not in (JobState.RUNNING, *ENDED) and job.reason:
         parts.append(job.reason)
-    return "  ".join(parts)
+    return printable("  ".join(parts), lines=False)

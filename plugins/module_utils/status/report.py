@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,16 +13,13 @@ from typing import Any
 
 from ..launcher.failures import Failure
 from ..launcher.status import ENDED, Attempt, JobState
-from ..text import duration, table
+from ..text import duration, printable, printable_line, table
 from .info import JobInfo, JobList, Progress
 
 # How old the heartbeat of a job may be before the job is reported as silent. It is written every 2 s.
 SILENT_SECONDS = 60
 # How much of a line of a log a report shows.
 LINE_LENGTH = 160
-# Sequences that move the cursor or clear lines would overwrite what a terminal already shows.
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-HJKSTfhlnsu]|\x1b[^\[]|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -39,15 +35,9 @@ class Report:
         return dataclasses.asdict(self) | {"header": list(self.header), "rows": [list(row) for row in self.rows]}
 
 
-def readable(line: str, colour: bool) -> str:
-    """A line of a log, safe for a terminal; without colours for a file."""
-    line = CONTROL.sub("", line)
-    return line if colour else COLOUR.sub("", line)
-
-
 def clipped(line: str) -> str:
     """The beginning of a line of a log."""
-    text = readable(line, colour=False)
+    text = printable_line(line, colour=False)
     return text if len(text) <= LINE_LENGTH else f"{text[: LINE_LENGTH - 1]}…"
 
 
@@ -84,11 +74,11 @@ def failure_class(job: JobInfo) -> str | None:
 
 
 def field(name: str, value: object) -> str:
-    return f"{name + ':':9} {value}"
+    return f"{name + ':':9} {printable(value, lines=False)}"
 
 
 def head_problem(problem: str, consequence: str) -> list[str]:
-    return [f"The head does not answer; {consequence}: {problem}"] if problem else []
+    return [f"The head does not answer; {consequence}: {printable(problem, lines=False)}"] if problem else []
 
 
 def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: str, submit_command: str) -> Report:
@@ -105,7 +95,7 @@ def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: st
         text.append("Jobs without a workload were submitted to Ray directly.")
     text.append(field("One job", status_command) if rows else field("Submit", submit_command))
     return Report(
-        title=f"Cluster {cluster}: {count} in {listed.directory}",
+        title=printable(f"Cluster {cluster}: {count} in {listed.directory}", lines=False),
         header=("job", "workload", "state", "class", "step", "attempt", "age", "where"),
         rows=rows,
         text=text,
@@ -132,14 +122,15 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str]) -> Report:
     """
     lines = [*situation(job), *timing(job, now), *origin(job)]
     width = max(len(name) for name, _value in lines) + 1
-    text = [f"{name + ':':{width}} {value}" for name, value in lines]
+    # Nothing that a job has set may look like another line.
+    text = [f"{name + ':':{width}} {printable(value, lines=False)}" for name, value in lines]
     text += failure_lines(job.failure)
     if len(job.attempts) > 1 or (job.attempts and job.state not in ENDED):
         text += ["", attempts_table(job.attempts)]
     text += log_lines(job)
     text += ["", *head_problem(job.problem, "all of this comes from the archive"), *commands]
     attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
-    return Report(title=f"Job {job.submission_id}: {job.state}{attempt}", text=text)
+    return Report(title=printable(f"Job {job.submission_id}: {job.state}{attempt}", lines=False), text=text)
 
 
 def situation(job: JobInfo) -> list[tuple[str, str]]:
@@ -191,7 +182,8 @@ def failure_lines(failure: Failure | None) -> list[str]:
     if not failure:
         return []
     lines = [f"  {clipped(line)}" for line in failure.lines]
-    return ["", f"Failed: {failure.kind}: {failure.reason}", *lines, f"To do:  {failure.todo}"]
+    reason, todo = printable(failure.reason, lines=False), printable(failure.todo, lines=False)
+    return ["", f"Failed: {failure.kind}: {reason}", *lines, f"To do:  {todo}"]
 
 
 def log_lines(job: JobInfo) -> list[str]:

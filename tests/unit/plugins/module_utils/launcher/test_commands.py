@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,14 @@ PLAN = {
     "entrypoint_num_cpus": 1,
     "entrypoint_resources": {},
 }
+
+
+@pytest.fixture(autouse=True)
+def mask() -> Iterator[None]:
+    """The launcher sets the mask of its process, which is that of the tests here."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture

@@ -25,19 +25,41 @@ HEAD_FILES = [
     "nodes.json",
 ]
 JOBS = [
-    {"submission_id": "grpo-1", "job_id": "01", "driver_node_id": "n1", "runtime_env": {"env_vars": {"A": "1"}}},
+    {
+        "submission_id": "grpo-1",
+        "job_id": "01",
+        "driver_node_id": "n1",
+        "entrypoint": "own_entrypoint",
+        "runtime_env": {"env_vars": {"A": "1"}},
+    },
     {"submission_id": "grpo-1~2", "job_id": "02", "driver_node_id": "n1"},
     # Not started yet.
     {"submission_id": "grpo-1~3", "job_id": None, "driver_node_id": None},
-    {"submission_id": "grpo-10", "job_id": "03", "driver_node_id": "n3"},
+    {
+        "submission_id": "grpo-10",
+        "job_id": "03",
+        "driver_node_id": "n3",
+        "entrypoint": "run --key of_another",
+        "metadata": {"key": "of_another"},
+        "message": "of_another",
+        "runtime_env": {"env_vars": {"A": "of_another"}},
+    },
 ]
 ACTORS = [
-    {"job_id": "01", "node_id": "n2", "pid": 20},
+    {"job_id": "01", "node_id": "n2", "pid": 20, "name": "own_actor", "serialized_runtime_env": "{}"},
     {"job_id": "02", "node_id": "n2", "pid": 21},
     {"job_id": "02", "node_id": "gone", "pid": 22},
     # It was never placed.
     {"job_id": "02", "node_id": None, "pid": None},
-    {"job_id": "03", "node_id": "n3", "pid": 30},
+    {
+        "job_id": "03",
+        "node_id": "n3",
+        "pid": 30,
+        "name": "of_another",
+        "serialized_runtime_env": "of_another",
+        "death_cause": {"actor_died_error_context": {"error_message": "of_another"}},
+        "options": {"runtime_env": {"env_vars": {"A": "of_another"}}},
+    },
 ]
 
 
@@ -139,7 +161,16 @@ def test_evidence_of_the_head(archive: Archive, moment: str) -> None:
         "grpo-10",
     ]
     assert "env_vars" not in texts["ray_job_list.json"]
-    assert json.loads(texts["ray_list_actors.json"]) == ACTORS
+    # Nothing that other jobs were given or have said, and nobody's environment: the archive has that of its own job.
+    for name, text in texts.items():
+        assert "of_another" not in text, name
+        assert "runtime_env" not in text, name
+    assert "own_entrypoint" in texts["ray_job_list.json"]
+    actors = json.loads(texts["ray_list_actors.json"])
+    assert [{key: actor.get(key) for key in ("job_id", "node_id", "pid")} for actor in actors] == [
+        {key: actor[key] for key in ("job_id", "node_id", "pid")} for actor in ACTORS
+    ]
+    assert actors[0]["name"] == "own_actor"
     assert json.loads(texts["nodes.json"])[0]["cpu"] == 3.5
     assert "cmdline" not in texts["nodes.json"]
     assert index(archive) == [

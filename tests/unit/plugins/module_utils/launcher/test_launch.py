@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -189,6 +191,47 @@ def test_secrets_reach_the_trainer_and_no_log(job: Setup) -> None:
     assert not redact.secrets_file(job.archive.path).exists()
 
 
+def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
+    redact.store(job.archive.path, {"KEY": key, "JSON": json.dumps({"key": key})})
+    code, output = job.run("environment")
+    assert code == 4
+    assert job.log() == output
+    for part in ("PRIVATE", "MIIEvQ", "AQEFAAS", "hkiG9w"):
+        assert part not in output
+    # Also in the reason, the events and the evidence.
+    for path in job.archive.path.rglob("*"):
+        assert path.is_dir() or "launcher" in path.parts or b"MIIEvQ" not in path.read_bytes()
+    # What the end of the output has cut off.
+    assert output.endswith("it begins with [secret]")
+
+
+def test_what_may_begin_a_secret_is_shown_after_a_moment(job: Setup) -> None:
+    job.start_steward()
+    redact.store(job.archive.path, {"KEY": "-----BEGIN PRIVATE KEY-----"})
+    job.start("prompt")
+    wait_for(lambda: job.log().endswith("continue? -----"))
+
+
+def test_the_trainer_leaves_no_core_and_files_for_the_group_only(job: Setup) -> None:
+    _code, output = job.run("limits")
+    assert "core (0, 0) mask 0o27\n" in output
+    for path in (job.archive.driver_log, job.archive.path / "config" / "versions.json"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert stat.S_IMODE((job.archive.path / "checkpoints" / "global_step_1").stat().st_mode) == 0o750
+
+
+def test_a_flood_goes_to_the_archive_only(job: Setup) -> None:
+    job.start_steward()
+    job.change("RAY_LOG_BYTES", 100_000)
+    _code, output = job.run("flood")
+    assert job.log().count("x" * 90) == 20000
+    *shown, last = output.splitlines(keepends=True)
+    assert last == f"[the rest of this log is in {job.archive.driver_log}]\n"
+    assert 99_800 < len("".join(shown)) <= 100_000
+    assert job.log().startswith("".join(shown))
+
+
 # --- The watch --------------------------------------------------------------------------------------------------------
 
 
@@ -276,8 +319,9 @@ def test_a_trainer_that_ignores_sigterm_is_killed(job: Setup) -> None:
 
 def test_a_stop_during_the_precheck(job: Setup) -> None:
     mark = job.cwd / "checking"
-    (job.code_path / "mvp_marker.py").write_text(
-        f'import pathlib, time\nMARKER = "{CODE_ID}"\npathlib.Path({str(mark)!r}).touch()\ntime.sleep(0.4)\n'
+    (job.code_path / "sitecustomize.py").write_text(
+        f"import pathlib, sys, time\nif '-c' in sys.orig_argv:\n"
+        f"    pathlib.Path({str(mark)!r}).touch()\n    time.sleep(0.4)\n"
     )
     process = job.start("wait")
     wait_for(mark.exists)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -255,6 +256,23 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("one two three")
     assert node.tail(tmp_path / "a.log", 5) == "three"
     assert node.tail(tmp_path / "a.log") == "one two three"
+
+
+def test_the_end_of_a_log_begins_with_a_whole_line(tmp_path: Path) -> None:
+    """The end of a secret could not be recognised."""
+    (tmp_path / "a.log").write_text("key: hf_secret\ntwo\nthree\n")
+    assert node.tail(tmp_path / "a.log", 13) == "two\nthree\n"
+
+
+def test_files_of_evidence_are_for_the_group_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        node.write(tmp_path, "debug/worker/logs/a.txt", lambda: "a", redact.Redactor([]))
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "debug/worker/logs/a.txt").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "debug/worker/logs").stat().st_mode) == 0o750
 
 
 def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypatch: pytest.MonkeyPatch) -> None:

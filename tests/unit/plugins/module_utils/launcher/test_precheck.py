@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,56 @@ def test_no_marker(job: Setup) -> None:
 
 
 def test_a_python_that_does_not_start(job: Setup) -> None:
-    (job.code_path / "mvp_marker.py").write_text("MARKER = = 1\n")
-    problem = precheck(job)
-    assert problem.startswith("Python cannot search for verl: Traceback")
-    assert problem.endswith("SyntaxError: invalid syntax")
+    problem = precheck(job, PYTHONHOME="/nowhere")
+    assert problem.startswith("Python cannot search for verl: ")
+    assert "No module named 'encodings'" in problem
+
+
+@pytest.mark.parametrize("code", ["os._exit(0)", "print(1); os._exit(0)", "print('[1]'); os._exit(0)"])
+def test_a_python_that_gives_no_answer(job: Setup, code: str) -> None:
+    (job.code_path / "sitecustomize.py").write_text(
+        f"import os, sys\n{code.replace('; os', '; sys.stdout.flush(); os')}\n"
+    )
+    assert precheck(job).startswith("Python cannot search for verl: it answers ")
+
+
+def refused(marker: object) -> str:
+    return f"the snapshot's marker is {marker!r}, not {CODE_ID!r}; stage the snapshot again"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MARKER = = 1\n",
+        "MARKER = 1\n",
+        f"import os; MARKER = '{CODE_ID}'\n",
+        f"MARKER = '{CODE_ID}' + ''\n",
+        f"if True:\n    MARKER = '{CODE_ID}'\n",
+        f"{'#' * 5000}\nMARKER = '{CODE_ID}'\n",
+        "\udcff",
+    ],
+)
+def test_what_is_no_marker(job: Setup, text: str) -> None:
+    (job.code_path / "mvp_marker.py").write_bytes(text.encode(errors="surrogateescape"))
+    assert precheck(job) == refused(None)
+
+
+def test_a_marker_is_not_run(job: Setup, tmp_path: Path) -> None:
+    (job.code_path / "mvp_marker.py").write_text(
+        f"# {CODE_ID}\nMARKER = '{CODE_ID}'  # the id\nopen({str(tmp_path / 'ran')!r}, 'w')\n"
+    )
+    assert precheck(job) == ""
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_marker_that_is_no_file(job: Setup, tmp_path: Path) -> None:
+    marker = job.code_path / "mvp_marker.py"
+    marker.rename(tmp_path / "elsewhere.py")
+    marker.symlink_to(tmp_path / "elsewhere.py")
+    assert precheck(job) == refused(None)
+    marker.unlink()
+    os.mkfifo(marker)
+    assert precheck(job) == refused(None)
 
 
 def test_an_image_that_prints_a_greeting_whenever_python_starts(job: Setup) -> None:

@@ -55,7 +55,7 @@ def test_secrets_are_removed_after_the_job(archive: Path, tmp_path: Path) -> Non
 
 def test_a_text_without_its_secrets() -> None:
     redactor = Redactor(["hf_secret", "größe"])
-    assert redactor.text("token=hf_secret größer hf_secre") == "token=[secret] [secret]r hf_secre"
+    assert redactor.text("token=hf_secret größer hf_secr") == "token=[secret] [secret]r hf_secr"
     assert redactor.text("") == ""
 
 
@@ -79,7 +79,10 @@ def test_short_values_are_too_common_to_be_secret() -> None:
 def test_a_secret_of_several_lines_is_found_in_each() -> None:
     key = "-----BEGIN KEY-----\nMIIEvQ\nab\n-----END KEY-----"
     redactor = Redactor([key])
+    # One of the lines is too short to be masked alone.
     assert redactor.text(f"key: {key}.") == "key: [secret]."
+    assert Redactor(["first\nsecond"]).text("key: first\nsecond.") == "key: [secret]\n[secret]."
+    assert Redactor(["a\nb\nc"]).text("key: a\nb\nc.") == "key: [secret]."
     # As a log shows it, with something before each line.
     assert redactor.text("1| MIIEvQ\n2| ab") == "1| [secret]\n2| ab"
 
@@ -161,6 +164,35 @@ def test_a_stream_of_text() -> None:
     assert stream.isatty() is False
 
 
+SECRETS = """
+    DATABASE_URL WANDB_KEY WANDB_API_KEY GH_PAT GITHUB_TOKEN PGPASSWORD REDIS_URL SENTRY_DSN AWS_ACCESS_KEY_ID
+    AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN HF_TOKEN HUGGING_FACE_HUB_TOKEN OPENAI_API_KEY SLACK_WEBHOOK
+    SLACK_WEBHOOK_URL MYSQL_PWD DOCKER_AUTH_CONFIG NETRC SSH_PASSPHRASE DB_PASSWD DB_PASS SERVICE_CREDS LOGIN_COOKIE
+    WEB_SESSION SERVICE_JWT CLIENT_CERT TLS_PRIVATE_KEY KUBECONFIG GOOGLE_APPLICATION_CREDENTIALS AZURE_CLIENT_SECRET
+    AZURE_STORAGE_CONNECTION_STRING MONGO_URI MONGODB_URL CELERY_BROKER_URL SQLALCHEMY_DATABASE_URI S3_KEY SSH_KEY
+    NPM_CONFIG__AUTH COMET_API_KEY MLFLOW_TRACKING_PASSWORD RAY_AUTH_TOKEN VAULT_TOKEN NPMTOKEN STORAGE_SAS REDIS_AUTH
+    githubToken wandb_api_key dbPassword api-key AccountKey
+"""
+HARMLESS = """
+    TOKENIZERS_PARALLELISM MAX_TOKENS VLLM_MAX_NUM_BATCHED_TOKENS MAX_TOKEN_LEN TOKENS_PER_GPU PAD_TOKEN EOS_TOKEN_ID
+    TOKEN_LEVEL_LOSS NCCL_DEBUG NCCL_KEY NCCL_SOCKET_IFNAME TORCH_NCCL_ASYNC_ERROR_HANDLING KEYBOARD MONKEY
+    PYTHONHASHSEED PYTHONPATH RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE SSL_CERT_FILE SSL_CERT_DIR SSH_AUTH_SOCK PWD OLDPWD
+    PATH LD_LIBRARY_PATH HF_HOME WANDB_PROJECT WANDB_BASE_URL MLFLOW_TRACKING_URI OMP_NUM_THREADS CUDA_VISIBLE_DEVICES
+    REWARD_FN_KEY PROMPT_KEY PUBLIC_KEY TOKENIZER COMPASS PASS_AT_K BYPASS PATIENCE PATTERN AUTHOR CERTAIN DETOKENIZE
+    SESSION_NAME RAY_SESSION_DIR XDG_SESSION_ID NO_PROXY CONCERT SAMPLES_PER_TOKEN
+"""
+
+
+@pytest.mark.parametrize("name", SECRETS.split())
+def test_a_name_of_a_secret(name: str) -> None:
+    assert redact.is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", HARMLESS.split())
+def test_a_name_of_a_setting(name: str) -> None:
+    assert not redact.is_secret_name(name)
+
+
 def test_an_environment_without_secrets() -> None:
     variables = {
         "PATH": "/bin",
@@ -214,3 +246,40 @@ def test_a_worker_has_the_secrets_and_masks_them(archive: Path) -> None:
     assert done.stderr.startswith("error [secret]\n")
     assert re.search(r"^ValueError: \[secret\]$", done.stderr, re.MULTILINE)
     assert "hf_secret" not in done.stdout + done.stderr
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
+EVERY_WAY = """
+import os, sys
+from ansible_collections.argus.verl.plugins.module_utils.launcher.redact import enter_worker
+enter_worker()
+key = os.environ["KEY"]
+print(key[:4], key[4:], sep="")
+print(repr(dict(os.environ)))
+sys.stdout.buffer.write(b"buffer " + key.encode() + b"\\n")
+sys.stdout.buffer.raw.write(b"raw " + key.encode() + b"\\n")
+sys.__stdout__.write("dunder " + key + "\\n")
+sys.stdout.writelines(["lines ", key[:10], key[10:], "\\n"])
+sys.stdout.write("prompt -----"); sys.stdout.flush()
+sys.stdout.write("\\nend " + key[:12])
+"""
+
+
+def test_a_worker_masks_every_way_to_write(archive: Path) -> None:
+    redact.store(archive, {"KEY": KEY})
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_WAY],
+        env={**os.environ, redact.ARCHIVE: str(archive)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    for part in ("PRIVATE", "MIIEvQ", "hkiG9w", "AQEFAAS"):
+        assert part not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0] == "[secret]"
+    for word in ("buffer", "raw", "dunder", "lines"):
+        assert f"{word} [secret]" in lines
+    # In their order, and nothing is lost: also what was held back at the end.
+    assert lines[-2:] == ["prompt -----", "end [secret]"]

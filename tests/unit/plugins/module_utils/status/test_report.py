@@ -14,10 +14,10 @@ from ansible_collections.argus.verl.plugins.module_utils.status.report import (
     failure_lines,
     job_report,
     jobs_report,
-    readable,
     silence,
     steps,
 )
+from ansible_collections.argus.verl.plugins.module_utils.text import printable_line
 
 NOW = 1_767_268_900.0
 FAILURE = Failure(
@@ -68,17 +68,17 @@ def test_steps(step: int, total: int | None, text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "colour", "text"),
     [
-        ("\x1b[36m(pid=7)\x1b[0m a", True, "\x1b[36m(pid=7)\x1b[0m a"),
+        ("\x1b[36m(pid=7)\x1b[0m a", True, "\x1b[36m(pid=7)\x1b[0m a\x1b[0m"),
         ("\x1b[36m(pid=7)\x1b[0m a", False, "(pid=7) a"),
         # The cursor moves up, the screen is cleared, the title is set.
         ("\x1b[A 50%|##", True, " 50%|##"),
         ("\x1b[2J\x1b[1;1Hb", True, "b"),
-        ("\x1b]0;mine\x07c", True, "0;minec"),
+        ("\x1b]0;mine\x07c", True, "\\x1b]0;mine\\x07c"),
         ("größer\t1", False, "größer\t1"),
     ],
 )
 def test_a_line_for_a_terminal(line: str, colour: bool, text: str) -> None:
-    assert readable(line, colour) == text
+    assert printable_line(line, colour) == text
 
 
 # --- The table --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,211 @@
+"""No text of a job can do more to a terminal than colour the lines of its log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.action import job_log
+from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
+from ansible_collections.argus.verl.plugins.filter.job import evidence_rows, job_commands, job_status
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure, FailureKind
+from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Attempt
+from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, Progress
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import unknown_job
+from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
+from ansible_collections.argus.verl.plugins.module_utils.text import nearest, one_line, printable, printable_line, table
+from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, no_such_id
+
+SEQUENCES = {
+    "escape": "\x1b",
+    "clear": "\x1b[2J\x1b[H",
+    "cursor up": "\x1b[A",
+    "title": "\x1b]0;owned\x07",
+    "link": "\x1b]8;;http://evil\x1b\\x\x1b]8;;\x1b\\",
+    "clipboard": "\x1b]52;c;ZXZpbA==\x07",
+    "device control": "\x1bP+q544e\x1b\\",
+    "application command": "\x1b_evil\x1b\\",
+    "private message": "\x1b^evil\x1b\\",
+    "answerback": "\x05",
+    "report": "\x1b[6n\x1b[c",
+    "reset": "\x1bc",
+    "charset": "\x0e\x1b(0",
+    "null": "\x00",
+    "bell": "\x07",
+    "backspace": "\x08\x08\x08ok",
+    "carriage return": "evil\rok",
+    "vertical tab": "\x0b\x0c",
+    "delete": "\x7f",
+    "C1 CSI": "\x9b2J",
+    "C1 OSC": "\x9d0;owned\x9c",
+    "C1 DCS": "\x90x\x9c",
+    "next line": "\x85",
+    "bidi override": "\u202egnp.exe\u202c",
+    "bidi embedding": "\u202a\u202b\u202d",
+    "bidi isolate": "\u2066\u2067\u2068\u2069",
+    "marks": "\u200e\u200f\u061c",
+    "line separators": "\u2028\u2029",
+    "joiners": "a\u200db\u200cc\u200bd\u2060e",
+    "byte order mark": "\ufeff",
+    "soft hyphen": "\xad",
+    "tags": "\U000e0041\U000e007f",
+    "variation selectors": "\ufe0f\U000e0100",
+    "half a character": "\ud800",
+    "nested": "\x1b\x1b[A[2J",
+    "hidden": "\x1b[8mhidden",
+    "blinking": "\x1b[1;5m",
+    "colour": "\x1b[31m",
+    "unfinished": "\x1b[31",
+}
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+BAD = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    r"\U000e0000-\U000e01ef\ud800-\udfff]"
+)
+
+
+def job(text: str) -> JobInfo:
+    """A job with the text wherever a job can put one."""
+    return JobInfo(
+        submission_id=f"sft-1{text}",
+        state=f"RUNNING{text}",
+        workload=text,
+        code_id=text,
+        tags={text: text},
+        reason=text,
+        lineage={"resumed_from": text, "checkpoint": text, "resubmitted_from": text},
+        attempts=(Attempt(1, text, text, text), Attempt(2, text)),
+        attempt=2,
+        failure=Failure(FailureKind.UNKNOWN, text, (text,), text),
+        progress=Progress(1, 2, text, 1.0, 2.0),
+        started_at=1.0,
+        ended_at=2.0,
+        driver_host=text,
+        driver_node_ip=text,
+        archive=text,
+        log=(text, text),
+        problem=text,
+    )
+
+
+def status_of(text: str) -> str:
+    shown = job_status({"job": job(text).to_json() | {"ended": False}, "time": 9.0}, "mvp")
+    return "\n".join(report_lines(shown["title"], shown["header"], shown["rows"], [], shown["text"]))
+
+
+def listing_of(text: str) -> str:
+    shown = job_status(
+        {"jobs": [job(text).to_json()], "total": 1, "directory": text, "problem": text, "time": 9.0}, f"mvp{text}"
+    )
+    return "\n".join(report_lines(shown["title"], shown["header"], shown["rows"], [], shown["text"]))
+
+
+def log_of(text: str) -> str:
+    one = job(text)
+    return "\n".join(log_lines(JobInfo(one.submission_id, one.state, archive="x", log=(text,))))
+
+
+def unknown_of(text: str, directory: Path) -> str:
+    try:
+        (directory / f"x{text.replace('/', '')}").mkdir()
+    except (ValueError, OSError):
+        return "such a name cannot be"
+    return unknown_job(directory, text) + nearest("xx", [f"x{text}"])
+
+
+FINDING = "is wrong"
+WAYS: dict[str, Callable[[str, Path], str]] = {
+    "a job's status": lambda text, _path: status_of(text),
+    "the list of jobs": lambda text, _path: listing_of(text),
+    "the log of a job's status": lambda text, _path: log_of(text),
+    "a failure": lambda text, _path: "\n".join(failure_lines(job(text).failure)),
+    "progress": lambda text, _path: progress_line(job(text), 9.0),
+    "an announcement": lambda text, _path: announcement(text),
+    "the end of following": lambda text, _path: given_up(text, text),
+    "an id that cannot be": lambda text, _path: no_such_id(text),
+    "an unknown job": unknown_of,
+    "commands": lambda text, _path: "\n".join(report_lines("x", None, None, [], job_commands(text, "RUNNING"))),
+    "a table": lambda text, _path: table([text], [[text]]),
+    "a table with wrapped cells": lambda text, _path: table([text], [[f"{text} {text}"]], width=9),
+    "findings": lambda text, _path: findings_table([Finding(text, text, text)]),
+    "a report": lambda text, _path: "\n".join(
+        report_lines(text, [text], [[text]], [Finding(text, text, text)], [text])
+    ),
+    "a report's failure": lambda text, _path: failure([], text),
+    "evidence": lambda text, _path: table(
+        ["a", "b", "c", "d"], evidence_rows({"files": 1, "nodes": [text], "problems": [text]}, text)
+    ),
+    "an error in one line": lambda text, _path: one_line(text),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_text_is_data(name: str, way: str, tmp_path: Path) -> None:
+    shown = WAYS[way](f"<{SEQUENCES[name]}>", tmp_path)
+    assert shown
+    assert not BAD.search(shown)
+
+
+@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_lines_of_a_log_have_colours_at_most(
+    name: str, colour: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(job_log.display, "display", lines.append)
+    monkeypatch.setattr(job_log, "ANSIBLE_COLOR", colour)
+    job_log.show([f"<{SEQUENCES[name]}>", "next"])
+    (shown,) = lines
+    assert shown.endswith("\nnext")
+    assert not BAD.search(COLOUR.sub("", shown) if colour else shown)
+    assert "\x1b[8m" not in shown
+    if "\x1b" in shown:
+        assert shown == "<\x1b[31m>\x1b[0m\nnext"
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_log_that_is_followed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(job_log.display, "display", shown.append)
+    monkeypatch.setattr(job_log.ActionBase, "run", lambda *_arguments: {})
+    monkeypatch.setattr(job_log, "ANSIBLE_COLOR", False)
+    action = job_log.ActionModule.__new__(job_log.ActionModule)
+    action._task = type("Task", (), {"args": {"submission_id": "sft-1", "follow": True}, "check_mode": False})()
+    text = SEQUENCES[name]
+    running = json.loads(json.dumps(job(text).to_json())) | {"state": "RUNNING", "ended": False}
+    ended = {**running, "state": "FAILED", "log": [], "ended": True}
+    states = [running, {**running, "state": f"RETRYING{text}"}, {**ended, "log": [text]}, ended]
+    monkeypatch.setattr(job_log.time, "sleep", lambda _seconds: None)
+    action._execute_module = lambda *_a, **_k: {"job": states.pop(0), "time": 9.0}
+    result: dict[str, Any] = action.run(None, {})
+    assert not result.get("failed")
+    assert len(shown) >= 5
+    assert not BAD.search("\n".join(shown))
+
+
+def test_nothing_can_look_like_another_line() -> None:
+    text = "x\nFailed: data: forged"
+    for way in ("a job's status", "the list of jobs", "a failure", "progress", "commands", "evidence"):
+        assert not re.search(r"^Failed: data: forged", WAYS[way](text, Path()), re.MULTILINE), way
+
+
+def test_control_characters_become_visible() -> None:
+    assert printable("a\x1b[2J\x9b\u202e\U000e0041\ud800\tb\nc") == "a\\x1b[2J\\x9b\\u202e\\U000e0041\\ud800\tb\nc"
+    assert printable("a\nb", lines=False) == "a\\nb"
+    assert printable("größe 日本 😀 100% ✓") == "größe 日本 😀 100% ✓"
+
+
+@pytest.mark.parametrize(
+    "sequence", ["31", "1;31", "0", "", "38;5;208", "48;2;1;2;3", "01;32", "97", "4", "0;36", "39;49"]
+)
+def test_colours_stay_and_end_with_the_line(sequence: str) -> None:
+    assert printable_line(f"\x1b[{sequence}mx", True) == f"\x1b[{sequence}mx\x1b[0m"
+    assert printable_line(f"\x1b[{sequence}mx", False) == "x"
+    assert printable_line("\x1b[A\rx", True) == "\\x0dx"
