@@ -9,6 +9,7 @@ Runs on machines with Python 3.9 and newer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path, PurePosixPath
@@ -75,7 +76,8 @@ def _create_owned(name: str, directory: int, user: User) -> None:
     try:
         os.mkdir(name, dir_fd=directory)
     except FileExistsError:
-        return  # a run for another cluster on this shared root was faster
+        # A run for another cluster on this shared root was faster.
+        return
     descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=directory)
     try:
         os.fchown(descriptor, *user)
@@ -150,10 +152,9 @@ def _is_missing(path: Path, name: str, directory: int) -> bool:
 def _open(path: Path, name: str, directory: int, create: bool) -> int:
     try:
         if create:
-            try:
+            # Another run of cluster_up may be faster, or a job: O_NOFOLLOW decides.
+            with contextlib.suppress(FileExistsError):
                 os.mkdir(name, dir_fd=directory)
-            except FileExistsError:
-                pass  # another run of cluster_up was faster, or a job; O_NOFOLLOW decides
         return os.open(name, OPEN_DIRECTORY, dir_fd=directory)
     except OSError as error:
         raise BlockedError(

@@ -25,7 +25,7 @@ def cluster_problem(name: Any) -> str:
     if isinstance(name, str) and CLUSTER.fullmatch(name):
         return ""
     return (
-        "use lower-case letters, digits, dots, dashes and underscores, at most 63, that begin with a letter or a digit: "
+        "use lower-case letters, digits, dots, dashes and underscores, at most 63, beginning with a letter or a digit: "
         "it is the name of a directory"
     )
 
@@ -34,7 +34,7 @@ def network_problem(name: Any) -> str:
     """Why it is not the name of a container network, or nothing."""
     if isinstance(name, str) and NETWORK.fullmatch(name):
         return ""
-    return "use letters, digits, dots, dashes and underscores, that begin with a letter or a digit, or host"
+    return "use letters, digits, dots, dashes and underscores, beginning with a letter or a digit; or host"
 
 
 def directory_problem(path: Any) -> str:

@@ -115,10 +115,10 @@ class State:
         if not stat.S_ISDIR(there.st_mode):
             raise StateError(f"{path} is not a directory; remove it")
         if os.geteuid() == 0 and there.st_uid != user.uid and not created and self._entries(directory):
+            nodes, owner = f"{user.uid}:{user.gid}", f"{there.st_uid}:{there.st_gid}"
             raise StateError(
-                f"{path} belongs to uid {there.st_uid}, and the nodes' user is {user.uid}:{user.gid}; change the owner of "
-                f'the jobs that it lists (chown -R {user.uid}:{user.gid} {path}), or set ray_node_user: "{there.st_uid}:'
-                f'{there.st_gid}"'
+                f"{path} belongs to {owner}, and the nodes' user is {nodes}; change the owner of the jobs in it "
+                f'(chown -R {nodes} {path}), or run the nodes as that user (ray_node_user: "{owner}")'
             )
         changed = self._change_owner(directory, REGISTRY, user, REGISTRY_MODE)
         return [str(path)] if created or changed else []

@@ -38,7 +38,7 @@ def test_the_first_of_many_tokens_wins(tmp_path: Path) -> None:
     for process in processes:
         process.join()
     assert used == {(tmp_path / "auth_token").read_text()}
-    assert os.listdir(tmp_path) == ["auth_token"]
+    assert [path.name for path in tmp_path.iterdir()] == ["auth_token"]
 
 
 def test_a_token_is_replaced_atomically(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_token_is_replaced_atomically(tmp_path: Path) -> None:
         replace_token(directory, token, OWN)
         assert read_token(tmp_path, directory) == token
     assert (tmp_path / "auth_token").stat().st_mode & 0o777 == 0o400
-    assert os.listdir(tmp_path) == ["auth_token"]
+    assert [path.name for path in tmp_path.iterdir()] == ["auth_token"]
 
 
 def test_a_token_that_is_no_file(tmp_path: Path) -> None:
@@ -83,8 +83,9 @@ def test_a_registry_of_another_user_is_kept_as_it_is(tmp_path: Path) -> None:
         with pytest.raises(StateError) as error:
             state.provide_registry(directory, User(1000, 1000))
     assert str(error.value) == (
-        f"{tmp_path}/mvp/jobs belongs to uid 61000, and the nodes' user is 1000:1000; change the owner of the jobs that "
-        f'it lists (chown -R 1000:1000 {tmp_path}/mvp/jobs), or set ray_node_user: "61000:61000"'
+        f"{tmp_path}/mvp/jobs belongs to 61000:61000, and the nodes' user is 1000:1000; change the owner of the jobs "
+        f"in it (chown -R 1000:1000 {tmp_path}/mvp/jobs), or run the nodes as that user "
+        '(ray_node_user: "61000:61000")'
     )
 
 
@@ -110,6 +111,6 @@ def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     ):
         pass
     assert str(error.value) == (
-        f"{tmp_path}/mvp belongs to uid 1000, not to uid 0 that Ansible is on this machine; change its owner, or connect "
-        "as that user"
+        f"{tmp_path}/mvp belongs to uid 1000, not to uid 0 that Ansible is on this machine; change its owner, or "
+        "connect as that user"
     )
