@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -209,16 +210,17 @@ def test_directories_that_are_swapped_during_the_run(shared_root: Path, victim: 
     """Between a check and its use the directory becomes a link to a directory of root, again and again."""
     give(shared_root)
     create(shared_root)
-    (shared_root / "link").symlink_to(victim)
-    give(shared_root / "link")
     # Like a job, the attacker has the shared root, but no way to it.
     top = os.open(shared_root, os.O_RDONLY)
     rename = partial(os.rename, src_dir_fd=top, dst_dir_fd=top)
 
     def swap() -> None:
+        # A run may come in between, and create the directory.
+        with suppress(OSError):
+            rename("aside", secrets.token_hex(8))
         rename(name, "aside")
-        rename("link", name)
-        rename(name, "link")
+        os.symlink(victim, name, dir_fd=top)
+        os.unlink(name, dir_fd=top)
         rename("aside", name)
 
     def attempt() -> bool:
