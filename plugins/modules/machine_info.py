@@ -127,7 +127,7 @@ options:
         default: ""
       token_file:
         description:
-          - The file of the cluster's token. Nobody else may read it, or list its directory. Not checked when empty.
+          - The file of the cluster's token. No other user may read it, or list its directory. Not checked when empty.
         type: str
         default: ""
 seealso:

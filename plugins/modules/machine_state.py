@@ -13,7 +13,7 @@ description:
   - Creates the cluster's token once, in a file that only the nodes' user can read, and never shows it. Of two runs at
     the same time, the second uses the token of the first.
   - Creates missing directories of the shared root, as the nodes' user, and never through a link. Only what is missing
-    directly below a shared root that belongs to root, and that nobody else can write to, is created by root.
+    directly below a shared root that belongs to root, and that no other user can write to, is created by root.
   - Creates the container network of the nodes if it is missing, with the engine's command.
   - With O(state=absent), removes the network, the token and the registry of jobs, and the cluster's state directory
     if nothing else is in it. The shared root is never removed.

@@ -26,7 +26,7 @@ from .directories import OPEN_DIRECTORY
 TOKEN = "auth_token"  # noqa: S105
 REGISTRY = "jobs"
 TEMPORARY = f".{TOKEN}."
-# Programs of the nodes' user reach their files by name, and nobody else can list them.
+# Programs of the nodes' user reach their files by name, and other users cannot list them.
 DIRECTORY_MODE = 0o711
 REGISTRY_MODE = 0o750
 TOKEN_BYTES = 4096
@@ -180,7 +180,7 @@ def read_token(path: Path, directory: int) -> str:
 
 
 def _written(directory: int, token: str, user: User) -> str:
-    """A new file with the token, which nobody else can read at any moment, and its name."""
+    """A new file with the token, which no other user can read at any moment, and its name."""
     name = f"{TEMPORARY}{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o400, dir_fd=directory)
