@@ -39,7 +39,8 @@ class BlockedError(Exception):
 def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, Any]:
     """Create what is missing, and return the paths as ``created``; with ``failed`` and ``msg`` if that is not possible.
 
-    Root creates only what is missing directly below a shared root that belongs to root, where no other user can interfere.
+    Root creates only what is missing directly below a shared root that belongs to root, where no other user can
+    interfere.
     Everything else is done as the nodes' user, who cannot do more than a job.
     """
     # Search permission is enough: on NFS, root may not have more. The path above the shared root is the operator's.

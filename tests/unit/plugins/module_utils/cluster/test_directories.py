@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,17 +32,19 @@ def shared_root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
-    """A directory of root with a file, beside the shared root."""
-    (tmp_path / "victim").mkdir()
-    (tmp_path / "victim" / "data").write_text("precious")
-    return tmp_path / "victim"
+def victim() -> Iterator[Path]:
+    """A directory of root with a file, which everybody can reach."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory)
+        path.chmod(0o755)
+        (path / "data").write_text("precious")
+        yield path
 
 
-def assert_untouched(victim: Path) -> None:
+def assert_untouched(victim: Path, owner: User = User(0, 0)) -> None:
     assert [path.name for path in victim.iterdir()] == ["data"]
-    for path in (victim, victim / "data"):
-        assert path.stat().st_uid == 0
+    assert victim.stat().st_uid == owner.uid
+    assert (victim / "data").stat().st_uid == 0
 
 
 def create(shared_root: Path, user: User = NOBODY, check: bool = False) -> dict[str, Any]:
@@ -205,10 +208,12 @@ def attack(work: Callable[[], None], user: User = NOBODY) -> Iterator[None]:
 
 
 @as_root
+@pytest.mark.parametrize("owner", [User(0, 0), NOBODY], ids=["of root", "of the nodes' user"])
 @pytest.mark.parametrize("name", ["common/code", "common", "user/code", "jobs"])
-def test_directories_that_are_swapped_during_the_run(shared_root: Path, victim: Path, name: str) -> None:
-    """Between a check and its use the directory becomes a link to a directory of root, again and again."""
+def test_directories_that_are_swapped_during_the_run(shared_root: Path, victim: Path, name: str, owner: User) -> None:
+    """Between a check and its use the directory becomes a link to another one, again and again."""
     give(shared_root)
+    give(victim, owner)
     create(shared_root)
     # Like a job, the attacker has the shared root, but no way to it.
     top = os.open(shared_root, os.O_RDONLY)
@@ -235,6 +240,6 @@ def test_directories_that_are_swapped_during_the_run(shared_root: Path, victim: 
         while len(outcomes) < 2 and time.monotonic() < deadline:
             outcomes.update(attempt() for _attempt in range(50))
     os.close(top)
-    assert_untouched(victim)
+    assert_untouched(victim, owner)
     assert outcomes == {True, False}
     assert owners(shared_root) == {NOBODY.uid}
