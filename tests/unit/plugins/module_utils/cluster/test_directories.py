@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster import directories
 from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import DIRECTORIES, create_directories
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User, drop
 
-NOBODY = User(65534, 65534)
+ROOT, NOBODY = User(0, 0), User(65534, 65534)
 OTHER = User(61001, 61001)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -41,7 +42,7 @@ def victim() -> Iterator[Path]:
         yield path
 
 
-def assert_untouched(victim: Path, owner: User = User(0, 0)) -> None:
+def assert_untouched(victim: Path, owner: User = ROOT) -> None:
     assert [path.name for path in victim.iterdir()] == ["data"]
     assert victim.stat().st_uid == owner.uid
     assert (victim / "data").stat().st_uid == 0
@@ -243,3 +244,13 @@ def test_directories_that_are_swapped_during_the_run(shared_root: Path, victim: 
     assert_untouched(victim, owner)
     assert outcomes == {True, False}
     assert owners(shared_root) == {NOBODY.uid}
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_link_that_appears_after_the_check_is_not_opened(tmp_path: Path, create: bool) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "code").symlink_to("elsewhere")
+    top = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(directories.BlockedError, match="code cannot be created or opened"):
+        directories._open(tmp_path / "code", "code", top, create=create)
+    os.close(top)
