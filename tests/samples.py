@@ -127,6 +127,11 @@ SETTINGS = Settings(
     shm_gib=2,
     user="",
     env={},
+    pids_limit=32768,
+    read_only=True,
+    capabilities=[],
+    devices=[],
+    rotate_token=False,
 )
 WORKERS = ["worker-0", "worker-1"]
 

@@ -122,6 +122,11 @@ def disruption_findings(
     return [finding.as_dict() for finding in found]
 
 
+def rotation_findings(hosts: Sequence[str], hostvars: HostVars, groups: Groups) -> list[dict[str, str]]:
+    found = disruption.rotation_findings(plans_of(hosts, hostvars), groups[inventory.NODES])
+    return [finding.as_dict() for finding in found]
+
+
 def cluster_containers(machine: Mapping[str, Any], cluster: str) -> list[str]:
     return Machine.from_json(machine).containers_of(cluster)
 
@@ -149,5 +154,6 @@ class FilterModule:
             "machine_work": machine_work,
             "node_plan": node_plan,
             "nodes_of_machine": nodes_of_machine,
+            "rotation_findings": rotation_findings,
             "token_file": container.token_file,
         }

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from .shared_root import JOBS
 
-# The user and group of nodes if Ansible is root, which no person and no service has: below the range of dynamic users of systemd, above that of people (login.defs, UID_MAX).
+# The user and group of nodes if Ansible is root. No person and no service has the number: it is above that of people
+# (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
 
 

@@ -62,7 +62,7 @@ options:
   paths:
     description:
       - Absolute paths whose mounts to report.
-      - O(expect.shared_root) is always one of them.
+      - O(expect.shared_root), O(expect.token_file) and its directory are always among them.
     type: list
     elements: str
     default: []
@@ -119,6 +119,17 @@ options:
           - Size of C(/dev/shm) in GiB.
         type: float
         default: 0
+      user:
+        description:
+          - The user of the nodes, as C(uid:gid). If empty, the default user of nodes where Ansible is root.
+          - If Ansible is root, the job archives on the shared root have to belong to this user.
+        type: str
+        default: ""
+      token_file:
+        description:
+          - The file of the cluster's token. No other user may read it, or list its directory. Not checked when empty.
+        type: str
+        default: ""
 seealso:
   - module: community.docker.docker_host_info
 """
@@ -196,6 +207,8 @@ machine:
         - For each path, the mount that holds it, and its space in bytes.
         - For a path that does not exist, mount, space and writable are those of its nearest parent.
         - error is the reason why a path cannot be read, as when a file server does not answer within 5 seconds.
+        - mode is that of the path as a number, or null if it does not exist.
+        - archives_owner is the C(uid:gid) of the directory C(jobs) in the path, or null.
       type: list
       elements: dict
       sample:
@@ -209,6 +222,8 @@ machine:
           total_bytes: 17592186044416
           writable: true
           error: null
+          mode: 493
+          archives_owner: "61000:61000"
     disk:
       description:
         - The same for the engine's data directory, or for C(/tmp) with O(engine=none).
@@ -297,8 +312,10 @@ findings:
 """
 
 import platform
+from pathlib import PurePosixPath
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
 from ansible_collections.argus.verl.plugins.module_utils.cluster.preflight import Expectation, machine_findings
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
 
@@ -325,16 +342,24 @@ def main() -> None:
                     "disk_free_gib": {"type": "float", "default": 0},
                     "shared_root_free_gib": {"type": "float", "default": 0},
                     "shm_gib": {"type": "float", "default": 0},
+                    "user": {"type": "str", "default": ""},
+                    "token_file": {"type": "str", "default": "", "no_log": False},
                 },
             },
         },
         supports_check_mode=True,
     )
     asked = dict(module.params)
+    # The first module of every play on machines: also of those that did not check the inventory, because of --limit.
+    wrong = list(problems(cluster_name=asked["cluster"]))
+    if wrong:
+        module.fail_json(msg=wrong[0])
     host = asked.pop("host") or platform.node()
     expectation = Expectation(**(asked.pop("expect") or {}))
-    if expectation.shared_root and expectation.shared_root not in asked["paths"]:
-        asked["paths"] = [*asked["paths"], expectation.shared_root]
+    token = (
+        [expectation.token_file, str(PurePosixPath(expectation.token_file).parent)] if expectation.token_file else []
+    )
+    asked["paths"] = list(dict.fromkeys([*asked["paths"], *filter(None, [expectation.shared_root]), *token]))
     machine = Probe().machine(Question(**asked))
     findings = machine_findings(host, machine, expectation)
     module.exit_json(machine=machine.to_json(), findings=[finding.as_dict() for finding in findings])

@@ -10,11 +10,13 @@ short_description: Manage network, token and directories of a cluster
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Creates the cluster's token once, in a file that only the nodes' user can read, and never shows it.
-  - Creates missing directories of the shared root.
+  - Creates the cluster's token once, in a file that only the nodes' user can read, and never shows it. Of two runs at
+    the same time, the second uses the token of the first.
+  - Creates missing directories of the shared root, as the nodes' user, and never through a link. Only what is missing
+    directly below a shared root that belongs to root, and that no other user can write to, is created by root.
   - Creates the container network of the nodes if it is missing, with the engine's command.
-  - With O(state=absent), removes the network, the token and the cluster's state directory. The shared root is never
-    removed.
+  - With O(state=absent), removes the network, the token and the registry of jobs, and the cluster's state directory
+    if nothing else is in it. The shared root is never removed.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -29,7 +31,7 @@ options:
     choices: [present, absent]
     default: present
   cluster:
-    description: The cluster's name, for the network's label.
+    description: The cluster's name, for the network's label and the directory below O(state_dir).
     type: str
     required: true
   network:
@@ -39,18 +41,27 @@ options:
     description: The container engine's command.
     type: str
     default: docker
-  token_file:
-    description: The file of the token. Its directory belongs to the cluster alone.
+  state_dir:
+    description:
+      - The directory for the state of clusters on this machine. The token of this one is in C(<cluster>/auth_token).
     type: path
     required: true
   token:
     description: The token of an existing cluster, for its other machines. By default, the file's token or a new one.
     type: str
+  rotate:
+    description: Whether to replace the token with a new one. Running nodes do not notice before they are recreated.
+    type: bool
+    default: false
+  registry:
+    description: Whether to create the directory in which the head's stewards register jobs, C(<cluster>/jobs).
+    type: bool
+    default: false
   shared_root:
     description: The path of the shared root on this machine. It has to exist.
     type: path
   user:
-    description: The numeric C(uid:gid) of the nodes. It owns the token and the directories.
+    description: The numeric C(uid:gid) of the nodes. It owns the token, the registry and the directories.
     type: str
 """
 
@@ -59,64 +70,37 @@ EXAMPLES = r"""
   argus.verl.machine_state:
     cluster: mvp
     network: mvp-ray
-    token_file: /var/lib/argus-verl/mvp/auth_token
+    state_dir: /var/lib/argus-verl
+    registry: true
     shared_root: /private
-    user: "1000:1000"
+    user: "61000:61000"
 
 - name: Copy the token to another machine
   argus.verl.machine_state:
     cluster: mvp
-    token_file: /var/lib/argus-verl/mvp/auth_token
+    state_dir: /var/lib/argus-verl
     token: "{{ slurped_under_no_log.content | b64decode }}"
-    user: "1000:1000"
+    user: "61000:61000"
 """
 
-RETURN = r""" # """
+RETURN = r"""
+left:
+  description: What is left in the state directory, because this collection did not create it.
+  returned: with O(state=absent)
+  type: list
+  elements: str
+  sample: []
+"""
 
 import os
-import secrets
-import shutil
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import create_directories
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import CLUSTER_LABEL
-
-# The layout of the shared root; the nodes' user can write to all of it.
-DIRECTORIES = (
-    "datasets",
-    "hf",
-    "jobs",
-    "outputs",
-    "ray",
-    "common/models",
-    "common/datasets",
-    "common/code/verl",
-    "user/code",
-)
-
-
-def missing_directories(shared_root: Path) -> list[Path]:
-    """Return missing directories with their parents, so that each one gets its owner."""
-    wanted: list[Path] = []
-    for name in DIRECTORIES:
-        parts = Path(name).parts
-        wanted += [shared_root.joinpath(*parts[: depth + 1]) for depth in range(len(parts))]
-    return [path for path in dict.fromkeys(wanted) if not path.is_dir()]
-
-
-def write_token(path: Path, token: str, owner: tuple[int, int]) -> None:
-    """Write atomically; no other user can read the file at any moment."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-    try:
-        os.write(descriptor, token.encode())
-        if os.geteuid() == 0:
-            os.fchown(descriptor, *owner)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    temporary.replace(path)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import State, StateError
+from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
 
 def network_exists(module: AnsibleModule, *filters: str) -> bool:
@@ -139,36 +123,60 @@ def change_network(module: AnsibleModule, wanted: bool) -> list[str]:
     return [f"network {name}"]
 
 
+def check_params(module: AnsibleModule) -> None:
+    """End the module before it touches anything if a name or a path is not what it should be."""
+    params = module.params
+    values = {
+        "cluster_name": params["cluster"],
+        "cluster_state_dir": params["state_dir"],
+        "cluster_network": params["network"],
+        "shared_root_source": params["shared_root"],
+        "ray_node_user": params["user"],
+    }
+    wrong = list(problems(**{name: value for name, value in values.items() if value is not None}))
+    if params["user"] == "":
+        wrong.append("user is empty")
+    if not wrong and params["shared_root"] is not None:
+        state_dir, shared_root = os.path.realpath(params["state_dir"]), os.path.realpath(params["shared_root"])
+        if os.path.commonpath([state_dir, shared_root]) == shared_root:
+            wrong.append("cluster_state_dir lies in the shared root, where every job could replace the token: move it")
+    if wrong:
+        module.fail_json(msg="; ".join(wrong))
+
+
 def present(module: AnsibleModule) -> None:
+    params = module.params
+    user = User(*map(int, params["user"].split(":")))
     changes = change_network(module, wanted=True)
-    path = Path(module.params["token_file"])
-    uid, gid = map(int, module.params["user"].split(":"))
-    there = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
-    token = module.params["token"] or there or secrets.token_hex(32)
-    if token != there:
-        changes.append(str(path))
-        if not module.check_mode:
-            write_token(path, token, (uid, gid))
-    if module.params["shared_root"]:
-        for directory in missing_directories(Path(module.params["shared_root"])):
-            changes.append(str(directory))
-            if not module.check_mode:
-                directory.mkdir(exist_ok=True)
-                if os.geteuid() == 0:
-                    os.chown(directory, uid, gid)
+    state = State(params["state_dir"], params["cluster"], module.check_mode)
+    with state.opened(create=True) as directory:
+        if directory is not None:
+            changes += state.protect(directory)
+        changes += state.provide_token(directory, user, params["token"] or "", params["rotate"])
+        if params["registry"]:
+            changes += state.provide_registry(directory, user)
+        # With the directory locked: of two runs at the same time, the second finds everything.
+        if params["shared_root"]:
+            result = create_directories(Path(params["shared_root"]), user, module.check_mode)
+            if result.get("failed"):
+                module.fail_json(msg=result["msg"])
+            changes += result["created"]
     after = "".join(f"{change}\n" for change in changes)
     module.exit_json(changed=bool(changes), diff={"before": "", "after": after})
 
 
 def absent(module: AnsibleModule) -> None:
     changes = change_network(module, wanted=False)
-    directory = Path(module.params["token_file"]).parent
-    if directory.is_dir():
-        changes.append(str(directory))
-        if not module.check_mode:
-            shutil.rmtree(directory)
+    state = State(module.params["state_dir"], module.params["cluster"], module.check_mode)
+    left: list[str] = []
+    with state.opened() as directory:
+        if directory is not None:
+            removed, left = state.remove(directory)
+            changes += removed
+    if left:
+        module.warn(f"{state.path} is kept: this collection did not create {', '.join(left)}")
     before = "".join(f"{change}\n" for change in changes)
-    module.exit_json(changed=bool(changes), diff={"before": before, "after": ""})
+    module.exit_json(changed=bool(changes), left=left, diff={"before": before, "after": ""})
 
 
 def main() -> None:
@@ -178,16 +186,21 @@ def main() -> None:
             "cluster": {"type": "str", "required": True},
             "network": {"type": "str"},
             "engine": {"type": "str", "default": "docker"},
-            "token_file": {"type": "path", "required": True, "no_log": False},
+            "state_dir": {"type": "path", "required": True},
             "token": {"type": "str", "no_log": True},
+            "rotate": {"type": "bool", "default": False},
+            "registry": {"type": "bool", "default": False},
             "shared_root": {"type": "path"},
             "user": {"type": "str"},
         },
         required_if=[("state", "present", ["user"])],
         supports_check_mode=True,
     )
+    check_params(module)
     try:
         present(module) if module.params["state"] == "present" else absent(module)
+    except StateError as error:
+        module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(
             msg=f"{error.filename}: {error.strerror}. Set ansible_become for a user that may write there, or set "

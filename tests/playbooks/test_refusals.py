@@ -58,6 +58,18 @@ def test_all_problems_of_an_inventory_are_reported_at_once(tmp_path: Path) -> No
     refused("group workers", "has no hosts", "ray_node_gpu", 'did you mean "ray_node_gpus"?', inventories=hosts)
 
 
+@pytest.mark.parametrize("verb", ["validate", "cluster_up", "cluster_status", "cluster_down"])
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-rf"])
+def test_names_that_are_not_names(verb: str, name: str) -> None:
+    """With '..', cluster_down would remove the state of all clusters."""
+    before = traces()
+    done = playbook(verb, check=False, cluster_name=name)
+    assert done.returncode != 0, done.stdout
+    assert f"cluster_name is {name!r}" in said(done.stdout), done.stdout + done.stderr
+    assert "changed=0" in done.stdout and "changed=1" not in done.stdout
+    assert traces() == before
+
+
 def test_engine_without_an_answer() -> None:
     environment = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
     refused(
@@ -126,7 +138,12 @@ def test_nodes_with_a_running_job_are_not_restarted() -> None:
     job += "entrypoint='sleep 600', submission_id='precious', entrypoint_resources={'worker_node': 1})"
     subprocess.run(["docker", "exec", HEAD, "python3", "-c", job], check=True, capture_output=True)
 
-    for name, variables in (("cluster_up", {"ray_node_shm_gib": 3}), ("cluster_down", {})):
+    refusals: list[tuple[str, dict[str, Any]]] = [
+        ("cluster_up", {"ray_node_shm_gib": 3}),
+        ("cluster_up", {"rotate_token": True}),
+        ("cluster_down", {}),
+    ]
+    for name, variables in refusals:
         done = playbook(name, check=False, **variables)
         assert done.returncode != 0
         assert "precious" in done.stdout and "allow_disruption" in done.stdout, done.stdout

@@ -39,6 +39,9 @@ def decide(plan: NodePlan, arguments: Mapping[str, Any], containers: Mapping[str
     if there is None:
         return Action(ActionKind.CREATE, "no container")
     running = there.state == RUNNING
+    if plan.settings.rotate_token:
+        # The token is mounted as a file, which cannot be replaced in a running container, and Ray reads it only once.
+        return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=running)
     if there.labels.get(SPECIFICATION_LABEL) != arguments["labels"][SPECIFICATION_LABEL]:
         return Action(ActionKind.RECREATE, f"its settings changed, it is {there.state}", disrupts=running)
     if plan.image_id and there.image_id != plan.image_id:

@@ -59,6 +59,6 @@ def change_rows(
     for machine, probed in machines.items():
         for name in probed.containers_of(cluster):
             if name not in known:
-                todo = f"`docker rm -f {name}` on {machine} removes it"
+                todo = f"`docker rm -fv {name}` on {machine} removes it"
                 rows.append([name, "none", f"no longer in the inventory; {todo}"])
     return rows

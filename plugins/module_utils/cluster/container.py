@@ -12,11 +12,16 @@ from typing import Any
 
 from .engine import CLUSTER_LABEL
 from .nodes import HEAD, WORKER_RESOURCES, NodePlan
+from .state import REGISTRY, TOKEN
 
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
+# The registry of jobs inside the head, where its stewards run.
+REGISTRY_PATH = "/var/lib/argus-verl/jobs"
+# What Ray's documentation recommends; engines differ in their default.
+OPEN_FILES = 65536
 # Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 NODE_LABEL = "argus.verl.node"
@@ -74,7 +79,30 @@ def ray_environment(plan: NodePlan) -> dict[str, str]:
 
 def token_file(state_dir: str, cluster: str) -> str:
     """Return the path at which a machine keeps the cluster's token."""
-    return f"{state_dir}/{cluster}/auth_token"
+    return f"{state_dir}/{cluster}/{TOKEN}"
+
+
+def hardening(plan: NodePlan) -> dict[str, Any]:
+    """Return the arguments that limit what the processes of a node can do to its machine."""
+    settings = plan.settings
+    ulimits = ["core:0:0", f"nofile:{OPEN_FILES}:{OPEN_FILES}"]
+    arguments: dict[str, Any] = {
+        "security_opts": ["no-new-privileges:true"],
+        "cap_drop": ["ALL"],
+        "pids_limit": settings.pids_limit,
+        "read_only": settings.read_only,
+        # Ray's sessions and every cache: a volume without a name, which is removed with the container.
+        "volumes": ["/tmp"],  # noqa: S108
+        # The image's own may be out of reach for the user, or read-only.
+        "working_dir": "/tmp",  # noqa: S108
+    }
+    if settings.capabilities:
+        arguments["capabilities"] = list(settings.capabilities)
+    if settings.devices:
+        arguments["devices"] = list(settings.devices)
+        # InfiniBand locks the memory that it reads and writes. A capability would not help: only root gets it.
+        ulimits.append("memlock:-1:-1")
+    return {**arguments, "ulimits": ulimits}
 
 
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
@@ -89,7 +117,11 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
             "read_only": True,
         },
     ]
+    if plan.role == HEAD:
+        registry = f"{settings.state_dir}/{settings.cluster}/{REGISTRY}"
+        mounts.append({"type": "bind", "source": registry, "target": REGISTRY_PATH})
     arguments: dict[str, Any] = {
+        **hardening(plan),
         "name": plan.name,
         "image": plan.image,
         "command": ray_start_arguments(plan),

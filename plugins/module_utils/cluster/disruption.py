@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..findings import WARNING, Finding
@@ -36,3 +36,17 @@ def disruption_findings(plans: Mapping[str, PlannedNode], cluster: ClusterInfo, 
         if plan.action.disrupts:
             found += job_findings(cluster, host, f"restarting it ({plan.action.reason})")
     return [replace(finding, severity=WARNING) for finding in found] if allowed else found
+
+
+def rotation_findings(planned: Iterable[str], nodes: Iterable[str]) -> list[Finding]:
+    """Return why a rotation of the token has to be refused: a node that is not in this run would keep the old one."""
+    known = set(planned)
+    return [
+        Finding(
+            node,
+            "is not in this run, and would be cut off by the new token",
+            "rotate the token of all nodes at once: run without --limit, with every machine reachable",
+        )
+        for node in nodes
+        if node not in known
+    ]

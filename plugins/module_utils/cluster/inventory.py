@@ -8,10 +8,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
-from ..findings import Finding
+from ..findings import WARNING, Finding
 from ..text import nearest
+from .names import CHECKS
 
 # Ansible's own: the variables of every host, and the hosts of every group.
 Variables = Mapping[str, Any]
@@ -79,10 +81,6 @@ def node_findings(node: str, settings: Variables) -> list[Finding]:
         value = settings.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             found.append(Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default"))
-    for name in ("shared_root", "shared_root_source", "cluster_state_dir"):
-        value = settings.get(name)
-        if value is not None and not str(value).startswith("/"):
-            found.append(Finding(node, f"{name} is {value!r}", "set an absolute path"))
     if settings.get("cluster_network") == "host":
         address = str(settings.get("ray_node_address", ""))
         if not _reachable(address):
@@ -123,6 +121,41 @@ def placement_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
     return found
 
 
+def value_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
+    """Check names and paths that reach machines, once for all hosts that have the same value."""
+    wrong: dict[tuple[str, str, str], list[str]] = {}
+    for host in hosts:
+        variables = hostvars[host]
+        for name, check in CHECKS.items():
+            # An explicit null replaces the default, too.
+            problem = check(variables[name]) if name in variables else ""
+            if problem:
+                wrong.setdefault((name, repr(variables[name]), problem), []).append(host)
+    return [Finding(", ".join(at), f"{name} is {value}", todo) for (name, value, todo), at in wrong.items()]
+
+
+def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
+    """Check that jobs cannot reach the token of other clusters, and are not root."""
+    exposed, root = [], []
+    for host in hosts:
+        variables = hostvars[host]
+        shared_root = variables.get("shared_root_source") or variables.get("shared_root")
+        path = PurePosixPath(str(variables.get("cluster_state_dir") or ""))
+        if shared_root and PurePosixPath(str(shared_root)) in (path, *path.parents):
+            exposed.append((host, str(path)))
+        if str(variables.get("ray_node_user") or "").startswith("0:"):
+            root.append(host)
+    found = [
+        Finding(host, f"cluster_state_dir {path} lies in the shared root", "move it to where jobs cannot write")
+        for host, path in exposed
+    ]
+    if root:
+        todo = 'set another user, such as "61000:61000", or remove ray_node_user for the default'
+        what = "ray_node_user is root: so is every job in its container, and on the shared root"
+        found.append(Finding(", ".join(root), what, todo, WARNING))
+    return found
+
+
 def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]], known: set[str]) -> list[Finding]:
     """Find variables with a prefix of this collection that nothing reads."""
     unknown: dict[str, list[str]] = {}
@@ -151,4 +184,6 @@ def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[F
         found += node_findings(node, hostvars[node])
     found += placement_findings(hostvars, groups)
     hosts = dict.fromkeys([*groups.get(MACHINES, []), *nodes])
+    found += value_findings(hosts, hostvars)
+    found += trust_findings(hosts, hostvars)
     return found + unknown_variables(hosts, hostvars, set(known))

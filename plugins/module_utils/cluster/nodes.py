@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..privileges import UNPRIVILEGED
 from .machine import Machine
 from .membership import ExpectedNode
 
@@ -20,8 +21,6 @@ WORKER_RESOURCES = {"worker_node": 100}
 # SFT requests 10 CPUs per process and PPO 3, whatever they need; logical GPUs come with enough logical CPUs for that
 # and for drivers, or a job that fits the GPUs would wait for CPUs for ever.
 LOGICAL_CPUS_PER_GPU = 12
-# The user of the CPU image, for machines where Ansible is root: Ray itself never needs to be.
-UNPRIVILEGED = (1000, 1000)
 
 
 class PlanError(Exception):
@@ -53,6 +52,11 @@ class Settings:
     shm_gib: float
     user: str
     env: Mapping[str, str]
+    pids_limit: int
+    read_only: bool
+    capabilities: Sequence[str]
+    devices: Sequence[str]
+    rotate_token: bool
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     else:
         gpu_ids = _real_gpus(settings, len(machine.gpus), siblings)
         gpus = len(gpu_ids)
-    uid, gid = (machine.uid, machine.gid) if machine.uid else UNPRIVILEGED
+    # Where Ansible is root: a user that no person of the machine has. Ray never needs to be root.
+    uid, gid = (machine.uid, machine.gid) if machine.uid else (UNPRIVILEGED, UNPRIVILEGED)
     image = machine.images.get(settings.images[accelerator])
     return NodePlan(
         name=settings.name,

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from ..findings import ERROR, WARNING, Finding
+from ..privileges import UNPRIVILEGED
+from ..shared_root import JOBS
 from .engine import CLUSTER_LABEL, UP, EngineStatus
 from .machine import Machine
 from .mounts import PathState
@@ -27,6 +31,8 @@ class Expectation:
     shared_root: its path on the machine.
     shared_root_fstypes: the file-system types that it may have, as the kernel names them ("nfs4", "lustre").
     disk_free_gib: where the engine keeps images and containers.
+    user: the nodes' user, as uid:gid; empty for the default.
+    token_file: its path on the machine.
     """
 
     gpus: int | None = None
@@ -37,6 +43,8 @@ class Expectation:
     disk_free_gib: float = 0.0
     shared_root_free_gib: float = 0.0
     shm_gib: float = 0.0
+    user: str = ""
+    token_file: str = ""
 
 
 class Problem(NamedTuple):
@@ -50,7 +58,19 @@ class Problem(NamedTuple):
 def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
     """Return every difference between the machine and what is expected of it."""
     findings: list[Finding] = []
-    for check in (_engine, _packages, _gpus, _gpu_access, _hcas, _shared_root, _space, _memory, _ports, _names):
+    for check in (
+        _engine,
+        _packages,
+        _gpus,
+        _gpu_access,
+        _hcas,
+        _shared_root,
+        _space,
+        _memory,
+        _ports,
+        _names,
+        _token,
+    ):
         findings += [
             Finding(host, problem.what, problem.todo, problem.severity) for problem in check(machine, expectation)
         ]
@@ -168,6 +188,7 @@ def _shared_root(machine: Machine, expectation: Expectation) -> Iterator[Problem
             f'mount the shared file system at {path}, or add "{state.fstype}" to preflight_shared_root_fstypes',
         )
     yield from _shared_root_use(machine, expectation, state, location)
+    yield from _shared_root_owner(machine, expectation, state)
 
 
 def _shared_root_use(machine: Machine, expectation: Expectation, state: PathState, location: str) -> Iterator[Problem]:
@@ -186,6 +207,41 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
             f"expected at least {expectation.shared_root_free_gib:g} GiB",
             f"remove old checkpoints and outputs below {state.path}, or grow the file system",
         )
+
+
+def _shared_root_owner(machine: Machine, expectation: Expectation, state: PathState) -> Iterator[Problem]:
+    if state.mode is not None and state.mode & stat.S_IWOTH and not state.mode & stat.S_ISVTX:
+        yield Problem(
+            f"every user of the machine can replace the directories of the shared root {state.path} "
+            f"(mode {state.mode:o}), expected a directory that only its owner or group can write to",
+            f"chmod o-w {state.path}, or set the sticky bit (chmod +t)",
+            WARNING,
+        )
+    # Otherwise they belong to Ansible's own user.
+    user = expectation.user or f"{UNPRIVILEGED}:{UNPRIVILEGED}"
+    owner = state.archives_owner
+    if machine.uid == 0 and owner and owner.split(":")[0] != user.split(":")[0]:
+        other = f'set ray_node_user: "{owner}" for the nodes, or ' if not owner.startswith("0:") else ""
+        yield Problem(
+            f"the job archives in {state.path}/{JOBS} belong to {owner}, expected the nodes' user {user}",
+            f"{other}change their owner: chown -hR {user} {state.path}/{JOBS}",
+        )
+
+
+def _token(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    path = PurePosixPath(expectation.token_file)
+    limits = {str(path): 0o400, str(path.parent): 0o711} if expectation.token_file else {}
+    for state in machine.mounts:
+        limit = limits.get(state.path)
+        # The owner's own rights are no problem.
+        if state.mode is not None and limit is not None and state.mode & 0o077 & ~limit:
+            yield Problem(
+                f"{state.path} has mode {state.mode:o}, expected {limit:o}: other users of the machine could find or "
+                "read the cluster's token",
+                f"chmod {limit:o} {state.path}, and rotate the token if you do not trust them "
+                "(cluster_up.yml -e rotate_token=true)",
+                WARNING,
+            )
 
 
 def _space(machine: Machine, expectation: Expectation) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ import importlib.util
 import os
 import pwd
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 
+from ..shared_root import JOBS
 from .engine import (
     CLUSTER_LABEL,
     NO_ENGINE,
@@ -254,7 +256,17 @@ class Probe:
             # On NFS the server answers, which applies root_squash.
             writable=os.access(nearest, os.W_OK | os.X_OK),
             error=error,
+            mode=stat.S_IMODE(self._at(path).stat().st_mode) if exists else None,
+            archives_owner=self._archives_owner(path) if exists else None,
         )
+
+    def _archives_owner(self, path: str) -> str | None:
+        try:
+            # Not of what a link leads to: a job may have replaced the directory.
+            there = (self._at(path) / JOBS).lstat()
+        except OSError:
+            return None
+        return f"{there.st_uid}:{there.st_gid}"
 
     def _silent(self, path: str) -> PathState:
         mount = self._mount(path)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A client of a Ray head's HTTP API for nodes and jobs, with the standard library only.
+"""A client of a Ray head's HTTP API for nodes and jobs, with the standard library only, and who may receive the token.
 
 Ray's SDK takes 0.7 s to import and needs Ray to be installed. Asking which nodes are alive, ten times a second while
 a cluster starts, has to work without both.
@@ -11,21 +11,26 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import json
+import re
+import socket
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import Any, Protocol
 
 from .status import ENDED
 
 ALIVE = "ALIVE"
 USAGE_ATTEMPTS, USAGE_SECONDS = 80, 0.2
-# No proxy from the environment: it would receive the token, and it cannot reach the loopback interface.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+MIB = 1 << 20
+ANSWER_BYTES = 64 * MIB
+# No user, no query, and no character that another parser of addresses reads in another way.
+ADDRESS = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?((?:/[A-Za-z0-9._~-]+)*)/*")
+TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 class RayApiError(Exception):
@@ -50,34 +55,122 @@ class Head(Protocol):
     def job(self, submission_id: str) -> dict[str, Any] | None: ...
 
 
-class RayHead:
-    """The API of a head at an address such as ``http://127.0.0.1:8265``."""
+@dataclass(frozen=True)
+class Address:
+    """The parts of an address such as ``http://127.0.0.1:8265``."""
 
-    def __init__(self, address: str, token_path: str = "", timeout: float = 5.0) -> None:
+    secure: bool
+    host: str
+    port: int
+    path: str
+
+
+def checked_address(address: str, allowed: Collection[str] = ()) -> Address:
+    """The parts of an address that may receive the cluster's token: a loopback, or one of the allowed hosts.
+
+    The address of a job comes from files that jobs can write. Check it before any client with the token gets it.
+    """
+    found = ADDRESS.fullmatch(address)
+    if not found or int(found[3] or 0) > 65535:
+        raise RayApiError(f"{address!r} is not the address of a head, such as http://127.0.0.1:8265")
+    host = found[2].strip("[]").lower()
+    if not is_loopback(host) and host not in {name.strip("[]").lower() for name in allowed}:
+        raise RayApiError(
+            f"{address} would receive the cluster's token, and is neither a loopback address nor the head's address in "
+            "the inventory; set ray.address to http://127.0.0.1:<port>, as the head itself sees it"
+        )
+    secure = found[1] == "https"
+    return Address(secure, host, int(found[3] or (443 if secure else 80)), found[4])
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def without_proxies(environ: MutableMapping[str, str]) -> None:
+    """Remove the proxies from an environment, for a client that uses them also for a loopback, as that of Ray does.
+
+    A proxy would receive the cluster's token, and cannot reach the loopback of this machine.
+    """
+    for name in [name for name in environ if name.lower().endswith("_proxy")]:
+        del environ[name]
+
+
+class RayHead:
+    """The API of a head at an address such as ``http://127.0.0.1:8265``.
+
+    The token goes to this address only, which has to be a loopback or one of the allowed hosts: no redirect is
+    followed, and no proxy is used.
+
+    timeout: for the whole answer, in seconds.
+    """
+
+    def __init__(self, address: str, token_path: str = "", timeout: float = 5.0, allowed: Collection[str] = ()) -> None:
         self.address = address.rstrip("/")
         self.token_path = token_path
         self.timeout = timeout
+        self.allowed = allowed
 
     def get(self, path: str) -> Any:
         """GET and decode JSON."""
-        request = urllib.request.Request(self.address + path)  # noqa: S310 - the address is the operator's own
-        if self.token_path:
-            try:
-                request.add_header(
-                    "Authorization", f"Bearer {Path(self.token_path).read_text(encoding='utf-8').strip()}"
-                )
-            except OSError as error:
-                raise RayApiError(
-                    f"the token file {self.token_path} cannot be read ({error.strerror}); cluster_up.yml creates it"
-                ) from error
+        address, url = checked_address(self.address, self.allowed), f"{self.address}{path}"
+        headers = self._headers()
         try:
-            with OPENER.open(request, timeout=self.timeout) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            hint = " (the token does not match this cluster)" if error.code in (401, 403) else ""
-            raise RayApiError(f"{self.address}{path} answered HTTP {error.code}{hint}", error.code) from error
+            with self._connected(address) as connection:
+                connection.request("GET", address.path + path, headers=headers)
+                answer = connection.getresponse()
+                _check_status(url, answer)
+                content = answer.read(ANSWER_BYTES + 1)
+            if len(content) > ANSWER_BYTES:
+                raise RayApiError(f"{url} answered with more than {ANSWER_BYTES // MIB} MiB")
+            return json.loads(content)
+        except RecursionError as error:
+            raise RayApiError(f"{url} does not answer: its JSON is nested too deeply") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise RayApiError(f"{self.address}{path} does not answer: {error}") from error
+            raise RayApiError(f"{url} does not answer: {error}") from error
+
+    def _headers(self) -> dict[str, str]:
+        if not self.token_path:
+            return {}
+        try:
+            token = Path(self.token_path).read_bytes().decode("ascii", "replace").strip()
+        except OSError as error:
+            raise RayApiError(
+                f"the token file {self.token_path} cannot be read ({error.strerror}); cluster_up.yml creates it"
+            ) from error
+        if not TOKEN.fullmatch(token):
+            # Not sent: the message of a malformed header would show it.
+            raise RayApiError(f"the token file {self.token_path} has no token; run cluster_up.yml -e rotate_token=true")
+        return {"Authorization": f"Bearer {token}"}
+
+    @contextlib.contextmanager
+    def _connected(self, address: Address) -> Iterator[http.client.HTTPConnection]:
+        """A connection that ends after the timeout, however slowly the other side sends."""
+        kind = http.client.HTTPSConnection if address.secure else http.client.HTTPConnection
+        connection = kind(address.host, address.port, timeout=self.timeout)
+        timed_out = False
+
+        def end() -> None:
+            nonlocal timed_out
+            timed_out = True
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+
+        timer = Timer(self.timeout, end)
+        timer.daemon = True
+        try:
+            connection.connect()
+            timer.start()
+            yield connection
+        finally:
+            timer.cancel()
+            connection.close()
+            if timed_out:
+                # Whatever was received until then looks complete: the end of a connection is the end of an answer.
+                raise TimeoutError("timed out")
 
     def nodes(self) -> list[dict[str, Any]]:
         """All nodes that the head knows, including dead ones."""
@@ -85,10 +178,12 @@ class RayHead:
         path = "/api/v0/nodes?detail=1&limit=10000"
         answer = self.get(path)
         try:
-            return list(answer["data"]["result"]["result"])
+            nodes = answer["data"]["result"]["result"]
         except (KeyError, TypeError) as error:
             message = answer.get("msg") if isinstance(answer, dict) else None
             raise RayApiError(f"{self.address}{path} answered without nodes: {message or answer}") from error
+        wanted = {"node_name": str, "state": str, "resources_total": dict}
+        return _records(f"{self.address}{path}", nodes, wanted)
 
     def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
         """The alive workers and their free resources, as counted at or after `since`; by default, now."""
@@ -97,7 +192,7 @@ class RayHead:
             answer = self.get("/api/cluster_status")
             # The monitor counts every few seconds: resources that were free before may be in use since. A head that has
             # just started has not counted at all.
-            with contextlib.suppress(KeyError, TypeError):
+            with contextlib.suppress(KeyError, TypeError, AttributeError, IndexError):
                 status = answer["data"]["clusterStatus"]
                 if status["time"] >= since:
                     return free_workers(self.nodes(), status["loadMetricsReport"]["usageByNode"])
@@ -106,16 +201,44 @@ class RayHead:
 
     def jobs(self) -> list[dict[str, Any]]:
         """The submitted jobs; Ray also lists bare drivers, which have no submission id."""
-        return [job for job in self.get("/api/jobs/") if job.get("submission_id")]
+        path = "/api/jobs/"
+        jobs = _records(f"{self.address}{path}", self.get(path), {"status": str})
+        return [job for job in jobs if isinstance(job.get("submission_id"), str)]
 
     def job(self, submission_id: str) -> dict[str, Any] | None:
         """One job, or None if the head does not know it, or no longer."""
+        path = f"/api/jobs/{submission_id}"
         try:
-            return dict(self.get(f"/api/jobs/{submission_id}"))
+            answer = self.get(path)
         except RayApiError as error:
             if error.status == 404:
                 return None
             raise
+        return _records(f"{self.address}{path}", [answer], {"status": str})[0]
+
+
+def _check_status(url: str, answer: http.client.HTTPResponse) -> None:
+    if answer.status == 200:
+        return
+    hint = ""
+    if answer.status in (401, 403):
+        hint = (
+            " (the token does not match this cluster; after an interrupted rotation, run cluster_up.yml "
+            "-e rotate_token=true -e allow_disruption=true)"
+        )
+    elif 300 <= answer.status < 400:
+        hint = " (a redirect, which is not followed: another address would receive the cluster's token)"
+    raise RayApiError(f"{url} answered HTTP {answer.status}{hint}", answer.status)
+
+
+def _records(url: str, answer: Any, wanted: Mapping[str, type]) -> list[dict[str, Any]]:
+    """The answer, if it is a list of records that have what is wanted."""
+    records = answer if isinstance(answer, list) else [answer]
+    for record in records:
+        if not isinstance(record, dict) or not all(isinstance(record.get(name), kind) for name, kind in wanted.items()):
+            shown = json.dumps(record)[:200]
+            raise RayApiError(f"{url} answered without {', '.join(wanted)}: {shown}")
+    return records
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ansible_collections.argus.verl.plugins.filter.cluster import (
     node_plan,
     nodes_of_machine,
     public_variables,
+    rotation_findings,
 )
 from ansible_collections.argus.verl.plugins.filter.cluster import change_rows as changes
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
@@ -80,6 +81,11 @@ def settings(**changed: Any) -> dict[str, Any]:
         "shm_gib": 2,
         "user": "",
         "env": {},
+        "pids_limit": 32768,
+        "read_only": True,
+        "capabilities": [],
+        "devices": [],
+        "rotate_token": False,
     } | changed
 
 
@@ -94,7 +100,7 @@ def test_plan_of_a_node() -> None:
         "accelerator": "cpu",
         "image": "argus-verl-cpu:0.1.0",
         "image_missing": False,
-        "user": "1000:1000",
+        "user": "61000:61000",
         "action": "create",
         "reason": "no container",
         "disrupts": False,
@@ -118,6 +124,21 @@ def test_plan_of_a_node_with_a_container() -> None:
     plan = node_plan(settings(), variables(box=probed(containers=there)), GROUPS)
     assert (plan["action"], plan["reason"]) == ("start", "container is exited")
     assert plan["started_at"] == "2026-01-12T08:15:30Z"
+
+
+def test_plan_of_a_node_whose_token_is_rotated() -> None:
+    plan = node_plan(settings(rotate_token=True), variables(box=probed(containers={"worker-1": container()})), GROUPS)
+    assert (plan["action"], plan["reason"]) == ("recreate", "its token is rotated, it is running")
+    assert plan["disrupts"] is True
+
+
+def test_a_token_is_rotated_on_all_nodes_at_once() -> None:
+    hostvars = variables(box=probed(), worker_1={"ray_node_machine": "other"})
+    assert rotation_findings(["ray-head", "worker-0"], variables(box=probed()), GROUPS | {"ray": ["ray-head"]}) == []
+    (finding,) = rotation_findings(["ray-head", "worker-0", "worker-1"], hostvars, GROUPS)
+    assert finding["where"] == "worker-1"
+    assert finding["what"] == "is not in this run, and would be cut off by the new token"
+    assert finding["severity"] == "error"
 
 
 def test_plan_of_the_second_of_two_workers_on_a_machine_with_gpus() -> None:
@@ -156,7 +177,7 @@ def test_changes() -> None:
     hostvars = variables(box=probed(containers=left), worker_0=node("create", "no container"))
     assert changes(NODES, hostvars, GROUPS, "mvp") == [
         ["worker-0", "create", "no container"],
-        ["worker-9", "none", "no longer in the inventory; `docker rm -f worker-9` on box removes it"],
+        ["worker-9", "none", "no longer in the inventory; `docker rm -fv worker-9` on box removes it"],
     ]
 
 

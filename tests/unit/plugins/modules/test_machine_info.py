@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -41,3 +42,22 @@ def test_without_expectations_only_general_problems_are_found(capsys: pytest.Cap
     answer = result(capsys)
     assert answer["machine"]["mounts"] == []
     assert [finding for finding in answer["findings"] if "expected at least" in finding["what"]] == []
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "-rf"])
+def test_name_that_is_no_name_is_refused_on_machines_too(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --limit, the inventory was not checked."""
+    answer = result(capsys, cluster=name)
+    assert answer["failed"]
+    assert answer["msg"].startswith(f"cluster_name is {name!r}: use lower-case letters")
+
+
+def test_owner_of_the_archives_is_not_that_of_what_a_link_leads_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobs").symlink_to("/")
+    os.chown(tmp_path / "jobs", os.getuid(), 100 if os.getuid() == 0 else os.getgid(), follow_symlinks=False)
+    there = (tmp_path / "jobs").lstat()
+    (state,) = result(capsys, paths=[str(tmp_path)])["machine"]["mounts"]
+    assert state["archives_owner"] == f"{there.st_uid}:{there.st_gid}"
+    assert state["mode"] == tmp_path.stat().st_mode & 0o7777

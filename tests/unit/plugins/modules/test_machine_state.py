@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import DIRECTORIES
 from ansible_collections.argus.verl.plugins.modules import machine_state
-from ansible_collections.argus.verl.plugins.modules.machine_state import DIRECTORIES, missing_directories, write_token
 
 ENGINE = """#!/bin/sh
 # "network ls" with a filter lists networks with the label; "create" adds one, "rm" removes one.
@@ -48,20 +49,29 @@ class Machine:
             "cluster": "mvp",
             "network": "mvp-ray",
             "engine": str(self.engine),
-            "token_file": str(self.token),
+            "state_dir": str(self.token.parent.parent),
             "shared_root": str(self.shared_root),
             "user": f"{os.getuid()}:{os.getgid()}",
             **changes,
         }
 
-    def run(self, check: bool = False, **changes: Any) -> dict[str, Any]:
+    def answer(self, check: bool = False, **changes: Any) -> dict[str, Any]:
         """Run the module in this process."""
         arguments = self.arguments(**changes) | {"_ansible_check_mode": check, "_ansible_diff": True}
         output = io.StringIO()
-        with patch_module_args(arguments), contextlib.redirect_stdout(output), pytest.raises(SystemExit) as ended:
+        with patch_module_args(arguments), contextlib.redirect_stdout(output), pytest.raises(SystemExit):
             machine_state.main()
-        assert ended.value.code == 0, output.getvalue()
         return dict(json.loads(output.getvalue()))
+
+    def run(self, check: bool = False, **changes: Any) -> dict[str, Any]:
+        answer = self.answer(check, **changes)
+        assert not answer.get("failed"), answer
+        return answer
+
+    def error(self, check: bool = False, **changes: Any) -> str:
+        answer = self.answer(check, **changes)
+        assert answer.get("failed"), answer
+        return str(answer["msg"])
 
     def ansible(self, *options: str) -> str:
         """Run the module with Ansible, and return everything that it prints."""
@@ -72,6 +82,12 @@ class Machine:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start the module as Ansible does, in a process of its own."""
+        command = [sys.executable, "-m", "ansible_collections.argus.verl.plugins.modules.machine_state"]
+        arguments = {"ANSIBLE_MODULE_ARGS": {**self.arguments(), "_ansible_diff": True}}
+        return subprocess.Popen([*command, json.dumps(arguments)], text=True, stdout=subprocess.PIPE)
 
 
 @pytest.fixture
@@ -97,7 +113,7 @@ def test_changes_are_listed_in_the_diff(machine: Machine) -> None:
     after = machine.run()["diff"]["after"].splitlines()
     assert after[:3] == ["network mvp-ray", str(machine.token), str(machine.shared_root / "datasets")]
     before = machine.run(state="absent")["diff"]["before"].splitlines()
-    assert before == ["network mvp-ray", str(machine.token.parent)]
+    assert before == ["network mvp-ray", str(machine.token), str(machine.token.parent)]
 
 
 def test_check_mode_reports_and_changes_nothing(machine: Machine) -> None:
@@ -143,26 +159,154 @@ def test_network_of_the_host_is_not_created(machine: Machine, network: str | Non
     assert machine.networks["own"].read_text() == ""
 
 
-def test_parent_directories_are_created_too(tmp_path: Path) -> None:
-    missing = [str(path.relative_to(tmp_path)) for path in missing_directories(tmp_path)]
-    assert missing.index("common") < missing.index("common/code") < missing.index("common/code/verl")
-    assert len(missing) == len(set(missing))
+def test_directory_that_cannot_be_written_is_an_error_with_advice(machine: Machine) -> None:
+    message = machine.error(state_dir="/proc/none")
+    assert message.startswith("/proc/none: No such file or directory. Set ansible_become for a user that may")
+    assert "cluster_state_dir" in message
 
 
-def test_token_is_written_atomically(tmp_path: Path) -> None:
-    file = tmp_path / "deep" / "auth_token"
-    write_token(file, "first", (os.getuid(), os.getgid()))
-    write_token(file, "second", (os.getuid(), os.getgid()))
-    assert file.read_text() == "second"
-    assert [path.name for path in file.parent.iterdir()] == ["auth_token"]
+# --- The token and the registry ---------------------------------------------------------------------------------------
 
 
-def test_directory_that_cannot_be_written_is_an_error_with_advice(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with patch_module_args(machine.arguments(token_file="/proc/none/auth_token")), pytest.raises(SystemExit):
-        machine_state.main()
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["failed"]
-    assert answer["msg"].startswith("/proc/none: No such file or directory. Set ansible_become for a user that may")
-    assert "cluster_state_dir" in answer["msg"]
+def test_only_the_nodes_user_can_read_what_it_has_and_nobody_else_can_list_it(machine: Machine) -> None:
+    machine.run(registry=True)
+    state = machine.token.parent
+    assert {name: stat.S_IMODE((state / name).stat().st_mode) for name in (".", "auth_token", "jobs")} == {
+        ".": 0o711,
+        "auth_token": 0o400,
+        "jobs": 0o750,
+    }
+    assert sorted([path.name for path in state.iterdir()]) == ["auth_token", "jobs"]
+    # As an earlier release left it.
+    state.chmod(0o755)
+    assert machine.run(check=True)["diff"]["after"] == f"{state}\n"
+    assert machine.run()["diff"]["after"] == f"{state}\n"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o711
+    assert not machine.run(registry=True)["changed"]
+
+
+def test_the_registry_is_only_on_the_machine_of_the_head(machine: Machine) -> None:
+    machine.run()
+    assert not (machine.token.parent / "jobs").exists()
+
+
+def test_rotation_replaces_the_token(machine: Machine) -> None:
+    machine.run()
+    before = machine.token.read_text()
+    assert machine.run(check=True, rotate=True)["diff"]["after"] == f"{machine.token}\n"
+    assert machine.token.read_text() == before
+    assert machine.run(rotate=True)["changed"]
+    after = machine.token.read_text()
+    assert len(after) == 64 and after != before
+    assert [path.name for path in machine.token.parent.iterdir()] == ["auth_token"]
+
+
+def test_a_token_that_is_a_link_is_neither_read_nor_written(machine: Machine, tmp_path: Path) -> None:
+    machine.run()
+    victim = tmp_path / "victim"
+    victim.write_text("of root")
+    machine.token.unlink()
+    machine.token.symlink_to(victim)
+    assert machine.error(rotate=True) == f"{machine.token} is a link; remove it"
+    assert victim.read_text() == "of root"
+
+
+def test_two_runs_at_once_have_one_token(machine: Machine) -> None:
+    """Real processes, which create the directory, too."""
+    running = [machine.start() for _ in range(4)]
+    answers = [json.loads(process.communicate()[0]) for process in running]
+    assert not [answer for answer in answers if answer.get("failed")], answers
+    assert len([answer for answer in answers if str(machine.token) in answer["diff"]["after"].split("\n")]) == 1
+    assert len(machine.token.read_text()) == 64
+    assert [path.name for path in machine.token.parent.iterdir()] == ["auth_token"]
+
+
+def test_absent_leaves_and_names_what_is_not_ours(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.run(registry=True)
+    state = machine.token.parent
+    (state / "jobs" / "grpo-1.json").write_text("{}")
+    (state / ".auth_token.0123").write_text("of a run that was killed")
+    (state / "notes.txt").write_text("of the operator")
+    answer = machine.run(state="absent")
+    removed = ["network mvp-ray", *(str(state / name) for name in (".auth_token.0123", "auth_token", "jobs"))]
+    assert answer["diff"]["before"].splitlines() == removed
+    assert answer["left"] == [f"{state}/notes.txt"]
+    # Ansible returns the warning, or shows it, depending on what runs in this process.
+    shown = json.dumps(answer) + capsys.readouterr().err
+    assert f"{state} is kept: this collection did not create {state}/notes.txt" in shown
+    assert [path.name for path in state.iterdir()] == ["notes.txt"]
+
+
+def test_absent_follows_no_link_and_no_depth_is_too_much(machine: Machine, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "data").write_text("precious")
+    machine.run(registry=True)
+    jobs = machine.token.parent / "jobs"
+    (jobs / "link").symlink_to(victim)
+    directory = os.open(jobs, os.O_RDONLY)
+    for _level in range(1500):
+        os.mkdir("d", dir_fd=directory)
+        below = os.open("d", os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    os.close(directory)
+    machine.run(state="absent")
+    assert not jobs.parent.exists()
+    assert (victim / "data").read_text() == "precious"
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_a_state_directory_that_is_a_link_is_refused(machine: Machine, tmp_path: Path, state: str) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "auth_token").write_text("another cluster's")
+    machine.token.parent.parent.mkdir()
+    machine.token.parent.symlink_to(victim)
+    assert machine.error(state=state) == f"{machine.token.parent} is a link or a file, not a directory; remove it"
+    assert (victim / "auth_token").read_text() == "another cluster's"
+
+
+# --- Names and paths --------------------------------------------------------------------------------------------------
+
+NAMES = ["", ".", "..", "a/b", "../mvp", "/", "a b", "-rf", "Mvp", "mvp\n", "x" * 64, "mvp\0", "{{ name }}", "_x"]
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_is_no_name_is_refused_before_anything_else(machine: Machine, name: str, state: str) -> None:
+    machine.run()
+    before = machine.token.read_text()
+    machine.networks["own"].write_text("other-ray\nmvp-ray\n")
+    assert f"cluster_name is {name!r}: use lower-case letters" in machine.error(cluster=name, state=state)
+    assert machine.token.read_text() == before
+    assert machine.networks["own"].read_text() == "other-ray\nmvp-ray\n"
+
+
+@pytest.mark.parametrize("name", ["mvp", "lab-2", "team.a_1", "7", "x" * 63])
+def test_names_of_clusters(machine: Machine, name: str) -> None:
+    machine.run(cluster=name)
+    assert (machine.token.parent.parent / name / "auth_token").is_file()
+
+
+@pytest.mark.parametrize("path", ["", "/", "//", "state", "./state", "/var/lib/../..", "/tmp/a\nb"])
+def test_a_state_directory_has_an_absolute_path(machine: Machine, path: str) -> None:
+    assert f"cluster_state_dir is {path!r}: set the absolute path" in machine.error(state_dir=path, state="absent")
+
+
+def test_a_network_that_is_an_option_is_refused(machine: Machine) -> None:
+    assert "cluster_network is '--driver=x': use letters" in machine.error(network="--driver=x")
+
+
+@pytest.mark.parametrize("user", ["root", "0", "1000", "1:-1", "a:b", "", "1:1:1"])
+def test_a_user_has_numbers(machine: Machine, user: str) -> None:
+    assert "user is " in machine.error(user=user)
+    assert not machine.token.exists()
+
+
+def test_the_token_never_lies_where_jobs_can_write(machine: Machine) -> None:
+    for place in (machine.shared_root, machine.shared_root / "user" / "state"):
+        assert machine.error(state_dir=str(place)) == (
+            "cluster_state_dir lies in the shared root, where every job could replace the token: move it"
+        )
+    assert list(machine.shared_root.iterdir()) == []

@@ -62,6 +62,15 @@ def test_container_without_a_specification_is_recreated() -> None:
     assert (action.kind, action.disrupts) == ("recreate", True)
 
 
+@pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
+def test_rotated_token_recreates_every_container(state: str, disrupts: bool) -> None:
+    worker = plan(rotate_token=True)
+    expected = Action(ActionKind.RECREATE, f"its token is rotated, it is {state}", disrupts=disrupts)
+    for there in (existing(plan(), state=state), existing(plan(gpus=2), state=state)):
+        assert decide(worker, container_arguments(worker), there) == expected
+    assert decide(worker, container_arguments(worker), {}).kind == "create"
+
+
 def test_removed_image_is_no_reason_to_restart_a_node() -> None:
     worker = replace(plan(), image_id="")
     there = existing(plan(), image_id="sha256:cpu")

@@ -46,4 +46,4 @@ def test_changes_have_a_row_for_each_node_that_is_not_kept() -> None:
 def test_node_that_left_the_inventory_is_listed_without_an_action() -> None:
     there = {"worker-0": container(), "worker-9": container(), "registry": container(None), "x": container("prod")}
     (row,) = change_rows({}, {"box": replace(HEALTHY, containers=there)}, NODES, "mvp")
-    assert row == ["worker-9", "none", "no longer in the inventory; `docker rm -f worker-9` on box removes it"]
+    assert row == ["worker-9", "none", "no longer in the inventory; `docker rm -fv worker-9` on box removes it"]

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
+    REGISTRY_PATH,
     SPECIFICATION_LABEL,
     TOKEN_PATH,
     container_arguments,
@@ -15,6 +18,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
     token_file,
 )
 from samples import WORKERS, head, plan
+
+ROLES = Path(__file__).resolve().parents[5] / "roles"
 
 # --- ray start --------------------------------------------------------------------------------------------------------
 
@@ -102,6 +107,57 @@ def test_container_of_the_head_publishes_the_dashboard_on_the_loopback_only() ->
     assert arguments["labels"]["argus.verl.role"] == "head"
 
 
+def test_container_has_no_rights_that_ray_does_not_need() -> None:
+    for node in (plan(), head(), plan(gpus_there=8)):
+        arguments = container_arguments(node)
+        assert arguments["security_opts"] == ["no-new-privileges:true"]
+        assert arguments["cap_drop"] == ["ALL"]
+        assert arguments["pids_limit"] == 32768
+        assert arguments["ulimits"] == ["core:0:0", "nofile:65536:65536"]
+        assert arguments["read_only"] is True
+        # Ray's sessions, caches and the working directory are in a volume without a name.
+        assert arguments["volumes"] == [arguments["working_dir"]] == [arguments["env"]["HOME"]] == ["/tmp"]
+        assert not {"capabilities", "devices", "privileged"} & arguments.keys()
+
+
+def test_what_a_node_needs_more_is_added_by_name() -> None:
+    changes: dict[str, Any] = {"capabilities": ["SYS_PTRACE"], "pids_limit": 100_000, "read_only": False}
+    arguments = container_arguments(plan(devices=["/dev/infiniband:/dev/infiniband"], **changes))
+    assert arguments["capabilities"] == ["SYS_PTRACE"]
+    assert arguments["cap_drop"] == ["ALL"]
+    assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
+    # Without it, InfiniBand cannot register memory.
+    assert arguments["ulimits"] == ["core:0:0", "nofile:65536:65536", "memlock:-1:-1"]
+    assert (arguments["pids_limit"], arguments["read_only"]) == (100_000, False)
+
+
+def test_only_the_head_has_the_registry_of_jobs() -> None:
+    registry = {"type": "bind", "source": "/var/lib/argus-verl/mvp/jobs", "target": "/var/lib/argus-verl/jobs"}
+    assert registry["target"] == REGISTRY_PATH
+    assert container_arguments(head())["mounts"][2:] == [registry]
+    assert len(container_arguments(plan())["mounts"]) == 2
+
+
+def test_every_argument_reaches_the_engine() -> None:
+    """The task names each argument: one that it forgets would be in the specification only."""
+    tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / "main.yml").read_text())
+    given = tasks[0]["community.docker.docker_container"]
+    wanted = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], capabilities=["X"]))
+    for name in {
+        **wanted,
+        **container_arguments(head(network="host", address="10.0.0.1")),
+        **container_arguments(head()),
+    }:
+        assert given[name].removesuffix(" | default(omit) }}").removesuffix(" }}") == "{{ container." + name
+    # Volumes without a name go with the container.
+    assert given["keep_volumes"] is False
+
+
+def test_a_rotation_is_no_setting_of_the_container() -> None:
+    """Or the next run without it would recreate every node again."""
+    assert container_arguments(plan(rotate_token=True)) == container_arguments(plan())
+
+
 def test_on_the_network_of_the_host_nothing_is_published() -> None:
     arguments = container_arguments(head(network="host", address="10.0.0.1"))
     assert arguments["network_mode"] == "host"
@@ -144,7 +200,7 @@ def test_specification_is_the_same_in_every_run() -> None:
     # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
     assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
     arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
-    assert arguments["labels"][SPECIFICATION_LABEL] == "137b0e669c15b62b"
+    assert arguments["labels"][SPECIFICATION_LABEL] == "a1c3043f30780a0c"
 
 
 @pytest.mark.parametrize(
@@ -163,6 +219,10 @@ def test_specification_is_the_same_in_every_run() -> None:
         {"shm_gib": 4},
         {"user": "7:7"},
         {"env": {"NCCL_DEBUG": "INFO"}},
+        {"pids_limit": 1},
+        {"read_only": False},
+        {"capabilities": ["IPC_LOCK"]},
+        {"devices": ["/dev/infiniband:/dev/infiniband"]},
         {"name": "worker-1"},
         {"role": "head"},
     ],

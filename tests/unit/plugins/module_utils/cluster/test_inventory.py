@@ -10,7 +10,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     nodes_of,
     validate,
 )
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
 
 Inventory = tuple[dict[str, dict[str, Any]], dict[str, list[str]]]
 KNOWN = {
@@ -162,13 +162,101 @@ def test_valid_count(value: int | None) -> None:
 
 
 @pytest.mark.parametrize("variable", ["shared_root", "shared_root_source", "cluster_state_dir"])
-@pytest.mark.parametrize("value", ["private", "./private", "~/private", ""])
-def test_relative_path(variable: str, value: str) -> None:
+@pytest.mark.parametrize("value", ["private", "./private", "~/private", "", "/", "//", "/a/../..", "/a\nb", None, 7])
+def test_path_that_is_not_that_of_a_directory(variable: str, value: Any) -> None:
     hostvars, groups = one_machine()
     hostvars["ray-head"][variable] = value
     assert validate(hostvars, groups, KNOWN) == [
-        Finding("ray-head", f"{variable} is {value!r}", "set an absolute path")
+        Finding(
+            "ray-head",
+            f"{variable} is {value!r}",
+            'set the absolute path of a directory other than /, without ".."',
+        )
     ]
+
+
+NAMES = [
+    "",
+    ".",
+    "..",
+    "a/b",
+    "../mvp",
+    "/",
+    "a b",
+    "-rf",
+    "Mvp",
+    "mvp\n",
+    "x" * 64,
+    "mvp\0",
+    "_x",
+    ".mvp",
+    None,
+    7,
+    True,
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+def test_name_of_a_cluster_that_is_no_name(name: Any) -> None:
+    """A directory, a label and a network have it: '' or '..' would be the state of all clusters."""
+    hostvars, groups = one_machine()
+    for host in ("localhost", *groups["ray"]):
+        hostvars[host]["cluster_name"] = name
+    assert validate(hostvars, groups, KNOWN) == [
+        Finding(
+            "localhost, ray-head, worker-0, worker-1",
+            f"cluster_name is {name!r}",
+            "use lower-case letters, digits, dots, dashes and underscores, at most 63, beginning with a letter or a "
+            "digit: it is the name of a directory",
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", ["mvp", "lab-2", "team.a_1", "7", "x" * 63])
+def test_name_of_a_cluster(name: str) -> None:
+    hostvars, groups = one_machine()
+    hostvars["ray-head"]["cluster_name"] = name
+    assert validate(hostvars, groups, KNOWN) == []
+
+
+def test_name_of_a_network_that_is_an_option() -> None:
+    hostvars, groups = one_machine()
+    hostvars["ray-head"]["cluster_network"] = "--driver=macvlan"
+    (finding,) = validate(hostvars, groups, KNOWN)
+    assert finding.what == "cluster_network is '--driver=macvlan'"
+
+
+@pytest.mark.parametrize("user", ["ray", "1000", "1000:", "-1:0", 1000, None])
+def test_user_of_nodes_that_has_no_numbers(user: Any) -> None:
+    hostvars, groups = one_machine()
+    hostvars["ray-head"]["ray_node_user"] = user
+    assert validate(hostvars, groups, KNOWN | {"ray_node_user"}) == [
+        Finding("ray-head", f"ray_node_user is {user!r}", 'set numbers, as in "61000:61000"')
+    ]
+
+
+def test_nodes_of_root_are_a_warning() -> None:
+    hostvars, groups = one_machine()
+    hostvars["ray-head"]["ray_node_user"] = "0:0"
+    hostvars["worker-0"]["ray_node_user"] = "61000:100"
+    assert validate(hostvars, groups, KNOWN | {"ray_node_user"}) == [
+        Finding(
+            "ray-head",
+            "ray_node_user is root: so is every job in its container, and on the shared root",
+            'set another user, such as "61000:61000", or remove ray_node_user for the default',
+            WARNING,
+        )
+    ]
+
+
+@pytest.mark.parametrize("state_dir", ["/srv/shared", "/srv/shared/", "/srv/shared/user/state"])
+def test_token_in_the_shared_root(state_dir: str) -> None:
+    hostvars, groups = one_machine()
+    hostvars["ray-head"] |= {"cluster_state_dir": state_dir, "shared_root_source": "/srv/shared"}
+    (finding,) = validate(hostvars, groups, KNOWN)
+    assert finding.what == f"cluster_state_dir {state_dir.rstrip('/')} lies in the shared root"
+    hostvars["ray-head"]["cluster_state_dir"] = "/srv/shared-state"
+    assert validate(hostvars, groups, KNOWN) == []
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "gpu-2", ""])
@@ -254,10 +342,10 @@ def test_all_problems_are_reported_at_once() -> None:
         ("Worker_1", "its machine 'localhots' is not in the group machines"),
         ("worker-0", "ray_node_gpus is 'four'"),
         ("Worker_1", "is not a valid node name"),
-        ("Worker_1", "shared_root is 'private'"),
         (
             "worker-0, Worker_1",
             "a container network does not span 2 machines (localhost, localhots)",
         ),
+        ("Worker_1", "shared_root is 'private'"),
         ("Worker_1", "variable cluster_nmae is unknown"),
     ]

@@ -244,3 +244,52 @@ def test_port_held_by_another_cluster_is_an_error_beside_the_name() -> None:
         "port 8265 on 127.0.0.1",
         'the name "mvp-ray-head"',
     ]
+
+
+# --- Owners and modes -------------------------------------------------------------------------------------------------
+
+
+def on_shared_root(uid: int, user: str = "", **changes: Any) -> list[Finding]:
+    machine = replace(HEALTHY, uid=uid, mounts=[replace(PRIVATE, **changes)])
+    return machine_findings("box", machine, Expectation(shared_root="/private", user=user))
+
+
+@pytest.mark.parametrize(("owner", "user"), [("1000:1000", ""), ("61000:61000", "61001:61001"), ("0:0", "")])
+def test_archives_of_another_user(owner: str, user: str) -> None:
+    (finding,) = on_shared_root(0, user, archives_owner=owner)
+    nodes = user or "61000:61000"
+    assert finding.what == f"the job archives in /private/jobs belong to {owner}, expected the nodes' user {nodes}"
+    advice = "" if owner == "0:0" else f'set ray_node_user: "{owner}" for the nodes, or '
+    assert finding.todo == f"{advice}change their owner: chown -hR {nodes} /private/jobs"
+    assert finding.severity == "error"
+
+
+def test_archives_of_the_nodes_user() -> None:
+    assert on_shared_root(0, archives_owner="61000:100") == []
+    assert on_shared_root(0, "1000:1000", archives_owner="1000:1000") == []
+    assert on_shared_root(0, archives_owner=None) == []
+    # Where Ansible is not root, everything belongs to its own user.
+    assert on_shared_root(1000, archives_owner="1000:1000") == []
+
+
+def test_shared_root_that_everybody_can_change() -> None:
+    (finding,) = on_shared_root(0, mode=0o777)
+    assert finding.what == (
+        "every user of the machine can replace the directories of the shared root /private (mode 777), expected a "
+        "directory that only its owner or group can write to"
+    )
+    assert finding.severity == "warning"
+    for mode in (0o1777, 0o775, 0o755):
+        assert on_shared_root(0, mode=mode) == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "token", "named"), [(0o755, 0o400, [0o755]), (0o711, 0o444, [0o444]), (0o700, 0o400, [])]
+)
+def test_token_that_others_can_read(directory: int, token: int, named: list[int]) -> None:
+    path = "/var/lib/argus-verl/mvp"
+    mounts = [replace(PRIVATE, path=path, mode=directory), replace(PRIVATE, path=f"{path}/auth_token", mode=token)]
+    found = machine_findings("box", replace(HEALTHY, mounts=mounts), Expectation(token_file=f"{path}/auth_token"))
+    assert [finding.what.split(",")[0].split()[-1] for finding in found] == [f"{mode:o}" for mode in named]
+    assert {finding.severity for finding in found} <= {"warning"}
+    assert all("rotate_token=true" in finding.todo for finding in found)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import ray_api
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
+    Address,
     RayApiError,
     RayHead,
     WorkerCapacity,
@@ -137,7 +142,8 @@ def test_without_the_right_token(server: FakeHead, tmp_path: Path, token: str | 
     with pytest.raises(RayApiError) as error:
         RayHead(server.address, str(path) if token else "").jobs()
     assert str(error.value) == (
-        f"{server.address}/api/jobs/ answered HTTP {status} (the token does not match this cluster)"
+        f"{server.address}/api/jobs/ answered HTTP {status} (the token does not match this cluster; after an "
+        "interrupted rotation, run cluster_up.yml -e rotate_token=true -e allow_disruption=true)"
     )
     assert error.value.status == status
     assert TOKEN not in str(error.value)
@@ -179,6 +185,7 @@ def test_an_answer_that_is_not_json(server: FakeHead, head: RayHead) -> None:
     [
         ({"result": False, "msg": "GCS is starting", "data": None}, "GCS is starting"),
         ({"data": {"result": {}}}, "{'data': {'result': {}}}"),
+        ("text", "text"),
         ([], "[]"),
     ],
 )
@@ -189,14 +196,239 @@ def test_an_answer_without_nodes(server: FakeHead, head: RayHead, answer: Any, s
     assert str(error.value).endswith(f"answered without nodes: {shown}")
 
 
-def test_a_proxy_of_the_environment_is_not_used(
-    server: FakeHead, head: RayHead, closed_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    ["text", 7, None, [None], [7], [[]], [{"submission_id": "grpo-1"}], [{"submission_id": "grpo-1", "status": None}]],
+    ids=str,
+)
+def test_an_answer_without_jobs(server: FakeHead, head: RayHead, answer: Any) -> None:
+    server.answers["/api/jobs/"] = json.dumps(answer).encode()
+    with pytest.raises(RayApiError, match="/api/jobs/ answered without status: "):
+        head.jobs()
+    server.answers["/api/jobs/grpo-1"] = json.dumps(answer).encode()
+    with pytest.raises(RayApiError, match="/api/jobs/grpo-1 answered without status: "):
+        head.job("grpo-1")
+
+
+@pytest.mark.parametrize("node", [None, "x", {"node_name": 1}, {**HEAD, "resources_total": []}], ids=str)
+def test_a_node_that_is_malformed(server: FakeHead, head: RayHead, node: Any) -> None:
+    server.set_nodes(HEAD, node)
+    with pytest.raises(RayApiError, match="answered without node_name, state, resources_total: "):
+        head.nodes()
+
+
+def test_json_that_is_nested_too_deeply(server: FakeHead, head: RayHead) -> None:
+    server.answers["/api/jobs/"] = b"[" * 100_000
+    with pytest.raises(RayApiError, match="/api/jobs/ does not answer: its JSON is nested too deeply"):
+        head.jobs()
+
+
+def test_an_answer_without_end(server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_api, "ANSWER_BYTES", ray_api.MIB)
+    server.answers["/api/jobs/"] = b" " * ray_api.MIB + b"[]"
+    with pytest.raises(RayApiError, match="/api/jobs/ answered with more than 1 MiB"):
+        head.jobs()
+
+
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
+def test_an_answer_that_trickles(before: bytes) -> None:
+    """Each byte comes in time, and all of them together do not."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle() -> None:
+            connection, _address = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(before)
+                while True:
+                    connection.sendall(b"1")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(RayApiError, match="does not answer: timed out"):
+            RayHead(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.5).jobs()
+        assert time.monotonic() - began < 2
+        thread.join(5)
+
+
+# --- Who may receive the token ----------------------------------------------------------------------------------------
+
+
+class Witness(ThreadingHTTPServer):
+    """Records everything that it is sent; answers with a redirect if it has somewhere to lead to."""
+
+    def __init__(self, leads_to: str = "", status: int = 302) -> None:
+        super().__init__(("127.0.0.1", 0), Recorder)
+        self.leads_to, self.status = leads_to, status
+        self.seen: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Recorder(BaseHTTPRequestHandler):
+    server: Witness
+
+    def answer(self) -> None:
+        self.server.seen.append(f"{self.requestline}\n{self.headers}")
+        self.send_response(self.server.status if self.server.leads_to else 200)
+        if self.server.leads_to:
+            self.send_header("Location", self.server.leads_to)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    do_GET = do_CONNECT = answer  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(server: Witness) -> Iterator[Witness]:
+    with server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(token_path: str, status: int) -> None:
+    with serving(Witness()) as other, serving(Witness(f"{other.address}/steal", status)) as server:
+        with pytest.raises(RayApiError) as error:
+            RayHead(server.address, token_path).jobs()
+        assert str(error.value) == (
+            f"{server.address}/api/jobs/ answered HTTP {status} (a redirect, which is not followed: another address "
+            "would receive the cluster's token)"
+        )
+        assert error.value.status == status
+        assert len(server.seen) == 1
+        assert other.seen == []
+
+
+PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
+    """A proxy that every variable of the environment names."""
+    with serving(Witness()) as witness:
+        for name in PROXIES:
+            monkeypatch.setenv(name, witness.address)
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        yield witness
+
+
+def test_a_proxy_of_the_environment_is_not_used(server: FakeHead, head: RayHead, proxy: Witness) -> None:
     """A proxy cannot reach the head's loopback interface, and would receive the token."""
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed_port}")
-    monkeypatch.delenv("no_proxy", raising=False)
     server.set_nodes(HEAD)
     assert head.nodes() == [HEAD]
+    assert proxy.seen == []
+
+
+def test_an_environment_without_proxies(server: FakeHead, proxy: Witness) -> None:
+    """Ray's own client, and every other one, reads the proxies of the environment; here that of the library."""
+
+    def ask() -> urllib.request.Request:
+        return urllib.request.Request(f"{server.address}/", headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
+
+    urllib.request.build_opener().open(ask(), timeout=5).close()
+    assert f"Bearer {TOKEN}" in proxy.seen.pop()
+    ray_api.without_proxies(os.environ)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.build_opener().open(ask(), timeout=5)
+    assert proxy.seen == []
+    environ = {"HTTP_PROXY": "x", "Https_Proxy": "x", "no_proxy": "x", "FTP_PROXY": "x", "PATH": "/bin"}
+    ray_api.without_proxies(environ)
+    assert environ == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://10.0.0.1:8265",
+        "http://head.example.org:8265",
+        "https://head.example.org",
+        "http://127.0.0.1.example.org:8265",
+        "http://localhost.example.org:8265",
+        "http://0.0.0.0:8265",
+        "http://2130706433:8265",
+        "http://127.1:8265",
+        "http://0177.0.0.1:8265",
+        "http://[::]:8265",
+        "http://[fe80::1]:8265",
+        "http://169.254.169.254",
+    ],
+)
+def test_a_foreign_host_never_receives_the_token(
+    address: str, token_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "create_connection", lambda *_args, **_more: pytest.fail("it was connected"))
+    with pytest.raises(RayApiError) as error:
+        RayHead(address, token_path).jobs()
+    assert str(error.value) == (
+        f"{address} would receive the cluster's token, and is neither a loopback address nor the head's address in the "
+        "inventory; set ray.address to http://127.0.0.1:<port>, as the head itself sees it"
+    )
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "127.0.0.1:8265",
+        "auto",
+        "ray://127.0.0.1:10001",
+        "file:///etc/passwd",
+        "ftp://127.0.0.1",
+        "http://127.0.0.1:8265@evil.example.org",
+        "http://user:secret@127.0.0.1:8265",
+        "http://127.0.0.1\\@evil.example.org",
+        "http://evil.example.org#@127.0.0.1",
+        "http://127.0.0.1:8265?x=1",
+        "http://127.0.0.1:8265/\r\nX-Header: 1",
+        "http://127.0.0.1 .evil.example.org",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:8265\n",
+    ],
+)
+def test_an_address_that_is_none(address: str, token_path: str) -> None:
+    with pytest.raises(RayApiError, match="is not the address of a head, such as"):
+        RayHead(address, token_path).jobs()
+
+
+def test_addresses_that_may_receive_the_token() -> None:
+    assert ray_api.checked_address("http://127.0.0.1:8265/") == Address(False, "127.0.0.1", 8265, "")
+    assert ray_api.checked_address("http://localhost:8265").host == "localhost"
+    assert ray_api.checked_address("http://[::1]:8265").host == "::1"
+    assert ray_api.checked_address("https://127.0.0.1/ray") == Address(True, "127.0.0.1", 443, "/ray")
+    assert ray_api.checked_address("http://10.0.0.1", allowed=["10.0.0.1"]) == Address(False, "10.0.0.1", 80, "")
+    assert ray_api.checked_address("http://Head:1", allowed=["head"]).host == "head"
+    with pytest.raises(RayApiError):
+        ray_api.checked_address("http://10.0.0.2", allowed=["10.0.0.1"])
+
+
+def test_a_token_of_a_head_without_tls_is_not_sent_over_tls(server: FakeHead, token_path: str) -> None:
+    address = server.address.replace("http", "https")
+    with pytest.raises(RayApiError, match="does not answer: "):
+        RayHead(address, token_path, timeout=2).jobs()
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two tokens", b"line\nline", b"\xff\xfe", b"4be7\r\nX-Header: 1"])
+def test_a_token_that_is_none_is_neither_sent_nor_shown(server: FakeHead, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(RayApiError) as error:
+        RayHead(server.address, str(tmp_path / "token")).jobs()
+    assert str(error.value) == (
+        f"the token file {tmp_path}/token has no token; run cluster_up.yml -e rotate_token=true"
+    )
+    assert server.asked == []
 
 
 # --- Room for a job ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,175 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The directories of the shared root. Jobs can write there: no link is followed, and root creates nothing that they can
+move.
+
+Runs on machines with Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ..privileges import User, as_user, failure
+
+# The layout of the shared root; the nodes' user can write to all of it.
+DIRECTORIES = (
+    "datasets",
+    "hf",
+    "jobs",
+    "outputs",
+    "ray",
+    "common/models",
+    "common/datasets",
+    "common/code/verl",
+    "user/code",
+)
+OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class BlockedError(Exception):
+    """Something is in the way of a directory; the message says what, where, and what to do."""
+
+
+def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, Any]:
+    """Create what is missing, and return the paths as ``created``; with ``failed`` and ``msg`` if that is not possible.
+
+    Root creates only what is missing directly below a shared root that belongs to root, where no other user can
+    interfere.
+    Everything else is done as the nodes' user, who cannot do more than a job.
+    """
+    # Search permission is enough: on NFS, root may not have more. The path above the shared root is the operator's.
+    root = os.open(shared_root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.geteuid() != 0:
+            return _complete(shared_root, root, check, [])
+        created = _create_at_the_top(shared_root, root, user, check)
+        # In check mode they are not there.
+        pending = [Path(path).name for path in created] if check else []
+        result = as_user(user, lambda: _complete(shared_root, root, check, pending))
+    finally:
+        os.close(root)
+    return {**result, "created": list(dict.fromkeys([*created, *result.get("created", ())]))}
+
+
+def _create_at_the_top(shared_root: Path, root: int, user: User, check: bool) -> list[str]:
+    """As root, create what is missing directly below the shared root, if only root can write there."""
+    owner = os.fstat(root)
+    if owner.st_uid != 0 or owner.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return []
+    created = []
+    for name in dict.fromkeys(PurePosixPath(directory).parts[0] for directory in DIRECTORIES):
+        try:
+            os.stat(name, dir_fd=root, follow_symlinks=False)
+        except FileNotFoundError:
+            created.append(str(shared_root / name))
+            if not check:
+                _create_owned(name, root, user)
+    return created
+
+
+def _create_owned(name: str, directory: int, user: User) -> None:
+    try:
+        os.mkdir(name, dir_fd=directory)
+    except FileExistsError:
+        # A run for another cluster on this shared root was faster.
+        return
+    descriptor = os.open(name, OPEN_DIRECTORY, dir_fd=directory)
+    try:
+        os.fchown(descriptor, *user)
+    finally:
+        os.close(descriptor)
+
+
+def _complete(shared_root: Path, root: int, check: bool, pending: list[str]) -> dict[str, Any]:
+    """As the nodes' user, create everything that is missing; pending: what is to be there at the top."""
+    created: list[str] = []
+    try:
+        for name in DIRECTORIES:
+            if PurePosixPath(name).parts[0] in pending:
+                created += _below(shared_root / name, shared_root)
+            else:
+                created += _complete_one(shared_root, root, name, check)
+    except BlockedError as error:
+        return {**failure(str(error)), "created": created}
+    return {"created": list(dict.fromkeys(created))}
+
+
+def _complete_one(shared_root: Path, root: int, name: str, check: bool) -> list[str]:
+    """Create a directory and those above it, and return what was created."""
+    created: list[str] = []
+    path, directory = shared_root, os.dup(root)
+    try:
+        for part in PurePosixPath(name).parts:
+            missing = _is_missing(path / part, part, directory)
+            if missing and not _can_write(directory):
+                raise BlockedError(_not_writable(path, directory, f"{part} cannot be created there"))
+            if missing and check:
+                return _below(shared_root / name, path)
+            path /= part
+            below = _open(path, part, directory, create=missing)
+            os.close(directory)
+            directory = below
+            if missing:
+                created.append(str(path))
+        if not _can_write(directory):
+            raise BlockedError(_not_writable(path, directory, "nodes could not write there"))
+    finally:
+        os.close(directory)
+    return created
+
+
+def _can_write(directory: int) -> bool:
+    # The kernel is asked, and on NFS the server: modes do not show access lists and squashed users.
+    return os.access(".", os.W_OK | os.X_OK, dir_fd=directory)
+
+
+def _below(path: Path, parent: Path) -> list[str]:
+    """The directories from below `parent` down to `path`."""
+    return [str(above) for above in (*reversed(path.parents), path) if parent in above.parents]
+
+
+def _is_missing(path: Path, name: str, directory: int) -> bool:
+    try:
+        there = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    except PermissionError as error:
+        raise BlockedError(_not_writable(path.parent, directory, f"{name} cannot be reached there")) from error
+    if not stat.S_ISDIR(there.st_mode):
+        kind = "a link" if stat.S_ISLNK(there.st_mode) else "not a directory"
+        raise BlockedError(
+            f"{path} is {kind}, and a directory has to be there: nodes and playbooks follow no link below the shared "
+            "root. Remove it, or mount the file system that it leads to in its place"
+        )
+    return False
+
+
+def _open(path: Path, name: str, directory: int, create: bool) -> int:
+    try:
+        if create:
+            # Another run of cluster_up may be faster, or a job: O_NOFOLLOW decides.
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=directory)
+        return os.open(name, OPEN_DIRECTORY, dir_fd=directory)
+    except OSError as error:
+        raise BlockedError(
+            f"{path} cannot be created or opened ({error.strerror}). If something else is there, a job may have put it "
+            "there: remove it and run the playbook again"
+        ) from error
+
+
+def _not_writable(path: Path, directory: int, why: str) -> str:
+    there = os.fstat(directory)
+    user, owner = f"{os.geteuid()}:{os.getegid()}", f"{there.st_uid}:{there.st_gid}"
+    # Nodes of root would make every job root.
+    other = f', or run the nodes as that user (ray_node_user: "{owner}")' if there.st_uid else ""
+    return (
+        f"{path} belongs to {owner} (mode {stat.S_IMODE(there.st_mode):o}), and the nodes' user is {user}: {why}. "
+        f"Change the owner (chown -R {user} {path}){other}"
+    )

@@ -1,0 +1,256 @@
+"""Real processes: root prepares a shared root that jobs (another user) can write to, while they attack it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster import directories
+from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import DIRECTORIES, create_directories
+from ansible_collections.argus.verl.plugins.module_utils.privileges import User, drop
+
+ROOT, NOBODY = User(0, 0), User(65534, 65534)
+OTHER = User(61001, 61001)
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def shared_root(tmp_path: Path) -> Path:
+    (tmp_path / "shared").mkdir()
+    # Nodes need no way to it, and neither do we.
+    tmp_path.chmod(0o700)
+    return tmp_path / "shared"
+
+
+@pytest.fixture
+def victim() -> Iterator[Path]:
+    """A directory of root with a file, which everybody can reach."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory)
+        path.chmod(0o755)
+        (path / "data").write_text("precious")
+        yield path
+
+
+def assert_untouched(victim: Path, owner: User = ROOT) -> None:
+    assert [path.name for path in victim.iterdir()] == ["data"]
+    assert victim.stat().st_uid == owner.uid
+    assert (victim / "data").stat().st_uid == 0
+
+
+def create(shared_root: Path, user: User = NOBODY, check: bool = False) -> dict[str, Any]:
+    return create_directories(shared_root, user, check)
+
+
+def owners(shared_root: Path) -> set[int]:
+    return {path.lstat().st_uid for path in shared_root.rglob("*")}
+
+
+def all_there(shared_root: Path) -> bool:
+    return all((shared_root / name).is_dir() for name in DIRECTORIES)
+
+
+def give(path: Path, user: User = NOBODY) -> None:
+    os.chown(path, *user, follow_symlinks=False)
+
+
+@as_root
+@pytest.mark.parametrize("owner", [User(0, 0), NOBODY])
+def test_everything_belongs_to_the_nodes_user(shared_root: Path, owner: User) -> None:
+    give(shared_root, owner)
+    expected = create(shared_root, check=True)["created"]
+    assert [path.name for path in shared_root.iterdir()] == []
+    result = create(shared_root)
+    assert sorted(result["created"]) == sorted(str(path) for path in shared_root.rglob("*")) == sorted(expected)
+    assert all_there(shared_root)
+    assert owners(shared_root) == {NOBODY.uid}
+    assert shared_root.stat().st_uid == owner.uid
+    assert create(shared_root) == {"created": []}
+
+
+def test_ansible_that_is_not_root_creates_them_itself(shared_root: Path) -> None:
+    user = User(os.getuid(), os.getgid())
+    assert str(shared_root / "common" / "code" / "verl") in create(shared_root, user)["created"]
+    assert all_there(shared_root)
+    assert create(shared_root, user) == {"created": []}
+
+
+def test_parents_are_listed_before_what_is_in_them(shared_root: Path) -> None:
+    for check in (True, False):
+        created = create(shared_root, User(os.getuid(), os.getgid()), check)["created"]
+        positions = [created.index(str(shared_root / name)) for name in ("common", "common/code", "common/code/verl")]
+        assert positions == sorted(positions)
+        assert len(created) == len(set(created))
+
+
+@as_root
+def test_only_what_is_missing_is_created(shared_root: Path) -> None:
+    give(shared_root)
+    create(shared_root)
+    (shared_root / "common" / "code" / "verl").rmdir()
+    (shared_root / "hf").rmdir()
+    for check in (True, False):
+        created = create(shared_root, check=check)["created"]
+        assert sorted(created) == [str(shared_root / "common/code/verl"), str(shared_root / "hf")]
+    assert owners(shared_root) == {NOBODY.uid}
+
+
+@as_root
+@pytest.mark.parametrize("name", ["common", "common/code", "common/code/verl", "user", "user/code", "jobs"])
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_link_is_not_followed(shared_root: Path, victim: Path, name: str, dangling: bool) -> None:
+    give(shared_root)
+    create(shared_root)
+    link = shared_root / name
+    link.rename(shared_root / "aside")
+    link.symlink_to(victim / "nothing" if dangling else victim)
+    give(link)
+    for check in (True, False):
+        result = create(shared_root, check=check)
+        assert result["failed"]
+        assert result["msg"] == (
+            f"{link} is a link, and a directory has to be there: nodes and playbooks follow no link below the shared "
+            "root. Remove it, or mount the file system that it leads to in its place"
+        )
+    assert_untouched(victim)
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["file", "fifo"])
+def test_something_else_in_the_way_is_named(shared_root: Path, kind: str) -> None:
+    give(shared_root)
+    path = shared_root / "datasets"
+    path.touch() if kind == "file" else os.mkfifo(path)
+    assert create(shared_root)["msg"].startswith(f"{path} is not a directory, and a directory has to be there")
+
+
+@as_root
+def test_a_link_at_the_top_of_a_shared_root_of_root(shared_root: Path, victim: Path) -> None:
+    (shared_root / "common").symlink_to(victim)
+    assert create(shared_root)["msg"].startswith(f"{shared_root}/common is a link")
+    assert_untouched(victim)
+
+
+@as_root
+def test_archives_of_an_earlier_setup_are_named_with_what_to_do(shared_root: Path) -> None:
+    (shared_root / "jobs").mkdir()
+    give(shared_root / "jobs", User(1000, 1000))
+    assert create(shared_root)["msg"] == (
+        f"{shared_root}/jobs belongs to 1000:1000 (mode 755), and the nodes' user is 65534:65534: nodes could not "
+        f"write there. Change the owner (chown -R 65534:65534 {shared_root}/jobs), or run the nodes as that user "
+        '(ray_node_user: "1000:1000")'
+    )
+    assert (shared_root / "jobs").stat().st_uid == 1000
+
+
+@as_root
+def test_a_directory_of_root_below_the_shared_root_stays_with_root(shared_root: Path) -> None:
+    (shared_root / "common").mkdir()
+    assert create(shared_root)["msg"] == (
+        f"{shared_root}/common belongs to 0:0 (mode 755), and the nodes' user is 65534:65534: models cannot be "
+        f"created there. Change the owner (chown -R 65534:65534 {shared_root}/common)"
+    )
+    assert [path.name for path in (shared_root / "common").iterdir()] == []
+    assert (shared_root / "common").stat().st_uid == 0
+
+
+@as_root
+def test_a_shared_root_of_somebody_else(shared_root: Path) -> None:
+    give(shared_root, OTHER)
+    message = create(shared_root)["msg"]
+    assert message.startswith(f"{shared_root} belongs to 61001:61001 (mode 755), and the nodes' user is 65534:65534")
+    assert 'ray_node_user: "61001:61001"' in message
+    assert [path.name for path in shared_root.iterdir()] == []
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775])
+def test_root_creates_nothing_where_others_can_write(shared_root: Path, mode: int) -> None:
+    shared_root.chmod(mode)
+    result = create(shared_root)
+    if mode & stat.S_IWOTH:
+        assert owners(shared_root) == {NOBODY.uid}
+    else:
+        assert "datasets cannot be created there" in result["msg"]
+        assert [path.name for path in shared_root.iterdir()] == []
+
+
+@contextmanager
+def attack(work: Callable[[], None], user: User = NOBODY) -> Iterator[None]:
+    """Do something again and again as another user, while the block runs."""
+    fork = multiprocessing.get_context("fork")
+    started = fork.Event()
+
+    def forever() -> None:
+        drop(user)
+        while True:
+            with suppress(OSError):
+                work()
+            started.set()
+
+    process = fork.Process(target=forever, daemon=True)
+    process.start()
+    assert started.wait(10)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+@as_root
+@pytest.mark.parametrize("owner", [User(0, 0), NOBODY], ids=["of root", "of the nodes' user"])
+@pytest.mark.parametrize("name", ["common/code", "common", "user/code", "jobs"])
+def test_directories_that_are_swapped_during_the_run(shared_root: Path, victim: Path, name: str, owner: User) -> None:
+    """Between a check and its use the directory becomes a link to another one, again and again."""
+    give(shared_root)
+    give(victim, owner)
+    create(shared_root)
+    # Like a job, the attacker has the shared root, but no way to it.
+    top = os.open(shared_root, os.O_RDONLY)
+    rename = partial(os.rename, src_dir_fd=top, dst_dir_fd=top)
+
+    def swap() -> None:
+        # A run may come in between, and create the directory.
+        with suppress(OSError):
+            rename("aside", secrets.token_hex(8))
+        rename(name, "aside")
+        os.symlink(victim, name, dir_fd=top)
+        os.unlink(name, dir_fd=top)
+        rename("aside", name)
+
+    def attempt() -> bool:
+        with suppress(OSError):
+            os.rmdir("common/code/verl", dir_fd=top)
+        return bool(create(shared_root).get("failed"))
+
+    outcomes = {attempt()}
+    deadline = time.monotonic() + 30
+    with attack(swap):
+        # Until the attack was noticed: the machine may be busy with other things.
+        while len(outcomes) < 2 and time.monotonic() < deadline:
+            outcomes.update(attempt() for _attempt in range(50))
+    os.close(top)
+    assert_untouched(victim, owner)
+    assert outcomes == {True, False}
+    assert owners(shared_root) == {NOBODY.uid}
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_link_that_appears_after_the_check_is_not_opened(tmp_path: Path, create: bool) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "code").symlink_to("elsewhere")
+    top = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(directories.BlockedError, match="code cannot be created or opened"):
+        directories._open(tmp_path / "code", "code", top, create=create)
+    os.close(top)

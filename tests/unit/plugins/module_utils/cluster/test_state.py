@@ -1,0 +1,116 @@
+"""The state directory of a cluster: real files, real processes. test_machine_state.py has the module's side."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
+    State,
+    StateError,
+    create_token,
+    read_token,
+    replace_token,
+)
+from ansible_collections.argus.verl.plugins.module_utils.privileges import User
+
+OWN = User(os.getuid(), os.getgid())
+NODES = User(61000, 61000)
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+
+
+def test_the_first_of_many_tokens_wins(tmp_path: Path) -> None:
+    """Without any lock: the name of the token appears once, with the whole token in it."""
+    fork = multiprocessing.get_context("fork")
+    answers, barrier = fork.Queue(), fork.Barrier(8)
+
+    def create(number: int) -> None:
+        directory = os.open(tmp_path, os.O_RDONLY)
+        barrier.wait()
+        answers.put(create_token(tmp_path, directory, f"{number}" * 64, OWN))
+
+    processes = [fork.Process(target=create, args=(number,)) for number in range(8)]
+    for process in processes:
+        process.start()
+    used = {answers.get(timeout=10) for _process in processes}
+    for process in processes:
+        process.join()
+    assert used == {(tmp_path / "auth_token").read_text()}
+    assert [path.name for path in tmp_path.iterdir()] == ["auth_token"]
+
+
+def test_a_token_is_replaced_atomically(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    for token in ("first", "second"):
+        replace_token(directory, token, OWN)
+        assert read_token(tmp_path, directory) == token
+    assert (tmp_path / "auth_token").stat().st_mode & 0o777 == 0o400
+    assert [path.name for path in tmp_path.iterdir()] == ["auth_token"]
+
+
+def test_a_token_that_is_no_file(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    os.mkfifo(tmp_path / "auth_token")
+    with pytest.raises(StateError, match="auth_token is not a regular file; remove it"):
+        read_token(tmp_path, directory)
+
+
+@as_root
+def test_another_user_of_the_nodes_gets_the_token(tmp_path: Path) -> None:
+    state = State(str(tmp_path), "mvp", check=False)
+    with state.opened(create=True) as directory:
+        assert state.provide_token(directory, User(1000, 1000), "", rotate=False)
+        token = (tmp_path / "mvp" / "auth_token").read_text()
+        assert state.provide_token(directory, NODES, "", rotate=False) == [str(tmp_path / "mvp" / "auth_token")]
+        assert state.provide_token(directory, NODES, "", rotate=False) == []
+    there = (tmp_path / "mvp" / "auth_token").stat()
+    assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (61000, 61000, 0o400)
+    assert (tmp_path / "mvp" / "auth_token").read_text() == token
+
+
+@as_root
+def test_a_registry_of_another_user_is_kept_as_it_is(tmp_path: Path) -> None:
+    state = State(str(tmp_path), "mvp", check=False)
+    with state.opened(create=True) as directory:
+        assert state.provide_registry(directory, User(1000, 1000)) == [str(tmp_path / "mvp" / "jobs")]
+        # Nothing is in it.
+        assert state.provide_registry(directory, NODES) == [str(tmp_path / "mvp" / "jobs")]
+        assert (tmp_path / "mvp" / "jobs").stat().st_uid == 61000
+        (tmp_path / "mvp" / "jobs" / "grpo-1.json").write_text("{}")
+        assert state.provide_registry(directory, NODES) == []
+        with pytest.raises(StateError) as error:
+            state.provide_registry(directory, User(1000, 1000))
+    assert str(error.value) == (
+        f"{tmp_path}/mvp/jobs belongs to 61000:61000, and the nodes' user is 1000:1000; change the owner of the jobs "
+        f"in it (chown -R 1000:1000 {tmp_path}/mvp/jobs), or run the nodes as that user "
+        '(ray_node_user: "61000:61000")'
+    )
+
+
+@as_root
+def test_a_registry_that_is_a_link_gives_nothing_away(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    state = State(str(tmp_path), "mvp", check=False)
+    with state.opened(create=True) as directory:
+        (tmp_path / "mvp" / "jobs").symlink_to(victim)
+        with pytest.raises(StateError, match="mvp/jobs is not a directory; remove it"):
+            state.provide_registry(directory, NODES)
+    assert victim.stat().st_uid == 0
+
+
+@as_root
+def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mvp").mkdir()
+    os.chown(tmp_path / "mvp", 1000, 1000)
+    with (
+        pytest.raises(StateError) as error,
+        State(str(tmp_path), "mvp", check=False).opened(),
+    ):
+        pass
+    assert str(error.value) == (
+        f"{tmp_path}/mvp belongs to uid 1000, not to uid 0 that Ansible is on this machine; change its owner, or "
+        "connect as that user"
+    )
