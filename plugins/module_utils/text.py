@@ -8,17 +8,66 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+# What a terminal would act on or hide: control characters, also those of 8 bits; characters that change the direction
+# of text, join or separate it, or have no width; and halves of characters, which cannot be written.
+UNPRINTABLE = (
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u115f\\u1160\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f"
+    "\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff9-\\ufffb\\U000e0000-\\U000e01ef\\ud800-\\udfff]"
+)
+CONTROL = re.compile(UNPRINTABLE)
+# The attributes of text that a log may set: colours, bold, underlined; not hidden or blinking.
+COLOUR = (
+    r"(?:0?[0-479]|2[1-9]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;[0-9]{1,3}|[34]8;2;[0-9]{1,3};[0-9]{1,3};[0-9]{1,3})?"
+)
+# Other sequences move the cursor, as progress bars do.
+SEQUENCE = re.compile(
+    rf"(?P<colour>\x1b\[{COLOUR}(?:;{COLOUR}){{0,8}}m)|\x1b\[[0-?]{{0,64}}[ -/]{{0,8}}[@-~]|(?P<control>{UNPRINTABLE})"
+)
+NO_COLOUR = "\x1b[0m"
+
+
+def printable(text: object, lines: bool = True) -> str:
+    """Text that comes from elsewhere, as a terminal can show it: control characters become visible, as in ``\\x1b``.
+
+    lines: whether line ends stay.
+    """
+    shown = CONTROL.sub(lambda match: escaped(match[0]), str(text))
+    return shown if lines else shown.replace("\n", "\\n")
+
+
+def printable_line(line: str, colour: bool) -> str:
+    """A line of a log, as a terminal can show it, with its colours or without, and without movements of the cursor."""
+
+    def shown(match: re.Match[str]) -> str:
+        if match["control"]:
+            return escaped(match["control"])
+        return match["colour"] if colour and match["colour"] else ""
+
+    text = SEQUENCE.sub(shown, line).replace("\n", "\\n")
+    return f"{text}{NO_COLOUR}" if NO_COLOUR[:1] in text else text
+
+
+def escaped(character: str) -> str:
+    return (
+        character.encode("ascii", "backslashreplace").decode() if ord(character) > 127 else f"\\x{ord(character):02x}"
+    )
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None = None) -> str:
-    """Left-aligned columns, two spaces apart. None becomes "-".
+    """Left-aligned columns, two spaces apart. None becomes "-". Cells are shown as `printable` does.
 
-    width: the maximum width of a column in characters; longer cells are wrapped.
+    width: the maximum width of a column in characters; longer cells are wrapped, and line ends in them stay.
     """
-    cells = [list(map(str.upper, header)), *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    shown = functools.partial(printable, lines=bool(width))
+    cells = [
+        [shown(name).upper() for name in header],
+        *(["-" if cell is None else shown(cell) for cell in row] for row in rows),
+    ]
     if width:
         cells = [line for row in cells for line in wrapped(row, width)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -50,8 +99,8 @@ def size_text(size: float) -> str:
 
 
 def one_line(text: object, limit: int | None = None) -> str:
-    """Text with all white space folded into single blanks, without a full stop at its end."""
-    return " ".join(str(text).split()).rstrip(".")[:limit]
+    """Printable text with all white space folded into single blanks, without a full stop at its end."""
+    return printable(" ".join(str(text).split())).rstrip(".")[:limit]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -59,4 +108,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     # Case is the most common difference, and difflib would count it as one.
     by_lower = {candidate.lower(): candidate for candidate in known}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f'did you mean "{by_lower[near[0]]}"?' if near else ""
+    return f'did you mean "{printable(by_lower[near[0]], lines=False)}"?' if near else ""
