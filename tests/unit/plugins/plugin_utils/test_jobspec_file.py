@@ -205,7 +205,7 @@ def test_what_is_not_a_file(inventory: Path, kind: str, monkeypatch: pytest.Monk
         server.bind(path.name)
         server.close()
     started = time.monotonic()
-    given, (finding,) = load_jobspec("x.yaml", [str(inventory)])
+    given, (finding,) = load_jobspec(str(path), [])
     assert time.monotonic() - started < 1
     assert (given, finding.where) == (None, str(path))
     expected = "cannot be read: No such device or address" if kind == "socket" else "is not a regular file"
