@@ -8,32 +8,36 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.job.environment import (
+    secret_value_findings,
+    secret_values,
+    unlisted_findings,
+)
+from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.options import with_defaults
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import examinable, parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.job.spec_checks import secret_value_findings
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import examinable, parse_jobspec, top_key
+from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
-from ansible_collections.argus.verl.plugins.module_utils.text import nearest, one_line
+from ansible_collections.argus.verl.plugins.module_utils.text import printable
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
-    NO_JOB,
     UNANSWERED_SECONDS,
     announcement,
     given_up,
     is_unreachable,
+    no_such_id,
     node_is_gone,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
 
 # Arguments, variables and results as Ansible passes them.
 Arguments = dict[str, Any]
@@ -46,37 +50,6 @@ POLL_SECONDS = 6.0
 LOG_LINES = 15
 
 
-def jobspec_directories(inventories: Iterable[str]) -> list[Path]:
-    """The directories in which inventories keep their JobSpecs."""
-    paths = [Path(inventory) for inventory in inventories]
-    return [(path if path.is_dir() else path.parent) / "jobspecs" for path in paths]
-
-
-def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Finding]]:
-    """The content of a JobSpec file, given by its path or by its name in an inventory's jobspecs/.
-
-    The content is None if there are findings.
-    """
-    directories = jobspec_directories(inventories)
-    candidates = [Path(name).expanduser(), *(directory / name for directory in directories)]
-    found = next((path for path in candidates if name and path.is_file()), None)
-    if found is None:
-        known = sorted(path.name for directory in directories for path in directory.glob("*.y*ml"))
-        todo = f"the inventory has {', '.join(known) or 'none'}; a path to any other file works as well"
-        what = f"there is no file {name!r}" if name else "no file was named"
-        return None, [Finding("jobspec", what, nearest(name, known) or todo)]
-    try:
-        return yaml.safe_load(found.read_text(encoding="utf-8")), []
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        return None, [Finding(str(found), one_line(error), "fix the file")]
-
-
-def secret_values(names: Sequence[str], given: Mapping[str, object]) -> dict[str, object]:
-    """The values of the named secrets only: given ones, otherwise those in the controller's environment."""
-    available = {**os.environ, **given}
-    return {name: available[name] for name in names if name in available}
-
-
 def check_arguments(arguments: Arguments) -> list[Finding]:
     """Complete the module's arguments from the given JobSpec, and check everything that needs no cluster.
 
@@ -86,16 +59,32 @@ def check_arguments(arguments: Arguments) -> list[Finding]:
     resume_from = arguments.pop("resume_from", "")
     if resume_from and isinstance(arguments.get("jobspec"), dict):
         arguments["jobspec"] = {**arguments["jobspec"], "resume_from": resume_from}
-    arguments["given"] = arguments.get("jobspec")
-    arguments["jobspec"] = with_defaults(arguments["given"], arguments.pop("defaults", {}))
+    arguments["given"], defaults = arguments.get("jobspec"), arguments.setdefault("defaults", {})
+    arguments["jobspec"] = with_defaults(arguments["given"], defaults)
     findings, spec = parse_jobspec(arguments["jobspec"])
-    names = spec.secrets if spec else ()
-    arguments["secret_values"] = secret_values(names, arguments.pop("secret_values", {}))
-    findings += secret_value_findings(names, arguments["secret_values"])
+    if spec is None:
+        return findings
+    findings += new_findings(inventory_findings(spec, defaults), findings)
+    findings += take_secrets(arguments, spec.secrets)
     rest = examinable(findings, arguments["jobspec"]) if findings else None
     if rest:
         arguments["jobspec"], arguments["findings"] = rest, [finding.as_dict() for finding in findings]
     return findings
+
+
+def take_secrets(arguments: Arguments, names: Sequence[str]) -> list[Finding]:
+    """Put the values of these secrets only into the arguments; findings for those without one."""
+    given, allowed = arguments.pop("secret_values", {}), arguments.pop("secrets_from_environment", [])
+    findings = unlisted_findings(names, given, allowed)
+    unlisted = {finding.key for finding in findings}
+    values = arguments["secret_values"] = secret_values(names, given, allowed, os.environ)
+    return findings + [one for one in secret_value_findings(names, values) if one.key not in unlisted]
+
+
+def new_findings(found: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:
+    """Findings about keys that are not known to be wrong: other values stand in for those."""
+    keys = {top_key(finding.key) for finding in known}
+    return [finding for finding in found if top_key(finding.key) not in keys]
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -104,7 +93,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
         super().run(tmp, task_vars)
         variables, arguments = task_vars or {}, dict(self._task.args)
-        problem = self.prepare(arguments, variables)
+        warnings: list[Mapping[str, str]] = []
+        problem = self.prepare(arguments, variables, warnings)
         if problem:
             return problem
         wait = arguments.pop("wait", False) and not self._task.check_mode
@@ -112,55 +102,62 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         found = result.pop("findings", [])
         if result.get("failed") and (found or arguments.get("findings")):
             # If the head does not answer, the controller's own findings are shown.
-            return refused(found or arguments["findings"])
-        if found:
-            show_findings(found)
+            return refused([*warnings, *(found or arguments["findings"])])
+        if found or warnings:
+            show_findings([*warnings, *found])
         if wait and not result.get("failed"):
             result = with_end(result, self.follow(result["submission_id"], arguments["jobspec"], variables))
         result.pop("head_is_gone", None)
         return result
 
-    def prepare(self, arguments: Arguments, variables: Variables) -> Result | None:
-        """Complete the module's arguments; the task's result if that is not possible."""
+    def prepare(self, arguments: Arguments, variables: Variables, warnings: list[Mapping[str, str]]) -> Result | None:
+        """Complete the module's arguments, and add to the warnings; the task's result if that is not possible."""
         if arguments.get("state", "submitted") == "stopped":
-            return None if arguments.get("submission_id") else failed(NO_JOB)
+            return wrong_id(arguments.get("submission_id"))
         if "resubmitted_from" in arguments:
-            problem = self.take_archived(arguments, variables)
+            problem = self.take_registered(arguments, variables, warnings)
             if problem:
                 return problem
         if "file" in arguments:
             sources = [str(source) for source in variables.get("ansible_inventory_sources") or []]
-            arguments["jobspec"], findings = load_jobspec(arguments.pop("file") or "", sources)
+            arguments["jobspec"], findings = load_jobspec(str(arguments.pop("file") or ""), sources)
             if findings:
                 return refused([finding.as_dict() for finding in findings])
         findings = check_arguments(arguments)
         if findings and "findings" not in arguments:
-            return refused([finding.as_dict() for finding in findings])
+            return refused([*warnings, *(finding.as_dict() for finding in findings)])
         return None
 
-    def take_archived(self, arguments: Arguments, variables: Variables) -> Result | None:
-        """Put the JobSpec of an earlier job into the arguments, without its id; the task's result on failure."""
-        earlier = {
-            "submission_id": arguments["resubmitted_from"],
-            "shared_root": arguments.get("defaults", {}).get("shared_root", DEFAULT_SHARED_ROOT),
-            "address": "",
-        }
-        if not earlier["submission_id"]:
-            return failed(NO_JOB)
-        result = self.on_head("argus.verl.ray_job_info", earlier, variables)
+    def take_registered(
+        self, arguments: Arguments, variables: Variables, warnings: list[Mapping[str, str]]
+    ) -> Result | None:
+        """Put the JobSpec of an earlier job into the arguments, without its id; the task's result on failure.
+
+        It is the one that was submitted: jobs can write to archives, so the JobSpec there may ask for other secrets.
+        """
+        submission_id = arguments["resubmitted_from"]
+        problem = wrong_id(submission_id)
+        if problem:
+            return problem
+        earlier = {"state": "registered", "submission_id": submission_id}
+        earlier |= {name: arguments[name] for name in ("registry",) if name in arguments}
+        result = self.on_head("argus.verl.ray_job", earlier, variables)
         if result.get("failed"):
             return result
-        job = result["job"]
-        if not job["jobspec"]:
-            return failed(f"{job['archive']}/config/job_spec.json cannot be read")
-        arguments["jobspec"] = {key: value for key, value in job["jobspec"].items() if key != "submission_id"}
+        warnings += result["findings"]
+        arguments["jobspec"] = {key: value for key, value in result["jobspec"].items() if key != "submission_id"}
         return None
 
     def on_head(self, name: str, arguments: Arguments, variables: Variables) -> Result:
         """Run a module. If the head is gone, the result's message tells so instead of the connection's error."""
         result: Result = self._execute_module(name, arguments, task_vars=variables)
         gone = node_is_gone(result, f"The head {variables.get('inventory_hostname')}")
-        return failed(f"{gone}. cluster_up.yml brings the cluster up", head_is_gone=True) if gone else result
+        if gone:
+            return failed(f"{gone}. cluster_up.yml brings the cluster up", head_is_gone=True)
+        # Jobs can write what the head reads, and the id becomes part of paths and of commands for people.
+        if "submission_id" in result and wrong_id(result["submission_id"]):
+            return failed(f"the head answered for {result['submission_id']!r}, which is not a submission id")
+        return {**result, "msg": printable(str(result["msg"]))} if "msg" in result else result
 
     def follow(self, submission_id: str, jobspec: Any, variables: Variables) -> Result:
         """Poll the job until it has ended, and show a line for each poll. The result is a failure unless it succeeds.
@@ -187,7 +184,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if not problem:
                 answered = time.monotonic()
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
-                return {"failed": True, "msg": given_up(submission_id, problem)}
+                return {"failed": True, "msg": printable(given_up(submission_id, problem))}
 
     def job_info(self, arguments: Arguments, variables: Variables) -> Result:
         try:
@@ -203,9 +200,20 @@ def info_arguments(submission_id: str, jobspec: object) -> Arguments:
     return {"submission_id": submission_id, **where, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}
 
 
+def wrong_id(submission_id: object) -> Result | None:
+    """A failure if this is not a submission id: it becomes part of paths and commands."""
+    is_id = isinstance(submission_id, str) and SUBMISSION_ID.fullmatch(submission_id)
+    return None if is_id else failed(no_such_id(submission_id))
+
+
+def show(text: str) -> None:
+    """Display text; of what jobs wrote, nothing reaches the terminal but text and colours."""
+    display.display(printable(text))
+
+
 def show_progress(job: JobInfo, now: float) -> None:
     closing = "  collecting the final evidence" if job.state in ENDED and not job.ended else ""
-    display.display(f"{progress_line(job, now)}{closing}")
+    show(f"{progress_line(job, now)}{closing}")
 
 
 def end_of(job: JobInfo, returned: Result) -> Result:
@@ -216,10 +224,11 @@ def end_of(job: JobInfo, returned: Result) -> Result:
     if job.state == JobState.SUCCEEDED:
         return {"job": returned, "state": job.state}
     where = f"Its log:  {job.archive}/logs"
-    display.display("\n".join([*log_lines(job), *failure_lines(job.failure), where]))
+    show("\n".join([*log_lines(job), *failure_lines(job.failure), where]))
     fetch = playbook_command("fetch", {"submission_id": job.submission_id})
     message = f"{job.submission_id} {job.state}: {job.reason}. Its archive: {fetch}"
-    return {"failed": True, "state": job.state, "kind": job.failure.kind if job.failure else None, "msg": message}
+    kind = job.failure.kind if job.failure else None
+    return {"failed": True, "state": job.state, "kind": kind, "msg": printable(message)}
 
 
 def with_end(submitted: Result, end: Result) -> Result:
@@ -231,11 +240,11 @@ def with_end(submitted: Result, end: Result) -> Result:
 
 
 def failed(message: str, **more: Any) -> Result:
-    return {"failed": True, "changed": False, "msg": message, **more}
+    return {"failed": True, "changed": False, "msg": printable(message), **more}
 
 
 def show_findings(findings: Iterable[Mapping[str, str]]) -> None:
-    display.display(f"\n{findings_table(Finding(**finding) for finding in findings)}")
+    show(f"\n{findings_table(Finding(**finding) for finding in findings)}")
 
 
 def refused(findings: Sequence[Mapping[str, str]]) -> Result:

@@ -32,12 +32,14 @@ attributes:
 requirements: ["ray[default] on the head"]
 options:
   state:
-    description: Whether to submit a job or to stop one.
+    description:
+      - Whether to submit a job or to stop one. V(registered) only returns the JobSpec with which a job was submitted.
     type: str
-    choices: [submitted, stopped]
+    choices: [submitted, stopped, registered]
     default: submitted
   submission_id:
-    description: The job to stop, with O(state=stopped). With O(state=submitted), use O(jobspec.submission_id).
+    description:
+      - The job, with O(state=stopped) and O(state=registered). With O(state=submitted), use O(jobspec.submission_id).
     type: str
   file:
     description:
@@ -48,18 +50,32 @@ options:
     description:
       - Defaults for all jobs of the cluster, with the keys of O(jobspec). A JobSpec overrides them.
       - Mappings are merged key by key.
+      - A JobSpec cannot change the shared root. Its C(ray.address) is this one, or on the head itself.
     type: dict
     default: {}
   secret_values:
     description:
-      - The values of O(jobspec.secrets) by name. Missing values are taken from the controller's environment.
+      - The values of O(jobspec.secrets) by name.
     type: dict
     default: {}
+  secrets_from_environment:
+    description:
+      - The names of O(jobspec.secrets) whose values may be taken from the controller's environment. O(secret_values)
+        has precedence.
+      - Names that change how programs run, such as E(PATH), are never secrets.
+    type: list
+    elements: str
+    default: []
+  registry:
+    description: The directory on the head with the JobSpecs of submitted jobs, which jobs cannot change.
+    type: path
+    default: /var/lib/argus-verl/jobs
   resume_from:
     description: Overrides O(jobspec.resume_from).
     type: str
   resubmitted_from:
-    description: The job whose JobSpec is submitted again. Recorded in the archive.
+    description:
+      - The job whose JobSpec is submitted again. The JobSpec is that of O(registry). Recorded in the archive.
     type: str
   findings:
     description:
@@ -92,7 +108,7 @@ options:
         choices: [ppo, grpo, sft]
         required: true
       shared_root:
-        description: The directory that all nodes share, at the same path.
+        description: The directory that all nodes share, at the same path. That of O(defaults), or not set.
         type: str
         default: /private
       code_path:
@@ -124,7 +140,9 @@ options:
         default: {}
         suboptions:
           address:
-            description: The address of Ray's Jobs API, as seen from the head.
+            description:
+              - The address of Ray's Jobs API, as seen from the head, to which the cluster's token is sent. It is on the
+                head itself, or that of O(defaults).
             type: str
             default: http://127.0.0.1:8265
           resources:
@@ -166,7 +184,8 @@ options:
         description:
           - Names of environment variables with secret values, such as C(WANDB_API_KEY). The driver and its workers get
             them. The values are in neither the archive nor Ray's API and dashboard, and they are masked in logs.
-          - The values come from O(secret_values), or else from the environment of the controller.
+          - The values come from O(secret_values), or from the environment of the controller for the names in
+            O(secrets_from_environment).
         type: list
         elements: str
         default: []
@@ -252,16 +271,27 @@ RETURN = r"""
 submission_id:
   description: The job's id.
   type: str
-  returned: always
+  returned: with O(state=submitted) and O(state=stopped)
 archive:
   description: The job's directory, as the nodes see it.
   type: str
-  returned: always
+  returned: with O(state=submitted) and O(state=stopped)
 state:
   description:
     - The job's state. For a new job C(SUBMITTED), or C(QUEUED) if it waits for capacity.
   type: str
-  returned: always
+  returned: with O(state=submitted) and O(state=stopped)
+jobspec:
+  description: The JobSpec as its author wrote it.
+  type: dict
+  returned: with O(state=registered)
+findings:
+  description:
+    - Warnings, each with C(where), C(what) and C(todo). With O(state=registered), whether the JobSpec in the archive
+      was changed after the submission.
+  type: list
+  elements: dict
+  returned: with O(state=registered), or when a job was submitted
 facts:
   description:
     - Facts that the gate determined on a worker, among them C(train_rows), C(val_rows), C(parameters), C(steps),
@@ -286,8 +316,12 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
+from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registry
+from ansible_collections.argus.verl.plugins.module_utils.operations.resubmit import original
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
     OperationError,
     RefusedError,
@@ -309,9 +343,16 @@ def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """The result of the operation that `state` names."""
     token_path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
     services = Services(head=lambda address: RayHead(address, token_path), client=JobSubmissionClient)
+    if params["state"] == "registered":
+        return original(Registry(params["registry"]), params["submission_id"]).to_json()
     if params["state"] == "stopped":
         shared_root = {**params["defaults"], **(params["jobspec"] or {})}.get("shared_root") or DEFAULT_SHARED_ROOT
         return stop(shared_root, params["submission_id"], services, check_mode).to_json()
+    # Again, beside the token: the controller has checked it.
+    _dummy, spec = parse_jobspec(params["jobspec"])
+    foreign = list(inventory_findings(spec, params["defaults"])) if spec else []
+    if foreign:
+        raise RefusedError(foreign)
     request = Request(
         jobspec=params["jobspec"],
         given=params["given"] or params["jobspec"],
@@ -326,19 +367,25 @@ def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["submitted", "stopped"], "default": "submitted"},
+            "state": {"type": "str", "choices": ["submitted", "stopped", "registered"], "default": "submitted"},
             "submission_id": {"type": "str"},
             "file": {"type": "str"},
             "defaults": {"type": "dict", "default": {}},
             "given": {"type": "dict"},
             "findings": {"type": "list", "elements": "dict", "default": []},
             "secret_values": {"type": "dict", "default": {}, "no_log": True},
+            "secrets_from_environment": {"type": "list", "elements": "str", "default": [], "no_log": False},
+            "registry": {"type": "path", "default": REGISTRY},
             "resubmitted_from": {"type": "str"},
             "resume_from": {"type": "str"},
             "wait": {"type": "bool", "default": False},
             "jobspec": {"type": "dict", "options": copy.deepcopy(OPTIONS)},
         },
-        required_if=[("state", "stopped", ["submission_id"]), ("state", "submitted", ["jobspec"])],
+        required_if=[
+            ("state", "stopped", ["submission_id"]),
+            ("state", "registered", ["submission_id"]),
+            ("state", "submitted", ["jobspec"]),
+        ],
         supports_check_mode=True,
     )
     if RAY_ERROR:

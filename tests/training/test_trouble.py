@@ -158,7 +158,7 @@ def test_a_hanging_reward_is_found_and_a_secret_stays_secret(submit: Submit, tmp
     job = submit(
         "grpo",
         environment={"CANARY_API_KEY": CANARY},
-        arguments=["-vvv"],
+        arguments=["-vvv", "-e", '{"job_secrets_from_environment": ["CANARY_API_KEY"]}'],
         reward_fn_path="hanging.py",
         stall_timeout="40s",
         on_stall="stop",

@@ -4,8 +4,8 @@
 """What all checks share: the request that describes a job, and findings about its files.
 
 Checks travel into Ray tasks by value, because nodes have neither Ansible nor this collection. They may import this
-package, `findings` and `text`, and packages of the image only inside functions. Of datasets and weights they read
-footers, headers and a few rows.
+package, `findings`, `text` and `launcher.reading`, and packages of the image only inside functions. Of datasets and
+weights they read footers, headers and a few rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..findings import ERROR, WARNING
+from ..launcher.reading import UnreadableError, read_text
 from ..text import one_line
 from .configuration import Configuration
 
@@ -25,6 +26,7 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 REWARD_MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
 ITEM_BYTES = {"F64": 8, "F32": 4, "float32": 4, "fp32": 4, "F16": 2, "BF16": 2, "fp16": 2, "bf16": 2}
 LONGEST_ERROR = 300
+VERSION_BYTES, LONGEST_VERSION = 4096, 64
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class CheckRequest:
 def read_verl_version(code_path: str | Path) -> str | None:
     """The version of verl that a snapshot declares; None if it cannot be read."""
     try:
-        return Path(code_path, "verl", "version", "version").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
+        return one_line(read_text(Path(code_path), "verl/version/version", VERSION_BYTES), LONGEST_VERSION)
+    except (OSError, UnreadableError):
         return None
 
 

@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from typing import Any
 SOURCE = "" if __name__ == "__main__" else inspect.getsource(sys.modules[__name__])
 # Takes about 0.7 s on two cores, 1.4 s with a key to search for. The limit is for a shared root that does not answer.
 TIMEOUT_SECONDS = 60
+# The largest trainer of verl has 100 KiB.
+SOURCE_BYTES = 4 << 20
 # Precedes the answer, because resolvers may print something before it.
 MARK = "\nCOMPOSED "
 # The attributes of @hydra.main that options of Hydra's command line replace.
@@ -57,12 +59,14 @@ class Composition:
     config: the resolved configuration as plain data, with "???" for missing values; None if there is none. It is
         without the overrides that Hydra refuses, so that other problems are found as well.
     yaml: the same as YAML.
+    output: the directory into which Hydra writes the configuration of a run.
     errors: every override that Hydra refuses.
     missing: the keys that have no value. Some belong to parts that are disabled.
     """
 
     config: dict[str, Any] | None = None
     yaml: str = ""
+    output: str = ""
     errors: tuple[Refusal, ...] = ()
     missing: tuple[str, ...] = ()
 
@@ -93,7 +97,7 @@ def compose(code_path: str, module: str, overrides: Overrides, environment: dict
         return failed(f"{sys.executable} could not compose {module}: {last_lines}")
     values = json.loads(answer)
     errors = tuple(Refusal(**error) for error in values["errors"])
-    return Composition(values["config"], values["yaml"], errors, tuple(values["missing"]))
+    return Composition(values["config"], values["yaml"], values["output"], errors, tuple(values["missing"]))
 
 
 def failed(error: str, key: str = "", nearest: str = "") -> Composition:
@@ -108,7 +112,7 @@ def composed(code_path: str, module: str, overrides: Overrides) -> Composition:
         errors += answer.errors
         rest = [(key, override) for key, override in overrides if answer.errors and key != errors[-1].key]
         if not answer.errors or len(rest) == len(overrides):
-            return Composition(answer.config, answer.yaml, errors, answer.missing)
+            return replace(answer, errors=errors)
         overrides = rest
 
 
@@ -133,18 +137,24 @@ def composed_once(code_path: str, module: str, overrides: Overrides) -> Composit
     try:
         with initialize_config_dir(directory, **version):
             try:
-                config = hydra_compose(main.get("config_name"), [override for _dummy, override in overrides])
+                texts = [override for _dummy, override in overrides]
+                config = hydra_compose(main.get("config_name"), texts, return_hydra_config=True)
             except Exception as error:
                 key = key_of(error, overrides)
                 if key and "not in struct" in message_of(error):
                     known = OmegaConf.to_container(hydra_compose(main.get("config_name")), resolve=False)
                     nearest = nearest_key(key, [name for name, _dummy in leaves_of(known)])
                 raise
+        output = f"{config.hydra.run.dir}/{config.hydra.output_subdir}"
+        OmegaConf.set_struct(config, False)
+        # What the trainer gets is without it.
+        del config["hydra"]
         plain = OmegaConf.to_container(config, resolve=True)
         return Composition(
             # JSON has no form for some values; their text stands for them.
             config=json.loads(json.dumps(plain, default=str)),
             yaml=OmegaConf.to_yaml(OmegaConf.create(plain)),
+            output=output,
             missing=tuple(name for name, value in leaves_of(plain) if value == "???"),
         )
     except Exception as error:  # Hydra, OmegaConf and plug-ins raise many types
@@ -156,6 +166,9 @@ def main_decorator(path: Path) -> dict[str, Any]:
 
     Parsed, not imported: importing verl takes ten times as long as everything else here.
     """
+    # Opening a FIFO would wait for ever.
+    if path.exists() and not (path.is_file() and path.stat().st_size <= SOURCE_BYTES):
+        raise ValueError(f"{path} is not a file of at most {SOURCE_BYTES >> 20} MiB")
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "hydra.main":

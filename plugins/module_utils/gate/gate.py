@@ -14,9 +14,10 @@ from typing import Any, Protocol
 from ..checks.facts import Facts
 from ..findings import Finding, about, errors
 from ..job.capacity import Cluster, size_findings, size_of
+from ..job.owned import OVERRIDES
 from ..job.plan import Job, plan_job
 from ..job.spec import JobSpec
-from ..job.spec_checks import OVERRIDES, accelerator_findings
+from ..job.spec_checks import accelerator_findings
 from ..launcher import attempts, ray_api
 from ..launcher.archive import Archive
 from ..launcher.ray_api import WorkerCapacity, free_workers

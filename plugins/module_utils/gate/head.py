@@ -5,28 +5,40 @@
 
 from __future__ import annotations
 
-import runpy
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..checks.common import read_verl_version
 from ..findings import Finding, about
 from ..job.spec import JobSpec
-from ..job.spec_checks import version_findings
+from ..job.spec_checks import STAGED_NAME, version_findings
 from ..job.verl_releases import Profile, profile_of, refusal
 from ..launcher import checkpoints
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
+from ..launcher.reading import UnreadableError, read_text
 from ..shared_root import JOBS, archive_path
 from ..text import nearest
 
+# A marker is one line, MARKER = "<code_id>".
+MARKER_BYTES = 4096
+
 
 def read_marker(code_path: Path) -> str | None:
-    """The MARKER of a snapshot; None if it has none."""
+    """The MARKER of a snapshot; None if it has none. Jobs can write to snapshots, so nothing of them runs here."""
     try:
-        return str(runpy.run_path(str(code_path / "mvp_marker.py"))["MARKER"])
-    except Exception:  # any file may be there
+        tree = ast.parse(read_text(code_path, "mvp_marker.py", MARKER_BYTES))
+    except (OSError, UnreadableError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    values = [
+        node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and [target.id for target in node.targets if isinstance(target, ast.Name)] == ["MARKER"]
+    ]
+    return next((value for value in values if isinstance(value, str) and STAGED_NAME.fullmatch(value)), None)
 
 
 def snapshot_profile(code_path: Path) -> Profile | None:

@@ -12,31 +12,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from .. import checks, findings, text
 from ..checks.common import CheckRequest
+from ..checks.configuration import Configuration
 from ..checks.facts import Facts
 from ..checks.node import check_node
 from ..findings import Finding, about
+from ..job.overrides import HYDRA_DIRECTORY, REWARD_PATH
+from ..job.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_values
 from ..job.plan import Job
 from ..job.spec import JobSpec
-from ..job.spec_checks import OVERRIDES, about_override
+from ..job.verl_releases import profile_of
+from ..launcher import reading
 from ..launcher.hydra import override_key
 from ..launcher.tasks import Connection
 from ..text import one_line
 from . import composition, worker
-from .composition import Refusal
+from .composition import Composition, Refusal
 from .config import config_findings
 from .worker import WorkerAnswer, inspect_job
 
 ANSWER_SECONDS = 60.0
 # Packages and modules that tasks need on nodes.
-BY_VALUE = (checks, findings, text, composition, worker)
+BY_VALUE = (checks, findings, text, reading, composition, worker)
 # The name of the task that inspects the job, besides the names of the workers.
 INSPECTION = ""
 SEE_STATUS = "see cluster_status.yml"
-# The value of each secret on the nodes. The values themselves stay on the head.
-PLACEHOLDER = "secret"
+# The value of each secret on the nodes; the values themselves stay on the head. No configuration contains it by chance.
+PLACEHOLDER = "placeholder-of-a-secret"
 
 
 @dataclass(frozen=True)
@@ -113,10 +118,61 @@ def inspection_findings(answer: WorkerAnswer, job: Job, version: str, request: C
     found = [refusal_finding(refusal) for refusal in composed.errors]
     found += answer.findings
     if composed.config:
+        found += owned_findings(composed, job, version, request)
         found += config_findings(
             composed.config, request.workload, plan.nnodes, plan.gpus_per_node, version, request.environment
         )
     return found
+
+
+def owned_findings(composed: Composition, job: Job, version: str, request: CheckRequest) -> list[Finding]:
+    """Settings with another value than the JobSpec gives them, however that was written, and secrets in settings."""
+    profile = profile_of(version)
+    reward = (request.reward_file, request.reward_function) if request.reward_file else None
+    expected = owned_values(
+        request.workload,
+        job.archive,
+        reward,
+        (profile.name(REWARD_PATH) if profile else REWARD_PATH).removesuffix(".path"),
+    )
+    settings = Configuration(composed.config or {})
+    found = []
+    for key, value in expected.items():
+        actual = without_nulls(settings.get(key))
+        if actual != value:
+            what = f"is {shortened(actual)}, but the JobSpec makes it {shortened(value)}"
+            found.append(about(key, what, f"correct {OVERRIDES}: {OWNED_OVERRIDES[key]}"))
+    output = f"{job.archive}/{HYDRA_DIRECTORY}"
+    if composed.output.removesuffix("/.") != output:
+        found.append(about("hydra.run.dir", f"is not {output}", f"correct {OVERRIDES}: {OWNED_OVERRIDES['hydra']}"))
+    for key in keys_with(PLACEHOLDER, composed.config):
+        todo = "remove it: configurations are archived; the trainer finds secrets in its environment"
+        found.append(about(key, "contains the value of a secret", todo))
+    return found
+
+
+def without_nulls(value: Any) -> Any:
+    """A setting without parts that have no value; None if nothing is left."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: part for name, part in value.items() if without_nulls(part) is not None} or None
+
+
+def keys_with(text: str, node: Any, key: str = "") -> list[str]:
+    """The keys of a configuration whose values contain a text."""
+    if isinstance(node, Mapping):
+        # A text may also have become a key.
+        found = [key] if any(text in str(name) for name in node) else []
+        return found + [
+            name for part, value in node.items() for name in keys_with(text, value, f"{key}.{part}".strip("."))
+        ]
+    if isinstance(node, list):
+        return [key] if any(keys_with(text, value, key or "x") for value in node) else []
+    return [key] if isinstance(node, str) and text in node else []
+
+
+def shortened(value: Any) -> str:
+    return "not set" if value is None else one_line(value, 200)
 
 
 def refusal_finding(refusal: Refusal) -> Finding:

@@ -10,6 +10,10 @@ from .capacity import JobSize
 from .spec import Inputs
 from .verl_releases import GRPO, PPO, SFT, Profile
 
+# Hydra's directory in the archive, and the setting that names the file of the reward function.
+HYDRA_DIRECTORY = "config/hydra"
+REWARD_PATH = "reward.custom_reward_function.path"
+
 
 def common_overrides(workload: str, size: JobSize, submission_id: str, archive: str, profile: Profile) -> list[str]:
     return [
@@ -23,7 +27,7 @@ def common_overrides(workload: str, size: JobSize, submission_id: str, archive: 
         "trainer.total_epochs=1",
         "trainer.save_freq=10",
         # Hydra writes the composed configuration and all overrides there.
-        f"hydra.run.dir={hydra_value(f'{archive}/config/hydra')}",
+        f"hydra.run.dir={hydra_value(f'{archive}/{HYDRA_DIRECTORY}')}",
         "hydra.output_subdir=.",
     ]
 
@@ -57,7 +61,7 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
         overrides.append("++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node")
     if inputs.reward:
         overrides += [
-            f"{profile.name('reward.custom_reward_function.path')}={hydra_value(inputs.reward.file)}",
+            f"{profile.name(REWARD_PATH)}={hydra_value(inputs.reward.file)}",
             f"{profile.name('reward.custom_reward_function.name')}={hydra_value(inputs.reward.name)}",
         ]
     if workload == GRPO:

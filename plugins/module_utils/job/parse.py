@@ -10,9 +10,11 @@ from typing import Any
 
 from ..findings import Finding
 from ..launcher.hydra import override_key, override_list
+from .limits import limit_findings
 from .options import OPTIONS, STAND_INS, typed, unknown_keys, without_empty
+from .owned import OVERRIDES
 from .spec import JobSpec
-from .spec_checks import OVERRIDES, spec_findings, syntax_findings
+from .spec_checks import spec_findings, syntax_findings
 
 # Keys whose problems do not affect the checks of other keys.
 SEPARABLE = {
@@ -25,11 +27,14 @@ def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
     """All problems of a JobSpec that can be found without a cluster, and the JobSpec with its defaults.
 
     A default or a stand-in replaces a value that cannot be read, so that all other keys are checked as well. Use the
-    JobSpec only if there are no findings. It is None if `given` is not a mapping.
+    JobSpec only if there are no findings. It is None if `given` is not a mapping, or too large.
     """
     if not isinstance(given, Mapping):
         what = f"is a {type(given).__name__}"
         return [Finding("jobspec", what, "give a mapping of keys, such as workload: grpo")], None
+    too_large = limit_findings(given)
+    if too_large:
+        return too_large, None
     given = without_empty(given, OPTIONS)
     found = unknown_keys(given, OPTIONS)
     wrong_types, values = typed(given)

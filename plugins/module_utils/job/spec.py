@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,11 @@ from ..launcher.hydra import override_list
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, resolve_path
 from .durations import seconds
 from .options import RawSpec
+
+
+def plain_root(path: str) -> str:
+    """A shared root without repeated and trailing slashes, which would appear in every path that is built from it."""
+    return re.sub("/+", "/", path).removesuffix("/") or "/"
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,7 @@ class JobSpec:
         )
         return cls(
             **{name: values[name] for name in names},
-            # A trailing slash would appear in every path that is built from it.
-            shared_root=values["shared_root"].rstrip("/") or "/",
+            shared_root=plain_root(values["shared_root"]),
             address=ray["address"],
             entrypoint_resources=ray["resources"]["entrypoint_resources"],
             entrypoint_num_cpus=ray["resources"]["entrypoint_num_cpus"],

@@ -7,61 +7,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from ..findings import Finding, about
-from ..launcher import redact
-from ..launcher.archive import JOB
-from ..launcher.attempts import METRICS_VARIABLE
 from ..launcher.hydra import override_key, override_list, override_text
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, under_root
 from .capacity import Cluster
 from .durations import seconds
+from .environment import environment_findings, form_of_secret, secret_findings
+from .inventory import parse_address
 from .options import RawSpec
+from .owned import OVERRIDES, OWNED_OVERRIDES, about_override, override_findings
 from .spec import JobSpec
 from .submission_id import SUBMISSION_ID
 from .verl_releases import SFT, Profile
 
-# The key of a finding about one override is `trainer_overrides.<key of the override>`.
-OVERRIDES = "trainer_overrides"
 DURATIONS = ("deadline", "wait_for_resources", "stall_timeout")
 STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Names of variables in which programs expect secrets.
-SECRET_NAME = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY)$", re.IGNORECASE)
-# Overrides of settings that the JobSpec, the archive or the launcher controls, and what to set instead.
-OWNED_OVERRIDES = {
-    "trainer.nnodes": "set resources.nnodes",
-    "trainer.n_gpus_per_node": "set resources.gpus_per_node",
-    "trainer.default_local_dir": "remove it: checkpoints belong in the job's archive",
-    "algorithm.adv_estimator": "set workload: ppo or workload: grpo",
-    "custom_reward_function.path": "set reward_fn_path; verl 0.9 silently ignores this key",
-    "custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this key",
-    "reward.custom_reward_function.path": "set reward_fn_path",
-    "reward.custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION",
-    # ray.init: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
-    "ray_init.num_cpus": "remove it: the job joins an existing cluster, which knows its CPUs",
-    "ray_kwargs.ray_init.num_cpus": "remove it: the job joins an existing cluster, which knows its CPUs",
-}
-OWNED_ENVIRONMENT = {
-    METRICS_VARIABLE: "metrics belong in the archive",
-    "HF_HOME": "it is hf/ under the shared root",
-    JOB: "it marks the job's processes",
-    redact.ARCHIVE: "it is the path of the job's archive",
-}
-# Variables of Ray that a JobSpec has a key for.
-RAY_VARIABLES = {
-    "RAY_ADDRESS": "remove it: every job joins the cluster that it is submitted to",
-    "RAY_DEBUG_POST_MORTEM": "set debugger: post_mortem",
-    "RAY_DEBUG": "set debugger: legacy, or debugger: post_mortem",
-}
+# Paths become Hydra overrides, in which ${…} is an interpolation.
+NOT_IN_PATHS = re.compile(r"[$\n\r\t]")
+NOT_PLAIN, RENAME = "Hydra or a shell would replace", "rename it without $ and line breaks"
 RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
-
-
-def about_override(override: str, what: str, todo: str) -> Finding:
-    """A finding about one override, named by its key."""
-    return Finding(f"{OVERRIDES}: {override}", what, todo, key=f"{OVERRIDES}.{override}")
 
 
 def syntax_findings(values: RawSpec) -> list[Finding]:
@@ -81,8 +48,9 @@ def syntax_findings(values: RawSpec) -> list[Finding]:
 
 def spec_findings(spec: JobSpec) -> list[Finding]:
     """All problems of the values of a JobSpec that show without a cluster."""
-    checks = (_id, _paths, _reward, _environment, _secrets, _policy, _resources, _overrides)
-    return [finding for check in checks for finding in check(spec)]
+    checks = (_id, _paths, _reward, environment_findings, secret_findings, _policy, _resources)
+    found = [finding for check in checks for finding in check(spec)]
+    return found + list(override_findings(spec.trainer_overrides))
 
 
 def _id(spec: JobSpec) -> Iterator[Finding]:
@@ -96,6 +64,9 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
     if not root.startswith("/"):
         yield about("shared_root", f"{root!r} is not absolute", "give the path that nodes see, such as /private")
         return
+    if ".." in PurePosixPath(root).parts:
+        yield about("shared_root", f"{root!r} contains ..", "give the path that nodes see, such as /private")
+        return
     named = (
         ("code_path", spec.code_path, SNAPSHOTS),
         ("model", spec.model, MODELS),
@@ -108,6 +79,8 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
                 yield about(key, f"{value!r} is neither a name nor an absolute path", todo)
         elif not under_root(value, root):
             yield about(key, f"{value} is outside the shared root {root}", f"copy it to {root}/{home}")
+        elif NOT_IN_PATHS.search(value):
+            yield about(key, f"{value!r} has characters that {NOT_PLAIN}", RENAME)
 
 
 def _reward(spec: JobSpec) -> Iterator[Finding]:
@@ -121,57 +94,12 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
     if not path.endswith(".py") or ".." in PurePosixPath(path).parts:
         todo = "give FILE.py or FILE.py:FUNCTION, relative to user/code or absolute under the shared root"
         yield about(key, f"{given!r} is not a Python file", todo)
+    elif NOT_IN_PATHS.search(path):
+        yield about(key, f"{path!r} has characters that {NOT_PLAIN}", RENAME)
     if given.endswith(":") or (function and not function.isidentifier()):
         yield about(key, f"{function!r} is not a function name", "give FILE.py:compute_score")
     if spec.workload == SFT:
         yield about(key, "sft has no rewards", "remove it, or choose workload: grpo or ppo")
-
-
-def _environment(spec: JobSpec) -> Iterator[Finding]:
-    for name, value in spec.env_vars.items():
-        key = f"env_vars.{name}"
-        # YAML reads names such as `on` as booleans.
-        if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
-            yield about(key, "is not the name of an environment variable", "use letters, digits and _")
-        elif name.startswith("RAY_"):
-            # RAY_AUTH_TOKEN there leaves the job PENDING for minutes; others break the connection to the cluster.
-            todo = RAY_VARIABLES.get(name, "remove it, or set it for the whole cluster with ray_node_env")
-            yield about(key, "variables of Ray belong to the cluster", todo)
-        elif name in OWNED_ENVIRONMENT:
-            yield about(key, f"is set for every job: {OWNED_ENVIRONMENT[name]}", "remove it")
-        elif SECRET_NAME.search(name):
-            todo = f"set secrets: [{name}], and export it or add it to job_secrets"
-            yield about(key, "a secret there would be readable in the archive and in Ray's dashboard", todo)
-        if isinstance(value, (dict, list)) or value is None:
-            yield about(key, f"is {value!r}", "give a string or a number")
-
-
-def _secrets(spec: JobSpec) -> Iterator[Finding]:
-    for name in spec.secrets:
-        if not ENVIRONMENT_NAME.fullmatch(name):
-            yield _secret(name, "is not the name of an environment variable", "give names only, no values")
-        elif name.startswith("RAY_") or name in OWNED_ENVIRONMENT:
-            yield _secret(name, "is set by the cluster or for every job", "remove it")
-        elif name in spec.env_vars:
-            yield _secret(name, "is also in env_vars", "remove it from env_vars")
-
-
-def _secret(name: str, what: str, todo: str) -> Finding:
-    return Finding(f"secrets: {name}", what, todo, key=f"secrets.{name}")
-
-
-def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) -> list[Finding]:
-    """Secrets without a value, or with one that could not be masked in logs."""
-    found = []
-    for name in names:
-        value = values.get(name)
-        if not value:
-            todo = f"export {name} on the controller, or add it to job_secrets, from a vault"
-            found.append(_secret(name, "has no value", todo))
-        elif not isinstance(value, str) or len(value) < redact.SHORTEST:
-            what = f"is not a string of at least {redact.SHORTEST} characters, and could not be masked in logs"
-            found.append(_secret(name, what, "move it to env_vars if it is not secret"))
-    return found
 
 
 def _policy(spec: JobSpec) -> Iterator[Finding]:
@@ -186,16 +114,19 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
             if key in RESUME_KEYS:
                 yield about_override(key, "contradicts resume_from", "keep only one of them")
     for name, value in spec.tags.items():
+        form = form_of_secret(f"{name} {value}")
         if isinstance(value, (dict, list)):
             yield about(f"tags.{name}", f"is {value!r}", "give a string or a number")
+        elif form:
+            yield about(f"tags.{name}", f"contains {form}, readable in the archive and in listings", "remove it")
 
 
 def _resources(spec: JobSpec) -> Iterator[Finding]:
     for name, value in (("nnodes", spec.nnodes), ("gpus_per_node", spec.gpus_per_node)):
         if value is not None and (isinstance(value, bool) or value < 1):
             yield about(f"resources.{name}", f"is {value}", "give 1 or more, or leave it out to use all")
-    if not spec.address.startswith(("http://", "https://")):
-        todo = "give an address such as http://127.0.0.1:8265"
+    if parse_address(spec.address) is None:
+        todo = "give scheme, host and port only, such as http://127.0.0.1:8265"
         yield about("ray.address", f"{spec.address!r} is not an address", todo)
     key = "ray.resources.entrypoint_resources"
     for name in ("CPU", "GPU"):
@@ -209,12 +140,6 @@ def _resources(spec: JobSpec) -> Iterator[Finding]:
     if not any(isinstance(amount, (int, float)) and amount > 0 for amount in amounts):
         todo = "keep {worker_node: 1}, or name a resource that only workers have"
         yield about(key, "contains nothing that keeps the driver off the head", todo)
-
-
-def _overrides(spec: JobSpec) -> Iterator[Finding]:
-    for key in map(override_key, spec.trainer_overrides):
-        if key in OWNED_OVERRIDES:
-            yield about_override(key, "is controlled by the JobSpec", OWNED_OVERRIDES[key])
 
 
 def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:

@@ -36,7 +36,12 @@ def hydra_value(value: Any) -> str:
 
 def override_key(override: str) -> str:
     """The key of an override, without its prefix (+, ++, ~) and a config group's package (``@package``)."""
-    return override.partition("=")[0].lstrip("+~").partition("@")[0].strip()
+    return override.partition("=")[0].strip().lstrip("+~").partition("@")[0].strip()
+
+
+def is_option(override: str) -> bool:
+    """Whether it is an option of Hydra's command line, such as ``--config-name=NAME``."""
+    return override.lstrip().startswith("-")
 
 
 def override_text(override: str) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 
 from ..findings import Finding, errors
 from ..gate.gate import GateResult
+from ..job.environment import secret_value_findings
 from ..job.parse import parse_jobspec, separate_key
 from ..job.plan import Job
 from ..job.spec import JobSpec
-from ..job.spec_checks import secret_value_findings
 from ..job.submission_id import new_submission_id
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan

@@ -206,20 +206,3 @@ def test_the_cause_of_a_failed_job_is_shown(shown: list[str]) -> None:
         "To do:  Correct it.",
         "Its log:  /private/jobs/sft-1/logs",
     ]
-
-
-def test_the_archived_jobspec_is_taken_without_its_id() -> None:
-    action = ray_job.ActionModule.__new__(ray_job.ActionModule)
-    spec = {**SPEC, "submission_id": "sft-0"}
-    asked: list[dict[str, Any]] = []
-
-    def execute(_name: str, given: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        asked.append(given)
-        return answer(job("FAILED", jobspec=spec))
-
-    action._execute_module = execute
-    arguments: dict[str, Any] = {"resubmitted_from": "sft-0", "defaults": {"shared_root": "/mnt"}}
-    assert action.take_archived(arguments, {}) is None
-    assert arguments["jobspec"] == SPEC
-    assert asked == [{"submission_id": "sft-0", "shared_root": "/mnt", "address": ""}]
-    assert action.take_archived({"resubmitted_from": ""}, {})["msg"].startswith("No job was named")

@@ -7,111 +7,9 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.action import ray_job
-from ansible_collections.argus.verl.plugins.action.ray_job import (
-    ActionModule,
-    check_arguments,
-    load_jobspec,
-    secret_values,
-)
+from ansible_collections.argus.verl.plugins.action.ray_job import ActionModule, check_arguments
 from ansible_collections.argus.verl.plugins.plugin_utils import following
 from jobs import MINIMAL
-
-
-@pytest.fixture
-def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory like inventories/dev, and an empty one in which ansible-playbook runs."""
-    directory = tmp_path / "inventories" / "dev"
-    (directory / "jobspecs").mkdir(parents=True)
-    (directory / "hosts.yml").touch()
-    (directory / "jobspecs" / "grpo.yaml").write_text("workload: grpo\n")
-    (tmp_path / "cwd").mkdir()
-    monkeypatch.chdir(tmp_path / "cwd")
-    return directory
-
-
-def loaded(name: str, *inventories: Path | str) -> str:
-    given, findings = load_jobspec(name, [str(inventory) for inventory in inventories])
-    assert findings == []
-    return str(given["workload"])
-
-
-def test_a_jobspec_beside_the_inventory(inventory: Path) -> None:
-    assert loaded("grpo.yaml", inventory) == "grpo"
-    assert loaded("grpo.yaml", inventory / "hosts.yml") == "grpo"
-
-
-def test_the_first_inventory_with_the_file(inventory: Path) -> None:
-    other = inventory.with_name("prod")
-    (other / "jobspecs").mkdir(parents=True)
-    (other / "jobspecs" / "sft.yaml").write_text("workload: sft\n")
-    (other / "jobspecs" / "grpo.yaml").write_text("workload: other\n")
-    assert loaded("sft.yaml", inventory, other) == "sft"
-    assert loaded("grpo.yaml", inventory, other) == "grpo"
-
-
-def test_a_path_has_precedence_over_the_inventory(inventory: Path) -> None:
-    absolute = inventory / "jobspecs" / "grpo.yaml"
-    assert loaded(str(absolute)) == "grpo"
-    Path("grpo.yaml").write_text("workload: sft\n")
-    assert loaded("grpo.yaml", inventory) == "sft"
-
-
-def test_a_path_in_the_home_directory(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(inventory))
-    assert loaded("~/jobspecs/grpo.yaml") == "grpo"
-
-
-def test_a_directory_is_not_a_jobspec(inventory: Path) -> None:
-    Path("grpo.yaml").mkdir()
-    assert loaded("grpo.yaml", inventory) == "grpo"
-
-
-@pytest.mark.parametrize(
-    ("name", "what", "todo"),
-    [
-        ("gpro.yaml", "there is no file 'gpro.yaml'", 'did you mean "grpo.yaml"?'),
-        ("x", "there is no file 'x'", "the inventory has grpo.yaml; a path to any other file works as well"),
-        ("gsm8k", "there is no file 'gsm8k'", "the inventory has grpo.yaml; a path to any other file works as well"),
-        ("", "no file was named", "the inventory has grpo.yaml; a path to any other file works as well"),
-    ],
-)
-def test_the_files_of_the_inventory_are_named(inventory: Path, name: str, what: str, todo: str) -> None:
-    given, (finding,) = load_jobspec(name, [str(inventory), "box,"])
-    assert given is None
-    assert (finding.where, finding.what, finding.todo) == ("jobspec", what, todo)
-
-
-@pytest.mark.parametrize(
-    ("content", "piece"),
-    [
-        (b"workload: [grpo\n", "while parsing a flow sequence"),
-        (b"workload: grpo\n\tmodel: x\n", "found character '\\t' that cannot start any token"),
-        (b"workload: gr\xff\n", "'utf-8' codec can't decode byte 0xff"),
-        (b"a: !!python/object/apply:os.system [date]\n", "could not determine a constructor"),
-    ],
-)
-def test_a_file_that_is_not_yaml(inventory: Path, content: bytes, piece: str) -> None:
-    file = inventory / "jobspecs" / "bad.yaml"
-    file.write_bytes(content)
-    given, (finding,) = load_jobspec("bad.yaml", [str(inventory)])
-    assert given is None
-    assert (finding.where, finding.todo) == (str(file), "fix the file")
-    assert piece in finding.what
-    assert "\n" not in finding.what
-
-
-def test_a_file_that_cannot_be_read() -> None:
-    given, (finding,) = load_jobspec("/proc/self/mem", [])
-    assert given is None
-    assert (finding.where, finding.todo) == ("/proc/self/mem", "fix the file")
-    assert "Input/output error" in finding.what
-
-
-def test_an_inventory_without_jobspecs(tmp_path: Path) -> None:
-    given, (finding,) = load_jobspec("x.yaml", [str(tmp_path)])
-    assert given is None
-    assert finding.todo == "the inventory has none; a path to any other file works as well"
-
 
 # --- Arguments --------------------------------------------------------------------------------------------------------
 
@@ -126,7 +24,13 @@ def test_defaults_complete_the_jobspec_and_the_given_one_is_archived() -> None:
     given = copy.deepcopy(MINIMAL)
     found, arguments = checked(jobspec=given, defaults={"shared_root": "/mnt"})
     assert found == []
-    assert arguments == {"given": MINIMAL, "jobspec": {**MINIMAL, "shared_root": "/mnt"}, "secret_values": {}}
+    assert arguments == {
+        "given": MINIMAL,
+        "jobspec": {**MINIMAL, "shared_root": "/mnt"},
+        "secret_values": {},
+        # With which the head checks again.
+        "defaults": {"shared_root": "/mnt"},
+    }
     assert given == MINIMAL
 
 
@@ -138,24 +42,57 @@ def test_resume_from_becomes_part_of_the_jobspec() -> None:
     assert arguments["jobspec"]["resume_from"] == "old"
 
 
-def test_the_controller_passes_only_the_secrets_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "of the environment")
-    monkeypatch.setenv("WANDB_API_KEY", "of the environment")
-    names = ["HF_TOKEN", "WANDB_API_KEY", "ABSENT"]
-    assert secret_values(names, {"HF_TOKEN": "given", "OTHER": "given"}) == {
-        "HF_TOKEN": "given",
-        "WANDB_API_KEY": "of the environment",
-    }
-    found, arguments = checked(jobspec={**MINIMAL, "secrets": ["HF_TOKEN"]}, secret_values={"HF_TOKEN": "given"})
-    assert (found, arguments["secret_values"]) == ([], {"HF_TOKEN": "given"})
-    found, arguments = checked(jobspec={**MINIMAL, "secrets": ["HF_TOKEN"]}, secret_values={"OTHER": "12345"})
-    assert found == []
-    assert arguments["secret_values"] == {"HF_TOKEN": "of the environment"}
+def test_the_controller_passes_only_what_the_inventory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "of the environment")
+    asked = {"jobspec": {**MINIMAL, "secrets": ["HF_TOKEN", "WANDB_API_KEY"]}}
+    found, arguments = checked(**asked, secret_values={"HF_TOKEN": "given"}, secrets_from_environment=["WANDB_API_KEY"])
+    assert (found, arguments["secret_values"]) == ([], {"HF_TOKEN": "given", "WANDB_API_KEY": "of the environment"})
+    assert "secrets_from_environment" not in arguments
+    # Not what is allowed but not asked for.
+    found, arguments = checked(
+        jobspec=MINIMAL, secrets_from_environment=["WANDB_API_KEY"], secret_values={"A": "12345"}
+    )
+    assert (found, arguments["secret_values"]) == ([], {})
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "VAULT_TOKEN", "HOME", "LD_PRELOAD", "THERE_IS_NONE"])
+def test_a_jobspec_does_not_take_other_variables(name: str, monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-operator")
+    monkeypatch.setenv("VAULT_TOKEN", "of-the-operator")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.delenv("THERE_IS_NONE", raising=False)
+    head = Head({"failed": True, "msg": "long"})
+    result = head.run(jobspec={**MINIMAL, "secrets": [name]}, secrets_from_environment=["HF_TOKEN"])
+    assert result[
+        "msg"
+    ] == f"The JobSpec was refused; nothing was changed: {1 + (name in ('HOME', 'LD_PRELOAD'))} error" + (
+        "s, see the table above" if name in ("HOME", "LD_PRELOAD") else ", see the table above"
+    )
+    assert "is not allowed by the inventory" in "".join(shown)
+    assert "of-the-operator" not in str(head.calls)
+    assert head.calls[0][1]["secret_values"] == {}
+
+
+def test_the_controller_refuses_what_only_the_inventory_decides(shown: list[str]) -> None:
+    head = Head(SUBMITTED)
+    defaults = {"shared_root": "/mnt", "ray": {"address": "http://10.0.0.5:8265"}}
+    given = {**MINIMAL, "shared_root": "/", "ray": {"address": "http://evil.example"}}
+    assert head.run(jobspec=given, defaults=defaults)["msg"].endswith(": 2 errors, see the table above")
+    assert head.calls == []
+    text = " ".join(" ".join(shown).split())
+    assert "is /, but the shared root of this inventory is /mnt" in text
+    assert "the cluster's token would be sent there" in text
+
+
+def test_a_wrong_type_is_not_compared_with_the_inventory(shown: list[str]) -> None:
+    found, _arguments = checked(jobspec={**MINIMAL, "ray": 7}, defaults={"ray": {"address": "http://10.0.0.5:8265"}})
+    assert found == ["ray"]
 
 
 def test_a_secret_without_a_value_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    found, arguments = checked(jobspec={**MINIMAL, "secrets": ["HF_TOKEN"]})
+    found, arguments = checked(jobspec={**MINIMAL, "secrets": ["HF_TOKEN"]}, secrets_from_environment=["HF_TOKEN"])
     assert found == ["secrets.HF_TOKEN"]
     assert arguments["jobspec"]["secrets"] == []
 
@@ -169,7 +106,9 @@ def test_the_head_checks_the_rest_of_a_jobspec_with_findings() -> None:
     assert arguments["given"]["model"] == "a b"
 
 
-@pytest.mark.parametrize("given", [None, ["a"], "text", {**MINIMAL, "workload": "dpo"}])
+@pytest.mark.parametrize(
+    "given", [None, ["a"], "text", {**MINIMAL, "workload": "dpo"}, {**MINIMAL, "tags": {"a": "\x1b"}}]
+)
 def test_nothing_is_left_to_check(given: Any) -> None:
     found, arguments = checked(jobspec=given, resume_from="old")
     assert found
@@ -270,7 +209,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_submission(shown: list[str]) -> None:
     head = Head({**SUBMITTED, "findings": []})
     assert head.run(jobspec=MINIMAL) == SUBMITTED
-    assert head.calls == [("ray_job", {"jobspec": MINIMAL, "given": MINIMAL, "secret_values": {}})]
+    assert head.calls == [("ray_job", {"jobspec": MINIMAL, "given": MINIMAL, "defaults": {}, "secret_values": {}})]
     assert shown == []
 
 
@@ -332,6 +271,32 @@ def test_a_failure_without_findings_is_returned(shown: list[str]) -> None:
     assert Head(failure).run(jobspec=MINIMAL, wait=True) == failure
 
 
+EVIL = "a\x1b]0;title\x07\x9b2J\u202eb"
+
+
+def test_text_from_the_head_reaches_the_terminal_as_data(shown: list[str]) -> None:
+    """Findings, progress, lines of a log, causes, tags and messages are written by jobs."""
+    failure = {"kind": "data", "reason": EVIL, "lines": [EVIL], "todo": EVIL}
+    finding = {**FINDING, "what": EVIL, "where": EVIL, "todo": EVIL, "severity": "warning"}
+    head = Head(
+        {**SUBMITTED, "findings": [finding]},
+        info("QUEUED", reason=EVIL),
+        info("FAILED", reason=EVIL, failure=failure, log=[EVIL], archive=f"/private/{EVIL}"),
+    )
+    result = head.run(jobspec=MINIMAL, wait=True)
+    for text in (*shown, result["msg"]):
+        assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e", "\r"}
+    assert result["failed"]
+
+
+@pytest.mark.parametrize("answer", [{"failed": True, "msg": EVIL}, {**GONE, "module_stderr": EVIL}])
+def test_a_message_from_the_head_is_data(answer: dict[str, Any], shown: list[str]) -> None:
+    for arguments in ({"jobspec": MINIMAL}, {"resubmitted_from": "grpo-1"}, {"state": "stopped", "submission_id": "a"}):
+        message = Head(answer).run(**arguments)["msg"]
+        assert "\x1b" not in message
+        assert r"\x1b" in message
+
+
 # --- Stopping and resubmitting ----------------------------------------------------------------------------------------
 
 
@@ -350,33 +315,65 @@ def test_a_job_must_be_named(arguments: dict[str, Any], shown: list[str]) -> Non
     assert head.calls == []
 
 
+@pytest.mark.parametrize("submission_id", ["../x", "a b", "a\n", "A", "$(id)", "-e", "x" * 64, 7, ["a"]])
+@pytest.mark.parametrize("argument", ["resubmitted_from", "submission_id"])
+def test_what_is_no_id_does_not_reach_the_head(argument: str, submission_id: Any, shown: list[str]) -> None:
+    head = Head(SUBMITTED)
+    state = {"state": "stopped"} if argument == "submission_id" else {}
+    result = head.run(**state, **{argument: submission_id})
+    assert result["msg"] == f"{submission_id!r} is not a submission id; status.yml lists the latest jobs"
+    assert head.calls == []
+
+
+@pytest.mark.parametrize("submission_id", ["../x", "a; id", "", None, "a\x1b[2J"])
+def test_an_answer_for_what_is_no_id_is_not_used(submission_id: Any, shown: list[str]) -> None:
+    result = Head({**SUBMITTED, "submission_id": submission_id}).run(jobspec=MINIMAL, wait=True)
+    assert result["failed"]
+    assert result["msg"] == f"the head answered for {submission_id!r}, which is not a submission id"
+
+
+REGISTERED = {"changed": False, "jobspec": {**MINIMAL, "submission_id": "grpo-1"}, "findings": []}
+CHANGED = {**FINDING, "where": "job_spec.json", "what": "was changed", "severity": "warning"}
+
+
 def test_a_job_is_submitted_again_under_a_new_id(shown: list[str]) -> None:
-    head = Head(info("FAILED"), SUBMITTED)
+    head = Head(REGISTERED, SUBMITTED)
     assert head.run(resubmitted_from="grpo-1", defaults={"shared_root": "/mnt"}, resume_from="grpo-1") == SUBMITTED
     (first, looked_up), (second, arguments) = head.calls
-    assert (first, second) == ("ray_job_info", "ray_job")
-    assert looked_up == {"submission_id": "grpo-1", "shared_root": "/mnt", "address": ""}
+    assert (first, second) == ("ray_job", "ray_job")
+    assert looked_up == {"state": "registered", "submission_id": "grpo-1"}
     assert arguments["given"] == {**MINIMAL, "resume_from": "grpo-1"}
     assert arguments["resubmitted_from"] == "grpo-1"
+    assert shown == []
 
 
-def test_the_archive_is_looked_up_under_the_default_root(shown: list[str]) -> None:
-    head = Head(info("FAILED"), SUBMITTED)
-    head.run(resubmitted_from="grpo-1")
-    assert head.calls[0][1]["shared_root"] == "/private"
+def test_the_registry_can_be_elsewhere(shown: list[str]) -> None:
+    head = Head(REGISTERED, SUBMITTED)
+    head.run(resubmitted_from="grpo-1", registry="/r")
+    assert [arguments["registry"] for _name, arguments in head.calls] == ["/r", "/r"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ({"failed": True, "msg": "There is no job"}, "There is no job"),
-        (info(jobspec=None), "/private/jobs/grpo-1/config/job_spec.json cannot be read"),
-    ],
-)
-def test_a_job_that_cannot_be_submitted_again(answer: dict[str, Any], message: str, shown: list[str]) -> None:
-    head = Head(answer)
+def test_a_changed_archive_is_shown_in_the_same_table(shown: list[str]) -> None:
+    warning = {**FINDING, "severity": "warning"}
+    head = Head({**REGISTERED, "findings": [CHANGED]}, {**SUBMITTED, "findings": [warning]})
+    assert head.run(resubmitted_from="grpo-1") == SUBMITTED
+    assert [line.split()[:2] for line in shown[2:]] == [["warning", "job_spec.json"], ["warning", "model"]]
+
+
+def test_a_changed_archive_is_shown_if_the_job_is_refused(shown: list[str]) -> None:
+    asked = {**REGISTERED, "jobspec": {**MINIMAL, "secrets": ["AWS_SECRET_ACCESS_KEY"]}, "findings": [CHANGED]}
+    head = Head(asked, {"failed": True, "msg": "long", "findings": [FINDING]})
+    assert head.run(resubmitted_from="grpo-1")["msg"].endswith(": 1 error, see the table above")
+    assert [line.split()[0] for line in shown[2:]] == ["error", "warning"]
+    # The head gets the controller's findings with the rest of the JobSpec.
+    assert head.calls[1][1]["findings"][0]["what"] == "is not allowed by the inventory"
+    assert head.calls[1][1]["secret_values"] == {}
+
+
+def test_a_job_that_cannot_be_submitted_again(shown: list[str]) -> None:
+    head = Head({"failed": True, "msg": "grpo-1 is not registered on this head"})
     result = head.run(resubmitted_from="grpo-1")
-    assert (result["failed"], result["msg"]) == (True, message)
+    assert (result["failed"], result["msg"]) == (True, "grpo-1 is not registered on this head")
     assert len(head.calls) == 1
 
 

@@ -199,11 +199,31 @@ def test_ray_is_required(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def test_a_refusal_lists_all_findings(ray: FakeRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = {"workload": "grpo", "code_path": "v", "model": "m", "dataset": "d", "retries": -1}
     spec |= {"shared_root": str(tmp_path), "submission_id": "A", "deadline": "soon"}
-    result = run(ray_job, capsys, jobspec=spec)
+    result = run(ray_job, capsys, jobspec=spec, defaults={"shared_root": str(tmp_path)})
     assert result["msg"].startswith("The JobSpec was refused; nothing was changed.\nSEVERITY")
     keys = {finding["key"] for finding in result["findings"]}
     assert {"submission_id", "deadline", "retries"} <= keys
     assert all(set(finding) == {"where", "what", "todo", "severity", "key"} for finding in result["findings"])
+
+
+def test_the_head_checks_again_what_only_the_inventory_decides(
+    ray: FakeRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"workload": "grpo", "code_path": "v", "model": "m", "dataset": "d"}
+    spec |= {"shared_root": str(tmp_path), "ray": {"address": "http://evil.example"}}
+    result = run(ray_job, capsys, jobspec=spec, defaults={"shared_root": "/mnt"})
+    assert [finding["key"] for finding in result["findings"]] == ["shared_root", "ray.address"]
+    assert ray.calls == []
+
+
+def test_the_jobspec_of_a_registered_job(tmp_path: Path, ray: FakeRay, capsys: pytest.CaptureFixture[str]) -> None:
+    registry = tmp_path / "registry"
+    Registry(registry).write(Registered("sft-1", 1.0, {"workload": "sft"}, str(tmp_path)))
+    arguments = {"state": "registered", "registry": str(registry)}
+    result = run(ray_job, capsys, **arguments, submission_id="sft-1")
+    assert (result["changed"], result["jobspec"], result["findings"]) == (False, {"workload": "sft"}, [])
+    assert run(ray_job, capsys, **arguments, submission_id="../sft-1")["msg"].startswith("../sft-1 is not registered")
+    assert "missing: submission_id" in run(ray_job, capsys, **arguments)["msg"]
 
 
 def test_a_job_is_stopped_where_the_defaults_say(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,56 @@ def test_what_is_composed(code: str) -> None:
         "odd": [1, "two", 3.5, None, {"x": "y"}],
     }
     assert yaml.safe_load(answer.yaml) == answer.config
+
+
+def test_where_hydra_writes_its_files(code: str) -> None:
+    answer = compose(code, "hydra.run.dir=/x/y", "hydra.output_subdir=.", "rollout.name=x")
+    assert (answer.errors, answer.output) == ((), "/x/y/.")
+    assert "hydra" not in answer.config
+    assert "hydra" not in yaml.safe_load(answer.yaml)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "++trainer={default_local_dir:/tmp/x}",
+        "trainer={default_local_dir:/tmp/x}",
+        "+group@trainer=other",
+        "+group@_global_=all",
+        "trainer=${elsewhere}",
+        "trainer.experiment_name=../../tmp/x",
+        "~trainer.default_local_dir",
+        "--config-name=whole",
+    ],
+)
+def test_however_a_setting_is_written_the_composed_value_shows_it(code: str, override: str) -> None:
+    """nodes.owned_findings compares it with the JobSpec's."""
+    config = Path(code, "verl", "trainer", "config")
+    (config / "group").mkdir()
+    (config / "group" / "other.yaml").write_text("default_local_dir: /tmp/x\n")
+    (config / "group" / "all.yaml").write_text("trainer: {default_local_dir: /tmp/x}\n")
+    (config / "whole.yaml").write_text("trainer: {default_local_dir: /tmp/x}\n")
+    answer = compose(code, "++elsewhere={default_local_dir:/tmp/x}", override)
+    assert answer.errors == ()
+    assert answer.config["trainer"].get("default_local_dir") != "checkpoints/test"
+
+
+def test_escaped_interpolations_are_interpolations(code: str) -> None:
+    """Why the checks of overrides ignore backslashes."""
+    answer = compose(code, r"trainer.user=$\{oc.env:MY_SECRET\}", environment={"MY_SECRET": "value"})
+    assert answer.config["trainer"]["user"] == "value"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "large"])
+def test_a_trainer_that_is_no_source_file(code: str, kind: str) -> None:
+    file = Path(code, "verl", "trainer", "odd.py")
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "device":
+        file.symlink_to("/dev/zero")
+    else:
+        file.write_bytes(b"#" * (5 << 20))
+    assert failed(code, module="verl.trainer.odd") == f"{file} is not a file of at most 4 MiB"
 
 
 def test_it_is_what_hydra_makes_of_it_in_a_real_run(code: str, tmp_path: Path) -> None:

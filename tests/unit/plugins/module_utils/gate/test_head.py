@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from ansible_collections.argus.verl.plugins.module_utils.gate.head import (
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import refusal
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
-from gate_job import parsed, snapshot
+from gate_job import CODE, parsed, snapshot
 
 
 def found(root: Path, **changes: Any) -> list[Finding]:
@@ -78,7 +80,27 @@ def test_a_missing_snapshot_where_there_is_none(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "marker", [None, "", "MARKER = = 1", "OTHER = 1", "raise ValueError(1)", "import there_is_no_such_module"]
+    "marker",
+    [
+        *(None, "", "MARKER = = 1", "OTHER = 1", "raise ValueError(1)", "import there_is_no_such_module", "MARKER = 1"),
+        *(
+            'MARKER = "a" + "b"',
+            'MARKER = f"{1}"',
+            'MARKER = OTHER = "a"',
+            'if 1: MARKER = "a"',
+            'MARKER = ""',
+            "MARKER = b'a'",
+        ),
+        *(
+            'MARKER = "a/../b"',
+            'MARKER = "a\\x1b[2J"',
+            "MARKER = '" + "a" * 64 + "'",
+            "-" * 4000 + "1",
+            "(" * 4000,
+            "\0",
+        ),
+        'MARKER = "a"' + " " * 5000,
+    ],
 )
 def test_a_snapshot_without_a_marker(root: Path, marker: str | None) -> None:
     path = root / "common" / "code" / "verl" / "plain"
@@ -93,6 +115,39 @@ def test_a_snapshot_without_a_marker(root: Path, marker: str | None) -> None:
             key="code_path",
         )
     ]
+
+
+def test_no_code_of_a_snapshot_runs_on_the_head(root: Path) -> None:
+    path = root / CODE
+    proof = root / "ran"
+    (path / "mvp_marker.py").write_text(f'open("{proof}", "w")\nMARKER = "verl-0.9.1"\n')
+    (path / "verl" / "__init__.py").write_text(f'open("{proof}", "w")\n')
+    (path / "sitecustomize.py").write_text(f'open("{proof}", "w")\n')
+    assert found(root) == []
+    assert read_marker(path) == "verl-0.9.1"
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize("name", ["mvp_marker.py", "verl/version/version"])
+@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory", "large", "device"])
+def test_files_of_a_snapshot_that_are_something_else(root: Path, name: str, kind: str) -> None:
+    file = root / CODE / name
+    original = root / "original"
+    file.rename(original)
+    if kind == "large":
+        file.write_bytes(original.read_bytes() + b"#" * (64 << 20))
+    elif kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "directory":
+        file.mkdir()
+    else:
+        file.symlink_to({"link": original, "dangling": root / "nothing", "device": Path("/dev/zero")}[kind])
+    started = time.monotonic()
+    (finding,) = found(root)
+    assert time.monotonic() - started < 1
+    assert finding.key == "code_path"
+    known = "has no mvp_marker.py with a MARKER" if name == "mvp_marker.py" else "contains verl unknown, which is not"
+    assert known in finding.what
 
 
 @pytest.mark.parametrize("version", ["0.4.1", "0.10.0", "0.90.1", "1.0"])

@@ -29,6 +29,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Clu
 from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
 from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
+from ansible_collections.argus.verl.plugins.module_utils.launcher import reading
 from gate_job import CODE, parsed
 
 WORKERS = {"b": "worker-1", "a": "worker-0", "c": "worker-2"}
@@ -74,6 +75,21 @@ class FakeConnection:
         return values, problems
 
 
+def ours(root: Path) -> dict[str, Any]:
+    """A composed configuration with the settings that the JobSpec controls."""
+    return {
+        "trainer": {"nnodes": 2, "n_gpus_per_node": 4, "default_local_dir": f"{root}/jobs/grpo-1/checkpoints"},
+        "algorithm": {"adv_estimator": "grpo"},
+        "ray_kwargs": {"ray_init": {"num_cpus": None, "runtime_env": {"py_executable": None}}},
+        "reward": {"custom_reward_function": {"path": f"{root}/user/code/r.py", "name": "digit_share"}},
+    }
+
+
+def output(root: Path) -> str:
+    """Where Hydra writes it."""
+    return f"{root}/jobs/grpo-1/config/hydra/."
+
+
 def ask(
     root: Path, answers: dict[str, Any] | None = None, connection: FakeConnection | None = None, **changes: Any
 ) -> NodeAnswers:
@@ -95,7 +111,7 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
     assert [override for _key, override in arguments[2]] == list(job.plan.overrides)
     assert arguments[2][-2:] == [("trainer.user", "~trainer.user"), ("data", "+data@x.y='a=b'")]
     # Nodes have no collection, so all of it travels.
-    assert connection.by_value == [checks, findings, text, composition, worker]
+    assert connection.by_value == [checks, findings, text, reading, composition, worker]
     assert (connection.is_open, connection.seconds) == (False, 60.0)
 
 
@@ -121,7 +137,7 @@ def test_nodes_that_do_not_answer(root: Path) -> None:
 
 def test_all_findings_of_an_inspection(root: Path) -> None:
     """First what Hydra refuses, then what the checks found, then the settings, then the nodes."""
-    config = {"trainer": {"nnodes": 2, "n_gpus_per_node": 3, "logger": ["wandb"]}}
+    config = {**ours(root), "trainer": {**ours(root)["trainer"], "n_gpus_per_node": 3, "logger": ["wandb"]}}
     refusals = (
         Refusal(
             "Key 'save_frq' is not in struct\n  full_key: trainer.save_frq", "trainer.save_frq", "trainer.save_freq"
@@ -129,7 +145,9 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
         Refusal("Could not find 'actor/x'", "actor"),
         Refusal("LexerNoViableAltException: a b."),
     )
-    answer = WorkerAnswer(Composition(config, "y", refusals), (about("model", "has no weights", WARNING),), Facts())
+    answer = WorkerAnswer(
+        Composition(config, "y", output(root), refusals), (about("model", "has no weights", WARNING),), Facts()
+    )
     result = ask(root, {"": answer, "worker-0": [about("shared_root", "is not writable")]})
     todo = "correct it; config/ beside the snapshot's trainer defines all keys"
     assert result.findings[:4] == (
@@ -153,15 +171,100 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
 
 def test_the_settings_are_judged_with_the_environment_and_the_version_of_the_job(root: Path) -> None:
     config = {
-        "trainer": {"nnodes": 2, "n_gpus_per_node": 4, "logger": ["wandb"]},
+        **ours(root),
+        "trainer": {**ours(root)["trainer"], "logger": ["wandb"]},
         "actor_rollout_ref": {"rollout": {"mode": "sync"}},
+        "custom_reward_function": ours(root)["reward"]["custom_reward_function"],
     }
-    answers = {"": WorkerAnswer(Composition(config), (), Facts())}
+    answers = {"": WorkerAnswer(Composition(config, "", output(root)), (), Facts())}
     assert [finding.key for finding in ask(root, answers, secrets=["WANDB_API_KEY"]).findings] == [
         "actor_rollout_ref.rollout.mode"
     ]
     spec, job = planned(root, secrets=["WANDB_API_KEY"])
     assert ask_nodes(spec, job, "0.6.0", WORKERS, lambda: FakeConnection(answers)).findings == ()  # type: ignore[arg-type,return-value]
+
+
+def composed(root: Path, changes: dict[str, Any], **job: Any) -> list[tuple[str, str]]:
+    """The findings about settings that the JobSpec controls, in a configuration with some changes by dotted keys."""
+    config = ours(root)
+    for key, value in changes.items():
+        *parents, last = key.split(".")
+        node = config
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    where = job.pop("output", output(root))
+    found = ask(root, {"": WorkerAnswer(Composition(config, "", where), (), Facts())}, **job).findings
+    return [(finding.key, finding.what) for finding in found]
+
+
+def test_what_was_composed_is_what_the_jobspec_says(root: Path) -> None:
+    assert composed(root, {}) == []
+    assert composed(root, {"critic.optim": None, "ray_kwargs.ray_init.log_to_driver": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("trainer.default_local_dir", "/tmp/x", "is /tmp/x, but the JobSpec makes it {root}/jobs/grpo-1/checkpoints"),
+        ("trainer.default_local_dir", None, "is not set, but the JobSpec makes it {root}/jobs/grpo-1/checkpoints"),
+        ("algorithm.adv_estimator", "gae", "is gae, but the JobSpec makes it grpo"),
+        ("ray_kwargs.ray_init.num_cpus", 8, "is 8, but the JobSpec makes it not set"),
+        ("ray_kwargs.ray_init.address", "ray://x", "is ray://x, but the JobSpec makes it not set"),
+        (
+            "ray_kwargs.ray_init.runtime_env",
+            {"py_executable": None, "env_vars": {"A": "1"}},
+            "is {{'env_vars': {{'A': '1'}}}}, but the JobSpec makes it not set",
+        ),
+        ("ray_init.address", "x", "is x, but the JobSpec makes it not set"),
+        ("reward.custom_reward_function.path", "/x.py", "is /x.py, but the JobSpec makes it {root}/user/code/r.py"),
+        ("reward.custom_reward_function.name", "f", "is f, but the JobSpec makes it digit_share"),
+    ],
+)
+def test_a_setting_that_got_another_value_in_some_way(root: Path, key: str, value: Any, what: str) -> None:
+    assert composed(root, {key: value}) == [(key, what.format(root=root))]
+
+
+def test_a_missing_section_is_noticed(root: Path) -> None:
+    """~trainer deletes it."""
+    assert [key for key, _what in composed(root, {"trainer": None})] == [
+        "trainer.default_local_dir",
+        "trainer.nnodes",
+        "trainer.n_gpus_per_node",
+    ]
+
+
+def test_a_reward_function_that_the_jobspec_does_not_have(root: Path) -> None:
+    (found,) = composed(root, {"reward.custom_reward_function.name": None}, reward_fn_path=None)
+    assert found == (
+        "reward.custom_reward_function.path",
+        f"is {root}/user/code/r.py, but the JobSpec makes it not set",
+    )
+
+
+@pytest.mark.parametrize(
+    "where", ["/tmp/x/.", "", "{root}/jobs/grpo-1/config/hydra/.hydra", "{root}/jobs/grpo-1/config"]
+)
+def test_hydra_writes_into_the_archive(root: Path, where: str) -> None:
+    assert composed(root, {}, output=where.format(root=root)) == [
+        ("hydra.run.dir", f"is not {root}/jobs/grpo-1/config/hydra")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        (nodes.PLACEHOLDER, "data.x"),
+        (f"https://u:{nodes.PLACEHOLDER}@h", "data.x"),
+        ([1, {"a": nodes.PLACEHOLDER}], "data.x"),
+        ({"a": {"b": nodes.PLACEHOLDER}}, "data.x.a.b"),
+        ({nodes.PLACEHOLDER: 1}, "data.x"),
+    ],
+    ids=str,
+)
+def test_a_secret_does_not_get_into_the_configuration(root: Path, value: Any, key: str) -> None:
+    """Whatever resolver reads it: the configuration is archived."""
+    assert composed(root, {"data.x": value}) == [(key, "contains the value of a secret")]
 
 
 def test_findings_of_several_nodes_are_reported_once() -> None:
@@ -210,7 +313,7 @@ def test_the_request(root: Path) -> None:
     )
     # The variables of workers and those of the driver alone; secrets have a placeholder.
     assert (request.environment["A"], request.environment["NCCL_ALGO"]) == ("1", "Ring")
-    assert request.environment == {**job.runtime_env["env_vars"], **job.plan.driver_env, "MY_TOKEN": "secret"}
+    assert request.environment == {**job.runtime_env["env_vars"], **job.plan.driver_env, "MY_TOKEN": nodes.PLACEHOLDER}
 
 
 def test_files_that_the_head_does_not_have_are_not_asked_for(root: Path) -> None:
@@ -250,10 +353,10 @@ def test_the_checks_get_the_composed_configuration(
 
 def test_what_travels_imports_nothing_else_of_the_collection() -> None:
     """Everything that a worker runs must be registered by value."""
-    travels = {"checks", "findings", "text", "composition"}
+    travels = {"checks", "findings", "text", "composition", "launcher.reading"}
     for module in (*nodes.BY_VALUE[1:], *(vars(checks)[name] for name in ("worker", "node"))):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         imported = [line.split()[1].lstrip(".") for line in source.splitlines() if line.startswith("from .")]
         for name in imported:
             top = name.partition(".")[0]
-            assert top in travels or (Path(checks.__path__[0]) / f"{top}.py").is_file(), (module, name)
+            assert {top, name} & travels or (Path(checks.__path__[0]) / f"{top}.py").is_file(), (module, name)

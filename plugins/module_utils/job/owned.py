@@ -1,0 +1,117 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of the trainer that the JobSpec, the archive or the launcher controls, and overrides that would change them.
+
+The checks of overrides tell early what is wrong. What counts is the composed configuration, which the gate compares
+with `owned_values`: there are many ways to write a setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..findings import Finding
+from ..launcher.hydra import is_option, override_key, override_text
+from .environment import form_of_secret
+from .verl_releases import GRPO, SFT
+
+# The key of a finding about one override is `trainer_overrides.<key of the override>`.
+OVERRIDES = "trainer_overrides"
+JOINS = "the job joins an existing cluster"
+# By setting, what to do instead.
+OWNED_OVERRIDES = {
+    "trainer.nnodes": "set resources.nnodes",
+    "trainer.n_gpus_per_node": "set resources.gpus_per_node",
+    "trainer.default_local_dir": "remove it: checkpoints belong in the job's archive",
+    "algorithm.adv_estimator": "set workload: ppo or workload: grpo",
+    "custom_reward_function.path": "set reward_fn_path; verl 0.9 silently ignores this key",
+    "custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this key",
+    "reward.custom_reward_function.path": "set reward_fn_path",
+    "reward.custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION",
+    # ray.init: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
+    "ray_init.num_cpus": f"remove it: {JOINS}, which knows its CPUs",
+    "ray_kwargs.ray_init.num_cpus": f"remove it: {JOINS}, which knows its CPUs",
+    "ray_init.address": f"remove it: {JOINS}",
+    "ray_kwargs.ray_init.address": f"remove it: {JOINS}",
+    "ray_init.runtime_env": "set env_vars or secrets",
+    "ray_kwargs.ray_init.runtime_env": "set env_vars or secrets",
+    # Hydra writes its files into the archive.
+    "hydra": "remove it: Hydra's files belong in the job's archive",
+}
+# Options of Hydra's command line that only choose another configuration of the same snapshot.
+CONFIGURATION = ("--config-name", "-cn")
+# Resolvers that read nothing but the configuration. OmegaConf evaluates what oc.create and oc.decode make of a text.
+HARMLESS_RESOLVERS = ("oc.select", "oc.deprecated", "oc.dict.keys", "oc.dict.values")
+# The name of an interpolation, up to its arguments, its end, or another interpolation.
+INTERPOLATION = re.compile(r"\$\{([^${}:]*)(.?)", re.DOTALL)
+
+
+def about_override(override: str, what: str, todo: str) -> Finding:
+    """A finding about one override, named by its key."""
+    return Finding(f"{OVERRIDES}: {override}", what, todo, key=f"{OVERRIDES}.{override}")
+
+
+def override_findings(overrides: Sequence[str]) -> Iterator[Finding]:
+    for override in overrides:
+        key = override_key(override)
+        todo = owned_todo(override)
+        resolver = foreign_resolver(override)
+        if is_option(override) and key not in CONFIGURATION:
+            yield about_override(key, "is an option of Hydra's command line", "give overrides: key=value")
+        elif todo:
+            yield about_override(key, "is controlled by the JobSpec", todo)
+        elif resolver:
+            what = f"contains an interpolation of {resolver}, which may read the environment"
+            yield about_override(key, what, "name a secret in secrets: the trainer finds it in its environment")
+        elif form := form_of_secret(override):
+            yield about_override(key, f"contains {form}, readable in the archive and in logs", "use secrets")
+
+
+def owned_todo(override: str) -> str:
+    """What to do instead of an override that sets or deletes a setting that the JobSpec controls; "" for others."""
+    # A group, `group/name`, has its settings at `group.name`.
+    key, value = override_key(override).replace("/", "."), override_text(override)
+    for owned, todo in OWNED_OVERRIDES.items():
+        if key == owned or key.startswith(f"{owned}."):
+            return todo
+        if not owned.startswith(f"{key}."):
+            continue
+        rest = owned.removeprefix(f"{key}.").split(".")
+        if override.lstrip().startswith("~") or all(re.search(rf"\b{name}\b", value) for name in rest):
+            return todo
+    return ""
+
+
+def foreign_resolver(override: str) -> str:
+    """The first resolver in an override that reads more than the configuration, or ""."""
+    # Hydra removes backslashes: $\{oc.env:HOME\} becomes an interpolation as well.
+    for name, end in INTERPOLATION.findall(override.replace("\\", "")):
+        name = name.strip()
+        if end == ":" and name not in HARMLESS_RESOLVERS:
+            return name or "a resolver without a name"
+        if end not in (":", "}"):
+            # A name that contains an interpolation can become any resolver.
+            return f"{name}{end}…"
+    return ""
+
+
+def owned_values(workload: str, archive: str, reward: tuple[str, str] | None, reward_key: str) -> dict[str, Any]:
+    """The values that the composed configuration must have, besides the size of the job.
+
+    reward: the file and the name of the reward function. None: verl's own.
+    reward_key: the release's name of the setting of the reward function.
+    """
+    values: dict[str, Any] = {"trainer.default_local_dir": f"{archive}/checkpoints"}
+    for init in ("ray_init", "ray_kwargs.ray_init"):
+        values |= {f"{init}.num_cpus": None, f"{init}.address": None, f"{init}.runtime_env": None}
+    if workload == SFT:
+        return values
+    values["algorithm.adv_estimator"] = "grpo" if workload == GRPO else "gae"
+    if reward:
+        values |= {f"{reward_key}.path": reward[0], f"{reward_key}.name": reward[1]}
+    else:
+        values |= {"custom_reward_function.path": None, "reward.custom_reward_function.path": None}
+    return values

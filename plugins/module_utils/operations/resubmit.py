@@ -1,0 +1,88 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The JobSpec of an earlier job, from the registry, and whether it was changed in the job's archive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..findings import WARNING, Finding
+from ..job.limits import limit_findings
+from ..launcher.reading import UnreadableError, read_mapping
+from ..shared_root import archive_path
+from .registry import ENTRY_BYTES, Registry
+from .services import OperationError
+
+FILE = "config/job_spec.json"
+# More names would not help to find the cause.
+MAX_NAMES = 10
+
+
+@dataclass(frozen=True)
+class Original:
+    """A JobSpec as it was submitted, and warnings about the one in the archive."""
+
+    jobspec: Mapping[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "changed": False,
+            "jobspec": dict(self.jobspec),
+            "findings": [finding.as_dict() for finding in self.findings],
+        }
+
+
+def original(registry: Registry, submission_id: str) -> Original:
+    """The JobSpec of a registered job. Raises OperationError if the job is not registered."""
+    todo = "submit its JobSpec file instead: submit.yml -e jobspec=FILE"
+    try:
+        job = registry.read(submission_id)
+    except UnreadableError as error:
+        raise OperationError(f"{submission_id} cannot be submitted again: {error}; {todo}") from error
+    if job is None:
+        raise OperationError(f"{submission_id} is not registered on this head, and jobs can write to archives; {todo}")
+    archive = Path(archive_path(job.shared_root, submission_id))
+    try:
+        archived = read_mapping(archive.parent, f"{submission_id}/{FILE}", ENTRY_BYTES)
+    except FileNotFoundError:
+        # Archives may be removed.
+        return Original(job.jobspec)
+    except (UnreadableError, OSError) as error:
+        return Original(job.jobspec, (_changed(archive, f"cannot be compared with the original: {error}"),))
+    names = changed_keys(job.jobspec, archived)
+    if not names:
+        return Original(job.jobspec)
+    listed = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
+    return Original(job.jobspec, (_changed(archive, f"was changed after the submission: {listed}"),))
+
+
+def _changed(archive: Path, what: str) -> Finding:
+    todo = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
+    return Finding(f"{archive}/{FILE}", what, todo, WARNING)
+
+
+def changed_keys(submitted: Mapping[str, Any], archived: Mapping[str, Any]) -> list[str]:
+    """The keys in which two JobSpecs differ, those in mappings with dots."""
+    problem = limit_findings(archived)
+    if problem:
+        return [f"{problem[0].where} {problem[0].what}"]
+    found = []
+    for key in sorted({*submitted, *archived}):
+        before, after = submitted.get(key), archived.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            parts = sorted({*before, *after})
+            found += [f"{key}.{part}" for part in parts if _text(before, part) != _text(after, part)]
+        elif _text(submitted, key) != _text(archived, key):
+            found.append(key)
+    return [name if len(name) <= 100 else f"{name[:100]}…" for name in found]
+
+
+def _text(given: Mapping[str, Any], key: str) -> str:
+    """A value as text; NaN, which a JobSpec may have, does not equal itself."""
+    return json.dumps(given[key], sort_keys=True) if key in given else ""
