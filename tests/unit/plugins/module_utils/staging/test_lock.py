@@ -99,7 +99,14 @@ def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeyp
     monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
     file = tmp_path / "progress"
     file.touch()
-    progress = Progress(file)
+    with file.open("r+") as lock:
+        progress = Progress(lock.fileno())
+        _write_all_the_time(progress, file)
+    # Without anybody to read it.
+    Progress().begin("copying", 10)
+
+
+def _write_all_the_time(progress: Progress, file: Path) -> None:
     with progress.written():
         progress.begin("copying", 10**6)
         with ThreadPoolExecutor(THREADS) as pool:
@@ -111,8 +118,6 @@ def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeyp
         # What comes next is shorter.
         progress.begin("x")
         assert json.loads(file.read_text())["done"] == 0
-    # Without anybody to read it.
-    Progress().begin("copying", 10)
 
 
 def test_progress_in_one_line() -> None:

@@ -15,6 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.sources import 
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove
 from ansible_collections.argus.verl.plugins.module_utils.staging.tree import NEIGHBOURS, Store
 from staging_snapshots import SETUP, TAKEN, edit, files, git, inode, manifest_at, put
+from staging_store import sha256
 from staging_tools import problems, snapshot
 
 pytestmark = pytest.mark.usefixtures("identity")
@@ -67,7 +68,7 @@ def test_a_repository_does_not_bring_files_of_this_machine(
     (repository / "verl" / "key.py").symlink_to(tmp_path / "id_ed25519")
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "--message", "a gift")
-    with pytest.raises(StagingError, match=r"verl/key\.py points out of the repository"):
+    with pytest.raises(StagingError, match=r"verl/key\.py: leads out of .*, to .*/id_ed25519\. Replace it by a copy"):
         snapshot(shared_root, source_of(f"git+file://{repository}@main", snapshots))
     assert not list(snapshots.iterdir())
 
@@ -147,10 +148,12 @@ def test_only_the_newest_snapshots_are_searched_for_equal_files(tmp_path: Path) 
     for number in range(NEIGHBOURS + 1):
         directory = tmp_path / f"snapshot-{number}"
         directory.mkdir()
-        manifest = Manifest({}, {"file": FileEntry(1, f"sha256-{number}", mtime_ns=1)})
+        manifest = Manifest({"kind": "snapshot"}, {"file": FileEntry(1, sha256(f"{number}"), mtime_ns=1)})
         (directory / MANIFEST).write_text(manifest.text())
         os.utime(directory / MANIFEST, (number, number))
     # Builds and locks are hidden, and not searched.
     (tmp_path / ".hidden").mkdir()
-    (tmp_path / ".hidden" / MANIFEST).write_text(Manifest({}, {"file": FileEntry(1, "hidden", mtime_ns=1)}).text())
-    assert set(Store(tmp_path).files) == {f"sha256-{number}" for number in range(1, NEIGHBOURS + 1)}
+    (tmp_path / ".hidden" / MANIFEST).write_text(
+        Manifest({"kind": "snapshot"}, {"file": FileEntry(1, sha256("hidden"), mtime_ns=1)}).text()
+    )
+    assert set(Store(tmp_path).files) == {sha256(f"{number}") for number in range(1, NEIGHBOURS + 1)}
