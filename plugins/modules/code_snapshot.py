@@ -21,6 +21,7 @@ description:
   - Files that are equal in one of the newest snapshots become hard links to them, so a similar snapshot takes hardly
     any space.
   - Runs on a machine that mounts the shared root and has access to the source. Nodes need neither pip nor git.
+  - If it runs as root, everything on the shared root is done as the owner of the shared root, without the rights of root.
 requirements:
   - python >= 3.11
   - pip (for a source that is a release)
@@ -47,7 +48,8 @@ options:
         records the commit, and uncommitted changes as C(uncommitted.patch).
       - The code id of an existing snapshot, to add O(overlays) to it.
       - A snapshot has the packages C(verl/), C(recipe/) and C(examples/) of its source, without C(.git), caches and
-        C(*.egg-info). Links to files are followed. Submodules of a repository are not downloaded.
+        C(*.egg-info). Links to files are followed; one that leads out of the source is an error. Submodules of a
+        repository are not downloaded.
       - Required for O(state=present).
     type: str
   code_id:

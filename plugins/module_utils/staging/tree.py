@@ -24,7 +24,7 @@ from ..text import size_text
 from .copying import copy_content, new_file, write_all
 from .errors import StagingError, changed_meanwhile
 from .files import directories_of, entries_below, is_ignored, is_plain_path, parallel_map
-from .lock import Progress
+from .lock import SAFELY, Progress
 from .manifest import MANIFEST, Facts, read_manifest
 
 # verl is required; the others are included if the source tree has them.
@@ -47,7 +47,6 @@ class Store:
     def __init__(self, snapshots: Path | None) -> None:
         manifests = snapshots.glob(f"[!.]*/{MANIFEST}") if snapshots else ()
         found = sorted(manifests, key=changed_at, reverse=True)[:NEIGHBOURS]
-        self.root = snapshots.resolve() if snapshots else Path()
         self.files: dict[str, str] = {}
         for file in found:
             # A broken manifest is reported when its own snapshot is verified.
@@ -65,16 +64,17 @@ class Store:
             return False
         path = self.files[file.sha256]
         try:
-            with open_within(path, self.root) as found:
+            # Wherever it is: what is linked is a file of this user with this content.
+            with FileIO(os.open(path, os.O_RDONLY | SAFELY), "r") as found:
                 there = os.fstat(found.fileno())
-                if stat.S_IMODE(there.st_mode) != READ_ONLY or there.st_uid != os.geteuid() or not file.equals(found):
+                if there.st_mode != stat.S_IFREG | READ_ONLY or there.st_uid != os.geteuid() or not file.equals(found):
                     return False
                 os.link(path, target, follow_symlinks=False)
                 if os.path.samestat(there, os.lstat(target)):
                     return True
                 # Another file has got this name meanwhile.
                 os.unlink(target)
-        except (OSError, StagingError):
+        except OSError:
             # A file that is gone, too many links, or a file system without hard links.
             pass
         return False
@@ -101,13 +101,17 @@ class FileSnapshot:
     file: FileIO | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, path: str, root: Path) -> FileSnapshot:
+    def of(cls, path: str, root: Path, before_large: Callable[[int], None]) -> FileSnapshot:
+        """before_large: called with the size of a large file before it is read, and may raise an error."""
         with open_source(path, root) as file:
             found = os.fstat(file.fileno())
             if found.st_size > LARGE_BYTES:
+                before_large(found.st_size)
                 digest = hashlib.file_digest(file, "sha256")
                 return cls(found.st_size, found.st_mtime_ns, digest.hexdigest())
-            content = file.read()
+            content = file.read(found.st_size + 1) or b""
+            if len(content) != found.st_size:
+                raise changed_meanwhile(path)
         return cls.of_content(content, found.st_mtime_ns)
 
     @classmethod
@@ -258,11 +262,16 @@ def read_packages(directory: Path) -> dict[str, FileSnapshot]:
 
 
 def read_files(directory: Path, names: Sequence[str]) -> dict[str, FileSnapshot]:
-    size = sum(parallel_map(lambda name: os.stat(f"{directory}/{name}").st_size, names))
-    if size > LARGEST_TREE:
-        what = f"has files of {size_text(size)}; a snapshot has at most {size_text(LARGEST_TREE)}."
-        raise StagingError(directory, what, "Move data and models out of it.")
-    return _for_each(names, lambda name: FileSnapshot.of(f"{directory}/{name}", directory))
+    total = 0
+
+    def before_large(size: int) -> None:
+        nonlocal total
+        total += size
+        if total > LARGEST_TREE:
+            what = f"has files of {size_text(total)} or more; a snapshot has at most {size_text(LARGEST_TREE)}."
+            raise StagingError(directory, what, "Move data and models out of it.")
+
+    return _for_each(names, lambda name: FileSnapshot.of(f"{directory}/{name}", directory, before_large))
 
 
 def hold(directory: Path, files: Mapping[str, FileSnapshot]) -> dict[str, FileSnapshot]:

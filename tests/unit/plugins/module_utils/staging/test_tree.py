@@ -235,7 +235,7 @@ def test_a_name_that_cannot_be_shown_is_refused(tree: Path, snapshots: Path) -> 
 def test_a_sparse_file_is_counted_before_it_is_read(tree: Path, snapshots: Path) -> None:
     with (tree / "verl" / "huge").open("wb") as file:
         file.truncate(8 << 40)
-    with pytest.raises(StagingError, match=r"has files of 8\.0 TiB; a snapshot has at most 64\.0 GiB"):
+    with pytest.raises(StagingError, match=r"has files of 8\.0 TiB or more; a snapshot has at most 64\.0 GiB"):
         source_of(str(tree), snapshots)
 
 
