@@ -21,7 +21,7 @@ description:
   - Files that are equal in one of the newest snapshots become hard links to them, so a similar snapshot takes hardly
     any space.
   - Runs on a machine that mounts the shared root and has access to the source. Nodes need neither pip nor git.
-  - If it runs as root, everything on the shared root is done as the owner of the shared root, without the rights of root.
+  - If it runs as root, everything on the shared root is done as its owner, without the rights of root.
 requirements:
   - python >= 3.11
   - pip (for a source that is a release)

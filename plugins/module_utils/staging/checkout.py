@@ -4,7 +4,7 @@
 """The commit of a git checkout and what differs from it, without the checkout's own configuration.
 
 The configuration of a repository names programs that git runs: ``core.fsmonitor``, filters, ``textconv``, hooks.
-Whoever can write to a checkout, or has packed it into an archive, would run them as the user who stages it. So git
+A user who can write to a checkout, or who packed it into an archive, would run them as the user who stages it. So git
 works in a private repository here that only borrows the objects and the index of the checkout.
 """
 

@@ -215,5 +215,5 @@ def remove_tree(directory: Path) -> None:
             os.fchmod(descriptor, 0o700)
         shutil.rmtree(directory, ignore_errors=True)
     except (OSError, RecursionError):
-        # Also if somebody has nested directories without end.
+        # Also if a job has nested directories without end.
         return

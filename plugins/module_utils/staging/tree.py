@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Reads the files of a source tree, and fills the directory of a snapshot with them.
 
-A source tree may belong to somebody who is not trusted with what this process can read: no link leads out of it.
+A source tree may belong to a user who is not trusted with what this process can read: no link leads out of it.
 Files that other snapshots already have become hard links to theirs.
 """
 
@@ -201,7 +201,7 @@ class Tree:
 
 
 def source_directory(path: Path) -> Path:
-    """The real path of a directory that the user named; an error if somebody else's link decides where it leads."""
+    """The real path of a directory that the user named; an error if a link of another user decides where it leads."""
     todo = [*reversed(path.expanduser().absolute().parts[1:])]
     found, links = Path("/"), 0
     while todo:
