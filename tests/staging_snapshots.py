@@ -146,10 +146,10 @@ def edit(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def run_module(**arguments: object) -> dict[str, Any]:
-    """The module itself, as a process: arguments in, JSON out."""
+def run_module(name: str = "code_snapshot", /, **arguments: object) -> dict[str, Any]:
+    """A module itself, as a process: arguments in, JSON out."""
     done = subprocess.run(
-        [sys.executable, "-m", "ansible_collections.argus.verl.plugins.modules.code_snapshot"],
+        [sys.executable, "-m", f"ansible_collections.argus.verl.plugins.modules.{name}"],
         input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
         capture_output=True,
         text=True,

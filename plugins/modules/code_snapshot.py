@@ -21,6 +21,7 @@ description:
   - Files that are equal in one of the newest snapshots become hard links to them, so a similar snapshot takes hardly
     any space.
   - Runs on a machine that mounts the shared root and has access to the source. Nodes need neither pip nor git.
+  - If it runs as root, everything on the shared root is done as its owner, without the rights of root.
 requirements:
   - python >= 3.11
   - pip (for a source that is a release)
@@ -47,7 +48,8 @@ options:
         records the commit, and uncommitted changes as C(uncommitted.patch).
       - The code id of an existing snapshot, to add O(overlays) to it.
       - A snapshot has the packages C(verl/), C(recipe/) and C(examples/) of its source, without C(.git), caches and
-        C(*.egg-info). Links to files are followed. Submodules of a repository are not downloaded.
+        C(*.egg-info). Links to files are followed; one that leads out of the source is an error. Submodules of a
+        repository are not downloaded.
       - Required for O(state=present).
     type: str
   code_id:
@@ -145,25 +147,18 @@ verl_version:
   sample: 0.9.1
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAPSHOTS
+from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.module_utils.staging import snapshots
-from ansible_collections.argus.verl.plugins.module_utils.staging import sources as snapshot_sources
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
 from ansible_collections.argus.verl.plugins.module_utils.staging.git import Git
 from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
-    NAME_WITH_CAPITALS,
-    OPTIONS,
-    StageOptions,
-    check_name,
-    check_shared_root,
-)
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import module_result
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove, stage
-from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, module_result
 
 
 def main() -> None:
@@ -184,24 +179,35 @@ def main() -> None:
         required_if=[("state", "present", ["source"]), ("state", "absent", ["code_id"])],
         supports_check_mode=True,
     )
-    given = module.params
+    given, check = module.params, module.check_mode
     root = Path(given["shared_root"])
+
+    def work(stage: Callable[[], Staged]) -> dict[str, Any]:
+        return without_root(root, lambda: result_of(stage))
+
     try:
-        directory = check_shared_root(root) / SNAPSHOTS
         if given["state"] == "absent":
-            name = check_name("code_id", given["code_id"], NAME_WITH_CAPITALS)
-            target = directory / name
-            staged = remove(snapshots.KIND, name, target, lambda: users(root, target), check=module.check_mode)
+            result = work(lambda: snapshots.remove_snapshot(root, given["code_id"], check=check))
         else:
             git = Git(given["git_token"] or "", given["ssh_key"] or "")
-            source = snapshot_sources.source_of(given["source"], directory, git)
-            overlays = [snapshots.Overlay.of(overlay["path"], overlay["to"]) for overlay in given["overlays"]]
-            request = snapshots.request(root, source, given["code_id"], overlays)
-            staged = stage(request, StageOptions.of(given, check=module.check_mode))
-        manifest = read_manifest(Path(staged.path))
+            overlays = [(overlay["path"], overlay["to"]) for overlay in given["overlays"]]
+            wanted = snapshots.Wanted(root, given["source"], given["code_id"], overlays, git)
+            result = wanted.stage(StageOptions.of(given, check=check), work)
     except (StagingError, OSError) as error:
         module.fail_json(**failure(error))
-    module.exit_json(code_id=staged.name, **module_result(staged, manifest, ["verl_version"]))
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+def result_of(stage: Callable[[], Staged]) -> dict[str, Any]:
+    """What the module returns of staging or removing a snapshot."""
+    try:
+        staged = stage()
+        manifest = read_manifest(Path(staged.path))
+    except (StagingError, OSError) as error:
+        return {"failed": True, **failure(error)}
+    return {"code_id": staged.name, **module_result(staged, manifest, ["verl_version"])}
 
 
 if __name__ == "__main__":

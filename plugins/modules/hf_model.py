@@ -158,9 +158,12 @@ bytes:
   sample: 15242807296
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.module_utils.staging import models
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
 from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
@@ -184,21 +187,27 @@ def main() -> None:
         required_if=[("state", "present", ["source"])],
         supports_check_mode=True,
     )
-    given = module.params
-    root = Path(given["shared_root"])
+    # A node can be a machine whose Ansible is root; a model from the internet is nothing for root.
+    root = Path(module.params["shared_root"])
+    result = without_root(root, lambda: result_of(root, module.params, check=module.check_mode))
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+def result_of(root: Path, given: Mapping[str, Any], *, check: bool) -> dict[str, Any]:
+    """What the module returns."""
     try:
         if given["state"] == "absent":
-            staged = models.remove_model(
-                root, given["name"], lambda target: users(root, target), check=module.check_mode
-            )
+            staged = models.remove_model(root, given["name"], lambda target: users(root, target), check=check)
         else:
             options = {name: given[name] for name in ("revision", "endpoint", "token", "exclude")}
             request = models.request(root, given["name"], models.source_of(given["source"], root, **options))
-            staged = stage(request, StageOptions.of(given, check=module.check_mode))
+            staged = stage(request, StageOptions.of(given, check=check))
         manifest = read_manifest(Path(staged.path))
     except (StagingError, OSError) as error:
-        module.fail_json(**failure(error))
-    module.exit_json(name=staged.name, **module_result(staged, manifest, ["commit", "bytes"]))
+        return {"failed": True, **failure(error)}
+    return {"name": staged.name, **module_result(staged, manifest, ["commit", "bytes"])}
 
 
 if __name__ == "__main__":

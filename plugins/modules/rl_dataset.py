@@ -277,9 +277,12 @@ report:
     - "train: has the same prompt as an earlier row: 1 row, counted from 0: 17 (as 3)"
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import COLUMN_TEXTS, DatasetOptions
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
@@ -322,26 +325,35 @@ def main() -> None:
         required_together=[("model", "max_prompt_length")],
         supports_check_mode=True,
     )
-    given = module.params
-    root = Path(given["shared_root"])
+    # A node can be a machine whose Ansible is root; neither a script of verl nor data from the internet is for root.
+    root = Path(module.params["shared_root"])
+    result = without_root(root, lambda: result_of(root, module.params, check=module.check_mode))
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
+
+
+def result_of(root: Path, given: Mapping[str, Any], *, check: bool) -> dict[str, Any]:
+    """What the module returns."""
     try:
         if given["state"] == "absent":
             staged = datasets.remove_dataset(
-                root, given["name"], given["workload"], lambda target: users(root, target), check=module.check_mode
+                root, given["name"], given["workload"], lambda target: users(root, target), check=check
             )
         else:
-            options = StageOptions.of(given, check=module.check_mode)
+            options = StageOptions.of(given, check=check)
             staged = datasets.stage_dataset(root, DatasetOptions.of(given), options)
         manifest = read_manifest(Path(staged.path))
     except ImportError as error:
-        module.fail_json(msg=missing_required_lib(error.name or "", reason="to stage datasets: run this inside a node"))
+        message = missing_required_lib(error.name or "", reason="to stage datasets: run this inside a node")
+        return {"failed": True, "msg": message}
     except (StagingError, OSError) as error:
-        module.fail_json(**failure(error))
+        return {"failed": True, **failure(error)}
     returned = module_result(staged, manifest, ["rows", "report"])
     if staged.status is Status.STAGED:
         # The warnings for the rows are shown once, when the dataset is new.
         returned["notes"] += returned.get("report", [])
-    module.exit_json(name=staged.name, **returned)
+    return {"name": staged.name, **returned}
 
 
 if __name__ == "__main__":

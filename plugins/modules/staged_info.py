@@ -134,8 +134,10 @@ progress:
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
 from ansible_collections.argus.verl.plugins.module_utils.staging.listing import list_staged
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import read_progress
@@ -151,16 +153,22 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    if given["progress_of"]:
-        progress = read_progress(Path(given["progress_of"]))
-        module.exit_json(changed=False, progress=asdict(progress) if progress else None)
+    root = Path(module.params["shared_root"])
+    result = without_root(root, lambda: found(root, module.params["verify"], module.params["progress_of"]))
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(changed=False, **result)
+
+
+def found(root: Path, verify: str, progress_of: str | None) -> dict[str, Any]:
+    """What the module returns."""
+    if progress_of:
+        progress = read_progress(Path(progress_of))
+        return {"progress": asdict(progress) if progress else None}
     try:
-        root = check_shared_root(Path(given["shared_root"]))
-        staged = [entry.as_dict() for entry in list_staged(root, given["verify"])]
+        return {"staged": [entry.as_dict() for entry in list_staged(check_shared_root(root), verify)]}
     except (StagingError, OSError) as error:
-        module.fail_json(**failure(error))
-    module.exit_json(changed=False, staged=staged)
+        return {"failed": True, **failure(error)}
 
 
 if __name__ == "__main__":

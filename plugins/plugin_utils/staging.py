@@ -91,7 +91,9 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
                     return {"failed": True, "msg": f"{name}: {why}. {todo}"}
 
     def show_progress(self, name: str, path: str, task_vars: dict[str, Any] | None) -> None:
-        answer = self.execute({"progress_of": path}, task_vars, "argus.verl.staged_info")
+        # The shared root tells whose rights it is read with.
+        given = {name: self._task.args[name] for name in ("shared_root",) if name in self._task.args}
+        answer = self.execute({**given, "progress_of": path}, task_vars, "argus.verl.staged_info")
         progress = ProgressReport.from_json(answer["progress"])
         if progress:
             display.display(f"{name}: {progress.line()}")

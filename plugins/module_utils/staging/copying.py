@@ -9,11 +9,12 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from io import FileIO
 from pathlib import Path
 
+from .errors import changed_meanwhile
 from .files import THREADS
 from .lock import Progress
-from .tree import changed_meanwhile
 
 CHUNK = 16 << 20
 # The errors of a kernel or file system that cannot copy between two files.
@@ -36,15 +37,33 @@ def copy_all(source: Path, target: Path, files: Mapping[str, int], progress: Pro
 
 
 def copy_file(source: Path, target: Path, count: Callable[[int], None]) -> None:
+    """Copies the content of a file to a new one."""
+    with source.open("rb", buffering=0) as reading, new_file(target) as writing:
+        copy_content(reading, writing, count)
+
+
+def new_file(target: Path | str, mode: int = 0o666) -> FileIO:
+    """A file that did not exist before; nothing is ever written through a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return FileIO(os.open(target, flags, mode), "w")
+
+
+def copy_content(reading: FileIO, writing: FileIO, count: Callable[[int], None]) -> None:
     """Copies content; a file system that supports it does so on its server, or by sharing the blocks."""
-    with source.open("rb", buffering=0) as reading, target.open("wb") as writing:
-        try:
-            while copied := os.copy_file_range(reading.fileno(), writing.fileno(), CHUNK):
-                count(copied)
-        except OSError as error:
-            if error.errno not in CANNOT_COPY:
-                raise
-        # If the call failed, or reported the end at once, this copies the rest.
-        while part := reading.read(CHUNK):
-            writing.write(part)
-            count(len(part))
+    try:
+        while copied := os.copy_file_range(reading.fileno(), writing.fileno(), CHUNK):
+            count(copied)
+    except OSError as error:
+        if error.errno not in CANNOT_COPY:
+            raise
+    # If the call failed, or reported the end at once, this copies the rest.
+    while part := reading.read(CHUNK):
+        write_all(writing, part)
+        count(len(part))
+
+
+def write_all(writing: FileIO, content: bytes) -> None:
+    """Without a buffer, a single call may write only a part of what is large."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[writing.write(rest) :]

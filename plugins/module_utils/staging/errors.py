@@ -45,3 +45,7 @@ def listed(items: Iterable[str]) -> str:
     items = list(items)
     more = f", and {len(items) - LISTED_NAMES} more" if len(items) > LISTED_NAMES else ""
     return ", ".join(items[:LISTED_NAMES]) + more
+
+
+def changed_meanwhile(source: object) -> StagingError:
+    return StagingError(source, "changed while it was copied.", "Stage it again when nothing writes to it.")

@@ -11,7 +11,9 @@ import errno
 import hashlib
 import operator
 import os
+import re
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +31,9 @@ THREADS = 4
 # Threads for calls on a network file system, which mostly wait; on a local disk a call takes 0.02 to 0.05 ms.
 CALLS = 8
 ALONE_SECONDS, SLOW_SECONDS = 0.005, 0.0002
+# Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+LONGEST_PATH = 4096
 # NFS can report a stale handle for a file that another client has removed.
 GONE = (errno.ENOENT, errno.ESTALE)
 
@@ -123,8 +128,19 @@ def directories_of(names: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda path: (path.count("/"), path))
 
 
-def file_sha256(path: str) -> str:
-    with open(path, "rb") as file:
+def is_plain_path(name: str) -> bool:
+    """Whether a text is a relative path in its normal form, without characters that cannot be shown."""
+    parts = name.split("/")
+    return len(name) <= LONGEST_PATH and not {"", ".", ".."} & {*parts} and not UNPRINTABLE.search(name)
+
+
+def file_sha256(path: str, *, links: bool = True) -> str:
+    """The SHA-256 of a regular file. links: whether a link is followed."""
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+    with open(path, "rb", opener=lambda name, _mode: os.open(name, flags)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", path)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -139,15 +155,27 @@ def set_mtime(path: Path, mtime_ns: int | None) -> None:
     os.utime(path, ns=(time_ns, time_ns))
 
 
+def change_mode(path: Path | str, mode: int) -> int:
+    """Sets the mode of a file or directory, never through a link; returns the mode that it had."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        before = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if before != mode:
+            os.fchmod(descriptor, mode)
+        return before
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def writable(directory: Path) -> Iterator[None]:
     """Makes a read-only directory writable for its owner during a change."""
-    mode = directory.stat().st_mode
-    directory.chmod(mode | 0o200)
+    mode = stat.S_IMODE(directory.lstat().st_mode)
+    change_mode(directory, mode | 0o200)
     try:
         yield
     finally:
-        directory.chmod(mode)
+        change_mode(directory, mode)
 
 
 def sync_all(directory: Path) -> None:
@@ -162,7 +190,7 @@ def sync_all(directory: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -181,9 +209,11 @@ def remove_tree(directory: Path) -> None:
     if not directory.is_dir() or directory.is_symlink():
         directory.unlink(missing_ok=True)
         return
-    for parent, _dummy, _dummy in os.walk(directory):
-        try:
-            Path(parent).chmod(0o700)
-        except OSError:
-            return
-    shutil.rmtree(directory, ignore_errors=True)
+    # By descriptors, because a directory can be replaced by a link meanwhile; shutil.rmtree does the same.
+    try:
+        for _path, _directories, _files, descriptor in os.fwalk(directory):
+            os.fchmod(descriptor, 0o700)
+        shutil.rmtree(directory, ignore_errors=True)
+    except (OSError, RecursionError):
+        # Also if a job has nested directories without end.
+        return

@@ -17,6 +17,8 @@ from .errors import StagingError
 
 # git sets them for its hooks.
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+COMMANDS = ("init", "fetch", "checkout", "ls-remote", "rev-parse")
+PROTOCOLS = "https:http:ssh:file"
 
 
 class Git:
@@ -25,7 +27,14 @@ class Git:
     def __init__(self, token: str = "", ssh_key: str = "") -> None:
         # In a hook they name the user's own repository, and every command would work on that one.
         inherited = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
-        self.environment = {**inherited, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+        # Neither an address nor a redirect can choose a transport that runs a command (ext::).
+        self.environment = {
+            **inherited,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": PROTOCOLS,
+            "GIT_NO_LAZY_FETCH": "1",
+            "LC_ALL": "C",
+        }
         if ssh_key:
             ssh = f"ssh -o BatchMode=yes -o IdentitiesOnly=yes -i {shlex.quote(ssh_key)}"
             self.environment["GIT_SSH_COMMAND"] = ssh
@@ -45,7 +54,7 @@ class Git:
             raise StagingError("git", "is not installed on this machine.", "Install it.") from None
         if done.returncode:
             raise StagingError(
-                f"git {arguments[0]}",
+                f"git {next(each for each in arguments if each in COMMANDS)}",
                 f"failed: {one_line(done.stderr.decode(errors='replace'))}.",
                 "Correct the URL and the ref; a private repository needs a token (staging_git_token) or an ssh key.",
             )
@@ -60,16 +69,27 @@ class Git:
         count = int(self.environment.get("GIT_CONFIG_COUNT") or 0)
         return {
             **self.environment,
+            # Not without encryption either, should a redirect lead there.
+            "GIT_ALLOW_PROTOCOL": url.scheme,
             "GIT_CONFIG_COUNT": str(count + 1),
             # For this host alone: git does not send it where a redirect points.
             f"GIT_CONFIG_KEY_{count}": f"http.{url.scheme}://{url.netloc}/.extraHeader",
             f"GIT_CONFIG_VALUE_{count}": f"Authorization: Basic {secret}",
         }
 
+    def fetch(self, url: str, ref: str, directory: Path) -> None:
+        """Checks out a branch, a tag or a commit in an empty directory. Nothing of its submodules is fetched."""
+        for arguments in (
+            ("init", "--quiet"),
+            ("fetch", "--quiet", "--depth=1", "--no-recurse-submodules", "--", url, ref),
+            ("-c", "submodule.recurse=false", "checkout", "--quiet", "--force", "FETCH_HEAD"),
+        ):
+            self.run(*arguments, directory=directory)
+
     def commit_of(self, url: str, ref: str) -> str:
         """The commit that a branch or a tag points at."""
         found = {}
-        for line in self.run("ls-remote", url, ref, f"{ref}^{{}}").splitlines():
+        for line in self.run("ls-remote", "--", url, ref, f"{ref}^{{}}").splitlines():
             commit, _dummy, name = line.partition("\t")
             found[name] = commit
         # An annotated tag is an object of its own; the commit that it points at has ^{} after its name.

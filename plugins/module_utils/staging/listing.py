@@ -17,7 +17,7 @@ from .errors import StagingError
 from .files import files_below
 from .lock import LOCK, is_held, read_progress
 from .manifest import Facts, notes, problems, read_manifest
-from .options import Verify
+from .options import Verify, check_parent
 from .snapshots import KIND as SNAPSHOT
 from .store import LEFTOVER
 from .users import used_by
@@ -61,8 +61,15 @@ def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
     used = used_by(shared_root)
     for parent in PARENTS:
         directory = shared_root / parent
-        # Hidden names are locks and builds.
-        paths = sorted(path for path in directory.iterdir() if path.name[0] != ".") if directory.is_dir() else []
+        try:
+            check_parent(shared_root, directory)
+            # Hidden names are locks and builds.
+            paths = sorted(path for path in directory.iterdir() if path.name[0] != ".")
+        except FileNotFoundError:
+            continue
+        except (StagingError, OSError) as error:
+            yield Entry(UNKNOWN, directory.name, str(directory), problems=[str(error)])
+            continue
         for path in paths:
             own = PurePosixPath(parent, path.name)
             jobs = {job for place, jobs in used.items() if place.is_relative_to(own) for job in jobs}

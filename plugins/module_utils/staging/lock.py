@@ -12,12 +12,14 @@ import json
 import os
 import re
 import socket
+import stat
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..launcher.reading import UnreadableError, parse_json, read_text
 from ..text import duration, size_text
 from .errors import StagingError
 from .files import GONE
@@ -27,6 +29,10 @@ LOCK = re.compile(r"\.(?P<name>.+)\.lock")
 LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
 # A holder that is alive writes more often, unless the shared root itself hangs.
 SILENT_SECONDS = 600.0
+# A report is far smaller; its numbers are bytes, or seconds since the epoch.
+REPORT_BYTES, LARGEST_TEXT, LARGEST_NUMBER = 64 << 10, 4096, 1 << 63
+# A job can put anything in the place of a lock: a link to another file, or a FIFO, on which open() would wait.
+SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,21 @@ class ProgressReport:
         if not isinstance(value, dict):
             return None
         try:
-            return cls(**{name: value[name] for name in cls.__dataclass_fields__ if name in value})
+            report = cls(**{name: value[name] for name in cls.__dataclass_fields__ if name in value})
         except TypeError:
             return None
+        return report if report.is_sound() else None
+
+    def is_sound(self) -> bool:
+        """Whether all values have their types and can be shown; a job can write whatever it likes into a lock file."""
+        texts = all(
+            isinstance(text, str) and text.isprintable() and len(text) <= LARGEST_TEXT
+            for text in (self.host, self.what)
+        )
+        whole = all(type(number) is int for number in (self.pid, self.done, self.total))
+        moments = all(type(number) in (int, float) for number in (self.started_at, self.time))
+        numbers = (self.pid, self.done, self.total, self.started_at, self.time)
+        return texts and whole and moments and all(0 <= number < LARGEST_NUMBER for number in numbers)
 
     def line(self) -> str:
         """The progress as one line of text."""
@@ -72,10 +90,10 @@ class ProgressReport:
 
 
 class Progress:
-    """The progress of a build, written to a file that waiting processes read."""
+    """The progress of a build, written to the open lock file, which waiting processes read."""
 
-    def __init__(self, file: Path | None = None) -> None:
-        self.file = file
+    def __init__(self, lock: int | None = None) -> None:
+        self.lock = lock
         self.started_at = time.time()
         self.what = ""
         self.total = 0
@@ -111,7 +129,7 @@ class Progress:
             writer.join()
 
     def write(self) -> None:
-        if self.file is None:
+        if self.lock is None:
             return
         report = ProgressReport(
             host=socket.gethostname(),
@@ -122,10 +140,14 @@ class Progress:
             started_at=self.started_at,
             time=time.time(),
         )
-        # In place, because the file is the lock. A reader that sees half of it reads again.
-        with contextlib.suppress(OSError), self.file.open("r+", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(report)) + "\n")
-            file.truncate()
+        line = (json.dumps(asdict(report)) + "\n").encode()
+        # In place, because the file is the lock, and through the descriptor, because another file may have its name by
+        # now. A reader that sees half of it reads again.
+        with contextlib.suppress(OSError):
+            os.pwrite(self.lock, line, 0)
+            os.ftruncate(self.lock, len(line))
+            # Closing any descriptor makes NFS send it to the server, where readers on other machines look.
+            os.close(os.dup(self.lock))
 
 
 def lock_file(target: Path) -> Path:
@@ -135,21 +157,29 @@ def lock_file(target: Path) -> Path:
 
 def read_progress(target: Path) -> ProgressReport | None:
     """The progress of the process that stages the target now; None if there is none, or it has not written any yet."""
+    file = lock_file(target)
     try:
         # The end of a longer text may still follow.
-        return ProgressReport.from_json(json.loads(lock_file(target).read_text(encoding="utf-8").partition("\n")[0]))
-    except (OSError, ValueError):
+        line = read_text(file.parent, file.name, REPORT_BYTES).partition("\n")[0]
+        return ProgressReport.from_json(parse_json(line, file))
+    except (OSError, UnreadableError):
         return None
 
 
 def is_held(target: Path) -> bool:
     """Whether a process holds the lock of a target; one that starts in this moment tries again."""
     try:
-        with lock_file(target).open(encoding="utf-8") as lock:
+        lock = os.open(lock_file(target), os.O_RDONLY | SAFELY)
+    except OSError as error:
+        # A lock that cannot be read belongs to another user. A link and a socket are no locks.
+        return error.errno not in (*GONE, errno.ELOOP, errno.ENXIO)
+    try:
+        if stat.S_ISREG(os.fstat(lock).st_mode):
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        # A lock that cannot be read or locked belongs to another user.
         return error.errno not in GONE
+    finally:
+        os.close(lock)
     return False
 
 
@@ -158,24 +188,27 @@ def locked(target: Path) -> Iterator[Progress]:
     """Holds the lock of a target on all machines that mount it; the kernel frees it if the holder dies."""
     file = lock_file(target)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _wait_for_lock(target, file):
-        progress = Progress(file)
+    lock = _wait_for_lock(target, file)
+    try:
+        progress = Progress(lock)
         try:
             with progress.written():
                 yield progress
         finally:
             file.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
 
 
-def _wait_for_lock(target: Path, file: Path) -> contextlib.AbstractContextManager[object]:
-    """The open lock file, locked; closing it frees the lock."""
+def _wait_for_lock(target: Path, file: Path) -> int:
+    """A descriptor of the locked file; closing it frees the lock."""
     silent_since, last = time.monotonic(), None
     while True:
-        lock = file.open("a+", encoding="utf-8")
+        lock = open_lock(file, os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            lock.close()
+            os.close(lock)
             # Any other error is not of a held lock, such as ENOLCK of a file system without locks.
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
@@ -187,9 +220,38 @@ def _wait_for_lock(target: Path, file: Path) -> contextlib.AbstractContextManage
             time.sleep(LOCK_SECONDS)
             continue
         # The previous holder may have removed the file that was opened here.
-        if is_at(file, lock.fileno()):
+        if is_at(file, lock):
             return lock
-        lock.close()
+        os.close(lock)
+
+
+def open_lock(file: Path, flags: int = 0) -> int:
+    """A descriptor of a lock file for writing; an error if a job has put something else in its place.
+
+    Nothing is written through a link, and not to a file that has a second name elsewhere.
+    """
+    try:
+        lock = os.open(file, os.O_RDWR | SAFELY | flags, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise _no_lock(file, "is not a regular file") from error
+        raise
+    found = os.fstat(lock)
+    why = ""
+    if not stat.S_ISREG(found.st_mode):
+        why = "is not a regular file"
+    elif found.st_nlink > 1:
+        why = "has a second name, so it may be another file"
+    elif found.st_uid != os.geteuid():
+        why = f"belongs to user id {found.st_uid}, not to user id {os.geteuid()}, which stages here"
+    if why:
+        os.close(lock)
+        raise _no_lock(file, why)
+    return lock
+
+
+def _no_lock(file: Path, why: str) -> StagingError:
+    return StagingError(file, f"{why}: it is no lock of staging.", "Nothing was written to it. Remove it.")
 
 
 def _silent_holder(target: Path, last: ProgressReport | None) -> StagingError:
@@ -203,7 +265,7 @@ def is_at(file: Path, descriptor: int) -> bool:
     # This makes NFS ask its server; otherwise it answers from its cache for some seconds.
     os.close(os.open(file.parent, os.O_RDONLY))
     try:
-        return os.fstat(descriptor).st_ino == file.stat().st_ino
+        return os.path.samestat(os.fstat(descriptor), file.lstat())
     except OSError as error:
         if error.errno not in GONE:
             raise

@@ -7,15 +7,35 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
+from ..launcher.reading import MIB, UnreadableError, parse_json, read_text
 from .errors import StagingError, listed
-from .files import directories_of, entries_below, file_sha256, files_below, is_ignored, parallel_map
+from .files import (
+    change_mode,
+    directories_of,
+    entries_below,
+    file_sha256,
+    files_below,
+    is_ignored,
+    is_plain_path,
+    parallel_map,
+)
 
 MANIFEST = "manifest.json"
+# A manifest of 300,000 files has this size. The facts beside the files are nested in three levels at most.
+LARGEST_MANIFEST, DEEPEST_FACT = 64 * MIB, 16
+LARGEST_TEXT, LARGEST_SIZE = 4096, 1 << 60
+KIND = re.compile(r"[a-z][a-z_]{0,31}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+# Facts that are shown, or become part of paths and of comparisons.
+TEXTS = ("name", "source", "commit", "revision", "verl_version", "staged_on", "code_id", "identity", "endpoint")
 # The values of a manifest besides its files, as JSON: which keys there are depends on the kind.
 Facts = Mapping[str, object]
 
@@ -28,6 +48,22 @@ class FileEntry:
     sha256: str
     # The first manifests did not have it.
     mtime_ns: int | None = None
+
+    @classmethod
+    def from_json(cls, name: str, value: object) -> FileEntry:
+        """The entry of a file with this name; a ValueError tells why it is none."""
+        if not is_plain_path(name):
+            raise ValueError(f"{name!r} is not a relative path of printable characters")
+        if not isinstance(value, dict):
+            raise ValueError(f"{name!r} has no size and sha256")
+        entry = cls(value.get("size"), value.get("sha256"), value.get("mtime_ns"))  # type: ignore[arg-type]
+        if type(entry.size) is not int or not 0 <= entry.size < LARGEST_SIZE:
+            raise ValueError(f"{name!r} has the size {str(entry.size)[:20]}")
+        if not isinstance(entry.sha256, str) or not SHA256.fullmatch(entry.sha256):
+            raise ValueError(f"{name!r} has no SHA-256 of 64 digits")
+        if entry.mtime_ns is not None and (type(entry.mtime_ns) is not int or abs(entry.mtime_ns) >= 1 << 63):
+            raise ValueError(f"{name!r} has a modification time that is none")
+        return entry
 
     def to_json(self) -> Facts:
         mtime = {} if self.mtime_ns is None else {"mtime_ns": self.mtime_ns}
@@ -49,14 +85,12 @@ class Manifest:
         """The manifest of a JSON value; a ValueError tells why it is none."""
         if not isinstance(value, dict):
             raise ValueError("not a mapping")
-        try:
-            files = {
-                name: FileEntry(entry["size"], entry["sha256"], entry.get("mtime_ns"))
-                for name, entry in value.get("files", {}).items()
-            }
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError("files need size and sha256") from error
-        return cls({key: fact for key, fact in value.items() if key != "files"}, files)
+        files = value.get("files", {})
+        if not isinstance(files, dict):
+            raise ValueError("files is not a mapping")
+        facts = {key: fact for key, fact in value.items() if key != "files"}
+        check_facts(facts)
+        return cls(facts, {name: FileEntry.from_json(name, entry) for name, entry in files.items()})
 
     def text(self) -> str:
         """JSON that is easy to read, with one line for each file."""
@@ -114,6 +148,43 @@ class Manifest:
         return None if value is None else str(value)
 
 
+def check_facts(facts: Facts) -> None:
+    """Raises a ValueError that tells which fact cannot be used; jobs can write manifests."""
+    if not isinstance(facts.get("kind"), str) or not KIND.fullmatch(str(facts["kind"])):
+        raise ValueError("kind is not a kind")
+    for name in TEXTS:
+        fact = facts.get(name)
+        # The identity of a dataset is a mapping.
+        if fact is None or (name == "identity" and isinstance(fact, dict)):
+            continue
+        if not isinstance(fact, str) or len(fact) > LARGEST_TEXT or not fact.isprintable():
+            raise ValueError(f"{name} is not a text of printable characters")
+    staged_at = facts.get("staged_at")
+    if staged_at is not None and (not isinstance(staged_at, str) or not is_moment(staged_at)):
+        raise ValueError("staged_at is not a time in UTC")
+    rows = facts.get("rows", {})
+    if not isinstance(rows, dict) or not all(type(count) is int and count >= 0 for count in rows.values()):
+        raise ValueError("rows does not count rows")
+    level: list[object] = [facts]
+    for _depth in range(DEEPEST_FACT):
+        level = [
+            below
+            for value in level
+            if isinstance(value, dict | list)
+            for below in (value.values() if isinstance(value, dict) else value)
+        ]
+    if level:
+        raise ValueError(f"more than {DEEPEST_FACT} levels are nested")
+
+
+def is_moment(text: str) -> bool:
+    """Whether a text is a time with its offset, which other times can be compared with."""
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
 class Change(StrEnum):
     """How a file differs from its manifest."""
 
@@ -150,18 +221,24 @@ def read_manifest(target: Path) -> Manifest | None:
         return None
     file = manifest_file(target)
     again = f"Remove {target} and stage it again."
+    what = f"exists, but was not staged: it has no {file.name}."
+    unstaged = StagingError(target, what, "Choose another name, or move it away.")
+    if not target.is_symlink() and not target.is_dir():
+        raise unstaged
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        # Below the parent: the target itself must not be replaced by a link meanwhile.
+        text = read_text(target.parent, file.relative_to(target.parent).as_posix(), LARGEST_MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
-        what = f"exists, but was not staged: it has no {file.name}."
-        raise StagingError(target, what, "Choose another name, or move it away.") from None
-    except OSError as error:
+        raise unstaged from None
+    except PermissionError as error:
         todo = f"Give user id {os.geteuid()} permission to read it."
         raise StagingError(target, f"cannot be read ({error}).", todo) from error
-    except ValueError as error:
-        raise StagingError(file, f"is not readable as JSON ({error}).", again) from error
+    except UnreadableError as error:
+        raise StagingError(file, f"{error.why}.", again) from error
     try:
-        return Manifest.from_json(value)
+        return Manifest.from_json(parse_json(text, file))
+    except UnreadableError as error:
+        raise StagingError(file, f"is not readable as JSON ({error.why}).", again) from error
     except ValueError as error:
         raise StagingError(file, f"is not a manifest ({error}).", again) from error
 
@@ -176,13 +253,15 @@ def list_files(
     """
 
     def entry(name: str) -> FileEntry:
+        if not is_plain_path(name):
+            what = f"the name {name!r} has characters that cannot be shown, or more than {LARGEST_TEXT} of them."
+            raise StagingError(directory, what, "Rename the file in its source.")
         path = f"{directory}/{name}"
-        stat = os.stat(path)
-        # A file that is shared with other snapshots may be another user's, and is read-only already.
-        if read_only and stat.st_mode & 0o777 != 0o444:
-            os.chmod(path, 0o444)
+        found = os.stat(path)
+        if read_only and stat.S_IMODE(found.st_mode) != 0o444:
+            change_mode(path, 0o444)
         sha256 = file_sha256(path) if known is None else known[name]
-        return FileEntry(stat.st_size, sha256, stat.st_mtime_ns)
+        return FileEntry(found.st_size, sha256, found.st_mtime_ns)
 
     names = sorted(files_below(directory) if known is None else known)
     return dict(zip(names, parallel_map(entry, names), strict=True))
@@ -194,23 +273,27 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
     A file with the same size and modification time counts as unchanged, as with rsync, unless `full`.
     """
     expected = manifest.files
+    # Only in the hub's cache files are links.
+    is_link = target.is_symlink()
 
     def problem(name: str) -> FileProblem | None:
         path, entry = f"{target}/{name}", expected[name]
         try:
-            stat = os.stat(path)
+            found = os.stat(path, follow_symlinks=is_link)
         except (FileNotFoundError, NotADirectoryError):
             return FileProblem(Change.MISSING, "is missing")
-        if stat.st_size != entry.size:
-            return FileProblem(Change.SIZE, f"has {stat.st_size} bytes, not {entry.size}")
-        if (full or stat.st_mtime_ns != entry.mtime_ns) and file_sha256(path) != entry.sha256:
+        if not stat.S_ISREG(found.st_mode):
+            return FileProblem(Change.CONTENT, "is not a regular file")
+        if found.st_size != entry.size:
+            return FileProblem(Change.SIZE, f"has {found.st_size} bytes, not {entry.size}")
+        if (full or found.st_mtime_ns != entry.mtime_ns) and file_sha256(path, links=is_link) != entry.sha256:
             return FileProblem(Change.CONTENT, "has other content")
         return None
 
     names = sorted(expected)
     # The destination of a link may contain other files, and files that imports create change nothing. Listed before
     # the files are examined, because NFS then has most of their attributes.
-    there = () if target.is_symlink() else (name for name, _entry in entries_below(target, is_ignored))
+    there = () if is_link else (name for name, _entry in entries_below(target, is_ignored))
     extra = sorted({*there} - {*names, MANIFEST})
     found = dict(zip(names, parallel_map(problem, names), strict=True))
     found |= dict.fromkeys(extra, FileProblem(Change.ADDED, "is not in the manifest"))
@@ -229,5 +312,5 @@ def named(wrong: Mapping[str, object]) -> str:
 
 def protect(directory: Path, names: Iterable[str]) -> None:
     """Removes write permissions from a directory, its manifest, and the directories that contain its files."""
-    (directory / MANIFEST).chmod(0o444)
-    parallel_map(lambda name: (directory / name).chmod(0o555), [*directories_of(names), "."])
+    change_mode(directory / MANIFEST, 0o444)
+    parallel_map(lambda name: change_mode(directory / name, 0o555), [*directories_of(names), "."])

@@ -29,7 +29,7 @@ from .hub.location import COMMIT, NAME, resolve_endpoint
 from .hub.repository import Repository
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, named, read_manifest
-from .options import NAME_WITH_CAPITALS, check_name, check_shared_root
+from .options import NAME_WITH_CAPITALS, check_name, check_parent, check_shared_root
 from .removal import Removal, remove_downloaded
 from .result import Staged
 from .store import Built, Request
@@ -111,7 +111,7 @@ class HubSource:
             "source": repository.name,
             "revision": self.repository.revision,
             "commit": repository.commit,
-            "endpoint": repository.host,
+            "endpoint": repository.endpoint,
             "excluded": repository.excluded,
         }
         return Built(facts, hashes)
@@ -202,13 +202,14 @@ def source_of(
     if not NAME.fullmatch(text):
         todo = "Give a repository of the hub (org/name), the absolute path of a directory, or tiny."
         raise StagingError("source", f'"{text}" is not a source of models.', todo)
-    address = resolve_endpoint(endpoint)
+    address = resolve_endpoint(endpoint, token)
     repository = Repository(text, revision or "main", shared_root / HUB_CACHE, address, token or None)
     return HubSource.of(repository, exclude)
 
 
 def request(shared_root: Path, name: str, source: Source) -> Request:
-    target = check_shared_root(shared_root) / MODELS / check_name("name", name, NAME_WITH_CAPITALS)
+    directory = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
+    target = directory / check_name("name", name, NAME_WITH_CAPITALS)
 
     def build(directory: Path, progress: Progress) -> Built:
         content = source.fill(directory, progress, read_manifest(target))
@@ -237,7 +238,7 @@ def remove_model(
     shared_root: Path, name: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
 ) -> Staged:
     """Removes a model, and its commit from the hub's cache unless another model needs it."""
-    models = check_shared_root(shared_root) / MODELS
+    models = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
     target = models / check_name("name", name, NAME_WITH_CAPITALS)
 
     def is_needed(manifest: Manifest) -> bool:

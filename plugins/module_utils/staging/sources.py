@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import email
+import os
 import re
 import subprocess
 import sys
@@ -19,21 +20,43 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from .errors import StagingError
-from .files import is_ignored
+from ..text import size_text
+from . import checkout
+from .addresses import is_loopback
+from .errors import StagingError, changed_meanwhile, listed
+from .files import is_ignored, is_plain_path
 from .git import Git
-from .manifest import Facts, Manifest, problems, read_manifest
+from .lock import Progress
+from .manifest import MANIFEST, Manifest, read_manifest
 from .options import NAME_WITH_CAPITALS
-from .tree import PACKAGES, FileSnapshot, Tree, changed_meanwhile, content_sha256, package_files, read_packages
+from .tree import (
+    PACKAGES,
+    Content,
+    FileSnapshot,
+    content_sha256,
+    hold,
+    open_within,
+    package_files,
+    read_files,
+    read_packages,
+    source_directory,
+)
 
 MARKER = "mvp_marker.py"
 PATCH = "uncommitted.patch"
 # The facts of a source, which also hold for a snapshot that adds overlays to it.
 SOURCE_FACTS = ("commit", "uncommitted", "untracked", "requirements")
+# Its files are unpacked in memory.
+LARGEST_WHEEL = 1 << 30
 RELEASE = re.compile(r"verl==([0-9][0-9A-Za-z]*(?:\.[0-9A-Za-z]+)*)")
 # The notation of pip: git+https://host/path@ref, git+ssh://git@host/path@ref, git+file:///path@ref.
 # An @ before the path belongs to the host; git would read a ref that begins with a dash as an option.
-REPOSITORY = re.compile(r"git\+(?P<url>(?:https?|ssh|file)://[^/]*/.+)@(?P<ref>[^@:-][^@:]*)")
+# ssh would read a host that begins with a dash in the same way.
+REPOSITORY = re.compile(
+    r"git\+(?P<url>(?:https?|ssh|file)://(?!-)[^/\0-\x20]*/[^\0-\x20]+)@(?P<ref>[^@:\0-\x20-][^@:\0-\x20]*)"
+)
+# Of setup.py, pyproject.toml and the file with the version.
+SMALL_BYTES = 4 << 20
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -52,8 +75,8 @@ class Source(Protocol):
     def code_id(self) -> str:
         """The default id of the snapshot."""
 
-    def fill(self, tree: Tree) -> Facts:
-        """Puts the packages into an empty tree, and returns facts of the source for the manifest."""
+    def read(self, progress: Progress) -> Content:
+        """Fetches the source, and returns its packages and facts for the manifest."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +98,29 @@ class PyPISource:
     def code_id(self) -> str:
         return f"verl-{self.version}"
 
-    def fill(self, tree: Tree) -> Facts:
-        # Not in the tree itself, where the download would become part of the snapshot.
+    def read(self, progress: Progress) -> Content:
+        progress.begin(f"fetching {self.label}")
         with tempfile.TemporaryDirectory() as download, zipfile.ZipFile(self.wheel(Path(download))) as wheel:
-            unpacked = Path(download) / "unpacked"
-            for name in wheel.namelist():
-                if PurePosixPath(name).parts[0] in PACKAGES and not name.endswith("/") and not is_ignored(name):
-                    wheel.extract(name, unpacked)
-            tree.add(unpacked, read_packages(unpacked))
+            members = [each for each in wheel.infolist() if self._is_wanted(each)]
+            size = sum(each.file_size for each in members)
+            if size > LARGEST_WHEEL:
+                what = f"has files of {size_text(size)} in its wheel; at most {size_text(LARGEST_WHEEL)} are unpacked."
+                raise StagingError(self.label, what, "Check where pip gets it from.")
+            files = {each.filename: FileSnapshot.of_content(wheel.read(each)) for each in members}
             metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-            return {"requirements": email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])}
+            requirements = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])
+        return Content(files, {"requirements": requirements})
+
+    def _is_wanted(self, member: zipfile.ZipInfo) -> bool:
+        name = member.filename
+        wanted = name.partition("/")[0] in PACKAGES and not member.is_dir() and not is_ignored(name)
+        if wanted and not is_plain_path(name):
+            raise StagingError(self.label, f"has a file {name!r} in its wheel.", "Check where pip gets it from.")
+        return wanted
 
     def wheel(self, download: Path) -> Path:
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+        # -P: Python would look for pip in the working directory first, where others may write.
+        pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
         # Only wheels: reading the metadata of a source distribution runs its code. Training uses the image's Python,
         # so this machine's may be newer or older than the one that verl requires.
         pip += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(download), self.label]
@@ -114,6 +147,7 @@ class DirectorySource:
 
     @classmethod
     def of(cls, path: Path) -> DirectorySource:
+        """The tree at a path, which source_directory returned."""
         return cls(path, read_verl_version(path), read_packages(path))
 
     @property
@@ -133,11 +167,15 @@ class DirectorySource:
         # A local version (0.10.0+mine) has characters that are not allowed in a code id.
         return f"verl-{re.sub(r'[^A-Za-z0-9._-]', '-', self.verl_version)}-{self.content_sha256[:8]}"
 
-    def fill(self, tree: Tree) -> Facts:
-        tree.add(self.path, self.files)
-        if set(self.files) != set(package_files(self.path)):
+    def read(self, progress: Progress) -> Content:
+        files = hold(self.path, self.files)
+        facts: dict[str, object] = {"requirements": directory_requirements(self.path)}
+        state = checkout.state_of(self.path, [name for name in PACKAGES if (self.path / name).is_dir()])
+        if state:
+            facts |= {"commit": state.commit, "uncommitted": bool(state.patch), "untracked": state.untracked}
+        if set(files) != set(package_files(self.path)):
             raise changed_meanwhile(self.path)
-        return {"requirements": directory_requirements(self.path), **checkout_state(self.path, tree)}
+        return Content(files, facts, {PATCH: state.patch} if state and state.patch else {})
 
 
 @dataclass(frozen=True)
@@ -161,21 +199,17 @@ class GitSource:
     def code_id(self) -> str:
         return f"{PurePosixPath(urlsplit(self.url).path).stem}-{self.commit[:12]}"
 
-    def fill(self, tree: Tree) -> Facts:
-        tree.progress.begin(f"fetching {self.label}")
-        with tempfile.TemporaryDirectory() as checkout:
-            for arguments in (
-                ("init", "--quiet"),
-                ("fetch", "--quiet", "--depth=1", self.url, self.commit if self.ref == self.commit else self.ref),
-                ("checkout", "--quiet", "--force", "FETCH_HEAD"),
-            ):
-                self.git.run(*arguments, directory=checkout)
-            fetched = self.git.run("rev-parse", "HEAD", directory=checkout).strip()
+    def read(self, progress: Progress) -> Content:
+        progress.begin(f"fetching {self.label}")
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = Path(temporary).resolve()
+            self.git.fetch(self.url, self.commit if self.ref == self.commit else self.ref, directory)
+            fetched = self.git.run("rev-parse", "HEAD", directory=directory).strip()
             if fetched != self.commit:
                 what = f"moved from {self.commit} to {fetched} while it was fetched."
                 raise StagingError(self.label, what, "Stage it again.")
-            tree.add(Path(checkout), read_packages(Path(checkout), within=True))
-            return {"commit": self.commit, "requirements": directory_requirements(Path(checkout))}
+            files = hold(directory, read_packages(directory))
+            return Content(files, {"commit": self.commit, "requirements": directory_requirements(directory)})
 
 
 @dataclass(frozen=True)
@@ -197,16 +231,53 @@ class SnapshotSource:
     def code_id(self) -> str:
         return self.path.name
 
-    def fill(self, tree: Tree) -> Facts:
-        if problems(self.path, self.manifest):
-            raise StagingError(self.path, "no longer fits its manifest.", "Restore it as it was staged first.")
-        files = {
-            name: FileSnapshot(entry.size, entry.mtime_ns or 0, entry.sha256)
-            for name, entry in self.manifest.files.items()
-            if name != MARKER
-        }
-        tree.add(self.path, files)
-        return self.manifest.select(SOURCE_FACTS)
+    def read(self, progress: Progress) -> Content:
+        expected = {name: entry for name, entry in self.manifest.files.items() if name not in (MARKER, MANIFEST)}
+        try:
+            files = read_files(self.path, [*expected])
+        except OSError as error:
+            raise self._broken([str(error)]) from error
+        # By their content: a job may have changed files, and the manifest.
+        wrong = [name for name, file in files.items() if file.sha256 != expected[name].sha256]
+        if wrong:
+            raise self._broken(wrong)
+        return Content(hold(self.path, files), self.manifest.select(SOURCE_FACTS))
+
+    def _broken(self, wrong: list[str]) -> StagingError:
+        what = f"no longer fits its manifest: {listed(wrong)}."
+        return StagingError(self.path, what, "Restore it as it was staged first.")
+
+
+@dataclass(frozen=True)
+class ReadSource:
+    """A source that was read already, by a process that may read it."""
+
+    source: Source
+    content: Content
+
+    @property
+    def label(self) -> str:
+        return self.source.label
+
+    @property
+    def identity(self) -> str:
+        return self.source.identity
+
+    @property
+    def code_id(self) -> str:
+        return self.source.code_id
+
+    def read(self, progress: Progress) -> Content:
+        return self.content
+
+
+def is_elsewhere(text: str, shared_root: Path) -> bool:
+    """Whether a source, or the directory of an overlay, is not on the shared root, where jobs can write."""
+    if not text.startswith(("/", "~", ".")):
+        return text.startswith("git+") or bool(RELEASE.fullmatch(re.sub(r"\s", "", text)))
+    path = Path(text).expanduser()
+    ways = (Path(os.path.normpath(path.absolute())), path.resolve())
+    return not any(way.is_relative_to(root) for way in ways for root in (shared_root, shared_root.resolve()))
 
 
 def source_of(text: str, snapshots: Path, git: Git | None = None) -> Source:
@@ -219,13 +290,17 @@ def source_of(text: str, snapshots: Path, git: Git | None = None) -> Source:
     path = Path(text).expanduser()
     if text.startswith(("/", "~", ".")):
         if (path / "verl" / "__init__.py").is_file():
-            return DirectorySource.of(path.resolve())
+            return DirectorySource.of(source_directory(path))
         what = "has no verl/ package in it." if path.is_dir() else "does not exist on this machine."
     else:
         # A snapshot cannot have a name that is not allowed.
         manifest = read_manifest(snapshots / text) if NAME_WITH_CAPITALS.fullmatch(text) else None
         if manifest is not None:
-            return SnapshotSource(snapshots / text, manifest)
+            # What makes it the same source as another one: a job can have removed it.
+            if manifest.kind != "snapshot" or not isinstance(manifest.facts.get("content_sha256"), str):
+                todo = "Give the code_id of a snapshot."
+                raise StagingError(snapshots / text, "has no manifest of a snapshot.", todo)
+            return SnapshotSource((snapshots / text).resolve(), manifest)
         what = f"is neither a release, a repository, a directory nor a snapshot in {snapshots}."
     raise StagingError(
         f'source "{without_password(text)}"',
@@ -246,7 +321,7 @@ def repository(text: str, git: Git) -> GitSource:
     if address.password or (address.scheme.startswith("http") and "@" in url):
         where = f'source "{without_password(text)}"'
         raise StagingError(where, "has a password or a token in it.", "Remove it, and set staging_git_token.")
-    if git.token and address.scheme == "http" and address.hostname not in ("localhost", "127.0.0.1", "::1"):
+    if git.token and address.scheme == "http" and not is_loopback(address.hostname):
         raise StagingError(f'source "{text}"', "would get the token unencrypted.", "Use https, or unset the token.")
     return GitSource(url, ref, ref if COMMIT.fullmatch(ref) else git.commit_of(url, ref), git)
 
@@ -258,48 +333,46 @@ def without_password(text: str) -> str:
 
 def read_verl_version(directory: Path) -> str:
     file = directory / "verl" / "version" / "version"
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        todo = "Give a source tree of verl: every release has this file."
-        raise StagingError(file, "is missing.", todo) from None
+    text = _read_text(file, directory)
+    if text is None:
+        raise StagingError(file, "is missing.", "Give a source tree of verl: every release has this file.")
+    return text.strip()
 
 
-def checkout_state(path: Path, tree: Tree) -> Facts:
-    """The commit of a directory that is a git checkout; uncommitted changes are put into the tree as a patch."""
-    git = Git()
+def _read_text(file: Path, directory: Path) -> str | None:
+    """The text of a small file in a source tree; None if it does not exist."""
     try:
-        # git refuses another user's checkout, because its configuration can run programs; then nothing is recorded.
-        commit = git.run("rev-parse", "HEAD", directory=path).strip()
-        paths = [name for name in PACKAGES if (path / name).is_dir()]
-        patch = git.run("diff", "--binary", "--no-ext-diff", "--no-color", "HEAD", "--", *paths, directory=path)
-        listed = git.run("ls-files", "--others", "--exclude-standard", "-z", "--", *paths, directory=path)
-    except StagingError:
-        return {}
-    if patch:
-        tree.put(PATCH, patch.encode(errors="surrogateescape"))
-    return {"commit": commit, "uncommitted": bool(patch), "untracked": [name for name in listed.split("\0") if name]}
+        with open_within(str(file), directory) as opened:
+            content = opened.read(SMALL_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise StagingError(file, "is not UTF-8.", "Correct it.") from error
+    if len(content) > SMALL_BYTES:
+        raise StagingError(file, f"has more than {size_text(SMALL_BYTES)}.", "Correct it.")
+    return text
 
 
 def directory_requirements(directory: Path) -> list[str]:
     """The requirements of a source tree, as far as they can be read without running its code."""
-    project = directory / "pyproject.toml"
-    if project.is_file():
-        try:
-            dependencies = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}).get("dependencies")
-        except ValueError:
-            dependencies = None
-        if dependencies:
-            return [str(each) for each in dependencies]
-    setup = directory / "setup.py"
-    return _setup_requirements(setup.read_text(encoding="utf-8")) if setup.is_file() else []
+    try:
+        project = tomllib.loads(_read_text(directory / "pyproject.toml", directory) or "").get("project", {})
+        dependencies = project.get("dependencies")
+    except (ValueError, AttributeError, RecursionError):
+        dependencies = None
+    if isinstance(dependencies, list) and dependencies:
+        return [str(each) for each in dependencies]
+    return _setup_requirements(_read_text(directory / "setup.py", directory) or "")
 
 
 def _setup_requirements(text: str) -> list[str]:
     """``install_requires`` of a setup.py, as a variable (as in verl's) or as an argument."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
-    except SyntaxError:
+    # Also for a text that was made to exhaust the parser.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     values = [
         node.value
@@ -311,7 +384,7 @@ def _setup_requirements(text: str) -> list[str]:
     for value in values:
         try:
             return [str(each) for each in ast.literal_eval(value)]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError, MemoryError):
             # The code computes it.
             continue
     return []

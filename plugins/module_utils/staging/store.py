@@ -12,16 +12,16 @@ import glob
 import os
 import re
 import secrets
-import shutil
 import socket
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from .errors import StagingError, listed, reported
-from .files import check_space, remove_tree, set_mtime, sync, sync_all, writable
-from .lock import Progress, is_at, lock_file, locked
+from .files import change_mode, check_space, remove_tree, set_mtime, sync, sync_all, writable
+from .lock import Progress, is_at, lock_file, locked, open_lock
 from .manifest import (
     Change,
     Facts,
@@ -191,7 +191,7 @@ def _restore(building: Path, target: Path, name: str, entry: FileEntry) -> None:
         if not (target / parent).exists():
             with writable((target / parent).parent):
                 (target / parent).mkdir()
-            shutil.copymode(building / parent, target / parent)
+            change_mode(target / parent, stat.S_IMODE((building / parent).lstat().st_mode))
     with writable((target / name).parent), writable((building / name).parent):
         set_mtime(building / name, entry.mtime_ns)
         (building / name).replace(target / name)
@@ -250,12 +250,19 @@ def remove_leftovers(target: Path) -> None:
 def tidy(target: Path) -> None:
     """Removes what a process has left that was killed at its very end; nothing if the lock is held."""
     file = lock_file(target)
-    # A user without write permission has nothing to tidy up.
-    with contextlib.suppress(OSError), file.open("r+", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if is_at(file, lock.fileno()):
-            remove_leftovers(target)
-            file.unlink()
+    try:
+        lock = open_lock(file)
+    except (OSError, StagingError):
+        # A user without write permission has nothing to tidy up, and what is no lock is reported when it is needed.
+        return
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_at(file, lock):
+                remove_leftovers(target)
+                file.unlink()
+    finally:
+        os.close(lock)
 
 
 def replace_manifest(target: Path, manifest: Manifest) -> None:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from ..launcher.archive import Archive
+from ..launcher.reading import read_mapping
 from ..shared_root import DATASETS, DEFAULT_SHARED_ROOT, JOBS, MODELS, SNAPSHOTS, resolve_path
 
 # The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
@@ -21,7 +23,12 @@ def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
     """The submission ids of jobs that have not ended, by the paths that they use relative to the shared root."""
     found: dict[PurePosixPath, list[str]] = {}
     for submission_id, spec in jobs_not_ended(shared_root / JOBS):
-        for path in sorted(set(uses(spec))):
+        try:
+            paths = sorted(set(uses(spec)))
+        except (ValueError, RecursionError):
+            # Nested too deeply, or not a path.
+            continue
+        for path in paths:
             found.setdefault(path, []).append(submission_id)
     return found
 
@@ -46,10 +53,16 @@ def users(shared_root: Path, target: Path) -> list[str]:
     return sorted({job for path, jobs in used_by(shared_root).items() if path.is_relative_to(own) for job in jobs})
 
 
-def jobs_not_ended(jobs: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+def jobs_not_ended(jobs: Path) -> list[tuple[str, Mapping[str, object]]]:
     """Jobs that have not ended, with their JobSpecs."""
+    found: list[tuple[str, Mapping[str, object]]] = []
     for file in sorted(jobs.glob("*/config/job_spec.json")):
         archive = Archive(file.parents[1])
-        state = archive.read_status().state
-        if not (state and state.ended):
-            yield archive.submission_id, archive.read_json("config/job_spec.json") or {}
+        # A job can write anything into its archive, and must not make staging fail. What is lost is only the protection
+        # of what this job itself uses.
+        with contextlib.suppress(Exception):
+            state = archive.read_status().state
+            if not (state and state.ended):
+                spec = read_mapping(jobs, f"{archive.submission_id}/config/job_spec.json")
+                found.append((archive.submission_id, spec))
+    return found

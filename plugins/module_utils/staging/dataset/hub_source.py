@@ -50,7 +50,7 @@ class Hub:
             name,
             revision or "main",
             shared_root / HUB_CACHE,
-            resolve_endpoint(endpoint),
+            resolve_endpoint(endpoint, token),
             token or None,
             select=select,
             kind="dataset",
@@ -88,7 +88,7 @@ class Hub:
         names = chosen(repository.name, self.patterns, sorted(fetch(repository, progress)))
         files = {split: [repository.snapshot / name for name in several] for split, several in names.items()}
         revision = self.repository.revision
-        return Fetched(files, {"revision": revision, "commit": repository.commit, "endpoint": repository.host})
+        return Fetched(files, {"revision": revision, "commit": repository.commit, "endpoint": repository.endpoint})
 
 
 def chosen(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...shared_root import HF_HOME, SNAPSHOTS
 from ..errors import StagingError
-from ..hub.errors import without_secrets
+from ..hub.errors import without_token
 from ..hub.files import followed
 from ..hub.location import resolve_endpoint
 from ..lock import Progress
@@ -62,7 +62,10 @@ class Script:
         if own:
             raise StagingError("arguments", f"has {own[0]}, which is always set.", "Omit it.")
         code, home = shared_root / SNAPSHOTS / code_path, shared_root / HF_HOME
-        return cls(name, code, arguments, home, resolve_endpoint(endpoint) if endpoint else None, token)
+        if endpoint or token:
+            # Without an endpoint of its own, the script inherits the node's.
+            address = resolve_endpoint(endpoint, token)
+        return cls(name, code, arguments, home, address if endpoint else None, token)
 
     @property
     def label(self) -> str:
@@ -117,7 +120,7 @@ class Script:
                 check=False,
             )
             log.seek(0)
-            text = without_secrets(log.read().decode(errors="replace"), self.token, self.endpoint)
+            text = without_token(log.read().decode(errors="replace"), self.token)
         lines = [line for line in text.splitlines() if line.strip()]
         last = "\n".join(["", *lines[-SHOWN_LINES:], ""])
         if done.returncode:

@@ -15,7 +15,7 @@ from ..errors import StagingError, reported
 from ..files import remove_tree
 from ..lock import Progress, locked
 from ..manifest import Manifest, read_manifest
-from ..options import StageOptions, check_name, check_shared_root
+from ..options import StageOptions, check_name, check_parent, check_shared_root
 from ..removal import Removal, remove_downloaded
 from ..result import Staged, Status
 from ..store import Built, Request, replace_manifest, stage
@@ -48,7 +48,7 @@ def request(
 
     val_rows: how many rows of train become val, if the source has none. measure: how prompts are measured, if at all.
     """
-    target = shared_root / DATASETS / check_name("name", name)
+    target = check_parent(shared_root, shared_root / DATASETS) / check_name("name", name)
     own = {**form.identity, **({} if val_rows is None else {"val_rows": val_rows})}
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -137,7 +137,7 @@ def remove_dataset(
     shared_root: Path, name: str, workload: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
 ) -> Staged:
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
-    datasets = check_shared_root(shared_root) / DATASETS
+    datasets = check_parent(shared_root, check_shared_root(shared_root) / DATASETS)
     target = datasets / check_name("name", name)
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]

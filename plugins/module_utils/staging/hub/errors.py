@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from ...text import one_line
 from ..errors import StagingError
@@ -57,12 +56,11 @@ def is_file_system_error(error: BaseException) -> bool:
     )
 
 
-def without_secrets(text: str, token: str | None, endpoint: str | None) -> str:
-    """The text of another program without the token, and without the endpoint's user and password."""
-    for secret in (token or "", urlsplit(endpoint or "").netloc.rpartition("@")[0]):
-        # A token from a file may end with a newline, which the text does not have.
-        text = text.replace(secret.strip(), "…") if secret.strip() else text
-    return text
+def without_token(text: str, token: str | None) -> str:
+    """The text of another program without the token."""
+    # A token from a file may end with a newline, which the text does not have.
+    secret = (token or "").strip()
+    return text.replace(secret, "…") if secret else text
 
 
 def describe(error: BaseException) -> str:
@@ -81,7 +79,7 @@ def explain(error: BaseException, location: Location, library: Any) -> StagingEr
         return _status_error(status, chain, location)
     # The innermost error has the cause; the library's own errors only tell that something failed.
     text = describe(next(filter(is_transient, reversed(chain)), error))
-    text = without_secrets(text, location.token, location.endpoint)
+    text = without_token(text, location.token)
     if CONSISTENCY in text:
         return hash_mismatch(location, text)
     return StagingError(
@@ -108,7 +106,7 @@ def _repository_error(chain: Sequence[BaseException], location: Location, errors
     # First, because the library's class for a gated repository is a subclass of the one for a missing repository.
     if is_a(errors.GatedRepoError):
         path = location.name if location.kind == "model" else f"{location.kind}s/{location.name}"
-        todo = f"Accept its license on {location.host}/{path}, and set {_token_hint(location)} of that account."
+        todo = f"Accept its license on {location.endpoint}/{path}, and set {_token_hint(location)} of that account."
         return StagingError(location.where, "is gated, and access is denied.", todo)
     if is_a(errors.RepositoryNotFoundError):
         todo = f"Correct its name; if it is private, set {_token_hint(location)} of an account that may read it."
@@ -125,6 +123,6 @@ def _status_error(status: int, chain: Sequence[BaseException], location: Locatio
         todo = f"Set {_token_hint(location)} of an account that may read it."
         return StagingError(location.where, f"{what} ({status}).", todo)
     message = next(filter(None, (getattr(each, "server_message", "") for each in chain)), "no reason")
-    text = without_secrets(one_line(message, SHOWN_CHARACTERS), location.token, location.endpoint)
+    text = without_token(one_line(message, SHOWN_CHARACTERS), location.token)
     todo = "Run it again later: what was downloaded is kept."
     return StagingError(location.where, f"answered with status {status} ({text}).", todo)

@@ -9,7 +9,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..addresses import is_loopback
 from ..errors import StagingError
+from .location import unencrypted
 
 # The timeout for an answer: a mistake in the address shall be reported soon.
 ANSWER_SECONDS = 30.0
@@ -30,6 +32,23 @@ def load_library(cache: Path) -> Any:
         # Since 1.0. Its own client has no timeout for some requests, such as the one for Xet's token.
         import httpx
 
-        own = {"event_hooks": huggingface_hub.get_session().event_hooks, "follow_redirects": True}
+        hooks = huggingface_hub.get_session().event_hooks
+        # They are the same ones after the first call.
+        others = [hook for hook in hooks.get("request", ()) if hook is not refuse_unencrypted_token]
+        own: dict[str, Any] = {
+            "event_hooks": {**hooks, "request": [*others, refuse_unencrypted_token]},
+            "follow_redirects": True,
+        }
         huggingface_hub.set_client_factory(lambda: httpx.Client(**own, timeout=ANSWER_SECONDS))
     return huggingface_hub
+
+
+def refuse_unencrypted_token(request: Any) -> None:
+    """Raises an error if a request, perhaps one that follows a redirect, would send a token without encryption.
+
+    httpx sends no token to another host, but the library itself sends one where the answer of the hub points, and
+    compares only the names of the hosts.
+    """
+    url = request.url
+    if "authorization" in request.headers and url.scheme != "https" and not is_loopback(url.host):
+        raise unencrypted(f"{url.scheme}://{url.netloc.decode(errors='replace')}")

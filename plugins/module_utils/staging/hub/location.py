@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ..addresses import is_loopback
 from ..errors import StagingError
 
 ENDPOINT = "https://huggingface.co"
@@ -31,13 +32,7 @@ class Location:
 
     @property
     def where(self) -> str:
-        return f"{self.name} on {self.host}"
-
-    @property
-    def host(self) -> str:
-        """The endpoint without user and password."""
-        parts = urlsplit(self.endpoint)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return f"{self.name} on {self.endpoint}"
 
     @property
     def storage(self) -> Path:
@@ -49,9 +44,29 @@ def storage(cache: Path, kind: str, name: str) -> Path:
     return cache / f"{kind}s--{name.replace('/', '--')}"
 
 
-def resolve_endpoint(endpoint: str | None) -> str:
-    """The address of the hub: the user's, the node's, or the default."""
+def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
+    """The address of the hub: the user's, the node's, or the default; one that a token may be sent to."""
     address = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
-    if not re.match(r"https?://[^/]", address):
-        raise StagingError("endpoint", f'"{address}" is not an address.', f"Give one such as {ENDPOINT}.")
+    example = f"Give one such as {ENDPOINT}."
+    shown = re.sub(r"://.*@", "://…@", address)
+    try:
+        url = urlsplit(address)
+        host, _port = url.hostname, url.port
+    except ValueError as error:
+        raise StagingError("endpoint", f'"{shown}" is not an address ({error}).', example) from error
+    if url.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
+        raise StagingError("endpoint", f'"{shown}" is not an address.', example)
+    if "@" in url.netloc:
+        todo = "Remove them from it: it is stored in manifests. A token is set by staging_hf_token."
+        raise StagingError("endpoint", f'"{shown}" has a user or a password.', todo)
+    if url.query or url.fragment or "?" in address or "#" in address:
+        raise StagingError("endpoint", f'"{shown}" has a query or a fragment.', example)
+    if token and url.scheme == "http" and not is_loopback(host):
+        raise unencrypted(shown)
     return address
+
+
+def unencrypted(address: str) -> StagingError:
+    """The error for a token that would be sent to an address without encryption."""
+    todo = "Use an address with https (staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
+    return StagingError("endpoint", f'"{address}" would get the token unencrypted.', todo)

@@ -67,5 +67,6 @@ def test_a_file_that_changes_before_its_copy_is_refused(tmp_path: Path) -> None:
     progress = Progress()
     copying.copy_all(source, target, {"file": 4}, progress)
     assert ((target / "file").read_bytes(), progress.done) == (b"four", 4)
+    (target / "file").unlink()
     with pytest.raises(StagingError, match=r"file: changed while it was copied\. Stage it again when nothing writes"):
         copying.copy_all(source, target, {"file": 5}, Progress())

@@ -99,7 +99,14 @@ def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeyp
     monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
     file = tmp_path / "progress"
     file.touch()
-    progress = Progress(file)
+    with file.open("r+") as lock:
+        progress = Progress(lock.fileno())
+        _write_all_the_time(progress, file)
+    # Without anybody to read it.
+    Progress().begin("copying", 10)
+
+
+def _write_all_the_time(progress: Progress, file: Path) -> None:
     with progress.written():
         progress.begin("copying", 10**6)
         with ThreadPoolExecutor(THREADS) as pool:
@@ -111,8 +118,6 @@ def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeyp
         # What comes next is shorter.
         progress.begin("x")
         assert json.loads(file.read_text())["done"] == 0
-    # Without anybody to read it.
-    Progress().begin("copying", 10)
 
 
 def test_progress_in_one_line() -> None:
@@ -201,3 +206,59 @@ def test_progress_that_is_not_a_report_is_ignored(tmp_path: Path) -> None:
         assert read_progress(tmp_path / "tiny") is None
     lock_file(tmp_path / "tiny").write_text('{"host": "head", "pid": 17, "of": "a later version"}\nthe rest of a line')
     assert read_progress(tmp_path / "tiny") == ProgressReport("head", 17)
+
+
+REPORT = {"host": "head", "pid": 17, "what": "copying", "done": 1, "total": 2, "started_at": 1.0, "time": 2.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 60_000,
+        '{"a":' * 10_000,
+        '{"pid": ' + "9" * 5000 + "}",
+        *(
+            json.dumps({**REPORT, name: value})
+            for name, value in [
+                ("done", "1"),
+                ("done", -1),
+                ("done", True),
+                ("done", 1 << 70),
+                ("total", None),
+                ("time", float("nan")),
+                ("time", float("inf")),
+                ("started_at", "now"),
+                ("pid", [1]),
+                ("pid", 1.5),
+                ("what", {"a": 1}),
+                ("what", "\x1b[2J"),
+                ("host", "\u202ehead"),
+                ("host", "h" * 5000),
+                ("what", "x" * (1 << 20)),
+            ]
+        ),
+    ],
+)
+def test_a_report_that_a_job_has_forged_is_none(tmp_path: Path, text: str) -> None:
+    lock_file(tmp_path / "tiny").write_text(text)
+    assert read_progress(tmp_path / "tiny") is None
+    assert not is_held(tmp_path / "tiny")
+    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+
+
+def test_odd_numbers_make_a_line() -> None:
+    for change in ({"total": 1, "done": 1 << 62}, {"time": 0, "started_at": 1e18}, {"time": 5e-324}):
+        report = ProgressReport.from_json({**REPORT, **change})
+        assert report is not None
+        assert report.line().startswith("copying on head")
+
+
+def test_progress_goes_to_the_lock_and_not_to_what_has_its_name(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("important")
+    with locked(tmp_path / "tiny") as progress:
+        lock_file(tmp_path / "tiny").unlink()
+        lock_file(tmp_path / "tiny").symlink_to(victim)
+        progress.begin("copying")
+        progress.write()
+    assert victim.read_text() == "important"

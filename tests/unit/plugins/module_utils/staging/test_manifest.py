@@ -109,8 +109,8 @@ MANIFEST_TEXT = """{
  "name": "ä",
  "commit": null,
  "files": {
-  "a": {"size": 1, "sha256": "x"},
-  "b": {"size": 2, "mtime_ns": 3, "sha256": "y"}
+  "a": {"size": 1, "sha256": "0000000000000000000000000000000000000000000000000000000000000000"},
+  "b": {"size": 2, "mtime_ns": 3, "sha256": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}
  }
 }
 """

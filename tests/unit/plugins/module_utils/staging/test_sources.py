@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -319,3 +320,18 @@ def test_check_mode_resolves_a_ref_and_downloads_nothing(
     )
     assert list(shared_root.iterdir()) == []
     assert [line.split()[0] for line in (spied_git / "argv").read_text().splitlines()] == ["ls-remote"]
+
+
+def test_pip_is_not_looked_for_in_the_working_directory(
+    shared_root: Path, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "here", {"pip/__init__.py": "", "pip/__main__.py": "raise SystemExit('not the real one')"})
+    monkeypatch.chdir(tmp_path / "here")
+    assert snapshot(shared_root, source_of("verl==0.9.1", shared_root)).status == Status.STAGED
+
+
+def test_a_wheel_writes_nowhere_else(shared_root: Path, index: Path) -> None:
+    with zipfile.ZipFile(index / "verl-0.9.1-py3-none-any.whl", "a") as wheel:
+        wheel.writestr("verl/../../outside.py", "")
+    with pytest.raises(StagingError, match=r"has a file 'verl/../../outside.py' in its wheel"):
+        snapshot(shared_root, source_of("verl==0.9.1", shared_root))

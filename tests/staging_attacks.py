@@ -1,0 +1,115 @@
+"""A job, as uid 65534, that prepares a shared root against root; and what root must not lose."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from staging_store import FORK, NOBODY, until
+
+# The ways in which something stands in the place of a lock, or of any file that staging opens.
+FORMS = ("link", "dangling link", "FIFO", "directory", "hard link", "socket")
+SECRET = "only root may read this, and nobody may change it\n"
+
+
+class Victim:
+    """A directory of root with a file that nobody else can read."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700)
+        self.directory, self.file = directory, directory / "secret"
+        self.file.write_text(SECRET)
+        self.file.chmod(0o600)
+        self.before = self.state()
+
+    def state(self) -> dict[str, tuple[int, int, int, str]]:
+        """Mode, owner, links and content of everything there."""
+        found = {}
+        for path in (self.directory, *self.directory.rglob("*")):
+            stat = path.lstat()
+            content = path.read_text() if path.is_file() else ""
+            found[path.name] = (stat.st_mode, stat.st_uid, stat.st_gid, content)
+        return found
+
+    def require_unchanged(self) -> None:
+        assert self.state() == self.before
+
+
+@contextmanager
+def public_directory() -> Iterator[Path]:
+    """A directory that other users reach; pytest's own are only for root."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory).resolve()
+        path.chmod(0o755)
+        yield path
+
+
+def give_to_nobody(directory: Path) -> None:
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def put_in_place(form: str, path: Path, victim: Path) -> None:
+    """Puts something of this form at a path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if form == "link":
+        path.symlink_to(victim)
+    elif form == "dangling link":
+        path.symlink_to(victim.with_name("made-by-staging"))
+    elif form == "FIFO":
+        os.mkfifo(path)
+    elif form == "directory":
+        path.mkdir()
+    elif form == "socket":
+        with socket.socket(socket.AF_UNIX) as own:
+            here = Path.cwd()
+            os.chdir(path.parent)
+            own.bind(path.name)
+            os.chdir(here)
+    else:
+        # A file of this user elsewhere on the machine; the kernel may forbid links to those of others.
+        other = path.parent / "a file of the user"
+        other.write_text(SECRET)
+        os.link(other, path)
+
+
+@contextmanager
+def swapped(path: Path, destination: Path) -> Iterator[None]:
+    """While this lasts, uid 65534 replaces a directory by a link and back, as fast as it can."""
+    aside, link = path.with_name(f"{path.name}.aside"), path.with_name(f"{path.name}.link")
+    began = FORK.Event()
+
+    def swap() -> None:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        link.symlink_to(destination)
+        while True:
+            _tried(lambda: path.rename(aside))
+            _tried(lambda: link.rename(path))
+            began.set()
+            _tried(lambda: path.rename(link))
+            _tried(lambda: aside.rename(path))
+
+    child = FORK.Process(target=swap)
+    child.start()
+    try:
+        until(began.is_set)
+        yield
+    finally:
+        child.kill()
+        child.join()
+        if path.is_symlink():
+            path.unlink()
+        if aside.exists() and not path.exists():
+            aside.rename(path)
+
+
+def _tried(step: Callable[[], object]) -> None:
+    # Staging may have made or moved something meanwhile.
+    with suppress(OSError):
+        step()

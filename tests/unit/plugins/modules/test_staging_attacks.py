@@ -1,0 +1,321 @@
+"""The modules that stage on a machine, as root, on a shared root that uid 65534 has prepared. Real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import DATASETS, MODELS, SNAPSHOTS
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove, stage
+from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
+from staging_snapshots import TAKEN, put, run_module
+from staging_store import NOBODY, as_nobody, asked
+from staging_tools import manifest_json
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with public_directory() as directory:
+        yield directory
+
+
+@pytest.fixture
+def shared_root(tmp_path: Path) -> Path:
+    """A shared root of uid 65534, as jobs have it."""
+    root = tmp_path / "shared"
+    for name in ("jobs", SNAPSHOTS, MODELS, DATASETS):
+        (root / name).mkdir(parents=True)
+    give_to_nobody(root)
+    return root
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Victim:
+    return Victim(tmp_path / "root's")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree that only root can read."""
+    source = put(tmp_path / "src", {**TAKEN, "verl/large.bin": "x" * (3 << 20)})
+    source.chmod(0o700)
+    return source
+
+
+def code_snapshot(shared_root: Path, source: Path | str, **options: object) -> dict[str, object]:
+    return run_module(shared_root=str(shared_root), source=str(source), **{"code_id": "mine", **options})
+
+
+def staged_info(shared_root: Path, **options: object) -> dict[str, object]:
+    return run_module("staged_info", shared_root=str(shared_root), **options)
+
+
+def owners(directory: Path) -> set[int]:
+    return {path.lstat().st_uid for path in (directory, *directory.rglob("*"))}
+
+
+def test_roots_own_source_is_staged_as_the_user_of_the_nodes(shared_root: Path, tree: Path, tmp_path: Path) -> None:
+    secret = put(tmp_path / "overlay", {"key.py": "key = 1\n"})
+    secret.chmod(0o700)
+    answer = code_snapshot(shared_root, tree, overlays=[{"path": str(secret), "to": "mine"}])
+    assert answer["status"] == "staged", answer
+    target = shared_root / SNAPSHOTS / "mine"
+    assert owners(shared_root) == {NOBODY}
+    assert (target / "verl" / "large.bin").stat().st_size == 3 << 20
+    assert (target / "mine" / "key.py").read_text() == "key = 1\n"
+    assert {path.stat().st_mode & 0o777 for path in target.rglob("*") if path.is_file()} == {0o444}
+    assert code_snapshot(shared_root, tree, overlays=[{"path": str(secret), "to": "mine"}])["status"] == "exists"
+    assert run_module(shared_root=str(shared_root), code_id="mine", state="absent")["status"] == "removed"
+    assert list((shared_root / SNAPSHOTS).iterdir()) == []
+
+
+def test_a_source_on_the_shared_root_is_not_read_by_root(shared_root: Path, victim: Victim) -> None:
+    source = put(shared_root / "user" / "src", TAKEN)
+    (source / "verl" / "stolen.py").symlink_to(victim.file)
+    for path in (shared_root / "user" / "direct", shared_root / "user" / "overlay"):
+        path.symlink_to(victim.directory)
+    give_to_nobody(shared_root)
+    refused = code_snapshot(shared_root, source)
+    assert "stolen.py" in str(refused["msg"])
+    assert SECRET not in json.dumps(refused)
+    (source / "verl" / "stolen.py").unlink()
+    put(victim.directory, {"verl/__init__.py": "", "verl/version/version": "1\n"})
+    victim.before = victim.state()
+    for options in ({}, {"overlays": [{"path": str(shared_root / "user" / "overlay"), "to": "mine"}]}):
+        refused = code_snapshot(shared_root, source if options else shared_root / "user" / "direct", **options)
+        assert refused["failed"], refused
+    assert list((shared_root / SNAPSHOTS).iterdir()) == []
+    victim.require_unchanged()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_is_written_through_what_stands_in_the_place_of_a_lock(
+    shared_root: Path, tree: Path, victim: Victim, form: str
+) -> None:
+    lock = shared_root / SNAPSHOTS / ".mine.lock"
+    put_in_place(form, lock, victim.file)
+    give_to_nobody(shared_root)
+    started = time.monotonic()
+    refused = code_snapshot(shared_root, tree)
+    assert refused["failed"], refused
+    why = "has a second name, so it may be another file" if form == "hard link" else "is not a regular file"
+    assert refused["msg"] == f"{lock}: {why}: it is no lock of staging. Nothing was written to it. Remove it."
+    listed = staged_info(shared_root)
+    assert "was left unfinished: .mine.lock" in json.dumps(listed)
+    assert staged_info(shared_root, progress_of=str(lock.with_name("mine")))["progress"] is None
+    assert time.monotonic() - started < 15
+    victim.require_unchanged()
+    if form == "hard link":
+        assert (lock.parent / "a file of the user").read_text() == SECRET
+    else:
+        # When it is removed, everything works again.
+        lock.rmdir() if form == "directory" else lock.unlink()
+        assert code_snapshot(shared_root, tree)["status"] == "staged"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("state", ["exists", "repair", "absent"])
+def test_a_lock_beside_something_staged_is_not_written_either(
+    shared_root: Path, tree: Path, victim: Victim, form: str, state: str
+) -> None:
+    assert code_snapshot(shared_root, tree)["status"] == "staged"
+    lock, target = shared_root / SNAPSHOTS / ".mine.lock", shared_root / SNAPSHOTS / "mine"
+    put_in_place(form, lock, victim.file)
+    os.chown(lock, NOBODY, NOBODY, follow_symlinks=False)
+    if state == "repair":
+        (target / "verl" / "__init__.py").unlink()
+        answer = code_snapshot(shared_root, tree, repair=True)
+    elif state == "absent":
+        answer = run_module(shared_root=str(shared_root), code_id="mine", state="absent")
+    else:
+        answer = code_snapshot(shared_root, tree)
+    if state == "exists":
+        assert answer["status"] == "exists"
+    else:
+        assert "it is no lock of staging" in str(answer["msg"])
+    victim.require_unchanged()
+    if form == "hard link":
+        assert (lock.parent / "a file of the user").read_text() == SECRET
+
+
+@pytest.mark.parametrize("name", ["common", "common/code", SNAPSHOTS])
+def test_directories_that_are_swapped_during_the_run_lead_nowhere(
+    shared_root: Path, tree: Path, victim: Victim, name: str
+) -> None:
+    # What root would make there, if it followed the link.
+    (victim.directory / "verl").mkdir()
+    (victim.directory / "code" / "verl").mkdir(parents=True)
+    victim.before = victim.state()
+    with swapped(shared_root / name, victim.directory):
+        give_up = time.monotonic() + 2
+        number = 0
+        while time.monotonic() < give_up:
+            code_snapshot(shared_root, tree, code_id=f"mine-{number}")
+            staged_info(shared_root)
+            number += 1
+    victim.require_unchanged()
+    assert owners(shared_root) == {NOBODY}
+
+
+@pytest.mark.parametrize("name", ["common", "common/code", SNAPSHOTS])
+def test_a_link_that_leads_out_of_the_shared_root_is_named(
+    shared_root: Path, tree: Path, tmp_path: Path, name: str
+) -> None:
+    """Also without root: the user of the nodes may have files on the machine that no job sees."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    os.chown(outside, NOBODY, NOBODY)
+    (shared_root / name).rename(shared_root / "aside")
+    (shared_root / name).symlink_to(outside)
+    refused = code_snapshot(shared_root, tree)
+    assert "leads out of the shared root, to " in str(refused["msg"])
+    assert "Remove the link. To use another disk, mount it there." in str(refused["msg"])
+    entries = staged_info(shared_root)["staged"]
+    assert "leads out of the shared root" in json.dumps(entries)
+    assert list(outside.iterdir()) == []
+
+
+def forge(shared_root: Path, name: str, manifest: object) -> Path:
+    """A snapshot whose manifest says what a job likes."""
+    put(shared_root / SNAPSHOTS / name, {"manifest.json": json.dumps(manifest)})
+    give_to_nobody(shared_root)
+    return shared_root / SNAPSHOTS / name
+
+
+def test_a_forged_manifest_does_not_poison_the_next_snapshot(shared_root: Path, tree: Path) -> None:
+    assert code_snapshot(shared_root, tree)["status"] == "staged"
+    good = manifest_json(shared_root / SNAPSHOTS / "mine")
+    evil = forge(shared_root, "evil", good)
+    files = {}
+    for name, entry in good["files"].items():
+        # Of the same size, read-only, at the time that the manifest has, and with other content.
+        put(evil, {name: "!" * entry["size"]})
+        (evil / name).chmod(0o444)
+        files[name] = {**entry, "mtime_ns": (evil / name).stat().st_mtime_ns}
+    forge(shared_root, "evil", {**good, "name": "evil", "files": files})
+    assert run_module(shared_root=str(shared_root), code_id="mine", state="absent")["status"] == "removed"
+    assert code_snapshot(shared_root, tree)["status"] == "staged"
+    target = shared_root / SNAPSHOTS / "mine"
+    for name in TAKEN:
+        assert (target / name).read_bytes() == (tree / name).read_bytes()
+        # Empty files are equal anyway.
+        assert not TAKEN[name] or (target / name).stat().st_ino != (evil / name).stat().st_ino
+    # Nor does a snapshot that adds overlays to the forged one take its word.
+    mine = put(tree.parent / "overlay", {"a.py": ""})
+    refused = code_snapshot(shared_root, "evil", code_id="further", overlays=[{"path": str(mine), "to": "mine"}])
+    assert "evil: no longer fits its manifest: " in str(refused["msg"])
+
+
+def test_a_private_file_keeps_its_mode(shared_root: Path, tree: Path) -> None:
+    assert code_snapshot(shared_root, tree)["status"] == "staged"
+    good = manifest_json(shared_root / SNAPSHOTS / "mine")
+    evil = forge(shared_root, "evil", good)
+    put(evil, TAKEN)
+    for name in TAKEN:
+        (evil / name).chmod(0o600)
+    give_to_nobody(shared_root)
+    run_module(shared_root=str(shared_root), code_id="mine", state="absent")
+    assert code_snapshot(shared_root, tree)["status"] == "staged"
+    assert {(evil / name).stat().st_mode & 0o777 for name in TAKEN} == {0o600}
+
+
+ENTRY = {"size": 1, "mtime_ns": 1, "sha256": "0" * 64}
+GOOD = {"kind": "snapshot", "name": "bad", "source": "x", "staged_at": "2026-01-01T00:00:00Z", "files": {"a": ENTRY}}
+BAD: dict[str, Callable[[], str]] = {
+    "no JSON": lambda: "{",
+    "empty": lambda: "",
+    "list": lambda: "[]",
+    "deep": lambda: "[" * 100_000,
+    "deep facts": lambda: json.dumps({**GOOD, "x": json.loads("[" * 100 + "]" * 100)}),
+    "NaN": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "size": float("nan")}}}),
+    "long number": lambda: '{"kind": "snapshot", "x": ' + "9" * 10_000 + "}",
+    "negative size": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "size": -1}}}),
+    "boolean size": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "size": True}}}),
+    "no hash": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "sha256": "0"}}}),
+    "time": lambda: json.dumps({**GOOD, "files": {"a": {**ENTRY, "mtime_ns": "now"}}}),
+    "absolute name": lambda: json.dumps({**GOOD, "files": {"/etc/passwd": ENTRY}}),
+    "name outside": lambda: json.dumps({**GOOD, "files": {"a/../../b": ENTRY}}),
+    "empty name": lambda: json.dumps({**GOOD, "files": {"": ENTRY}}),
+    "name with an escape": lambda: json.dumps({**GOOD, "files": {"a\x1b[2Jb": ENTRY}}),
+    "long name": lambda: json.dumps({**GOOD, "files": {"a" * 5000: ENTRY}}),
+    "files": lambda: json.dumps({**GOOD, "files": [1]}),
+    "entry": lambda: json.dumps({**GOOD, "files": {"a": 1}}),
+    "kind": lambda: json.dumps({**GOOD, "kind": ["snapshot"]}),
+    "source": lambda: json.dumps({**GOOD, "source": {"a": 1}}),
+    "source with an escape": lambda: json.dumps({**GOOD, "source": "\x1b]0;title\x07"}),
+    "no time": lambda: json.dumps({**GOOD, "staged_at": "yesterday"}),
+    "time without a zone": lambda: json.dumps({**GOOD, "staged_at": "2026-01-01T00:00:00"}),
+    "rows": lambda: json.dumps({**GOOD, "rows": {"train": "many"}}),
+    "latin": lambda: "\udce4",
+}
+
+
+def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) -> None:
+    assert code_snapshot(shared_root, tree)["status"] == "staged"
+    for number, text in enumerate(BAD.values()):
+        file = put(shared_root / SNAPSHOTS / f"bad-{number}", {"a": "a"}) / "manifest.json"
+        file.write_bytes(text().encode(errors="surrogateescape"))
+    huge = put(shared_root / SNAPSHOTS / "huge", {"a": "a"}) / "manifest.json"
+    with huge.open("wb") as file:
+        file.truncate(8 << 40)
+    for form in FORMS:
+        put_in_place(form, shared_root / SNAPSHOTS / f"as-{form.replace(' ', '-')}" / "manifest.json", tree / "verl")
+        put_in_place(form, shared_root / SNAPSHOTS / f"is-{form.replace(' ', '-')}", Path("/proc/self"))
+    give_to_nobody(shared_root)
+    for verify in ("no", "quick", "full"):
+        started = time.monotonic()
+        answer = staged_info(shared_root, verify=verify)
+        assert time.monotonic() - started < 5
+        entries = {entry["name"]: entry for entry in answer["staged"]}  # type: ignore[attr-defined]
+        assert entries["mine"]["problems"] == []
+        for number, form in enumerate(BAD):
+            assert entries[f"bad-{number}"]["kind"] == "unknown", form
+            assert entries[f"bad-{number}"]["problems"], form
+        assert "has more than 64 MiB" in entries["huge"]["problems"][0]
+    # Another snapshot is staged and removed among them.
+    put(tree, {"verl/more.py": ""})
+    assert code_snapshot(shared_root, tree, code_id="other")["status"] == "staged"
+    assert run_module(shared_root=str(shared_root), code_id="other", state="absent")["status"] == "removed"
+    refused = code_snapshot(shared_root, tree, code_id="bad-0")
+    assert "bad-0/manifest.json: is not readable as JSON" in str(refused["msg"])
+
+
+def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> None:
+    target = shared_root / SNAPSHOTS / "mine"
+    as_nobody(lambda: stage(asked(target)).status)
+    (target / "more" / "away").symlink_to(victim.directory)
+    (target / "way out").symlink_to(victim.file)
+    leftover = shared_root / SNAPSHOTS / ".mine.staging-0123abcd"
+    leftover.symlink_to(victim.directory)
+    give_to_nobody(shared_root)
+
+    def work() -> dict[str, object]:
+        try:
+            return {"status": remove("rl_dataset", "mine", target, list).status}
+        except StagingError as error:
+            return {"failed": True, **failure(error)}
+
+    assert without_root(shared_root, work) == {"status": "removed"}
+    assert not target.exists()
+    assert not leftover.is_symlink()
+    victim.require_unchanged()
+
+
+@pytest.mark.parametrize(
+    "code_id", ["..", ".", "", "a/b", "/etc", ".hidden", "-dash", "a\nb", "a\x1b", "a" * 64, "a\n"]
+)
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_a_name_is_only_a_name(shared_root: Path, tree: Path, code_id: str, state: str) -> None:
+    answer = run_module(shared_root=str(shared_root), source=str(tree), code_id=code_id, state=state)
+    if code_id or state == "absent":
+        assert answer["failed"], answer
+        assert "code_id" in str(answer["msg"])
+    assert owners(shared_root) == {NOBODY}
