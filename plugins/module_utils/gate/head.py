@@ -17,6 +17,7 @@ from ..job.verl_releases import Profile, profile_of, refusal
 from ..launcher import checkpoints
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
+from ..launcher.reading import UnreadableError
 from ..shared_root import JOBS, archive_path
 from ..text import nearest
 
@@ -96,7 +97,11 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
     if origin is None:
         return [], None
     archive = Archive(archive_path(spec.shared_root, origin))
-    plan = archive.plan()
+    try:
+        plan = archive.plan()
+        found = list(checkpoints.finished(archive.path / "checkpoints", spec.workload))
+    except UnreadableError as error:
+        return [about("resume_from", f"the archive of {origin} is unreadable: {error}", "choose another job")], None
     if plan is None or not plan.workload:
         known = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
         todo = nearest(origin, known) or "status.yml lists the jobs"
@@ -104,7 +109,6 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
     if plan.workload != spec.workload:
         what = f"{origin} is a job of workload {plan.workload}, but this job has workload {spec.workload}"
         return [about("resume_from", what, "resume from a job of the same workload")], None
-    found = list(checkpoints.finished(archive.path / "checkpoints", spec.workload))
     good = next((checkpoint for checkpoint in found if not checkpoint.problem), None)
     if good is None:
         why = "; ".join(checkpoint.problem for checkpoint in found) or "it saved none"

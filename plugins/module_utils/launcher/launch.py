@@ -27,6 +27,7 @@ from .log import Log, total_steps
 from .outcome import End, outcome
 from .plan import Plan
 from .processes import LauncherRunner, kill_group
+from .reading import UnreadableError
 from .status import JobState
 from .watch import ENDED_BY_WATCH, EVIDENCE_SECONDS, Watch
 
@@ -56,7 +57,7 @@ class Launcher:
         self.runner = LauncherRunner(archive)
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
-        own = archive.read_json(f"config/attempt-{attempt}.json") or {}
+        own = archive.read_mapping(f"config/attempt-{attempt}.json")
         self.overrides: list[str] = own.get("overrides", list(self.plan.overrides))
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
@@ -153,7 +154,7 @@ class Launcher:
         watch = Watch(self.archive, self.plan, self.attempt, self.runner)
         while not over.wait(WATCH_SECONDS):
             # A shared root that is full or hangs must not end the watch.
-            with contextlib.suppress(OSError, KeyError, ValueError):
+            with contextlib.suppress(OSError, KeyError, ValueError, UnreadableError):
                 verdict = watch.check(time.time(), self.last_output)
                 if verdict and not self.verdict and not self.stopped_by:
                     self.print_line(f"{ENDED_BY_WATCH} {verdict.reason}")
@@ -198,7 +199,7 @@ class Launcher:
             steward_verdict=attempts.verdict(self.archive),
             watch_verdict=self.verdict,
             has_steward=self.archive.has_steward(),
-            steps=max((int(entry["step"]) for entry in self.archive.metrics()), default=0),
+            steps=self.archive.last_step(),
             attempt_steps=attempts.steps_done(self.archive, self.attempt),
             total_steps=total_steps(self.archive),
         )

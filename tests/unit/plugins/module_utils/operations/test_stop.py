@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import time
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import OperationError, Services
 from ansible_collections.argus.verl.plugins.module_utils.operations.stop import STOP_SECONDS, Stopped, stop
@@ -46,7 +47,7 @@ def services(ray: FakeRay, clock: FakeClock) -> Services:
 
 
 def with_steward(archive: Archive) -> None:
-    archive.write_json("keeper.json", {"time": 1e12})
+    archive.write_json("keeper.json", {"time": time.time()})
 
 
 def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Stopped:

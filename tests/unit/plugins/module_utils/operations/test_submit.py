@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import time
 from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Facts
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.gate.gate import GateResult
@@ -266,7 +267,7 @@ def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
 
 
 def with_steward(archive: Archive) -> None:
-    archive.write_json("keeper.json", {"time": 1e12})
+    archive.write_json("keeper.json", {"time": time.time()})
 
 
 def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:
@@ -291,7 +292,7 @@ def test_the_same_job_without_a_steward_gets_one(head: Head, state: str, check_m
     head.submit(head.jobspec())
     head.archive.set_status(state)
     # The launcher lives, although the head does not know its job.
-    head.archive.write_json("heartbeat.json", {"time": 1e12})
+    head.archive.write_json("heartbeat.json", {"time": time.time()})
     head.ray.calls.clear()
     result = head.submit(head.jobspec(), check_mode=check_mode)
     assert (result.changed, result.state) == (False, state)
