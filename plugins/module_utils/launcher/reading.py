@@ -125,14 +125,19 @@ def list_directory(root: Path, name: str = "") -> list[str]:
     except FileNotFoundError:
         return []
     try:
-        with os.scandir(directory) as entries:
-            found = [entry.name for entry in itertools.islice(entries, DIRECTORY_ENTRIES + 1)]
+        return names_in(directory)
     except OSError as error:
         raise UnreadableError(root / name, f"cannot be listed ({reason(error)})") from error
     finally:
         os.close(directory)
+
+
+def names_in(directory: int) -> list[str]:
+    """The names in an open directory, without an order. Raises OSError, for too many of them as well."""
+    with os.scandir(directory) as entries:
+        found = [entry.name for entry in itertools.islice(entries, DIRECTORY_ENTRIES + 1)]
     if len(found) > DIRECTORY_ENTRIES:
-        raise UnreadableError(root / name, f"has more than {DIRECTORY_ENTRIES} entries")
+        raise OSError(errno.E2BIG, f"it has more than {DIRECTORY_ENTRIES} entries")
     return found
 
 

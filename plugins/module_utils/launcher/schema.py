@@ -55,7 +55,7 @@ def parse(kind: type[Kind], stored: object) -> Kind:
     if not isinstance(stored, Mapping):
         raise MalformedError("it is not a mapping")
     values = {}
-    for name, annotation in field_types(kind):
+    for name, annotation in field_types(typing.cast(typing.Hashable, kind)):
         value = stored.get(name)
         if value is not None:
             try:
@@ -69,7 +69,7 @@ def parse(kind: type[Kind], stored: object) -> Kind:
 
 
 @functools.cache
-def field_types(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+def field_types(kind: Any) -> tuple[tuple[str, Any], ...]:
     """The fields of a dataclass with their types, None removed from optional ones."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return tuple((each.name, without_none(hints[each.name])) for each in dataclasses.fields(kind))

@@ -134,10 +134,22 @@ def job_info(
     answered: whether a head was asked for the record and answered.
     """
     try:
-        status, now = archive.read_status(), time.time()
+        status = archive.read_status()
     except UnreadableError as error:
         return unreadable_job(archive, error, problem)
-    parts = Parts()
+    return readable_job(archive, status, record, answered, tail, position, problem)
+
+
+def readable_job(
+    archive: Archive,
+    status: Status,
+    record: RayRecord | None,
+    answered: bool,
+    tail: int,
+    position: str | None,
+    problem: str,
+) -> JobInfo:
+    parts, now = Parts(), time.time()
     heartbeat = Heartbeat.from_json(archive.read_json("heartbeat.json"))
     deciding = deciding_record(archive, record, answered, is_overdue(status, heartbeat, now))
     state, reason = merge_states(status, deciding)

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-import time
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import OperationError, Services
 from ansible_collections.argus.verl.plugins.module_utils.operations.stop import STOP_SECONDS, Stopped, stop

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import time
 from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Facts
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.gate.gate import GateResult
