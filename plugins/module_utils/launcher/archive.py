@@ -42,7 +42,7 @@ DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
 # What the files of an archive need at most. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
-LINES_BYTES = 16 * MIB
+LINES_BYTES, MOST_LINES = 16 * MIB, 100_000
 STOP_REQUESTED = "config/stop_requested"
 # The names of archives; also a JobSpec's submission_id has this form.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -102,11 +102,14 @@ class Archive:
 
     def created_at(self) -> float:
         """When the archive was created, at most now. The JobSpec is the only file that is written once, and first."""
-        for name in ("config/job_spec.json", ""):
-            found = reading.status_of(self.jobs, self.below(name))
-            if found:
-                return min(max(0.0, found.st_mtime), time.time())
-        return 0.0
+        # Of thousands of archives, so without the descriptors that reading takes. Only a time is read.
+        path = os.fspath(self.path)
+        found = os.stat_result((0,) * 10)
+        with contextlib.suppress(OSError):
+            found = os.lstat(path)
+            if stat.S_ISDIR(os.lstat(f"{path}/config").st_mode):
+                found = os.lstat(f"{path}/config/job_spec.json")
+        return min(max(0.0, found.st_mtime), time.time())
 
     # --- Writing -----------------------------------------------------------------------------------------------------
 
@@ -216,9 +219,10 @@ class Archive:
         except (FileNotFoundError, UnreadableError):
             return []
         found = []
-        for line in text.splitlines(keepends=True):
+        # The last line may be incomplete.
+        for line in text.split("\n", MOST_LINES)[:MOST_LINES][: text.count("\n")]:
             with contextlib.suppress(UnreadableError):
-                value = reading.parse_json(line, self.path / name) if line.endswith("\n") else None
+                value = reading.parse_json(line, self.path / name)
                 found += [value] if isinstance(value, dict) else []
         return found
 
@@ -373,8 +377,8 @@ class Archive:
 
 def archives(jobs: Path) -> list[Archive]:
     """All archives of a directory; whatever else is there does not count. Raises UnreadableError."""
-    found = [Archive(jobs / name) for name in sorted(reading.list_directory(jobs)) if NAME.fullmatch(name)]
-    return [archive for archive in found if archive.exists()]
+    names = reading.list_directory(jobs, kind=reading.is_directory)
+    return [Archive(jobs / name) for name in sorted(names) if NAME.fullmatch(name)]
 
 
 def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
@@ -384,10 +388,9 @@ def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
     readable status needs no steward: none could look after its job.
     """
     found = {}
-    for name in sorted(filter(NAME.fullmatch, reading.list_directory(jobs))):
-        archive = Archive(jobs / name)
+    for archive in archives(jobs):
         heartbeat = archive.steward_heartbeat()
         with contextlib.suppress(UnreadableError):
             if heartbeat and not archive.read_status().closed_at:
-                found[name] = dataclasses.asdict(heartbeat)
+                found[archive.submission_id] = dataclasses.asdict(heartbeat)
     return found

@@ -24,7 +24,7 @@ FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
 # One step of PPO takes about 8 KiB.
 LINE_BYTES = MIB
 # What is read of one file at most when all of it is needed.
-FILE_BYTES = 1 << 30
+FILE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def files(jobs: Path, submission_id: str) -> list[str]:
 
 def step_of(line: bytes) -> Step | None:
     """A line as a step. The last line may be incomplete while the job runs, or if it was killed."""
-    if not line.endswith(b"\n"):
+    if not line.endswith(b"\n") or b'"step"' not in line:
         return None
     try:
         entry = json.loads(line)

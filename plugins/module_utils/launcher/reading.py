@@ -11,6 +11,7 @@ import json
 import math
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -118,27 +119,39 @@ def open_file(root: Path, name: str) -> BinaryIO:
         os.close(directory)
 
 
-def list_directory(root: Path, name: str = "") -> list[str]:
+Kind = Callable[["os.DirEntry[str]"], bool]
+
+
+def any_kind(_entry: os.DirEntry[str]) -> bool:
+    return True
+
+
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory, and not a link to one."""
+    return entry.is_dir(follow_symlinks=False)
+
+
+def list_directory(root: Path, name: str = "", kind: Kind = any_kind) -> list[str]:
     """The names in a directory, without an order; none if it does not exist. Raises UnreadableError."""
     try:
         directory = open_directory(root, name)
     except FileNotFoundError:
         return []
     try:
-        return names_in(directory)
+        return names_in(directory, kind)
     except OSError as error:
         raise UnreadableError(root / name, f"cannot be listed ({reason(error)})") from error
     finally:
         os.close(directory)
 
 
-def names_in(directory: int) -> list[str]:
+def names_in(directory: int, kind: Kind = any_kind) -> list[str]:
     """The names in an open directory, without an order. Raises OSError, for too many of them as well."""
     with os.scandir(directory) as entries:
-        found = [entry.name for entry in itertools.islice(entries, DIRECTORY_ENTRIES + 1)]
-    if len(found) > DIRECTORY_ENTRIES:
-        raise OSError(errno.E2BIG, f"it has more than {DIRECTORY_ENTRIES} entries")
-    return found
+        found = list(itertools.islice(entries, DIRECTORY_ENTRIES + 1))
+        if len(found) > DIRECTORY_ENTRIES:
+            raise OSError(errno.E2BIG, f"it has more than {DIRECTORY_ENTRIES} entries")
+        return [entry.name for entry in found if kind(entry)]
 
 
 def status_of(root: Path, name: str) -> os.stat_result | None:
@@ -185,10 +198,14 @@ def finite(text: str) -> float:
     return value if math.isfinite(value) else refuse(text)
 
 
+# Faster than json.loads, which would make one for each text.
+DECODER = json.JSONDecoder(parse_constant=refuse, parse_float=finite)
+
+
 def parse_json(text: str, path: Path | str) -> Any:
     """The value of a JSON text; raises UnreadableError."""
     try:
-        value = json.loads(text, parse_constant=refuse, parse_float=finite)
+        value = DECODER.decode(text)
     except RecursionError as error:
         raise UnreadableError(path, "is nested too deeply") from error
     except ValueError as error:
