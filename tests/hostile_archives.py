@@ -1,7 +1,7 @@
 """Archives as the code of a job can leave them: each spoils one good archive in one way.
 
-`make(jobs)` makes one of each kind beside a good one, on any file system and as any user; a molecule story and the tests
-on a real cluster use it as well.
+`make(jobs)` makes one of each kind beside a good one, as any user. A molecule story and the tests on a real cluster use
+it as well.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ job:
     state:
       description:
         - C(QUEUED), C(SUBMITTED), C(PENDING), C(RUNNING), C(ENDING), C(RETRYING), C(SUCCEEDED), C(FAILED) or
-          C(STOPPED); C(UNKNOWN) without a status.json; C(UNREADABLE) if it cannot be read. docs/archive.md explains each.
+          C(STOPPED); C(UNKNOWN) without a status.json; C(UNREADABLE) if it cannot be read. docs/archive.md explains
+          each.
       type: str
     ended:
       description: Whether the job is C(SUCCEEDED), C(FAILED) or C(STOPPED), and its archive is complete.
@@ -206,6 +207,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import
 from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, handed_over, without_root
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
+from ansible_collections.argus.verl.plugins.module_utils.status.logs import PositionError
 from ansible_collections.argus.verl.plugins.module_utils.status.state import wait_for_end
 
 
@@ -222,7 +224,7 @@ def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:
             result = latest_jobs(jobs, head, params["limit"]).to_json()
     except (UnknownJobError, UnreadableError) as error:
         return failure(str(error))
-    except ValueError as error:
+    except PositionError as error:
         return failure(f"log_position {params['log_position']!r} is not a position in a log: {error}")
     return {"changed": False, "time": time.time(), **result}
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -67,8 +68,8 @@ def bad(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Archive]:
     yield Archive(tmp_path / "jobs" / name)
     # pytest could not remove a path that is longer than the system allows.
     if request.param in ("nested-deeply", "closed-to-all"):
-        os.chmod(tmp_path / "jobs" / name, 0o700)
-        os.system(f"rm -rf '{tmp_path}'")  # noqa: S605 - a path of pytest
+        (tmp_path / "jobs" / name).chmod(0o700)
+        subprocess.run(["rm", "-rf", tmp_path / "jobs"], check=True)
 
 
 def is_good(job: JobInfo) -> bool:

@@ -76,6 +76,10 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int) -> JobList:
             ray_id = attempts.ray_id(one.submission_id, attempts.current(one))
         except UnreadableError as error:
             return unreadable_job(one, error)
-        return job_info(one, records.get(ray_id), bool(head) and not problem)
+        try:
+            return job_info(one, records.get(ray_id), bool(head) and not problem)
+        except Exception as error:
+            # Whatever was overlooked must not hide all other jobs.
+            return unreadable_job(one, UnreadableError(one.path, f"causes {type(error).__name__}: {error}"))
 
     return JobList(tuple(row(one) for _at, one in found[:limit]), len(found), str(jobs), problem)

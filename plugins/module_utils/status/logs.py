@@ -24,6 +24,10 @@ BEGINNING = "1:0"
 POSITION = re.compile(r"(?P<file>[0-9]{1,9}):(?P<byte>[0-9]{1,18})")
 
 
+class PositionError(ValueError):
+    """What should be a position in a log is none."""
+
+
 class LogPart(NamedTuple):
     """Lines of a log, and the position after them."""
 
@@ -89,13 +93,13 @@ def log_tail(archive: Archive, lines: int) -> LogPart:
 def log_since(archive: Archive, position: str, final: bool = False, size: int = LOG_BYTES) -> LogPart:
     """The whole lines of the driver's log after a position, from at most `size` bytes, and the position after them.
 
-    position: ``FILE:BYTE``, valid also after driver.log was renamed; empty for the beginning. Raises ValueError if it
-        is malformed, and UnreadableError.
+    position: ``FILE:BYTE``, valid also after driver.log was renamed; empty for the beginning. Raises PositionError if
+        it is malformed, and UnreadableError.
     final: whether a last line without a line end counts as well.
     """
     match = POSITION.fullmatch(position or BEGINNING)
     if not match:
-        raise ValueError("it is not FILE:BYTE")
+        raise PositionError("it is not FILE:BYTE")
     first, offset = int(match["file"]), int(match["byte"])
 
     def read(parts: dict[int, Path]) -> LogPart:
