@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from .shared_root import JOBS
 
-# Nobody's user and group: below the range of dynamic users of systemd, above that of people (login.defs, UID_MAX).
+# A user and group without files: below the range of dynamic users of systemd, above that of people (login.defs, UID_MAX).
 UNPRIVILEGED = 61000
 HANDED_OVER_BYTES = 64 << 10
 
@@ -39,7 +39,7 @@ def user_of(shared_root: Path) -> User:
     """The user that work on a shared root is done as, if the process is root.
 
     It is the owner of the shared root, or of the job archives if the shared root belongs to root. Root remains root
-    only where nobody else can write: in a shared root that belongs to root, with archives that belong to root.
+    only where no other user can write: in a shared root that belongs to root, with archives that belong to root.
     """
     user = User(0, 0)
     for path in (shared_root, shared_root / JOBS):
@@ -128,7 +128,7 @@ def drop(user: User) -> None:
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
-    # The home directory of root is out of reach, and nobody else's settings shall be read.
+    # The home directory of root is out of reach, and the settings of other users must not be read.
     os.environ["HOME"] = "/nonexistent"
     # The directory in which Ansible has started this process may be root's alone.
     os.chdir("/")

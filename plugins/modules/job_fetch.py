@@ -124,7 +124,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     # Not in module.tmpdir, which is removed before the action plugin fetches the bundle. mkstemp sets mode 0600. The
-    # process that writes it gets it opened: nobody else can replace or read it.
+    # process that writes it gets it opened: no other process can replace or read it.
     descriptor, file = tempfile.mkstemp(prefix="argus-verl-", suffix=".tar.gz")
     result = without_root(Path(module.params["shared_root"]), lambda: fetch(module.params, descriptor))
     os.close(descriptor)

@@ -155,7 +155,7 @@ def names_in(directory: int, kind: Kind = any_kind) -> list[str]:
 
 
 def status_of(root: Path, name: str) -> os.stat_result | None:
-    """What is there, without following a link; None if nothing is, or nothing that can be reached."""
+    """The type, size and times of a path, without following a link; None if it does not exist or is out of reach."""
     path = PurePosixPath(name)
     try:
         directory = open_directory(root, str(path.parent))

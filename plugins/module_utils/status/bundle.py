@@ -18,7 +18,7 @@ import tarfile
 import unicodedata
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -74,17 +74,15 @@ def shown(name: str) -> str:
 # --- Packing ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass
 class Packed:
     """What was packed so far, and what was skipped: ``<name>: <why>``."""
 
-    limits: Limits
-    size: int = 0
-    files: int = 0
-    skipped: list[str] = field(default_factory=list)
-    left_out: int = 0
-    # The paths so far, by the form in which a file system of the controller may compare them.
-    paths: dict[str, str] = field(default_factory=dict)
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.size = self.files = self.left_out = 0
+        self.skipped: list[str] = []
+        # The paths so far, by the form in which a file system of the controller may compare them.
+        self.paths: dict[str, str] = {}
 
     def skip(self, name: str, why: str) -> None:
         if len(self.skipped) < MOST_NAMED:
@@ -189,7 +187,7 @@ def entries_of(directory: int, prefix: str, packed: Packed) -> list[str]:
 
 
 def unusable(name: str, mode: int) -> str:
-    """Why what is there cannot be in a bundle, or an empty string."""
+    """Why a path cannot be in a bundle, or an empty string."""
     kinds = ((stat.S_ISLNK, "it is a link"), (stat.S_ISFIFO, "it is a FIFO"), (stat.S_ISSOCK, "it is a socket"))
     for is_kind, why in kinds:
         if is_kind(mode):
