@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from .shared_root import JOBS
 
-# A user and group without files: below the range of dynamic users of systemd, above that of people (login.defs, UID_MAX).
+# A user and group without files: below the range of dynamic users of systemd, above that of people (UID_MAX in
+# login.defs).
 UNPRIVILEGED = 61000
 HANDED_OVER_BYTES = 64 << 10
 
