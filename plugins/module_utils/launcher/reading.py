@@ -12,7 +12,7 @@ import math
 import os
 import stat
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO
 
 MIB = 1 << 20
@@ -46,12 +46,12 @@ def open_directory(root: Path, name: str = "") -> int:
 
     Raises FileNotFoundError, and UnreadableError for anything but directories.
     """
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts:
         raise UnreadableError(root / name, "lies outside")
     try:
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for part in path.parts:
+        for part in parts:
             above, descriptor = descriptor, open_below(descriptor, part)
             os.close(above)
     except FileNotFoundError:
@@ -105,10 +105,10 @@ def open_file(root: Path, name: str) -> BinaryIO:
 
     Raises FileNotFoundError, and UnreadableError for anything else that is there.
     """
-    path = PurePosixPath(name)
-    directory = open_directory(root, str(path.parent))
+    above, slash, base = name.rpartition("/")
+    directory = open_directory(root, above + slash)
     try:
-        return open_regular(directory, path.name)
+        return open_regular(directory, base)
     except FileNotFoundError:
         raise
     except NotRegularError as error:
@@ -156,13 +156,13 @@ def names_in(directory: int, kind: Kind = any_kind) -> list[str]:
 
 def status_of(root: Path, name: str) -> os.stat_result | None:
     """The type, size and times of a path, without following a link; None if it does not exist or is out of reach."""
-    path = PurePosixPath(name)
+    above, slash, base = name.rpartition("/")
     try:
-        directory = open_directory(root, str(path.parent))
+        directory = open_directory(root, above + slash)
     except (FileNotFoundError, UnreadableError):
         return None
     try:
-        return os.stat(path.name or ".", dir_fd=directory, follow_symlinks=False)
+        return os.stat(base or ".", dir_fd=directory, follow_symlinks=False)
     except (OSError, ValueError):
         return None
     finally:

@@ -83,7 +83,7 @@ def without_none(annotation: Any) -> Any:
 
 def checked(annotation: Any, value: object) -> Any:
     """The value as the type that a field is annotated with; raises MalformedError."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    origin, arguments, is_structure = shape(annotation)
     if origin is Annotated:
         found = checked(arguments[0], value)
         check_limits(arguments[1], found)
@@ -91,11 +91,17 @@ def checked(annotation: Any, value: object) -> Any:
         found = tuple(checked(arguments[0], each) for each in list_of(value))
     elif origin is Mapping:
         found = {checked(str, key): checked(arguments[1], each) for key, each in mapping_of(value).items()}
-    elif dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+    elif is_structure:
         found = parse(annotation, value)
     else:
         found = scalar(annotation, value)
     return found
+
+
+@functools.cache
+def shape(annotation: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """The origin and the arguments of a type, and whether it is a dataclass."""
+    return typing.get_origin(annotation), typing.get_args(annotation), dataclasses.is_dataclass(annotation)
 
 
 def scalar(annotation: Any, value: object) -> Any:
