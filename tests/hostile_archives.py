@@ -108,7 +108,8 @@ def unix_socket(file: Path) -> None:
     here = os.open(replaced(file).parent, os.O_RDONLY)
     try:
         # The path of a socket has at most 107 bytes.
-        socket.socket(socket.AF_UNIX).bind(f"/proc/self/fd/{here}/{file.name}")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"/proc/self/fd/{here}/{file.name}")
     finally:
         os.close(here)
 

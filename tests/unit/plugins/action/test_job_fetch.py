@@ -4,7 +4,6 @@ import gzip
 import io
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
     pack,
     unpack,
 )
+from hostile_archives import unix_socket
 
 LIMITS = Limits(file=1 << 20, total=1 << 22)
 
@@ -122,8 +122,7 @@ def test_a_link_and_what_is_no_file_are_skipped_and_listed(archive: Path, tmp_pa
     (logs / "tree").symlink_to(tmp_path)
     (logs / "dangling").symlink_to("nothing")
     os.mkfifo(logs / "fifo")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(logs / "socket"))
+    unix_socket(logs / "socket")
     file, skipped = packed(archive)
     assert skipped == [
         "logs/dangling: it is a link",
