@@ -5,57 +5,34 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tarfile
 import tempfile
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
+    BundleError,
+    Limits,
+    limits,
+    shown,
+    unpack,
+)
 from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_such_id
 
 
-def differs(member: tarfile.TarInfo, target: Path) -> bool:
-    if not target.is_file():
-        return True
-    there = target.stat()
-    return there.st_size != member.size or int(there.st_mtime) != int(member.mtime)
+def warning(skipped: Sequence[str]) -> str:
+    return f"Not all files were fetched: {'; '.join(map(shown, skipped))}"
 
 
-def extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """Extract one file, completely or not at all."""
-    content = tar.extractfile(member)
-    if content is None:
-        raise ValueError(f"the bundle has no content for {member.name!r}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.fetching")
-    with content, temporary.open("wb") as file:
-        shutil.copyfileobj(content, file)
-    os.utime(temporary, (member.mtime, member.mtime))
-    temporary.replace(target)
-
-
-def unpack(bundle: str, target: Path, change: bool) -> int:
-    """Extract new and changed files. Returns their number.
-
-    Raises ValueError before anything is extracted if the bundle holds anything but regular files below the archive:
-    the machine that packed it is trusted less than the controller.
-    """
-    with tarfile.open(bundle) as tar:
-        members = tar.getmembers()
-        for member in members:
-            name = PurePosixPath(member.name)
-            if not member.isfile() or name.is_absolute() or ".." in name.parts:
-                raise ValueError(f"the bundle holds {member.name!r}, which is not a regular file below the archive")
-        changed = [member for member in members if differs(member, target / member.name)]
-        if change:
-            for member in changed:
-                extract(tar, member, target / member.name)
-    return len(changed)
+def limits_of(arguments: Mapping[str, Any]) -> Limits:
+    """The limits of a task whose arguments the module has accepted."""
+    checkpoints = boolean(arguments.get("checkpoints") or False)
+    return limits(checkpoints, *(int(arguments.get(name) or 0) for name in ("max_file_mib", "max_total_mib")))
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -70,14 +47,20 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = self._execute_module("argus.verl.job_fetch", arguments, task_vars=task_vars)
         if result.get("failed"):
             return result
-        remote = result.pop("bundle")
-        target = Path(arguments["dest"]).expanduser().resolve() / arguments["submission_id"]
+        remote, skipped = result.pop("bundle"), [str(one) for one in result.get("skipped", [])]
+        dest = Path(arguments["dest"]).expanduser().resolve()
+        target = dest / arguments["submission_id"]
+        change = not self._task.check_mode
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as local:
                 self._connection.fetch_file(remote, local.name)
-                files = unpack(local.name, target, change=not self._task.check_mode)
+                files = unpack(local.name, dest, target.name, limits_of(arguments), change)
+        except BundleError as error:
+            return {"failed": True, "changed": False, "msg": f"The archive was not fetched: {error}."}
         finally:
             self._remove_tmp_path(remote, force=True)
+        if skipped:
+            result["warnings"] = [*result.get("warnings", []), warning(skipped)]
         return {
             **result,
             "changed": bool(files),

@@ -26,6 +26,7 @@ from .shared_root import JOBS
 # The user and group of nodes if Ansible is root. No person and no service has the number: it is above that of people
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
+HANDED_OVER_BYTES = 64 << 10
 
 
 class User(NamedTuple):
@@ -41,6 +42,7 @@ def user_of(shared_root: Path) -> User:
     It is the owner of the shared root, or of the job archives if the shared root belongs to root. Root remains root
     only where no other user can write: in a shared root that belongs to root, with archives that belong to root.
     """
+    user = User(0, 0)
     for path in (shared_root, shared_root / JOBS):
         try:
             # Not of what a link leads to: a job may have replaced the directory.
@@ -50,8 +52,8 @@ def user_of(shared_root: Path) -> User:
         if found.st_uid:
             return User(found.st_uid, found.st_gid or found.st_uid)
         if stat.S_ISLNK(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return User(UNPRIVILEGED, UNPRIVILEGED)
-    return User(0, 0)
+            user = User(UNPRIVILEGED, UNPRIVILEGED)
+    return user
 
 
 def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -62,6 +64,27 @@ def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[
     """
     user = user_of(shared_root)
     return as_user(user, work) if os.geteuid() == 0 and user.uid else work()
+
+
+def handed_over(shared_root: Path, file: str) -> str:
+    """The path under which work without the rights of root reads a small file, such as a token.
+
+    The file may belong to another user, or lie in a directory of root. Its content is copied to memory.
+    """
+    if os.geteuid() or not user_of(shared_root).uid or not file:
+        return file
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        # The work reports the problem, with the path.
+        return file
+    with os.fdopen(descriptor, "rb") as source:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return file
+        content = source.read(HANDED_OVER_BYTES)
+    memory = os.memfd_create(Path(file).name)
+    os.write(memory, content)
+    return f"/proc/self/fd/{memory}"
 
 
 def as_user(user: User, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -13,6 +13,9 @@ author: The argus.verl contributors (@argus-verl)
 description:
   - Fetches the configuration, logs, metrics and evidence of a job to C(<dest>/<submission_id>/) on the controller, as
     one compressed bundle. Checkpoints are fetched on request.
+  - Only regular files are fetched. Links, FIFOs, devices, sockets, files that are too large, and names that other
+    systems cannot store or show are skipped and listed in a warning.
+  - Reads the archive as the user of the nodes, never as root.
   - Needs only the shared root, so it also works while the cluster is down.
 extends_documentation_fragment:
   - argus.verl.attributes
@@ -34,6 +37,18 @@ options:
     description: Whether to fetch the job's checkpoints as well.
     type: bool
     default: false
+  max_file_mib:
+    description:
+      - The size in MiB up to which a file is fetched. Jobs can create files of any size, which would fill the
+        controller. V(0) stands for 2048, or 65536 with O(checkpoints).
+    type: int
+    default: 0
+  max_total_mib:
+    description:
+      - The size in MiB up to which all files together are fetched. V(0) stands for 8192, or 4194304 with
+        O(checkpoints).
+    type: int
+    default: 0
   dest:
     description: The directory on the controller in which a directory named after the job is created.
     type: path
@@ -56,53 +71,44 @@ files:
   description: The number of files that were new or had changed.
   type: int
   returned: always
+skipped:
+  description: What was skipped, and why, at most 100 entries. C(<name>), a colon and the reason.
+  type: list
+  elements: str
+  returned: always
 job:
   description: The job as its archive describes it, as returned by M(argus.verl.ray_job_info).
   type: dict
   returned: always
 """
 
-import contextlib
 import os
-import tarfile
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, without_root
+from ansible_collections.argus.verl.plugins.module_utils.status.bundle import BundleError, limits, pack
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
-def chosen(archive: Path, checkpoints: bool) -> Iterator[Path]:
-    """The files to fetch, in order, without temporary files."""
-    for path in sorted(archive.rglob("*")):
-        below = path.relative_to(archive)
-        if path.is_file() and not path.name.startswith(".") and (checkpoints or below.parts[0] != "checkpoints"):
-            yield path
-
-
-def bundle(archive: Path, checkpoints: bool, file: str) -> None:
-    """Write a compressed tar of the archive. While the job runs, files may grow or disappear meanwhile."""
-    # Level 1 shrinks logs tenfold; higher levels are usually slower than the network.
-    with tarfile.open(file, "w:gz", compresslevel=1) as tar:
-        for path in chosen(archive, checkpoints):
-            with contextlib.suppress(FileNotFoundError), path.open("rb") as content:
-                tar.addfile(tar.gettarinfo(fileobj=content, arcname=str(path.relative_to(archive))), content)
-
-
-def fetch(module: AnsibleModule, archive: Path) -> None:
-    # Not in module.tmpdir, which is removed before the action plugin fetches the bundle. mkstemp sets mode 0600.
-    descriptor, file = tempfile.mkstemp(prefix="argus-verl-", suffix=".tar.gz")
-    os.close(descriptor)
+def fetch(params: dict[str, Any], descriptor: int) -> dict[str, Any]:
+    """Write the bundle of an archive to an open file."""
+    jobs = Path(params["shared_root"]) / "jobs"
+    size = limits(params["checkpoints"], params["max_file_mib"], params["max_total_mib"])
     try:
-        bundle(archive, module.params["checkpoints"], file)
+        archive = find_job(jobs, params["submission_id"])
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            skipped = pack(jobs, archive.submission_id, params["checkpoints"], size, file)
+    except (UnknownJobError, BundleError, UnreadableError) as error:
+        return failure(str(error))
     except OSError as error:
-        Path(file).unlink()
-        module.fail_json(
-            msg=f"{error.filename or file}: {error.strerror}. Does {tempfile.gettempdir()} have enough free space?"
+        return failure(
+            f"The bundle cannot be written: {error.strerror}. Does {tempfile.gettempdir()} have enough free space?"
         )
-    else:
-        module.exit_json(changed=False, bundle=file, archive=str(archive))
+    return {"changed": False, "archive": str(archive.path), "skipped": skipped}
 
 
 def main() -> None:
@@ -111,16 +117,21 @@ def main() -> None:
             "submission_id": {"type": "str", "required": True},
             "shared_root": {"type": "path", "default": "/private"},
             "checkpoints": {"type": "bool", "default": False},
+            "max_file_mib": {"type": "int", "default": 0},
+            "max_total_mib": {"type": "int", "default": 0},
             "dest": {"type": "path", "required": True},
         },
         supports_check_mode=True,
     )
-    try:
-        archive = find_job(Path(module.params["shared_root"]) / "jobs", module.params["submission_id"]).path
-    except UnknownJobError as error:
-        module.fail_json(msg=str(error))
-    else:
-        fetch(module, archive)
+    # Not in module.tmpdir, which is removed before the action plugin fetches the bundle. mkstemp sets mode 0600. The
+    # process that writes it gets it opened: no other process can replace or read it.
+    descriptor, file = tempfile.mkstemp(prefix="argus-verl-", suffix=".tar.gz")
+    result = without_root(Path(module.params["shared_root"]), lambda: fetch(module.params, descriptor))
+    os.close(descriptor)
+    if result.get("failed"):
+        Path(file).unlink()
+        module.fail_json(**result)
+    module.exit_json(**result | {"bundle": file})
 
 
 if __name__ == "__main__":

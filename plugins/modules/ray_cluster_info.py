@@ -146,6 +146,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness impor
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS, unclosed
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
+from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 
 
 def unattended(shared_root: str | None, expected: Sequence[ExpectedNode]) -> list[str]:
@@ -153,7 +154,18 @@ def unattended(shared_root: str | None, expected: Sequence[ExpectedNode]) -> lis
     started = max((node.since or 0 for node in expected if node.head), default=0)
     oldest = max(started, time.time() - SILENT_SECONDS)
     heartbeats = unclosed(Path(shared_root) / "jobs") if shared_root else {}
-    return [job for job, heartbeat in heartbeats.items() if float(heartbeat.get("time", 0)) < oldest]
+    return [job for job, heartbeat in heartbeats.items() if heartbeat["time"] < oldest]
+
+
+def unattended_jobs(module: AnsibleModule, expected: Sequence[ExpectedNode]) -> list[str]:
+    """The same as the user of the nodes. An archive that cannot be read must not fail a cluster."""
+    shared_root = module.params["shared_root"]
+    if not shared_root:
+        return []
+    result = without_root(Path(shared_root), lambda: {"unattended": unattended(shared_root, expected)})
+    if result.get("failed"):
+        module.warn(f"The jobs in {shared_root} were not checked: {result['msg']}")
+    return [str(job) for job in result.get("unattended", [])]
 
 
 def main() -> None:
@@ -190,7 +202,7 @@ def main() -> None:
         problem = str(error)
     module.exit_json(
         changed=False,
-        unattended=unattended(module.params["shared_root"], expected),
+        unattended=unattended_jobs(module, expected),
         complete=readiness.membership.complete and not problem,
         missing=readiness.membership.missing,
         rows=[row.to_json() for row in readiness.membership.rows],

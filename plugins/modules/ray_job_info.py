@@ -14,6 +14,8 @@ description:
   - If the head does not answer, the result comes from the archives alone, and RV(problem) has the reason.
   - Runs on any host that sees the shared root. On the head's machine it also works when the head's container is gone.
   - Needs neither Ray nor any other package on that host.
+  - Reads archives as the user of the nodes, never as root. Jobs can write to archives; what is not as it should be is
+    reported as unreadable, and never hides other jobs.
 extends_documentation_fragment:
   - argus.verl.attributes
 attributes:
@@ -86,7 +88,8 @@ job:
     state:
       description:
         - C(QUEUED), C(SUBMITTED), C(PENDING), C(RUNNING), C(ENDING), C(RETRYING), C(SUCCEEDED), C(FAILED) or
-          C(STOPPED); C(UNKNOWN) without a status.json. docs/archive.md explains each.
+          C(STOPPED); C(UNKNOWN) without a status.json; C(UNREADABLE) if it cannot be read. docs/archive.md explains
+          each.
       type: str
     ended:
       description: Whether the job is C(SUCCEEDED), C(FAILED) or C(STOPPED), and its archive is complete.
@@ -161,8 +164,12 @@ job:
     log_position:
       description: The position in the log after these lines.
       type: str
+    unreadable:
+      description: What of the archive could not be read, and why.
+      type: list
+      elements: str
     jobspec:
-      description: The JobSpec as its author wrote it.
+      description: The JobSpec as its author wrote it; empty if it cannot be read.
       type: dict
     problem:
       description: Why the head could not be asked, or an empty string.
@@ -193,11 +200,33 @@ time:
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, handed_over, without_root
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
+from ansible_collections.argus.verl.plugins.module_utils.status.logs import PositionError
 from ansible_collections.argus.verl.plugins.module_utils.status.state import wait_for_end
+
+
+def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:
+    """What the module returns: one job, or the latest ones."""
+    jobs = Path(params["shared_root"]) / "jobs"
+    head = RayHead(params["address"], token_path) if params["address"] else None
+    try:
+        if params["submission_id"]:
+            archive = find_job(jobs, params["submission_id"])
+            job = wait_for_end(archive, head, params["tail"], params["wait_timeout"], params["log_position"])
+            result = {"job": {**job.to_json(), "jobspec": archive.read_jobspec()}, "problem": job.problem}
+        else:
+            result = latest_jobs(jobs, head, params["limit"]).to_json()
+    except (UnknownJobError, UnreadableError) as error:
+        return failure(str(error))
+    except PositionError as error:
+        return failure(f"log_position {params['log_position']!r} is not a position in a log: {error}")
+    return {"changed": False, "time": time.time(), **result}
 
 
 def main() -> None:
@@ -214,24 +243,12 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
-    jobs = Path(params["shared_root"]) / "jobs"
-    token_path = params["token_path"] or os.environ.get("RAY_AUTH_TOKEN_PATH", "")
-    head = RayHead(params["address"], token_path) if params["address"] else None
-    try:
-        if params["submission_id"]:
-            archive = find_job(jobs, params["submission_id"])
-            job = wait_for_end(archive, head, params["tail"], params["wait_timeout"], params["log_position"])
-            spec = archive.read_json("config/job_spec.json")
-            result = {"job": {**job.to_json(), "jobspec": spec}, "problem": job.problem}
-        else:
-            result = latest_jobs(jobs, head, params["limit"]).to_json()
-    except UnknownJobError as error:
-        module.fail_json(msg=str(error))
-    except ValueError as error:
-        module.fail_json(msg=f"log_position {params['log_position']!r} is not a position in a log: {error}")
-    else:
-        module.exit_json(changed=False, time=time.time(), **result)
+    root = Path(module.params["shared_root"])
+    token_path = handed_over(root, module.params["token_path"] or os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
+    result = without_root(root, lambda: information(module.params, token_path))
+    if result.get("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

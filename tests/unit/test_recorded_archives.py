@@ -44,6 +44,7 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path, capsys: pytest.C
     shown = result(ray_job_info, arguments, capsys)["job"]
     jobspec = shown.pop("jobspec")
     expected = json.loads(json.dumps(EXPECTED[name]["jobs"][job]).replace("<jobs>", str(root / "jobs")))
+    assert shown.pop("unreadable") == []
     assert shown == expected
     assert jobspec["workload"] == expected["workload"]
 
@@ -53,6 +54,7 @@ def test_status_of_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFix
     root = shared_root(name, tmp_path)
     shown = result(ray_job_info, {"shared_root": str(root), "address": ""}, capsys)
     expected = json.loads(json.dumps(EXPECTED[name]["recent"]).replace("<jobs>", str(root / "jobs")))
+    assert [job.pop("unreadable") for job in shown["jobs"]] == [[]] * len(expected)
     assert shown["jobs"] == expected
 
 

@@ -108,7 +108,11 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
     if origin is None:
         return [], None
     archive = Archive(archive_path(spec.shared_root, origin))
-    plan = archive.plan()
+    try:
+        plan = archive.plan()
+        found = list(checkpoints.finished(archive.path / "checkpoints", spec.workload))
+    except UnreadableError as error:
+        return [about("resume_from", f"the archive of {origin} is unreadable: {error}", "choose another job")], None
     if plan is None or not plan.workload:
         known = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
         todo = nearest(origin, known) or "status.yml lists the jobs"
@@ -116,7 +120,6 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
     if plan.workload != spec.workload:
         what = f"{origin} is a job of workload {plan.workload}, but this job has workload {spec.workload}"
         return [about("resume_from", what, "resume from a job of the same workload")], None
-    found = list(checkpoints.finished(archive.path / "checkpoints", spec.workload))
     good = next((checkpoint for checkpoint in found if not checkpoint.problem), None)
     if good is None:
         why = "; ".join(checkpoint.problem for checkpoint in found) or "it saved none"

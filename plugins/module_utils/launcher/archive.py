@@ -5,16 +5,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import errno
 import json
 import os
+import re
+import secrets
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, TypeVar
 
+from . import checkpoints, metrics, reading
 from .plan import Plan
-from .status import Status
+from .reading import MIB, UnreadableError
+from .schema import MalformedError, Time, is_text, parse
+from .status import JobState, Status
 
 # The variables that mark a process as part of a job: other processes must not inherit them. With Ray's own, a further
 # ray.init would replace the job's driver in Ray's record of the job.
@@ -26,6 +36,16 @@ HEARTBEAT_OF_STEWARD = "keeper.json"
 SILENT_SECONDS = 60.0
 READ_ATTEMPTS, READ_SECONDS = 5, 0.2
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
+# Members of the nodes' group may read archives, others may not.
+DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
+# What the files of an archive need at most. A status has the reasons of up to 100 attempts.
+STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
+LINES_BYTES, MOST_LINES = 16 * MIB, 100_000
+STOP_REQUESTED = "config/stop_requested"
+# The names of archives; also a JobSpec's submission_id has this form.
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+LOG_PART = re.compile(r"driver\.log(?:\.(?P<number>[1-9][0-9]{0,8}))?")
+Value = TypeVar("Value")
 
 
 def now() -> str:
@@ -33,8 +53,25 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+@dataclass(frozen=True)
+class StewardHeartbeat:
+    """What ``keeper.json`` holds."""
+
+    time: Time = 0
+    host: str = ""
+    pid: int = 0
+
+    @property
+    def is_recent(self) -> bool:
+        return abs(time.time() - self.time) < SILENT_SECONDS
+
+
 class Archive:
-    """One job's directory. Files appear complete or not at all."""
+    """One job's directory. Files appear complete or not at all.
+
+    Jobs can write to archives. Nothing here follows a link below the directory of archives, or reads anything but
+    regular files of limited size.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -44,61 +81,180 @@ class Archive:
         return self.path.name
 
     @property
+    def jobs(self) -> Path:
+        """The directory of archives."""
+        return self.path.parent
+
+    def below(self, name: str) -> str:
+        """The name of a file relative to the directory of archives."""
+        return f"{self.submission_id}/{name}"
+
+    @property
     def driver_log(self) -> Path:
         return self.path / "logs" / "driver.log"
 
+    def exists(self) -> bool:
+        """Whether the archive is a directory, and not a link to one."""
+        found = reading.status_of(self.jobs, self.submission_id)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
+    def created_at(self) -> float:
+        """When the archive was created, at most now. The JobSpec is the only file that is written once, and first."""
+        # Of thousands of archives, so without the descriptors that reading takes. Only a time is read.
+        path = os.fspath(self.path)
+        found = os.stat_result((0,) * 10)
+        with contextlib.suppress(OSError):
+            found = os.lstat(path)
+            if stat.S_ISDIR(os.lstat(f"{path}/config").st_mode):
+                found = os.lstat(f"{path}/config/job_spec.json")
+        return min(max(0.0, found.st_mtime), time.time())
+
+    # --- Writing -----------------------------------------------------------------------------------------------------
+
     def reserve(self) -> None:
         """Reserve the id; FileExistsError if it is taken. mkdir decides if two processes try at the same time."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.mkdir()
+        self.jobs.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(DIRECTORY_MODE)
         for name in DIRECTORIES:
-            (self.path / name).mkdir()
+            (self.path / name).mkdir(DIRECTORY_MODE)
 
-    def write_text(self, name: str, text: str) -> None:
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
+    @contextlib.contextmanager
+    def directory(self, name: str = "") -> Iterator[int]:
+        """A descriptor of a directory of the archive, which is created if it does not exist. Raises OSError."""
+        self.jobs.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.jobs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in PurePosixPath(self.below(name)).parts:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, DIRECTORY_MODE, dir_fd=descriptor)
+                above, descriptor = descriptor, os.open(part, reading.DIRECTORY_FLAGS, dir_fd=descriptor)
+                os.close(above)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def write_text(self, name: str, text: str, durable: bool = True) -> None:
+        """Write a file, completely or not at all. durable: wait until it is on the disk."""
+        path = PurePosixPath(name)
+        temporary = f".{path.name}.{secrets.token_hex(4)}"
+        with self.directory(str(path.parent)) as directory:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(temporary, flags, FILE_MODE, dir_fd=directory)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    file.write(text)
+                    file.flush()
+                    if durable:
+                        os.fsync(file.fileno())
+                os.replace(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+            except BaseException:
+                os.unlink(temporary, dir_fd=directory)
+                raise
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
-    def read_json(self, name: str) -> Any:
-        """The value, or None if the file does not exist or is not JSON."""
-        for _attempt in range(READ_ATTEMPTS):
+    def write_heartbeat(self, name: str, **details: Any) -> None:
+        """Write a small file that is soon written again; it is not worth waiting for the disk."""
+        self.write_text(name, json.dumps(details) + "\n", durable=False)
+
+    def append(self, name: str, text: str) -> None:
+        """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
+        path = PurePosixPath(name)
+        # Without O_NONBLOCK, opening a FIFO waits for a reader for ever.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with self.directory(str(path.parent)) as directory:
+            descriptor = os.open(path.name, flags, FILE_MODE, dir_fd=directory)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", str(self.path / name))
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading. Raises FileNotFoundError or UnreadableError."""
+        return reading.open_file(self.jobs, self.below(name))
+
+    def read_text(self, name: str, limit: int = FILE_BYTES) -> str:
+        """The text of a file. Raises FileNotFoundError or UnreadableError."""
+        for _attempt in range(READ_ATTEMPTS - 1):
             try:
-                return json.loads((self.path / name).read_text(encoding="utf-8"))
-            except (FileNotFoundError, ValueError):
-                return None
-            except OSError:
-                # A network file system may have lost its handle of a file that was just replaced (ESTALE).
+                return reading.read_text(self.jobs, self.below(name), limit)
+            except UnreadableError as error:
+                if not error.is_transient:
+                    raise
                 time.sleep(READ_SECONDS)
-        return None
+        return reading.read_text(self.jobs, self.below(name), limit)
+
+    def value(self, name: str, limit: int = FILE_BYTES) -> Any:
+        """The value of a JSON file. Raises FileNotFoundError or UnreadableError."""
+        text = self.read_text(name, limit)
+        value = reading.parse_json(text, self.path / name)
+        # The halves of a surrogate pair cannot be printed.
+        if "\\u" in text and not is_text(json.dumps(value, ensure_ascii=False)):
+            raise UnreadableError(self.path / name, "has characters that no text has")
+        return value
+
+    def read_json(self, name: str) -> Any:
+        """The value, or None if the file does not exist or is unreadable."""
+        try:
+            return self.value(name)
+        except (FileNotFoundError, UnreadableError):
+            return None
+
+    def read_mapping(self, name: str) -> dict[str, Any]:
+        """The mapping in a file; empty if the file does not exist, is unreadable or has another value."""
+        found = self.read_json(name)
+        return found if isinstance(found, dict) else {}
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The values of a file with one JSON value per line; none if it does not exist."""
+        """The mappings of a file with one for each line; none if the file does not exist or is unreadable."""
         try:
-            text = (self.path / name).read_text(encoding="utf-8")
-        except OSError:
+            text = self.read_text(name, LINES_BYTES)
+        except (FileNotFoundError, UnreadableError):
             return []
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        found = []
+        # The last line may be incomplete.
+        for line in text.split("\n", MOST_LINES)[:MOST_LINES][: text.count("\n")]:
+            with contextlib.suppress(UnreadableError):
+                value = reading.parse_json(line, self.path / name)
+                found += [value] if isinstance(value, dict) else []
+        return found
+
+    def read_jobspec(self) -> dict[str, Any]:
+        """The JobSpec as its author wrote it; empty if there is none that is readable."""
+        return self.read_mapping("config/job_spec.json")
 
     def plan(self) -> Plan | None:
-        """The job's plan; None if the submission failed before the plan was written."""
-        stored = self.read_json("config/plan.json")
-        return Plan.from_json(stored) if isinstance(stored, dict) else None
+        """The job's plan; None if the submission failed before the plan was written. Raises UnreadableError."""
+        return self.typed("config/plan.json", Plan.from_json)
+
+    def typed(self, name: str, convert: Callable[[Any], Value], limit: int = FILE_BYTES) -> Value | None:
+        """A converted JSON file; None if it does not exist. Raises UnreadableError."""
+        try:
+            return convert(self.value(name, limit))
+        except FileNotFoundError:
+            return None
+        except MalformedError as error:
+            raise UnreadableError(self.path / name, f"is malformed: {error}") from error
 
     def status_json(self) -> dict[str, Any]:
-        """The status as it is stored; empty if the archive has none yet."""
-        return dict(self.read_json("status.json") or {})
+        """The status as it is stored; empty if the archive has none yet, or none that is readable."""
+        return self.read_mapping("status.json")
 
     def read_status(self) -> Status:
-        """The status; empty if the archive has none yet."""
-        return Status.from_json(self.status_json())
+        """The status; empty if the archive has none yet. Raises UnreadableError."""
+        return self.typed("status.json", Status.from_json, STATUS_BYTES) or Status()
+
+    def state(self) -> JobState | None:
+        """The state; None if the archive has none yet, or none that is readable."""
+        try:
+            return self.read_status().state
+        except UnreadableError:
+            return None
 
     def set_status(self, state: str, **details: Any) -> None:
         """Change the state and the given details; other details stay.
@@ -122,31 +278,31 @@ class Archive:
         self.event("CLOSED")
 
     def event(self, kind: str, **details: Any) -> None:
-        """Append an event: one line in one write, so that lines of two writers do not mix."""
-        line = json.dumps({"time": now(), "event": kind, **details}, ensure_ascii=False) + "\n"
-        descriptor = os.open(self.path / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(descriptor, line.encode())
-        finally:
-            os.close(descriptor)
+        """Append an event."""
+        self.append("events.jsonl", json.dumps({"time": now(), "event": kind, **details}, ensure_ascii=False) + "\n")
 
     def log_files(self) -> list[Path]:
-        """The existing parts of the driver's log, oldest first: driver.log.1, .2, …, driver.log."""
-        parts = [path for path in self.path.glob("logs/driver.log.*") if path.suffix[1:].isdigit()]
-        parts.sort(key=lambda path: int(path.suffix[1:]))
-        return [*parts, *([self.driver_log] if self.driver_log.exists() else [])]
+        """The existing parts of the driver's log, oldest first: driver.log.1, .2, …, driver.log.
+
+        Raises UnreadableError.
+        """
+        matches = map(LOG_PART.fullmatch, reading.list_directory(self.jobs, self.below("logs")))
+        parts = {int(match["number"] or 0): match[0] for match in matches if match}
+        own = [parts.pop(0)] if 0 in parts else []
+        return [self.path / "logs" / name for name in (*(parts[number] for number in sorted(parts)), *own)]
 
     def log_tail(self, size: int) -> str:
-        """The last `size` bytes of the driver's log, as text."""
+        """The last `size` bytes of the driver's log, as text; what is unreadable is left out."""
         text = b""
-        for path in reversed(self.log_files()):
-            with path.open("rb") as log:
-                wanted = size - len(text)
-                log.seek(max(0, log.seek(0, os.SEEK_END) - wanted))
-                # The file may grow meanwhile.
-                text = log.read(wanted) + text
-            if len(text) >= size:
-                break
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            for path in reversed(self.log_files()):
+                with self.open(f"logs/{path.name}") as log:
+                    wanted = size - len(text)
+                    log.seek(max(0, log.seek(0, os.SEEK_END) - wanted))
+                    # The file may grow meanwhile.
+                    text = log.read(wanted) + text
+                if len(text) >= size:
+                    break
         return text.decode(errors="replace")
 
     def metrics_file(self, attempt: int) -> Path:
@@ -159,8 +315,8 @@ class Archive:
         If several attempts did a step, the numbers of the last one count.
         """
         steps: dict[int, dict[str, Any]] = {}
-        for file in sorted(self.path.glob("logs/metrics-*.jsonl"), key=lambda file: int(file.stem.rpartition("-")[2])):
-            own = read_metrics(file)
+        for name in metrics.files(self.jobs, self.submission_id):
+            own = metrics.by_step(self.jobs, name)
             if own:
                 # Steps of an earlier attempt beyond its last checkpoint are repeated. The step that this attempt
                 # resumed from may be there as well, with a validation.
@@ -170,52 +326,60 @@ class Archive:
         for step in sorted(steps):
             yield steps[step]
 
-    def write_heartbeat(self, name: str, **details: Any) -> None:
-        """Write a small file that is soon written again; it is not worth waiting for the disk."""
-        temporary = self.path / f".{name}.{os.getpid()}"
-        temporary.write_text(json.dumps(details) + "\n", encoding="utf-8")
-        temporary.replace(self.path / name)
+    def last_step(self) -> int:
+        """The last step of the job, from the ends of its metrics files; 0 without one. Never raises."""
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            for name in reversed(metrics.files(self.jobs, self.submission_id)):
+                found = metrics.last_steps(self.jobs, name, metrics.LINE_BYTES)
+                if found:
+                    return max(step.step for step in found)
+        return 0
+
+    def steward_heartbeat(self) -> StewardHeartbeat | None:
+        """The last heartbeat of the job's steward; None if there is none that is readable."""
+        with contextlib.suppress(UnreadableError):
+            return self.typed(HEARTBEAT_OF_STEWARD, lambda stored: parse(StewardHeartbeat, stored))
+        return None
 
     def has_steward(self) -> bool:
         """Whether the job has a steward whose heartbeat is recent."""
-        heartbeat = self.read_json(HEARTBEAT_OF_STEWARD) or {}
-        return time.time() - float(heartbeat.get("time", 0)) < SILENT_SECONDS
+        heartbeat = self.steward_heartbeat()
+        return heartbeat is not None and heartbeat.is_recent
 
     def needs_steward(self) -> bool:
-        """Whether the archive is neither closed nor gone."""
-        return (self.path / HEARTBEAT_OF_STEWARD).exists() and not self.read_status().closed_at
+        """Whether the archive is neither closed nor gone. Raises UnreadableError."""
+        there = reading.status_of(self.jobs, self.below(HEARTBEAT_OF_STEWARD)) is not None
+        return there and not self.read_status().closed_at
 
     def ask_to_stop(self) -> None:
         """Request the job's end: its steward or launcher ends it, and does not retry it."""
-        (self.path / "config" / "stop_requested").touch()
+        self.append(STOP_REQUESTED, "")
 
     def stop_requested(self) -> bool:
-        return (self.path / "config" / "stop_requested").exists()
+        return reading.status_of(self.jobs, self.below(STOP_REQUESTED)) is not None
 
     def checkpoints(self) -> list[int]:
-        """The steps that have a checkpoint directory, in ascending order."""
-        steps = (path.name.rpartition("_")[2] for path in self.path.glob("checkpoints/global_step_*"))
-        return sorted(int(step) for step in steps if step.isdigit())
+        """The steps that have a checkpoint directory, in ascending order. Raises UnreadableError."""
+        matches = map(checkpoints.STEP.fullmatch, reading.list_directory(self.jobs, self.below("checkpoints")))
+        return sorted(int(match["step"]) for match in matches if match)
 
 
-def read_metrics(file: Path) -> dict[int, dict[str, Any]]:
-    """The metrics of one attempt by step, as `Archive.metrics` yields them."""
-    steps: dict[int, dict[str, Any]] = {}
-    with file.open(encoding="utf-8") as lines:
-        for line in lines:
-            # The last line may be incomplete while the job runs, or if it was killed.
-            if line.endswith("\n"):
-                entry = json.loads(line)
-                merged = steps.setdefault(int(entry["step"]), {"step": int(entry["step"]), "data": {}})
-                merged["data"].update(entry["data"])
-    return steps
+def archives(jobs: Path) -> list[Archive]:
+    """All archives of a directory; whatever else is there does not count. Raises UnreadableError."""
+    names = reading.list_directory(jobs, kind=reading.is_directory)
+    return [Archive(jobs / name) for name in sorted(names) if NAME.fullmatch(name)]
 
 
 def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
-    """The last heartbeats of the stewards of jobs that are not closed, by submission id."""
+    """The last heartbeats of the stewards of jobs that are not closed, by submission id.
+
+    ``{"time": seconds since the epoch, "host": name, "pid": number}``. An archive without a readable heartbeat or a
+    readable status needs no steward: none could look after its job.
+    """
     found = {}
-    for file in sorted(jobs.glob(f"*/{HEARTBEAT_OF_STEWARD}")):
-        archive = Archive(file.parent)
-        if not archive.read_status().closed_at:
-            found[archive.submission_id] = archive.read_json(HEARTBEAT_OF_STEWARD) or {}
+    for archive in archives(jobs):
+        heartbeat = archive.steward_heartbeat()
+        with contextlib.suppress(UnreadableError):
+            if heartbeat and not archive.read_status().closed_at:
+                found[archive.submission_id] = dataclasses.asdict(heartbeat)
     return found

@@ -6,25 +6,26 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from . import checkpoints
-from .archive import HEARTBEAT_OF_STEWARD, Archive
+from . import checkpoints, metrics
+from .archive import NAME, Archive, unclosed
 from .failures import Failure, FailureKind
 from .hydra import hydra_value, override_key
 from .plan import Plan
-from .status import Attempt, JobState
+from .reading import UnreadableError
+from .schema import MalformedError, parse
+from .status import Attempt, JobState, StoredFailure
 
 # No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
 SEPARATOR = "~"
 # How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
 # verl's console logger (utils/logger/aggregate_logger.py).
-STEP = re.compile(r"\bstep:(\d+) - ")
+STEP = re.compile(r"\bstep:(\d{1,15}) - ")
 METRICS_VARIABLE = "VERL_FILE_LOGGER_PATH"
 
 
@@ -40,11 +41,11 @@ def current(archive: Archive) -> int:
 
 def steps_done(archive: Archive, attempt: int) -> int:
     """How many steps an attempt has done; without a metrics file, those in the end of its log."""
-    file = archive.metrics_file(attempt)
-    if not file.exists():
+    try:
+        with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
+            return len({step.step for step in metrics.steps(file, metrics.FILE_BYTES)})
+    except (FileNotFoundError, UnreadableError):
         return len(set(STEP.findall(attempt_log(archive, attempt))))
-    with file.open(encoding="utf-8") as lines:
-        return len({json.loads(line)["step"] for line in lines if line.endswith("\n")})
 
 
 def log_line(attempt: int) -> str:
@@ -58,7 +59,7 @@ def attempt_log(archive: Archive, attempt: int) -> str:
 
 
 def next_checkpoint(archive: Archive, workload: str) -> checkpoints.Checkpoint | None:
-    """The checkpoint that the next attempt resumes from: the job's own last complete one."""
+    """The checkpoint that the next attempt resumes from: the job's own last complete one. Raises UnreadableError."""
     return checkpoints.last_complete(archive.path / "checkpoints", workload)
 
 
@@ -96,8 +97,11 @@ def set_verdict(archive: Archive, failure: Failure) -> None:
 
 def verdict(archive: Archive) -> Failure | None:
     """Why the current attempt is being stopped from outside, if it is."""
-    stored = archive.read_json(verdict_file(archive))
-    return Failure.from_json(stored) if stored else None
+    stored = archive.read_mapping(verdict_file(archive))
+    try:
+        return Failure.from_json(parse(StoredFailure, stored).to_json()) if stored else None
+    except MalformedError:
+        return None
 
 
 def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobState:
@@ -164,16 +168,19 @@ def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) ->
         str(job["submission_id"]).partition(SEPARATOR)[0] for job in jobs if job["status"] in ("PENDING", "RUNNING")
     }
     # A job that waits for its lost node must find its place free when the node is back.
-    neighbours = (Archive(file.parent) for file in archive.path.parent.glob(f"*/{HEARTBEAT_OF_STEWARD}"))
+    neighbours = (Archive(archive.jobs / name) for name in unclosed(archive.jobs))
     others |= {
         neighbour.submission_id
         for neighbour in neighbours
-        if neighbour.has_steward() and neighbour.read_status().state in (JobState.ENDING, JobState.RETRYING)
+        if neighbour.has_steward() and neighbour.state() in (JobState.ENDING, JobState.RETRYING)
     }
-    for identifier in sorted(others - {archive.submission_id}):
-        plan = Archive(archive.path.parent / identifier).plan()
-        if plan and plan.transfer_queue:
-            return f"job {identifier} is active, and verl's TransferQueue serves one ppo or grpo job per cluster"
+    # Anyone with the cluster's token can submit to Ray directly, under any id.
+    for identifier in sorted(filter(NAME.fullmatch, others - {archive.submission_id})):
+        # The archive of another job is none of this job's problems.
+        with contextlib.suppress(UnreadableError):
+            plan = Archive(archive.jobs / identifier).plan()
+            if plan and plan.transfer_queue:
+                return f"job {identifier} is active, and verl's TransferQueue serves one ppo or grpo job per cluster"
     return ""
 
 

@@ -62,7 +62,7 @@ class Launcher:
         self.runner = LauncherRunner(archive)
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
-        own = archive.read_json(f"config/attempt-{attempt}.json") or {}
+        own = archive.read_mapping(f"config/attempt-{attempt}.json")
         self.overrides: list[str] = own.get("overrides", list(self.plan.overrides))
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
@@ -216,7 +216,7 @@ class Launcher:
             steward_verdict=attempts.verdict(self.archive),
             watch_verdict=self.verdict,
             has_steward=self.archive.has_steward(),
-            steps=max((int(entry["step"]) for entry in self.archive.metrics()), default=0),
+            steps=self.archive.last_step(),
             attempt_steps=attempts.steps_done(self.archive, self.attempt),
             total_steps=total_steps(self.archive),
         )

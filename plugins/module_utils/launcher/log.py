@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import IO
 
 from .archive import Archive
+from .reading import UnreadableError
 
 PART_BYTES = 64 << 20
 # The first part, which shows how the job began, and the newest of the others.
 PARTS = 16
-TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})")
+TOTAL_STEPS = re.compile(rb"[Tt]otal (?:training )?steps: (\d{1,12})\b")
 # verl prints the number of steps before the first one; the log may grow to gigabytes after that.
 HEAD_BYTES = 4 << 20
 
@@ -67,10 +68,10 @@ class Copy:
 
 
 def total_steps(archive: Archive) -> int | None:
-    """The number of steps that the trainer will do, as it prints it."""
-    for part in archive.log_files()[:1]:
-        with part.open("rb") as log:
-            found = TOTAL_STEPS.search(log.read(HEAD_BYTES))
-            if found:
-                return int(found[1])
+    """The number of steps that the trainer will do, as it prints it; None if the log does not show it."""
+    with contextlib.suppress(FileNotFoundError, UnreadableError):
+        for part in archive.log_files()[:1]:
+            with archive.open(f"logs/{part.name}") as log:
+                found = TOTAL_STEPS.search(log.read(HEAD_BYTES))
+                return int(found[1]) if found else None
     return None

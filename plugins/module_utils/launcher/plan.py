@@ -8,7 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from .schema import LARGEST, Bounds, Count, Seconds, parse
+
+Amount = Annotated[float, Bounds(0, LARGEST)]
 
 
 @dataclass(frozen=True)
@@ -28,34 +32,30 @@ class Plan:
     address: str = "http://127.0.0.1:8265"
     # The number of the attempt follows it.
     entrypoint: str = ""
-    entrypoint_resources: Mapping[str, float] = field(default_factory=dict)
-    entrypoint_num_cpus: float = 1
+    entrypoint_resources: Mapping[str, Amount] = field(default_factory=dict)
+    entrypoint_num_cpus: Amount = 1
     workload: str = ""
-    nnodes: int = 0
-    gpus_per_node: int = 0
+    nnodes: Count = 0
+    gpus_per_node: Count = 0
     # CPUs that the job's processes ask for on each of its nodes, without its driver.
-    cpus_per_node: float = 0
+    cpus_per_node: Amount = 0
     # Names only.
     secrets: tuple[str, ...] = ()
-    retries: int = 0
+    retries: Count = 0
     # "report" or "stop".
     on_stall: str = "report"
-    deadline: float | None = None
-    wait_for_resources: float | None = None
-    stall_timeout: float | None = None
+    deadline: Seconds | None = None
+    wait_for_resources: Seconds | None = None
+    stall_timeout: Seconds | None = None
     # Whether the trainer keeps its samples in verl's TransferQueue.
     transfer_queue: bool = False
     resumed_from: str | None = None
-    resumed_from_step: int | None = None
+    resumed_from_step: Count | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"overrides": list(self.overrides), "secrets": list(self.secrets)}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Plan:
-        """A plan as it was stored, perhaps by another version of this collection: unknown keys are ignored."""
-        known = {each.name for each in dataclasses.fields(cls)}
-        values = {name: value for name, value in stored.items() if name in known}
-        for name in ("overrides", "secrets"):
-            values[name] = tuple(values.get(name) or ())
-        return cls(**values)
+    def from_json(cls, stored: object) -> Plan:
+        """A plan as it was stored, perhaps by another version of this collection. Raises MalformedError."""
+        return parse(cls, stored)

@@ -9,7 +9,13 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from .schema import Bounds, Count, MalformedError, Time, TimeText, parse
+
+# A JobSpec allows 100 retries.
+MOST_ATTEMPTS = 1000
+AttemptNumber = Annotated[int, Bounds(1, MOST_ATTEMPTS)]
 
 
 class JobState(StrEnum):
@@ -44,21 +50,43 @@ def known_fields(kind: type[Any], stored: Mapping[str, Any]) -> dict[str, Any]:
 class Attempt:
     """One attempt that has ended. Times are in seconds since the epoch."""
 
-    attempt: int
-    state: str
+    attempt: int = 0
+    state: str = ""
     kind: str = ""
     reason: str = ""
-    started_at: float | None = None
-    ended_at: float | None = None
+    started_at: Time | None = None
+    ended_at: Time | None = None
     # The step of the checkpoint that it resumed from.
-    resumed_from: int | None = None
+    resumed_from: Count | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Attempt:
-        return cls(**{"attempt": 0, "state": "", **known_fields(cls, stored)})
+    def from_json(cls, stored: object) -> Attempt:
+        """An attempt as it was stored. Raises MalformedError."""
+        return parse(cls, stored)
+
+
+@dataclass(frozen=True)
+class StoredFailure:
+    """What failures.Failure.to_json writes."""
+
+    kind: str = ""
+    reason: str = ""
+    lines: tuple[str, ...] = ()
+    todo: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"lines": list(self.lines)}
+
+
+@dataclass(frozen=True)
+class Given:
+    """The values of ``status.json`` that Status holds in another form."""
+
+    state: str = ""
+    failure: StoredFailure | None = None
 
 
 @dataclass(frozen=True)
@@ -75,32 +103,38 @@ class Status:
     tags: Mapping[str, Any] = field(default_factory=dict)
     # How the job came about: resumed_from, checkpoint, resubmitted_from.
     lineage: Mapping[str, str] = field(default_factory=dict)
-    attempt: int = 1
+    attempt: AttemptNumber = 1
     attempts: tuple[Attempt, ...] = ()
-    submitted_at: float | None = None
-    queued_at: float | None = None
-    attempt_submitted_at: float | None = None
-    started_at: float | None = None
-    attempt_started_at: float | None = None
-    ended_at: float | None = None
-    updated_at: str = ""
-    closed_at: str = ""
+    submitted_at: Time | None = None
+    queued_at: Time | None = None
+    attempt_submitted_at: Time | None = None
+    started_at: Time | None = None
+    attempt_started_at: Time | None = None
+    ended_at: Time | None = None
+    updated_at: TimeText = ""
+    closed_at: TimeText = ""
     # The step of the checkpoint that the current attempt resumed from.
-    resumed_from_step: int | None = None
+    resumed_from_step: Count | None = None
     # Host and process id of the launcher.
     driver: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
     # As failures.Failure.to_json writes it.
     failure: Mapping[str, Any] | None = None
     exit_code: int | None = None
-    steps: int = 0
-    attempt_steps: int = 0
+    steps: Count = 0
+    attempt_steps: Count = 0
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Status:
-        """A status as it was stored, perhaps by another version of this collection: unknown keys are ignored."""
-        values = known_fields(cls, stored)
-        state = values.get("state")
-        values["state"] = JobState(state) if state in list(JobState) else None
-        values["attempts"] = tuple(map(Attempt.from_json, values.get("attempts", ())))
-        return cls(**values)
+    def from_json(cls, stored: object) -> Status:
+        """A status as it was stored, perhaps by another version of this collection. Raises MalformedError."""
+        if not isinstance(stored, Mapping):
+            raise MalformedError("it is not a mapping")
+        given = parse(Given, stored)
+        found = parse(cls, {name: value for name, value in stored.items() if name not in ("failure", "state")})
+        if len(found.attempts) > MOST_ATTEMPTS:
+            raise MalformedError(f"attempts: has more than {MOST_ATTEMPTS} entries")
+        return dataclasses.replace(
+            found,
+            state=JobState(given.state) if given.state in list(JobState) else None,
+            failure=given.failure.to_json() if given.failure else None,
+        )

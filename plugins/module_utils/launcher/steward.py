@@ -228,7 +228,7 @@ class Steward:
         actors = evidence.actors(self.head, detail=True)
         own = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
         lost = ", ".join(name for node_id, name in dead.items() if node_id in own | {job.driver_node_id})
-        step = (self.archive.read_json("heartbeat.json") or {}).get("step")
+        step = self.archive.read_mapping("heartbeat.json").get("step")
         if lost and (self.observed.lost_since is None or step != self.observed.lost_at_step):
             self.observed.lost_since, self.observed.lost_at_step = moment, step
         return lost
@@ -287,7 +287,7 @@ class Steward:
             state,
             failure,
             now=view.now,
-            steps=max((int(entry["step"]) for entry in self.archive.metrics()), default=0),
+            steps=self.archive.last_step(),
             attempt_steps=attempts.steps_done(self.archive, view.status.attempt),
         )
 

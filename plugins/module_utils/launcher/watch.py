@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
-
-from . import failures
+from . import failures, metrics, reading
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure, FailureKind
@@ -61,14 +59,14 @@ class Watch:
         self.runner.run("evidence", moment, seconds=EVIDENCE_SECONDS)
 
     def read_metrics(self, now: float) -> None:
-        size = self.metrics.stat().st_size if self.metrics.exists() else 0
-        if size == self.size:
+        name = self.archive.below(f"logs/{self.metrics.name}")
+        found = reading.status_of(self.archive.jobs, name)
+        if not found or found.st_size == self.size:
             return
-        self.size, self.last_metric = size, now
-        with self.metrics.open(encoding="utf-8") as lines:
-            steps = [int(json.loads(line)["step"]) for line in lines if line.endswith("\n")]
+        self.size, self.last_metric = found.st_size, now
+        steps = metrics.last_steps(self.archive.jobs, name, metrics.LINE_BYTES)
         if steps:
-            self.step = max(steps)
+            self.step = max(step.step for step in steps)
             self.first = self.first or (self.step, now)
 
     def check_for_stall(self, now: float, last_progress: float) -> Failure | None:

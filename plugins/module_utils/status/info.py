@@ -12,10 +12,13 @@ from typing import Any
 
 from ..launcher import failures
 from ..launcher.failures import Failure
+from ..launcher.schema import Count, MalformedError, Time, parse
 from ..launcher.status import ENDED, Attempt, known_fields
 
 # The state of a job whose archive has no status.json yet.
 UNKNOWN = "UNKNOWN"
+# The state of a job whose status.json cannot be read.
+UNREADABLE = "UNREADABLE"
 
 
 @dataclass(frozen=True)
@@ -51,16 +54,20 @@ class RayRecord:
 class Heartbeat:
     """What the launcher writes every 2 seconds while its trainer runs. Times are those of the launcher's clock."""
 
-    time: float | None = None
-    step: int | None = None
-    total_steps: int | None = None
+    time: Time | None = None
+    step: Count | None = None
+    total_steps: Count | None = None
     # The first step of this attempt, and when it was done.
-    first_step: int | None = None
-    first_step_at: float | None = None
+    first_step: Count | None = None
+    first_step_at: Time | None = None
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any] | None) -> Heartbeat:
-        return cls(**known_fields(cls, stored or {}))
+    def from_json(cls, stored: object) -> Heartbeat:
+        """A heartbeat as it was stored; without values if it is malformed."""
+        try:
+            return parse(cls, stored)
+        except MalformedError:
+            return cls()
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,8 @@ class Progress:
 class JobInfo:
     """What ray_job_info returns of one job. plugins/modules/ray_job_info.py documents each field.
 
-    state: a JobState, Ray's PENDING, or UNKNOWN.
+    state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
+    unreadable: what of the archive could not be read, and why.
     """
 
     submission_id: str
@@ -106,6 +114,7 @@ class JobInfo:
     log: tuple[str, ...] = ()
     log_position: str = ""
     problem: str = ""
+    unreadable: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {
@@ -113,6 +122,7 @@ class JobInfo:
             "attempts": [attempt.to_json() for attempt in self.attempts],
             "checkpoints": list(self.checkpoints),
             "log": list(self.log),
+            "unreadable": list(self.unreadable),
         }
 
     @classmethod
@@ -126,6 +136,7 @@ class JobInfo:
                 "progress": Progress(**known_fields(Progress, values.get("progress", {}))),
                 "checkpoints": tuple(values.get("checkpoints", ())),
                 "log": tuple(values.get("log", ())),
+                "unreadable": tuple(values.get("unreadable", ())),
             }
         )
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from ..job.submission_id import SUBMISSION_ID
 from ..launcher import attempts
-from ..launcher.archive import Archive
+from ..launcher.archive import Archive, archives
 from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.reading import UnreadableError
 from ..text import printable
-from .info import UNKNOWN, JobInfo, JobList, RayRecord
-from .state import job_info, submitted_at
+from .info import JobInfo, JobList, RayRecord
+from .state import job_info, unreadable_job
 
 # How many jobs the answer to an unknown id lists.
 SUGGESTED = 5
@@ -28,21 +29,18 @@ def find_job(jobs: Path, submission_id: str) -> Archive:
 
     The id becomes a path, so it is checked first: `../x` must not lead out of the directory.
     """
-    if not SUBMISSION_ID.fullmatch(submission_id) or not (jobs / submission_id).is_dir():
+    archive = Archive(jobs / submission_id)
+    if not SUBMISSION_ID.fullmatch(submission_id) or not archive.exists():
         raise UnknownJobError(unknown_job(jobs, submission_id))
-    return Archive(jobs / submission_id)
+    return archive
 
 
 def unknown_job(jobs: Path, submission_id: str) -> str:
     """The message for an id without a job."""
-    found = sorted(archives_in(jobs), key=submitted_at, reverse=True)
-    latest = ", ".join(printable(archive.submission_id, lines=False) for archive in found[:SUGGESTED]) or "none"
+    found = sorted(archives(jobs), key=Archive.created_at, reverse=True)
+    latest = ", ".join(archive.submission_id for archive in found[:SUGGESTED]) or "none"
     asked = printable(repr(submission_id))
     return f"There is no job {asked} in {jobs}. Pass -e submission_id=ID; the latest jobs are: {latest}."
-
-
-def archives_in(jobs: Path) -> list[Archive]:
-    return [Archive(path) for path in jobs.glob("[!.]*") if path.is_dir()]
 
 
 def foreign_job(record: RayRecord) -> JobInfo:
@@ -66,10 +64,10 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int) -> JobList:
             records = {record.submission_id: record for record in map(RayRecord.from_json, head.jobs())}
         except RayApiError as error:
             problem = str(error)
-    archives = archives_in(jobs)
-    ours = {archive.submission_id for archive in archives}
+    own = archives(jobs)
+    ours = {archive.submission_id for archive in own}
     foreign = [one for ray_id, one in records.items() if ray_id.partition(attempts.SEPARATOR)[0] not in ours]
-    found: list[tuple[float, Archive | RayRecord]] = [(submitted_at(archive), archive) for archive in archives]
+    found: list[tuple[float, Archive | RayRecord]] = [(archive.created_at(), archive) for archive in own]
     found += [(record.started_at, record) for record in foreign]
     found.sort(key=lambda one: one[0], reverse=True)
 
@@ -78,9 +76,12 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int) -> JobList:
             return foreign_job(one)
         try:
             ray_id = attempts.ray_id(one.submission_id, attempts.current(one))
+        except UnreadableError as error:
+            return unreadable_job(one, error)
+        try:
             return job_info(one, records.get(ray_id), bool(head) and not problem)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            # One archive with damaged files must not hide all other jobs.
-            return JobInfo(one.submission_id, UNKNOWN, reason=f"its archive is damaged: {error}", archive=str(one.path))
+        except Exception as error:
+            # Whatever was overlooked must not hide all other jobs.
+            return unreadable_job(one, UnreadableError(one.path, f"causes {type(error).__name__}: {error}"))
 
     return JobList(tuple(row(one) for _at, one in found[:limit]), len(found), str(jobs), problem)

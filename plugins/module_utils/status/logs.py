@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from ..launcher.archive import Archive
+from ..launcher.reading import UnreadableError
 
 # How much of the log one call returns at most.
 LOG_BYTES = 1 << 20
@@ -18,6 +21,11 @@ READ_ATTEMPTS = 3
 # Longer lines are rare; the tail is read in units of this size.
 LINE_BYTES = 4096
 BEGINNING = "1:0"
+POSITION = re.compile(r"(?P<file>[0-9]{1,9}):(?P<byte>[0-9]{1,18})")
+
+
+class PositionError(ValueError):
+    """What should be a position in a log is none."""
 
 
 class LogPart(NamedTuple):
@@ -43,13 +51,20 @@ def log_parts(archive: Archive) -> dict[int, Path]:
 
 
 def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothing: LogPart) -> LogPart:
-    """The result of `read` for the log's files. It is called again if they were renamed meanwhile."""
-    for _attempt in range(READ_ATTEMPTS):
+    """The result of `read` for the log's files. It is called again if they were renamed meanwhile.
+
+    Raises UnreadableError.
+    """
+    for attempt in range(READ_ATTEMPTS):
         parts = log_parts(archive)
         try:
             answer = read(parts)
-        except OSError:
+        except FileNotFoundError:
             continue
+        except (OSError, UnreadableError) as error:
+            if attempt < READ_ATTEMPTS - 1:
+                continue
+            raise UnreadableError(archive.driver_log.parent, f"cannot be read ({error})") from error
         if log_parts(archive) == parts:
             return answer
     return nothing
@@ -61,10 +76,11 @@ def log_tail(archive: Archive, lines: int) -> LogPart:
     def read(parts: dict[int, Path]) -> LogPart:
         wanted, data, position = lines * LINE_BYTES, b"", ""
         for number in sorted(parts, reverse=True):
-            with parts[number].open("rb") as log:
-                begin = max(0, log.seek(0, 2) - (wanted - len(data)))
+            with archive.open(f"logs/{parts[number].name}") as log:
+                begin = max(0, log.seek(0, os.SEEK_END) - (wanted - len(data)))
                 log.seek(begin)
-                part = log.read()
+                # It grows meanwhile.
+                part = log.read(wanted - len(data))
             position = position or f"{number}:{begin + len(part)}"
             data = part + data
             if len(data) >= wanted:
@@ -77,18 +93,20 @@ def log_tail(archive: Archive, lines: int) -> LogPart:
 def log_since(archive: Archive, position: str, final: bool = False, size: int = LOG_BYTES) -> LogPart:
     """The whole lines of the driver's log after a position, from at most `size` bytes, and the position after them.
 
-    position: ``FILE:BYTE``, valid also after driver.log was renamed; empty for the beginning. Raises ValueError if it
-        is malformed.
+    position: ``FILE:BYTE``, valid also after driver.log was renamed; empty for the beginning. Raises PositionError if
+        it is malformed, and UnreadableError.
     final: whether a last line without a line end counts as well.
     """
-    file, _dummy, byte = (position or BEGINNING).partition(":")
-    first, offset = int(file), int(byte)
+    match = POSITION.fullmatch(position or BEGINNING)
+    if not match:
+        raise PositionError("it is not FILE:BYTE")
+    first, offset = int(match["file"]), int(match["byte"])
 
     def read(parts: dict[int, Path]) -> LogPart:
         chunks, left = [], size
         for number in sorted(number for number in parts if number >= first):
             begin = offset if number == first else 0
-            with parts[number].open("rb") as log:
+            with archive.open(f"logs/{parts[number].name}") as log:
                 log.seek(begin)
                 chunks.append((number, begin, log.read(left)))
             left -= len(chunks[-1][2])

@@ -5,13 +5,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
-from ..launcher import log
+from ..launcher import log, metrics, reading
 from ..launcher.archive import Archive
 from ..launcher.status import ENDED, JobState
 from ..text import duration, printable
@@ -21,68 +17,40 @@ from .info import Heartbeat, JobInfo, Progress
 KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}
 # How much is read of the end of a metrics file: one step of PPO takes about 8 KiB.
 METRICS_BYTES = 256 << 10
-
-
-@dataclass(frozen=True)
-class Step:
-    """One line of a metrics file."""
-
-    step: int
-    metrics: Mapping[str, object]
-
-    def value(self, metric: str) -> float | None:
-        value = self.metrics.get(metric)
-        return float(value) if isinstance(value, (int, float)) else None
+# How much is read to find the first value, and how many files to find the last.
+FIRST_BYTES = 4 << 20
+MOST_FILES = 16
 
 
 def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
-    if heartbeat.total_steps is not None:
-        return heartbeat.total_steps
-    try:
-        return log.total_steps(archive)
-    except OSError:
-        return None
+    return log.total_steps(archive) if heartbeat.total_steps is None else heartbeat.total_steps
 
 
-def steps(lines: Iterable[bytes]) -> Iterator[Step]:
-    """Steps from the lines of a metrics file. Lines that are not a step are skipped.
-
-    The first and the last line may be incomplete. And the code of a job can write anything into the file, which must
-    not break the status of all jobs.
-    """
-    for line in lines:
-        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            entry = json.loads(line) if line.endswith(b"\n") else {}
-            if isinstance(entry["data"], dict):
-                yield Step(int(entry["step"]), entry["data"])
-
-
-def last_steps(file: Path) -> list[Step]:
-    with file.open("rb") as content:
-        content.seek(max(0, content.seek(0, 2) - METRICS_BYTES))
-        return list(steps(content))
-
-
-def first_value(files: Sequence[Path], metric: str) -> float | None:
-    for file in files:
-        with file.open("rb") as lines:
-            for step in steps(lines):
+def first_value(archive: Archive, files: Sequence[str], metric: str) -> float | None:
+    left = FIRST_BYTES
+    for name in files:
+        with reading.open_file(archive.jobs, name) as file:
+            for step in metrics.steps(file, left):
                 value = step.value(metric)
                 if value is not None:
                     return value
+            left -= file.tell()
+        if left <= 0:
+            break
     return None
 
 
 def progress(archive: Archive, workload: str, heartbeat: Heartbeat) -> Progress:
     """Steps done and to do, and the first and the last value of the workload's key metric.
 
-    Reads only the ends of files: a long job has 100 MB of metrics, and its status is read every few seconds.
+    Reads only the ends of files: a long job has 100 MB of metrics, and its status is read every few seconds. Raises
+    UnreadableError or FileNotFoundError.
     """
     metric = KEY_METRICS.get(workload, "")
-    files = sorted(archive.path.glob("logs/metrics-*.jsonl"), key=lambda file: int(file.stem.rpartition("-")[2]))
+    files = metrics.files(archive.jobs, archive.submission_id)
     done, last = 0, None
-    for file in reversed(files):
-        found = last_steps(file)
+    for file in reversed(files[-MOST_FILES:]):
+        found = metrics.last_steps(archive.jobs, file, METRICS_BYTES)
         done = done or (found[-1].step if found else 0)
         values = [value for value in (step.value(metric) for step in found) if value is not None]
         if values:
@@ -92,7 +60,7 @@ def progress(archive: Archive, workload: str, heartbeat: Heartbeat) -> Progress:
         step=done,
         total_steps=total_steps(archive, heartbeat),
         metric=metric,
-        first=first_value(files, metric) if last is not None else None,
+        first=first_value(archive, files, metric) if last is not None else None,
         last=last,
     )
 

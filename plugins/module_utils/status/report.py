@@ -14,7 +14,7 @@ from typing import Any
 from ..launcher.failures import Failure
 from ..launcher.status import ENDED, Attempt, JobState
 from ..text import duration, printable, printable_line, table
-from .info import JobInfo, JobList, Progress
+from .info import UNREADABLE, JobInfo, JobList, Progress
 
 # How old the heartbeat of a job may be before the job is reported as silent. It is written every 2 s.
 SILENT_SECONDS = 60
@@ -140,6 +140,9 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
         lines.append(("Tags", ", ".join(f"{name}={value}" for name, value in sorted(job.tags.items()))))
     if job.reason and not job.failure:
         lines.append(("Reason", job.reason))
+    # The reason of an unreadable job says the same.
+    if job.unreadable and job.state != UNREADABLE:
+        lines.append(("Unreadable", "; ".join(job.unreadable)))
     if silence(job):
         lines.append(("Silent", f"{silence(job)}: its launcher was killed or its node is gone"))
     if job.progress.step or job.progress.total_steps:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from datetime import datetime
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..launcher import attempts, failures
 from ..launcher.archive import Archive
 from ..launcher.failures import Failure
 from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.reading import UnreadableError
+from ..launcher.schema import seconds_of
 from ..launcher.status import ENDED, JobState, Status
-from .info import UNKNOWN, Heartbeat, JobInfo, RayRecord, failure_from
-from .logs import log_since, log_tail
+from .info import UNKNOWN, UNREADABLE, Heartbeat, JobInfo, Progress, RayRecord, failure_from
+from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left
 
 POLL_SECONDS = 0.5
@@ -25,6 +28,7 @@ CLOSING_SECONDS = 150
 SUBMITTING_SECONDS = 60
 # A launcher writes its heartbeat every 2 s.
 ALIVE_SECONDS = 30
+Value = TypeVar("Value")
 # The states of a job with at least one attempt that has started.
 STARTED = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
 # Ray keeps its jobs in the memory of the head.
@@ -64,16 +68,7 @@ def is_overdue(status: Status, heartbeat: Heartbeat, now: float) -> bool:
     if status.state in STARTED:
         # A shared root may also hold jobs of another cluster, which this head has never known.
         return now - (heartbeat.time or 0) > ALIVE_SECONDS
-    updated = datetime.fromisoformat(status.updated_at.replace("Z", "+00:00"))
-    return now - updated.timestamp() > SUBMITTING_SECONDS
-
-
-def submitted_at(archive: Archive) -> float:
-    """When the archive was created. The JobSpec is the only file that is written once, and it is written first."""
-    for file in (archive.path / "config" / "job_spec.json", archive.path):
-        if file.exists():
-            return file.stat().st_mtime
-    return 0.0
+    return now - seconds_of(status.updated_at) > SUBMITTING_SECONDS
 
 
 def describe(archive: Archive, head: RayHead | None, tail: int, position: str | None = None) -> JobInfo:
@@ -83,13 +78,47 @@ def describe(archive: Archive, head: RayHead | None, tail: int, position: str | 
     position: include the lines of the log after this position instead, see log_since.
     """
     record, problem = None, ""
+    try:
+        ray_id = attempts.ray_id(archive.submission_id, attempts.current(archive))
+    except UnreadableError:
+        ray_id = archive.submission_id
     if head:
         try:
-            answer = head.job(attempts.ray_id(archive.submission_id, attempts.current(archive)))
+            answer = head.job(ray_id)
             record = RayRecord.from_json(answer) if answer else None
         except RayApiError as error:
             problem = str(error)
     return job_info(archive, record, bool(head) and not problem, tail, position, problem)
+
+
+def unreadable_job(archive: Archive, error: UnreadableError, problem: str = "") -> JobInfo:
+    """A job whose status cannot be read. Nothing more is expected of it."""
+    return JobInfo(
+        archive.submission_id,
+        UNREADABLE,
+        ended=True,
+        reason=f"its archive is unreadable: {error}",
+        submitted_at=archive.created_at(),
+        archive=str(archive.path),
+        problem=problem,
+        unreadable=(str(error),),
+    )
+
+
+class Parts:
+    """Reads the parts of an archive: one that is unreadable must not hide the others."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def read(self, part: Callable[[], Value], default: Value) -> Value:
+        try:
+            return part()
+        except FileNotFoundError:
+            return default
+        except (OSError, UnreadableError) as error:
+            self.problems.append(str(error))
+            return default
 
 
 def job_info(
@@ -104,15 +133,31 @@ def job_info(
 
     answered: whether a head was asked for the record and answered.
     """
-    status, now = archive.read_status(), time.time()
+    try:
+        status = archive.read_status()
+    except UnreadableError as error:
+        return unreadable_job(archive, error, problem)
+    return readable_job(archive, status, record, answered, tail, position, problem)
+
+
+def readable_job(
+    archive: Archive,
+    status: Status,
+    record: RayRecord | None,
+    answered: bool,
+    tail: int,
+    position: str | None,
+    problem: str,
+) -> JobInfo:
+    parts, now = Parts(), time.time()
     heartbeat = Heartbeat.from_json(archive.read_json("heartbeat.json"))
     deciding = deciding_record(archive, record, answered, is_overdue(status, heartbeat, now))
     state, reason = merge_states(status, deciding)
     # Ray's record ends together with the launcher. Without it, the archive has to show that the job is complete.
     ended = state in ENDED and (is_complete(status, now) or bool(deciding and deciding.ended))
-    log = log_tail(archive, tail) if position is None else log_since(archive, position, final=state in ENDED)
+    log = parts.read(lambda: read_log(archive, tail, position, state in ENDED), LogPart([], position or BEGINNING))
     running = state == JobState.RUNNING
-    done = progress(archive, status.workload, heartbeat)
+    done = parts.read(lambda: progress(archive, status.workload, heartbeat), Progress())
     return JobInfo(
         submission_id=archive.submission_id,
         state=state,
@@ -125,22 +170,27 @@ def job_info(
         lineage=status.lineage,
         attempt=status.attempt,
         attempts=status.attempts,
-        submitted_at=submitted_at(archive),
+        submitted_at=archive.created_at(),
         started_at=status.started_at,
         # While another attempt follows, this is the end of an attempt, not of the job.
         ended_at=status.ended_at if state in ENDED else None,
         silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
         time_left=time_left(heartbeat, done.total_steps) if running else None,
-        driver_host=status.driver.get("host"),
+        driver_host=str(status.driver.get("host") or "") or None,
         driver_node_id=record.driver_node_id if record else None,
         driver_node_ip=record.driver_node_ip if record else None,
         progress=done,
-        checkpoints=tuple(archive.checkpoints()),
+        checkpoints=parts.read(lambda: tuple(archive.checkpoints()), ()),
         archive=str(archive.path),
         log=tuple(log.lines),
         log_position=log.position,
         problem=problem,
+        unreadable=tuple(parts.problems),
     )
+
+
+def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:
+    return log_tail(archive, tail) if position is None else log_since(archive, position, final=final)
 
 
 def deciding_record(archive: Archive, record: RayRecord | None, answered: bool, overdue: bool) -> RayRecord | None:
@@ -179,11 +229,17 @@ def wait_for_end(
     deadline = time.monotonic() + timeout
     while True:
         # The archive is usually enough. Ray is asked once, at the end.
-        status = archive.read_status()
-        if is_complete(status, time.time()) or time.monotonic() >= deadline:
-            break
-        # The log is complete before the evidence is.
-        if position is not None and (status.state in ENDED or log_since(archive, position).lines):
-            break
+        try:
+            over = is_complete(archive.read_status(), time.time()) or has_more_log(archive, position)
+        except UnreadableError:
+            over = True
+        if over or time.monotonic() >= deadline:
+            return describe(archive, head, tail, position)
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
-    return describe(archive, head, tail, position)
+
+
+def has_more_log(archive: Archive, position: str | None) -> bool:
+    """Whether there are lines after a position, or none will follow: the log is complete before the evidence is."""
+    if position is None:
+        return False
+    return archive.read_status().state in ENDED or bool(log_since(archive, position).lines)

@@ -130,13 +130,14 @@ def test_a_bundle(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_bundle_without_free_space(
     archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_archive: Path, _checkpoints: bool, file: str) -> None:
-        raise OSError(28, "No space left on device", file)
+    def full(*_arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(job_fetch, "bundle", full)
+    monkeypatch.setattr(job_fetch, "pack", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = run(job_fetch, capsys, submission_id="sft-1", shared_root=str(tmp_path), dest="here")
-    assert result["msg"].endswith(f": No space left on device. Does {tmp_path} have enough free space?")
+    why = "The bundle cannot be written: No space left on device."
+    assert result["msg"] == f"{why} Does {tmp_path} have enough free space?"
     assert list(tmp_path.glob("argus-verl-*")) == []
 
 

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, now
+from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.launcher import reading
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import NAME, Archive, archives, now
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 
 # Waits for a signal to start, so that all processes reach the mkdir at the same time.
 RESERVE = """
@@ -230,3 +238,102 @@ def test_lines_of_a_file_that_grows(archive: Archive) -> None:
     (archive.path / "debug").mkdir(parents=True, exist_ok=True)
     (archive.path / "debug" / "index.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a":', encoding="utf-8")
     assert archive.read_lines("debug/index.jsonl") == [{"a": 1}, {"a": 2}]
+
+
+# --- Modes, and what jobs put in the way -----------------------------------------------------------------------------
+
+
+def test_members_of_the_group_can_read_and_others_cannot(archive: Archive) -> None:
+    before = os.umask(0)
+    try:
+        new = Archive(archive.jobs / "grpo-2")
+        new.reserve()
+        new.write_text("config/launcher/deep/a.py", "")
+        new.set_status("RUNNING")
+        new.write_heartbeat("keeper.json", time=1)
+        new.ask_to_stop()
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in (new.path, *new.path.rglob("*"))}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o750}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o640}
+    assert len(modes) == 12
+
+
+def test_nothing_is_written_through_a_link(archive: Archive, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "file").write_text("mine")
+    for name in ("status.json", "events.jsonl", "keeper.json"):
+        (archive.path / name).symlink_to(mine / "file")
+    (archive.path / "config" / "stop_requested").symlink_to(mine / "created")
+    (archive.path / "logs").rmdir()
+    (archive.path / "logs").symlink_to(mine)
+    # What is replaced is the link itself.
+    archive.write_json("status.json", {})
+    archive.write_heartbeat("keeper.json", time=1)
+    for write in (
+        lambda: archive.event("RUNNING"),
+        archive.ask_to_stop,
+        lambda: archive.write_text("logs/file", "x"),
+    ):
+        with pytest.raises(OSError, match=r"Too many levels of symbolic links|Not a directory"):
+            write()
+    assert sorted(path.name for path in mine.iterdir()) == ["file"]
+    assert (mine / "file").read_text() == "mine"
+    assert not (archive.path / "status.json").is_symlink()
+
+
+def test_a_fifo_does_not_hang_a_writer(archive: Archive) -> None:
+    os.mkfifo(archive.path / "events.jsonl")
+    with pytest.raises(OSError, match="No such device or address"):
+        archive.event("RUNNING")
+    reader = os.open(archive.path / "events.jsonl", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(OSError, match="it is not a regular file"):
+            archive.event("RUNNING")
+    finally:
+        os.close(reader)
+
+
+def test_a_read_is_repeated_while_a_file_system_hangs(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive.set_status("RUNNING")
+    errors = [errno.ESTALE, errno.EIO, errno.ETIMEDOUT]
+    read = reading.read_text
+
+    def flaky(*arguments: Any) -> str:
+        if errors:
+            raise UnreadableError("x", "cannot be read") from OSError(errors.pop(), "again")
+        return read(*arguments)
+
+    monkeypatch.setattr(reading, "read_text", flaky)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    assert archive.read_status().state == "RUNNING"
+    assert errors == []
+
+
+def test_the_last_step(archive: Archive) -> None:
+    assert archive.last_step() == 0
+    metrics(archive, 1, line(1) + line(2) + line(3))
+    metrics(archive, 2, line(2) + '{"step": 9, "da')
+    metrics(archive, 10, "")
+    assert archive.last_step() == 2
+
+
+def test_names_of_archives_are_submission_ids() -> None:
+    assert NAME.pattern == SUBMISSION_ID.pattern
+
+
+def test_archives_of_a_directory(archive: Archive) -> None:
+    for name in ("B", ".secrets", "a~2", "x" * 64, "-a", "a b"):
+        (archive.jobs / name).mkdir()
+    (archive.jobs / "link").symlink_to(archive.path)
+    (archive.jobs / "file").touch()
+    assert [one.submission_id for one in archives(archive.jobs)] == ["grpo-1"]
+    assert archives(archive.jobs / "missing") == []
+
+
+def test_a_heartbeat_of_the_future_is_no_steward(archive: Archive) -> None:
+    for seconds, expected in ((0, True), (-50, True), (-70, False), (70, False), (1e9, False)):
+        archive.write_heartbeat("keeper.json", time=time.time() + seconds)
+        assert archive.has_steward() is expected

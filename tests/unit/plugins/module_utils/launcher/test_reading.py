@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher import reading
 from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import (
     MIB,
     UnreadableError,
+    is_directory,
+    list_directory,
     open_directory,
     read_bytes,
     read_json,
     read_mapping,
     read_text,
+    status_of,
 )
 
 
@@ -96,6 +101,10 @@ def test_the_limit_itself_is_allowed(root: Path) -> None:
         (b"", "is not JSON (Expecting value: line 1 column 1 (char 0))"),
         (b"[]", "is not a mapping"),
         (b"[" * 200_000, "is nested too deeply"),
+        (b'{"a": ' * 65 + b"1" + b"}" * 65, "is nested too deeply"),
+        (b'{"a": NaN}', "is not JSON (NaN is not a number)"),
+        (b'{"a": -Infinity}', "is not JSON (-Infinity is not a number)"),
+        (b'{"a": 1e999}', "is not JSON (1e999 is not a number)"),
         (b"\xff", "is not UTF-8 (invalid start byte at byte 0)"),
         (b"\0", "is not JSON (Expecting value: line 1 column 1 (char 0))"),
     ],
@@ -113,3 +122,36 @@ def test_no_descriptor_is_left_open(root: Path) -> None:
             read_bytes(root, name)
     os.close(open_directory(root, "a"))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_listing(root: Path) -> None:
+    (root / "a" / "file").touch()
+    (root / "a" / "sub").mkdir()
+    (root / "a" / "link").symlink_to("sub")
+    assert sorted(list_directory(root, "a")) == ["file", "link", "sub"]
+    assert list_directory(root, "a", is_directory) == ["sub"]
+    assert list_directory(root, "missing") == []
+    (root / "b").symlink_to("a")
+    for name, why in (("b", "Not a directory"), ("a/file", "Not a directory"), ("a\0b", "embedded null byte")):
+        with pytest.raises(UnreadableError, match=f"cannot be opened as a directory \\({why}\\)$"):
+            list_directory(root, name)
+
+
+def test_a_listing_has_a_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "DIRECTORY_ENTRIES", 3)
+    for name in "123":
+        (root / "a" / name).touch()
+    assert len(list_directory(root, "a")) == 3
+    (root / "a" / "4").touch()
+    with pytest.raises(UnreadableError, match=r"a cannot be listed \(it has more than 3 entries\)$"):
+        list_directory(root, "a")
+
+
+def test_what_is_there(root: Path) -> None:
+    (root / "a" / "link").symlink_to("/etc/passwd")
+    found = status_of(root, "a/link")
+    assert found
+    assert stat.S_ISLNK(found.st_mode)
+    assert status_of(root, "a/missing") is None
+    assert status_of(root, "a/link/x") is None
+    assert status_of(root, "../root") is None

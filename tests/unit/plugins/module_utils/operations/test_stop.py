@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def services(ray: FakeRay, clock: FakeClock, registry: Registry) -> Services:
 
 
 def with_steward(archive: Archive) -> None:
-    archive.write_json("keeper.json", {"time": 1e12})
+    archive.write_json("keeper.json", {"time": time.time()})
 
 
 def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Stopped:

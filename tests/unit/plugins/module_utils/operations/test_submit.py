@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +273,7 @@ def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
 
 
 def with_steward(archive: Archive) -> None:
-    archive.write_json("keeper.json", {"time": 1e12})
+    archive.write_json("keeper.json", {"time": time.time()})
 
 
 def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:
@@ -297,7 +298,7 @@ def test_the_same_job_without_a_steward_gets_one(head: Head, state: str, check_m
     head.submit(head.jobspec())
     head.archive.set_status(state)
     # The launcher lives, although the head does not know its job.
-    head.archive.write_json("heartbeat.json", {"time": 1e12})
+    head.archive.write_json("heartbeat.json", {"time": time.time()})
     head.ray.calls.clear()
     result = head.submit(head.jobspec(), check_mode=check_mode)
     assert (result.changed, result.state) == (False, state)

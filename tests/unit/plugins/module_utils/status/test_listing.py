@@ -141,6 +141,8 @@ def test_a_list_of_jobs_survives_json(jobs: Path, listing: RayHead) -> None:
 def test_a_damaged_archive_does_not_hide_the_others(jobs: Path) -> None:
     (jobs / "sft-3" / "status.json").write_text('{"state": "RUNNING", "attempts": 7}')
     damaged, *others = latest_jobs(jobs, None, 20).jobs
-    assert (damaged.submission_id, damaged.state, damaged.archive) == ("sft-3", "UNKNOWN", f"{jobs}/sft-3")
-    assert damaged.reason.startswith("its archive is damaged: ")
+    assert (damaged.submission_id, damaged.state, damaged.archive) == ("sft-3", "UNREADABLE", f"{jobs}/sft-3")
+    why = f"{jobs}/sft-3/status.json is malformed: attempts: is not a list"
+    assert (damaged.reason, damaged.unreadable) == (f"its archive is unreadable: {why}", (why,))
+    assert damaged.submitted_at == 3.0
     assert [job.submission_id for job in others] == ["grpo-2", "grpo-1"]

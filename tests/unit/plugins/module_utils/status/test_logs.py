@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.status.logs import LogPart, log_since, log_tail, read_log
 
 
@@ -125,8 +126,9 @@ def test_a_long_log_is_read_in_pieces(archive: Archive) -> None:
 
 def test_a_malformed_position(archive: Archive) -> None:
     append(archive, "a\n")
-    with pytest.raises(ValueError, match="invalid literal"):
-        log_since(archive, "here")
+    for position in ("here", "-1:-5", "1:" + "9" * 30, "1:2:3", "²:1", "1:"):
+        with pytest.raises(ValueError, match=r"^it is not FILE:BYTE$"):
+            log_since(archive, position)
 
 
 def test_a_log_that_is_renamed_while_it_is_read_is_read_again(archive: Archive) -> None:
@@ -157,6 +159,14 @@ def test_a_part_that_is_removed_while_the_log_is_read(archive: Archive) -> None:
 
 def test_a_log_that_cannot_be_read(archive: Archive) -> None:
     def read(_parts: dict[int, Path]) -> LogPart:
-        raise PermissionError
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.raises(UnreadableError, match=r"/grpo-1/logs cannot be read \(\[Errno 13\] Permission denied\)$"):
+        read_log(archive, read, LogPart([], "1:7"))
+
+
+def test_a_log_whose_parts_are_always_removed(archive: Archive) -> None:
+    def read(_parts: dict[int, Path]) -> LogPart:
+        raise FileNotFoundError
 
     assert read_log(archive, read, LogPart([], "1:7")) == ([], "1:7")

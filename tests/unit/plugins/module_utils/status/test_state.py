@@ -99,6 +99,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "log": ["b"],
         "log_position": "1:4",
         "problem": "",
+        "unreadable": [],
     }
 
 

@@ -1,0 +1,91 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The metrics files of a job, ``logs/metrics-<attempt>.jsonl``, which its trainer writes: one line for each step.
+
+A long job has hundreds of megabytes of them. And the code of a job can write anything there: lines that are not a step
+are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .reading import MIB, list_directory, open_file
+from .schema import LARGEST, is_text
+
+FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
+# One step of PPO takes about 8 KiB.
+LINE_BYTES = MIB
+# What is read of one file at most when all of it is needed.
+FILE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a metrics file."""
+
+    step: int
+    metrics: Mapping[str, object]
+
+    def value(self, metric: str) -> float | None:
+        value = self.metrics.get(metric)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return None
+        # An integer may be too large for a float. A loss may well be infinite, or not a number.
+        return float(value) if isinstance(value, float) or -LARGEST <= value <= LARGEST else None
+
+
+def files(jobs: Path, submission_id: str) -> list[str]:
+    """The metrics files of a job relative to the directory of archives, in the order of attempts."""
+    logs = f"{submission_id}/logs"
+    found = [match for match in map(FILE.fullmatch, list_directory(jobs, logs)) if match]
+    return [f"{logs}/{match[0]}" for match in sorted(found, key=lambda match: int(match["attempt"]))]
+
+
+def step_of(line: bytes) -> Step | None:
+    """A line as a step. The last line may be incomplete while the job runs, or if it was killed."""
+    if not line.endswith(b"\n") or b'"step"' not in line:
+        return None
+    try:
+        entry = json.loads(line)
+        step, data = entry["step"], entry["data"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if type(step) is not int or not 0 <= step <= LARGEST or not isinstance(data, dict):
+        return None
+    return Step(step, {name: value for name, value in data.items() if is_text(name)})
+
+
+def steps(file: BinaryIO, limit: int) -> Iterator[Step]:
+    """The steps in the next `limit` bytes of a file."""
+    is_start = True
+    while limit > 0 and (line := file.readline(min(limit, LINE_BYTES))):
+        limit -= len(line)
+        # The rest of a line that was too long is no line.
+        found = step_of(line) if is_start else None
+        is_start = line.endswith(b"\n")
+        if found:
+            yield found
+
+
+def last_steps(jobs: Path, name: str, size: int) -> list[Step]:
+    """The steps in the last `size` bytes of a file. The first line is usually incomplete."""
+    with open_file(jobs, name) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        return list(steps(file, size))
+
+
+def by_step(jobs: Path, name: str) -> dict[int, dict[str, Any]]:
+    """The metrics of one attempt by step, ``{"step": int, "data": {name: value}}``."""
+    found: dict[int, dict[str, Any]] = {}
+    with open_file(jobs, name) as file:
+        for step in steps(file, FILE_BYTES):
+            found.setdefault(step.step, {"step": step.step, "data": {}})["data"].update(step.metrics)
+    return found

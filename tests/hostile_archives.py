@@ -1,0 +1,390 @@
+"""Archives as the code of a job can leave them: each spoils one good archive in one way.
+
+`make(jobs)` makes one of each kind beside a good one, as any user. A molecule story and the tests on a real cluster use
+it as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+GOOD = "good-1"
+MIB = 1 << 20
+# A job can place a link to what it cannot read itself.
+SECRET = Path("/etc/shadow")
+Spoil = Callable[[Path], None]
+HOSTILE: dict[str, Spoil] = {}
+
+
+def good(archive: Path) -> None:
+    """The archive of a job that runs: a steward, two steps, a log, a checkpoint and evidence."""
+    for name in ("config", "logs", "checkpoints/global_step_2/actor", "debug"):
+        (archive / name).mkdir(parents=True)
+    write(archive / "config" / "job_spec.json", {"workload": "grpo", "code_path": "verl-0.9.1"})
+    write(archive / "config" / "plan.json", {"workload": "grpo", "overrides": ["a=1"], "transfer_queue": True})
+    write(archive / "status.json", status())
+    write(archive / "heartbeat.json", {"time": time.time(), "step": 2, "total_steps": 12})
+    write(archive / "keeper.json", {"time": time.time(), "host": "head", "pid": 7})
+    (archive / "events.jsonl").write_text('{"time": "2026-01-01T12:00:00.000Z", "event": "RUNNING"}\n')
+    (archive / "logs" / "driver.log").write_text("Total training steps: 12\nstep:1 - loss\n")
+    lines = [json.dumps({"step": step, "data": {"critic/rewards/mean": step / 8}}) + "\n" for step in (1, 2)]
+    (archive / "logs" / "metrics-1.jsonl").write_text("".join(lines))
+    (archive / "debug" / "index.jsonl").write_text('{"moment": "submit", "file": "debug/x"}\n')
+    (archive / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("2")
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    stored = {
+        "state": "RETRYING",
+        "submission_id": GOOD,
+        "workload": "grpo",
+        "tags": {"team": "nlp"},
+        "attempt": 1,
+        "attempts": [{"attempt": 1, "state": "FAILED", "kind": "killed", "started_at": 1.5}],
+        "submitted_at": 1.0,
+        "updated_at": "2026-01-01T12:00:00.000Z",
+        "driver": {"host": "worker-0", "pid": 7},
+        "failure": {"kind": "killed", "reason": "signal 9", "lines": ["a"], "todo": "wait"},
+    }
+    return stored | changes
+
+
+def write(file: Path, value: object) -> None:
+    file.write_text(json.dumps(value))
+
+
+def make(jobs: Path, kinds: tuple[str, ...] = ()) -> list[str]:
+    """A good archive, and a hostile one of each kind; returns the names of the hostile ones."""
+    good(jobs / GOOD)
+    names = []
+    for kind in kinds or tuple(HOSTILE):
+        archive = jobs / f"bad-{kind}"
+        good(archive)
+        HOSTILE[kind](archive)
+        names.append(archive.name)
+    return names
+
+
+def replaced(file: Path) -> Path:
+    """The path of something that was removed."""
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
+        file.unlink(missing_ok=True)
+    return file
+
+
+# --- What can be in the place of a file ------------------------------------------------------------------------------
+
+
+def link(file: Path) -> None:
+    replaced(file).symlink_to(SECRET)
+
+
+def dangling(file: Path) -> None:
+    replaced(file).symlink_to(file.parent / "nothing")
+
+
+def loop(file: Path) -> None:
+    replaced(file).symlink_to(file)
+
+
+def endless(file: Path) -> None:
+    replaced(file).symlink_to("/dev/zero")
+
+
+def fifo(file: Path) -> None:
+    os.mkfifo(replaced(file))
+
+
+def unix_socket(file: Path) -> None:
+    here = os.open(replaced(file).parent, os.O_RDONLY)
+    try:
+        # The path of a socket has at most 107 bytes.
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"/proc/self/fd/{here}/{file.name}")
+    finally:
+        os.close(here)
+
+
+def device(file: Path) -> None:
+    """Only root can make one; a FIFO hangs as well."""
+    if os.geteuid():
+        fifo(file)
+    else:
+        os.mknod(replaced(file), 0o20666, os.makedev(5, 0))
+
+
+def directory(file: Path) -> None:
+    (replaced(file) / "x").mkdir(parents=True)
+
+
+def sparse(file: Path) -> None:
+    with replaced(file).open("wb") as stream:
+        stream.truncate(1 << 40)
+
+
+def unreadable(file: Path) -> None:
+    file.chmod(0)
+
+
+def looped_directory(file: Path) -> None:
+    replaced(file).symlink_to(file.parent)
+
+
+PLACES: dict[str, Spoil] = {
+    spoil.__name__.replace("_", "-"): spoil
+    for spoil in (link, dangling, loop, endless, fifo, unix_socket, device, directory, sparse, unreadable)
+}
+FILES = (
+    "status.json",
+    "heartbeat.json",
+    "keeper.json",
+    "events.jsonl",
+    "config/job_spec.json",
+    "config/plan.json",
+    "config/verdict-1.json",
+    "config/stop_requested",
+    "logs/driver.log",
+    "logs/driver.log.1",
+    "logs/metrics-1.jsonl",
+    "debug/index.jsonl",
+    "checkpoints/latest_checkpointed_iteration.txt",
+)
+
+
+def in_place_of(name: str, spoil: Spoil) -> Spoil:
+    def place(archive: Path) -> None:
+        (archive / name).touch()
+        spoil(archive / name)
+
+    return place
+
+
+for file_name in FILES:
+    for place_name, place in PLACES.items():
+        HOSTILE[f"{file_name.lower().replace('/', '.')}-{place_name}"] = in_place_of(file_name, place)
+for file_name in ("config", "logs", "checkpoints", "debug", "checkpoints/global_step_2"):
+    for place in (fifo, loop, looped_directory, unreadable):
+        HOSTILE[f"{file_name.replace('/', '.')}-{place.__name__.replace('_', '-')}"] = in_place_of(file_name, place)
+    HOSTILE[f"{file_name.replace('/', '.')}-file"] = in_place_of(file_name, lambda path: replaced(path).touch())
+
+# --- What can be in a file -------------------------------------------------------------------------------------------
+
+DEEP = "[" * 100_000
+CONTENTS: dict[str, bytes] = {
+    "empty": b"",
+    "list": b"[]",
+    "null": b"null",
+    "text": b'"RUNNING"',
+    "number": b"1e999",
+    "nul-bytes": b"\0" * 1000,
+    "not-utf-8": b'{"state": "\xff"}',
+    "deep": DEEP.encode(),
+    "deep-mapping": b'{"a":' * 900 + b"1" + b"}" * 900,
+    "large": b'{"state": "' + b"x" * (40 * MIB) + b'"}',
+    "many-keys": b"{" + b",".join(b'"%d": 1' % number for number in range(100_000)) + b"}",
+    "huge-number": b'{"time": ' + b"9" * 4000 + b"}",
+    "longer-number": b'{"time": ' + b"9" * 1_000_000 + b"}",
+    "half": b'{"state": "RUN',
+}
+# The values of keys that status, plan, heartbeats and JobSpec have.
+VALUES: dict[str, Any] = {
+    "state-unknown": {"state": "EXPLODED"},
+    "state-list": {"state": ["RUNNING"]},
+    "state-mapping": {"state": {}},
+    "attempts-text": {"attempts": "many"},
+    "attempts-number": {"attempts": 7},
+    "attempts-of-text": {"attempts": ["a", None]},
+    "attempts-many": {"attempts": [{"attempt": 1, "state": "FAILED"}] * 100_000},
+    "attempt-large": {"attempt": 10**9},
+    "attempt-negative": {"attempt": -1},
+    "attempt-text": {"attempt": "2"},
+    "attempt-float": {"attempt": 1.5},
+    "attempt-true": {"attempt": True},
+    "tags-nested": {"tags": {"a": {"b": ["c"]}}},
+    "tags-list": {"tags": ["a"]},
+    "lineage-nested": {"lineage": {"resumed_from": {"a": 1}}},
+    "driver-list": {"driver": ["worker-0"]},
+    "driver-nested": {"driver": {"host": {"name": "x"}}},
+    "started-text": {"started_at": "yesterday"},
+    "started-late": {"started_at": 3e19, "time": 3e19},
+    "ended-early": {"state": "FAILED", "ended_at": -3e19},
+    "updated-text": {"state": "SUBMITTED", "updated_at": "yesterday"},
+    "updated-number": {"updated_at": 5},
+    "updated-late": {"state": "SUBMITTED", "updated_at": "+1000000000000-01-01T00:00:00Z"},
+    "updated-early": {"state": "SUBMITTED", "updated_at": "0001-01-01T00:00:00+14:00"},
+    "closed-list": {"closed_at": [1]},
+    "failure-list": {"state": "FAILED", "failure": [1]},
+    "failure-lines": {"state": "FAILED", "failure": {"kind": [], "lines": 7, "reason": {}}},
+    "other-id": {"submission_id": "../../../etc"},
+    "id-list": {"submission_id": ["x"]},
+    "surrogate": {"state": "FAILED", "reason": "\ud800", "tags": {"\udfff": "\udfff"}},
+    "null-byte": {"workload": "a\0b", "reason": "\0"},
+    "long-text": {"state": "FAILED", "reason": "x" * 500_000},
+    "workload-list": {"workload": ["grpo"]},
+    "steps-text": {"steps": "7", "step": "7", "total_steps": "x"},
+    "steps-large": {"step": 10**300, "total_steps": 10**300, "first_step": 1, "first_step_at": 0},
+    "overrides-text": {"overrides": "a=1", "secrets": "HF_TOKEN", "retries": "many", "transfer_queue": "yes"},
+    "host-list": {"host": ["head"], "time": [1], "pid": "x"},
+}
+CONTENTS |= {name: json.dumps(status() | value).encode() for name, value in VALUES.items()}
+CONTENTS |= {
+    "infinite": b'{"time": Infinity, "started_at": Infinity, "attempt": Infinity}',
+    "too-large": b'{"time": 1e999, "started_at": -1e999, "step": 1e999}',
+    "not-a-number": b'{"time": NaN, "started_at": NaN}',
+}
+
+
+def with_content(name: str, content: bytes) -> Spoil:
+    def spoil(archive: Path) -> None:
+        (archive / name).write_bytes(content)
+
+    return spoil
+
+
+for content_name, content in CONTENTS.items():
+    for file_name in ("status.json", "heartbeat.json", "keeper.json", "config/plan.json", "config/job_spec.json"):
+        HOSTILE[f"{file_name.replace('/', '.')}-{content_name}"] = with_content(file_name, content)
+
+# --- Logs, metrics and checkpoints -----------------------------------------------------------------------------------
+
+LINE = json.dumps({"step": 3, "data": {"critic/rewards/mean": 1.0}}).encode() + b"\n"
+METRICS: dict[str, bytes] = {
+    "long-line": b"x" * (64 * MIB) + b"\n",
+    "many-lines": b"{}\n" * 1_000_000,
+    "many-steps": LINE * 200_000,
+    "deep": (DEEP + "\n").encode(),
+    "nul-bytes": b"\0" * MIB,
+    "huge-step": b'{"step": ' + b"9" * 300 + b', "data": {}}\n',
+    "infinite-step": b'{"step": 1e999, "data": {}}\n',
+    "huge-value": b'{"step": 1, "data": {"critic/rewards/mean": ' + b"9" * 400 + b"}}\n",
+    "infinite-value": b'{"step": 1, "data": {"critic/rewards/mean": 1e999}}\n',
+    "other-types": b'[]\n7\n"x"\nnull\n{"step": null, "data": []}\n{"step": 1, "data": {"critic/rewards/mean": []}}\n',
+}
+for content_name, content in METRICS.items():
+    HOSTILE[f"metrics-{content_name}"] = with_content("logs/metrics-1.jsonl", content)
+HOSTILE["events-many"] = with_content("events.jsonl", b"{}\n" * 1_000_000)
+HOSTILE["index-many"] = with_content("debug/index.jsonl", b"[]\n" * 1_000_000)
+HOSTILE["log-many-digits"] = with_content("logs/driver.log", b"Total training steps: " + b"9" * (8 * MIB))
+HOSTILE["log-one-line"] = with_content("logs/driver.log", b"\x1b[31m" * (4 * MIB))
+HOSTILE["tracker-many-digits"] = with_content("checkpoints/latest_checkpointed_iteration.txt", b"9" * MIB)
+HOSTILE["tracker-other-digits"] = with_content("checkpoints/latest_checkpointed_iteration.txt", "²".encode())
+
+
+def spoiler(spoil: Spoil) -> Spoil:
+    HOSTILE[spoil.__name__.replace("_", "-")] = spoil
+    return spoil
+
+
+@spoiler
+def names_with_other_digits(archive: Path) -> None:
+    for name in ("logs/driver.log.²", "logs/driver.log.0", "logs/driver.log." + "9" * 100, "logs/metrics-².jsonl"):
+        (archive / name).write_text("x\n")
+    for name in ("logs/metrics-99999999999999999999.jsonl", "logs/metrics--1.jsonl", "logs/metrics-x.jsonl"):
+        (archive / name).write_text("x\n")
+    for name in ("global_step_²", "global_step_" + "9" * 200, "global_step_-1", "global_step_"):
+        (archive / "checkpoints" / name).mkdir()
+
+
+@spoiler
+def many_parts_of_a_log(archive: Path) -> None:
+    for number in range(1, 5000):
+        (archive / "logs" / f"driver.log.{number}").write_text("x\n")
+
+
+@spoiler
+def many_metrics_files(archive: Path) -> None:
+    for number in range(1, 5000):
+        (archive / "logs" / f"metrics-{number}.jsonl").write_text("{}\n")
+
+
+@spoiler
+def many_checkpoints(archive: Path) -> None:
+    for number in range(5000):
+        (archive / "checkpoints" / f"global_step_{number}").mkdir(exist_ok=True)
+    (archive / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("999999")
+
+
+@spoiler
+def shards_of_many_ranks(archive: Path) -> None:
+    for kind in "abcdefgh":
+        name = f"{kind}_world_size_{'9' * 6}_rank_0.pt"
+        (archive / "checkpoints" / "global_step_2" / "actor" / name).touch()
+    name = f"model_world_size_{'9' * 30}_rank_0.pt"
+    (archive / "checkpoints" / "global_step_2" / "actor" / name).touch()
+
+
+@spoiler
+def shards_that_are_traps(archive: Path) -> None:
+    actor = archive / "checkpoints" / "global_step_2" / "actor"
+    os.mkfifo(actor / "model_world_size_2_rank_0.pt")
+    (actor / "model_world_size_2_rank_1.pt").symlink_to(SECRET)
+
+
+@spoiler
+def nested_deeply(archive: Path) -> None:
+    here = os.open(archive / "debug", os.O_RDONLY)
+    for _level in range(2000):
+        os.mkdir("d" * 200, dir_fd=here)
+        above, here = here, os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(above)
+    os.close(here)
+
+
+@spoiler
+def strange_names(archive: Path) -> None:
+    debug = archive / "debug"
+    for name in ("a\nb", "\x1b[2J", "\u202egnp", "a\rb", "b\\c", "x" * 255, "A", "a", "ﬁ", "fi", "-rf", "~", "$(id)"):
+        (debug / name).write_text("x")
+    (debug / os.fsdecode(b"\xff\xfe")).write_text("x")
+
+
+@spoiler
+def everything_removed(archive: Path) -> None:
+    shutil.rmtree(archive)
+    archive.mkdir()
+
+
+@spoiler
+def only_a_status(archive: Path) -> None:
+    shutil.rmtree(archive)
+    archive.mkdir()
+    write(archive / "status.json", status())
+
+
+@spoiler
+def a_link_to_another(archive: Path) -> None:
+    replaced(archive).symlink_to(archive.parent / GOOD)
+
+
+@spoiler
+def a_link_to_the_machine(archive: Path) -> None:
+    replaced(archive).symlink_to("/etc")
+
+
+@spoiler
+def a_file(archive: Path) -> None:
+    replaced(archive).write_text("{}")
+
+
+@spoiler
+def a_fifo(archive: Path) -> None:
+    os.mkfifo(replaced(archive))
+
+
+@spoiler
+def closed_to_all(archive: Path) -> None:
+    archive.chmod(0)
+
+
+@spoiler
+def from_the_future(archive: Path) -> None:
+    os.utime(archive / "config" / "job_spec.json", (4e9, 4e9))

@@ -1,0 +1,259 @@
+"""No archive that a job can leave stops a verb, delays it for seconds, or hides another job."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, checkpoints
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, archives, unclosed
+from ansible_collections.argus.verl.plugins.module_utils.launcher.log import total_steps
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.operations.submission import same_spec
+from ansible_collections.argus.verl.plugins.module_utils.status.bundle import limits, pack, unpack
+from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
+from ansible_collections.argus.verl.plugins.module_utils.status.report import job_report, jobs_report
+from ansible_collections.argus.verl.plugins.module_utils.status.state import describe, wait_for_end
+from ansible_collections.argus.verl.plugins.modules import job_fetch, ray_cluster_info, ray_job_info
+from hostile_archives import GOOD, HOSTILE, SECRET, make
+
+SECONDS = 5
+NOBODY = 65534
+# The part of the machine's file that no verb may show.
+HIDDEN = SECRET.read_text().splitlines()[0] if os.access(SECRET, os.R_OK) else "root:"
+NO_ARCHIVES = ("a-link-to-another", "a-link-to-the-machine", "a-file", "a-fifo")
+FETCHED = limits(checkpoints=True, file_mib=100)
+
+
+class TakesTooLongError(BaseException):
+    """Not an error that a verb could handle."""
+
+
+@contextmanager
+def in_time(what: str) -> Iterator[None]:
+    """Fails what computes for longer, or hangs; other processes of this machine do not count."""
+
+    def late(_signum: int, _frame: object) -> None:
+        raise TakesTooLongError(f"{what} takes longer than {SECONDS} s")
+
+    before = {number: signal.signal(number, late) for number in (signal.SIGALRM, signal.SIGPROF)}
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.alarm(10 * SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.fixture(params=HOSTILE)
+def bad(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Archive]:
+    """A bad archive beside a good one."""
+    (tmp_path / "jobs").mkdir()
+    (name,) = make(tmp_path / "jobs", (request.param,))
+    yield Archive(tmp_path / "jobs" / name)
+    # pytest could not remove a path that is longer than the system allows.
+    if request.param in ("nested-deeply", "closed-to-all"):
+        (tmp_path / "jobs" / name).chmod(0o700)
+        subprocess.run(["rm", "-rf", tmp_path / "jobs"], check=True)
+
+
+def is_good(job: JobInfo) -> bool:
+    done = job.progress
+    return (job.submission_id, job.state, job.workload, done.step, done.total_steps, done.last, job.checkpoints) == (
+        *(GOOD, "RETRYING", "grpo", 2, 12, 0.25),
+        (2,),
+    ) and job.unreadable == ()
+
+
+def can_be_shown(value: object) -> None:
+    """What is returned goes through JSON and to a terminal."""
+    json.loads(json.dumps(value)).keys() if isinstance(value, dict) else None
+    json.dumps(value, ensure_ascii=False).encode()
+    assert HIDDEN not in json.dumps(value)
+
+
+def test_status(bad: Archive) -> None:
+    with in_time("status"):
+        listed = latest_jobs(bad.jobs, None, 20)
+    rows = {job.submission_id: job for job in listed.jobs}
+    assert is_good(rows.pop(GOOD))
+    assert list(rows) == [name for name in [bad.submission_id] if not bad.submission_id.endswith(NO_ARCHIVES)]
+    can_be_shown(listed.to_json())
+    report = jobs_report(listed, time.time(), cluster="mvp", status_command="x", submit_command="y")
+    can_be_shown(report.to_json())
+    for job in rows.values():
+        can_be_shown(job_report(job, time.time(), []).to_json())
+        if job.state == "UNREADABLE":
+            assert job.reason.startswith(f"its archive is unreadable: {bad.path}/status.json ")
+            assert len(job.reason) < 1000
+
+
+def test_status_and_logs_of_one_job(bad: Archive) -> None:
+    if bad.submission_id.endswith(NO_ARCHIVES):
+        with pytest.raises(UnknownJobError):
+            find_job(bad.jobs, bad.submission_id)
+        return
+    archive = find_job(bad.jobs, bad.submission_id)
+    with in_time("describe"):
+        described = [describe(archive, None, 100), describe(archive, None, 0, "")]
+    with in_time("the end of a wait"):
+        described.append(wait_for_end(archive, None, 10, 0.0, "1:0"))
+    for job in described:
+        can_be_shown(job.to_json())
+        can_be_shown(job_report(job, time.time(), []).to_json())
+        assert sum(map(len, job.log)) <= 2 << 20
+    assert is_good(describe(Archive(bad.jobs / GOOD), None, 5))
+
+
+def test_other_verbs_see_the_good_job(bad: Archive) -> None:
+    with in_time("cluster_up"):
+        assert unclosed(bad.jobs)[GOOD]["host"] == "head"
+        assert GOOD in [archive.submission_id for archive in archives(bad.jobs)]
+    with in_time("submit"):
+        other = attempts.other_transfer_queue(Archive(bad.jobs / "asks-1"), [])
+        active = [name for name in (bad.submission_id, GOOD) if f"job {name} is active" in other]
+        assert active
+        # Under the names of archives, and under others.
+        records = [{"submission_id": name, "status": "RUNNING"} for name in (bad.submission_id, "../x", "a\0b", GOOD)]
+        assert "is active" in attempts.other_transfer_queue(Archive(bad.jobs / "asks-1"), records)
+
+
+def test_what_operations_and_stewards_ask(bad: Archive) -> None:
+    with in_time("what operations ask"):
+        assert same_spec(bad, {"another": 1}) is False
+        can_be_shown(bad.read_jobspec())
+        assert bad.state() in (None, "RETRYING", "FAILED", "SUBMITTED")
+        assert isinstance(bad.has_steward(), bool)
+        assert isinstance(bad.stop_requested(), bool)
+    with in_time("evidence"):
+        assert isinstance(bad.read_lines("debug/index.jsonl"), list)
+    with in_time("the last step"):
+        assert bad.last_step() >= 0
+        assert len(bad.log_tail(1 << 20)) <= 1 << 20
+        assert total_steps(bad) in (None, 12)
+    with in_time("the number of steps"):
+        assert attempts.steps_done(bad, 1) >= 0
+    for ask in (bad.plan, bad.read_status, bad.checkpoints, lambda: attempts.verdict(bad)):
+        with in_time("a typed file"):
+            try:
+                ask()
+            except UnreadableError as error:
+                assert str(bad.path) in str(error)
+    with in_time("checkpoints"):
+        try:
+            list(checkpoints.finished(bad.path / "checkpoints", "grpo"))
+            attempts.next_checkpoint(bad, "no such workload")
+        except UnreadableError as error:
+            assert str(bad.path) in str(error)
+
+
+def test_fetch(bad: Archive, tmp_path: Path) -> None:
+    if bad.submission_id.endswith(NO_ARCHIVES):
+        return
+    file = tmp_path / "bundle"
+    with in_time("fetch"), file.open("wb") as stream:
+        skipped = pack(bad.jobs, bad.submission_id, True, FETCHED, stream)
+    can_be_shown(skipped)
+    assert all(one.isprintable() for one in skipped)
+    with in_time("unpacking"):
+        unpack(str(file), tmp_path / "here", bad.submission_id, FETCHED)
+        assert unpack(str(file), tmp_path / "here", bad.submission_id, FETCHED) == 0
+        describe(Archive(tmp_path / "here" / bad.submission_id), None, 0)
+    for path in (tmp_path / "here").rglob("*"):
+        assert not path.is_symlink()
+        assert path.is_dir() or HIDDEN not in path.read_text(errors="replace")
+
+
+# --- As root, against archives of another user -----------------------------------------------------------------------
+
+
+def result(module: ModuleType, arguments: Mapping[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What a module returns when Ansible runs it."""
+    with in_time(module.__name__), patch_module_args(dict(arguments)), pytest.raises(SystemExit):
+        module.main()
+    return dict(json.loads(capsys.readouterr().out))
+
+
+@pytest.fixture
+def shared_root(tmp_path: Path) -> Path:
+    """A shared root of the nodes' user with all hostile archives, where root runs the modules."""
+    for parent in (tmp_path, *tmp_path.parents):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    root = tmp_path / "shared"
+    (root / "jobs").mkdir(parents=True)
+    kinds = [kind for kind in HOSTILE if kind.startswith(("status.json", "config-", "logs-")) or kind in NO_ARCHIVES]
+    make(root / "jobs", tuple(kinds))
+    for directory, directories, files in os.walk(root):
+        for name in (".", *directories, *files):
+            os.chown(Path(directory) / name, NOBODY, NOBODY, follow_symlinks=False)
+    return root
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_modules_as_root(shared_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = {"shared_root": str(shared_root)}
+    listed = result(ray_job_info, {**own, "address": "", "limit": 1000}, capsys)
+    rows = {job["submission_id"]: job for job in listed["jobs"]}
+    assert len(rows) > 60
+    assert is_good(JobInfo.from_json(rows[GOOD]))
+    assert not {f"bad-{kind}" for kind in NO_ARCHIVES} & set(rows)
+    assert HIDDEN not in json.dumps(listed)
+    # The mode of a file is an obstacle for the nodes' user, as it is not for root.
+    assert rows["bad-status.json-unreadable"]["reason"].endswith("cannot be opened (Permission denied)")
+    for name in ("bad-status.json-link", "bad-logs-looped-directory", "bad-status.json-fifo", GOOD):
+        one = result(ray_job_info, {**own, "address": "", "submission_id": name, "tail": 50}, capsys)
+        assert one["job"]["submission_id"] == name
+        assert HIDDEN not in json.dumps(one)
+        fetched = result(job_fetch, {**own, "submission_id": name, "dest": str(tmp_path)}, capsys)
+        Path(fetched["bundle"]).unlink()
+        assert all("shadow" not in one for one in fetched["skipped"])
+    asked = {**own, "address": "http://127.0.0.1:1", "expected": [{"name": "x"}]}
+    cluster = result(ray_cluster_info, asked, capsys)
+    assert "Connection refused" in cluster["problem"]
+    assert cluster["unattended"] == []
+
+
+def test_a_directory_with_thousands_of_entries(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    make(jobs, ("a-file",))
+    for number in range(10_000):
+        (jobs / f"sft-{number}").mkdir()
+        if number % 2:
+            (jobs / f"sft-{number}" / "keeper.json").symlink_to(SECRET)
+    with in_time("status"):
+        listed = latest_jobs(jobs, None, 20)
+    assert (len(listed.jobs), listed.total) == (20, 10_001)
+    with in_time("cluster_up"):
+        assert list(unclosed(jobs)) == [GOOD]
+    with in_time("an unknown job"), pytest.raises(UnknownJobError):
+        find_job(jobs, "none")
+
+
+def test_all_kinds_at_once(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    kinds = tuple(kind for kind in HOSTILE if kind != "nested-deeply")
+    assert len(kinds) > 400
+    names = make(tmp_path / "jobs", kinds)
+    listed = latest_jobs(tmp_path / "jobs", None, 10_000)
+    assert {job.submission_id for job in listed.jobs} == {
+        GOOD,
+        *(name for name in names if not name.endswith(NO_ARCHIVES)),
+    }
+    assert [job for job in listed.jobs if is_good(job)]
+    assert io.StringIO().write(str(listed.to_json()))
