@@ -13,6 +13,9 @@ Runs on machines with Python 3.9 and newer.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import encodings.idna  # noqa: F401 - sockets import it late, and root's Python may then be out of reach
+import gzip  # noqa: F401 - and so does tarfile
 import json
 import os
 import stat
@@ -27,6 +30,8 @@ from .shared_root import JOBS
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
 HANDED_OVER_BYTES = 64 << 10
+# Constants of mount(2) and unshare(2); Python has unshare since 3.12 only.
+CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 
 
 class User(NamedTuple):
@@ -43,10 +48,10 @@ def user_of(shared_root: Path) -> User:
     only where no other user can write: in a shared root that belongs to root, with archives that belong to root.
     """
     user = User(0, 0)
-    for path in (shared_root, shared_root / JOBS):
+    # The shared root itself may be a link of the machine's. What is in it, a job may have replaced by a link.
+    for look, path in ((os.stat, shared_root), (os.lstat, shared_root / JOBS)):
         try:
-            # Not of what a link leads to: a job may have replaced the directory.
-            found = os.lstat(path)
+            found = look(path)
         except FileNotFoundError:
             continue
         if found.st_uid:
@@ -63,7 +68,51 @@ def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[
     becomes such a result. A process that is not root does the work itself.
     """
     user = user_of(shared_root)
-    return as_user(user, work) if os.geteuid() == 0 and user.uid else work()
+    if os.geteuid() or not user.uid:
+        return work()
+    closed = closed_above(shared_root, user)
+    return as_user(user, work, lambda: uncover(shared_root, closed) if closed else None)
+
+
+def closed_above(shared_root: Path, user: User) -> Path | None:
+    """The uppermost directory above a shared root that a user cannot enter, such as the home directory of root."""
+    for directory in reversed(Path(os.path.realpath(shared_root)).parents):
+        found = directory.stat()
+        bit = stat.S_IXOTH
+        if found.st_uid == user.uid:
+            bit = stat.S_IXUSR
+        elif found.st_gid == user.gid:
+            bit = stat.S_IXGRP
+        if not found.st_mode & bit:
+            return directory
+    return None
+
+
+def uncover(shared_root: Path, closed: Path) -> None:
+    """Let this process, and no other, reach a shared root below a directory that stays closed.
+
+    In mounts of its own, the closed directory is an empty one that leads to the shared root alone, under its own path.
+    """
+    real = os.path.realpath(shared_root)
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(function: Callable[..., int], *arguments: Any) -> None:
+        if function(*arguments):
+            raise PermissionError(
+                f"the user of the nodes cannot enter {closed}, which is above the shared root, and this process cannot "
+                f"change its mounts ({os.strerror(ctypes.get_errno())}). Move the shared root to another place, or "
+                f"run: chmod o+x {closed}"
+            )
+
+    call(libc.unshare, CLONE_NEWNS)
+    call(libc.mount, None, b"/", None, MS_REC | MS_PRIVATE, None)
+    descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY)
+    call(libc.mount, b"tmpfs", os.fsencode(closed), b"tmpfs", 0, b"mode=0755,size=1m")
+    before = os.umask(0o022)
+    Path(real).mkdir(parents=True)
+    os.umask(before)
+    call(libc.mount, f"/proc/self/fd/{descriptor}".encode(), os.fsencode(real), None, MS_BIND | MS_REC, None)
+    os.close(descriptor)
 
 
 def handed_over(shared_root: Path, file: str) -> str:
@@ -87,13 +136,18 @@ def handed_over(shared_root: Path, file: str) -> str:
     return f"/proc/self/fd/{memory}"
 
 
-def as_user(user: User, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do work in a child process of another user, without any right of root; return its result, which is JSON."""
+def as_user(
+    user: User, work: Callable[[], dict[str, Any]], before: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Do work in a child process of another user, without any right of root; return its result, which is JSON.
+
+    before: what the child does with its rights, before it drops them.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _child(user, work, writing)
+        _child(user, work, before, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         answer = pipe.read()
@@ -106,12 +160,13 @@ def as_user(user: User, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return failure(f"the process of user {user.uid} ended without a result (wait status {status})")
 
 
-def _child(user: User, work: Callable[[], dict[str, Any]], writing: int) -> NoReturn:
+def _child(user: User, work: Callable[[], dict[str, Any]], before: Callable[[], None], writing: int) -> NoReturn:
     # Whatever happens, the child must not return into the code of its parent.
     code = 1
     try:
         result: dict[str, Any]
         try:
+            before()
             drop(user)
             result = work()
         except BaseException as error:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils import privileges
 from ansible_collections.argus.verl.plugins.module_utils.privileges import (
     UNPRIVILEGED,
     User,
     as_user,
+    closed_above,
     handed_over,
     user_of,
     without_root,
@@ -114,3 +116,56 @@ def test_what_is_no_token_is_not_handed_over(shared_root: Path, tmp_path: Path) 
     for name in ("link", "fifo", "missing"):
         assert handed_over(shared_root, str(tmp_path / name)) == str(tmp_path / name)
     assert handed_over(shared_root, "") == ""
+
+
+def test_a_shared_root_in_the_home_directory_of_root_is_reached(shared_root: Path) -> None:
+    """A checkout there is usual, with the shared root of the development cluster in it."""
+    os.chown(shared_root, NOBODY, NOBODY)
+    closed = shared_root.parent
+    closed.chmod(0o700)
+    (closed / "secret").write_text("of root")
+    (shared_root / "jobs" / "one").write_text("of a job")
+
+    def look() -> dict[str, Any]:
+        (shared_root / "written").touch()
+        return {"above": [path.name for path in closed.iterdir()], "one": (shared_root / "jobs" / "one").read_text()}
+
+    assert closed_above(shared_root, User(NOBODY, NOBODY)) == closed
+    assert without_root(shared_root, look) == {"above": ["shared"], "one": "of a job"}
+    # Only that process saw it so.
+    assert sorted(path.name for path in closed.iterdir()) == ["secret", "shared"]
+    assert (shared_root / "written").stat().st_uid == NOBODY
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "closed"),
+    [
+        (0o700, 0, 0, True),
+        (0o711, 0, 0, False),
+        (0o710, 0, NOBODY, False),
+        (0o701, 0, NOBODY, True),
+        (0o100, NOBODY, 0, False),
+        (0o011, NOBODY, 0, True),
+    ],
+)
+def test_who_can_enter_a_directory(shared_root: Path, mode: int, owner: int, group: int, closed: bool) -> None:
+    above = shared_root.parent
+    os.chown(above, owner, group)
+    above.chmod(mode)
+    assert closed_above(shared_root, User(NOBODY, NOBODY)) == (above if closed else None)
+
+
+def test_without_namespaces_the_failure_says_what_to_do(shared_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(shared_root, NOBODY, NOBODY)
+    shared_root.parent.chmod(0o700)
+    monkeypatch.setattr(privileges, "CLONE_NEWNS", -1)
+    message = without_root(shared_root, dict)["msg"]
+    assert f"cannot enter {shared_root.parent}, which is above the shared root" in message
+    assert f"chmod o+x {shared_root.parent}" in message
+
+
+def test_a_shared_root_that_is_a_link_of_the_machine(shared_root: Path) -> None:
+    os.chown(shared_root, NOBODY, NOBODY)
+    link = shared_root.parent / "private"
+    link.symlink_to(shared_root)
+    assert user_of(link) == User(NOBODY, NOBODY)
