@@ -49,6 +49,11 @@ class FakeRay:
         status = self.statuses.get(identifier)
         return {"submission_id": identifier, "status": status} if status else None
 
+    def jobs(self) -> list[dict[str, Any]]:
+        if not self.answers:
+            raise RayApiError("http://127.0.0.1:8265/api/jobs/ does not answer: refused")
+        return [{"submission_id": identifier, "status": status} for identifier, status in self.statuses.items()]
+
     # As ray.job_submission.JobSubmissionClient.
 
     def submit_job(self, **arguments: Any) -> str:

@@ -68,6 +68,9 @@ options:
   shared_root:
     description: The path of the shared root on this host, for RV(unattended). Without it, no jobs are checked.
     type: path
+  registry:
+    description: The directory on this host that records which jobs the cluster has submitted, for RV(unattended).
+    type: path
 """
 
 EXAMPLES = r"""
@@ -117,8 +120,13 @@ nodes:
   returned: always
 unattended:
   description:
-    - Jobs on O(shared_root) whose archives are not closed, and whose steward has sent no heartbeat for a minute, or
-      none since the head was started. M(argus.verl.job_stewards) starts stewards for them.
+    - Jobs of O(registry) whose archives on O(shared_root) are not closed, and whose steward has sent no heartbeat for a
+      minute, or none since the head was started. M(argus.verl.job_stewards) starts stewards for them.
+  type: list
+  elements: str
+  returned: always
+unknown:
+  description: The same for archives that name this head, and are not in O(registry). Any job could have written them.
   type: list
   elements: str
   returned: always
@@ -143,29 +151,32 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import wait_until_ready
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS, unclosed
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
+from ansible_collections.argus.verl.plugins.module_utils.operations.unattended import Unattended, unattended
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import JOBS
 
 
-def unattended(shared_root: str | None, expected: Sequence[ExpectedNode]) -> list[str]:
-    """Return the jobs that are not closed, and whose steward's last heartbeat is too old or from before this head."""
+def unattended_jobs(module: AnsibleModule, expected: Sequence[ExpectedNode]) -> Unattended:
+    """The jobs without a steward. An archive that cannot be read must not fail a cluster."""
+    shared_root, registry = module.params["shared_root"], module.params["registry"]
+    if not shared_root or not registry:
+        return Unattended()
+    # A steward from before this head is gone.
     started = max((node.since or 0 for node in expected if node.head), default=0)
     oldest = max(started, time.time() - SILENT_SECONDS)
-    heartbeats = unclosed(Path(shared_root) / "jobs") if shared_root else {}
-    return [job for job, heartbeat in heartbeats.items() if heartbeat["time"] < oldest]
-
-
-def unattended_jobs(module: AnsibleModule, expected: Sequence[ExpectedNode]) -> list[str]:
-    """The same as the user of the nodes. An archive that cannot be read must not fail a cluster."""
-    shared_root = module.params["shared_root"]
-    if not shared_root:
-        return []
-    result = without_root(Path(shared_root), lambda: {"unattended": unattended(shared_root, expected)})
+    head = next((node.name for node in expected if node.head), "")
+    # The names only: the directory is the cluster's, and its entries are those of the nodes' user.
+    registered = set(Registry(registry).ids())
+    jobs = Path(shared_root) / JOBS
+    result = without_root(Path(shared_root), lambda: unattended(jobs, registered, head, oldest).to_json())
     if result.get("failed"):
         module.warn(f"The jobs in {shared_root} were not checked: {result['msg']}")
-    return [str(job) for job in result.get("unattended", [])]
+        return Unattended()
+    return Unattended(tuple(map(str, result["unattended"])), tuple(map(str, result["unknown"])))
 
 
 def main() -> None:
@@ -188,6 +199,7 @@ def main() -> None:
             },
             "wait_timeout": {"type": "float", "default": 0},
             "shared_root": {"type": "path"},
+            "registry": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -202,7 +214,7 @@ def main() -> None:
         problem = str(error)
     module.exit_json(
         changed=False,
-        unattended=unattended_jobs(module, expected),
+        **unattended_jobs(module, expected).to_json(),
         complete=readiness.membership.complete and not problem,
         missing=readiness.membership.missing,
         rows=[row.to_json() for row in readiness.membership.rows],

@@ -319,7 +319,7 @@ from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
 from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead, allow_host, job_client
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.resubmit import original
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
@@ -332,7 +332,7 @@ from ansible_collections.argus.verl.plugins.module_utils.operations.submit impor
 from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT
 
 try:
-    from ray.job_submission import JobSubmissionClient
+    import ray.job_submission  # noqa: F401 - for a message of its own
 except ImportError:
     RAY_ERROR: str | None = traceback.format_exc()
 else:
@@ -342,7 +342,8 @@ else:
 def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """The result of the operation that `state` names."""
     token_path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
-    services = Services(head=lambda address: RayHead(address, token_path), client=JobSubmissionClient)
+    allow_host(str((params["defaults"].get("ray") or {}).get("address") or ""))
+    services = Services(head=lambda address: RayHead(address, token_path), client=job_client)
     if params["state"] == "registered":
         return original(Registry(params["registry"]), params["submission_id"]).to_json()
     if params["state"] == "stopped":

@@ -15,6 +15,7 @@ from .archive import Archive
 from .evidence import Moment
 from .failures import FailureKind
 from .launch import Launcher
+from .ray_api import job_client
 from .status import JobState
 from .steward import Steward
 from .tasks import Connection
@@ -57,10 +58,7 @@ def end(archive: Archive) -> int:
 
 
 def send(archive: Archive, attempt: int) -> None:
-    from ray.job_submission import JobSubmissionClient
-
-    client = JobSubmissionClient(evidence.address_of(archive))
-    attempts.submit(archive, attempt, client)
+    attempts.submit(archive, attempt, job_client(evidence.address_of(archive)))
 
 
 def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time.sleep) -> int:
@@ -90,9 +88,7 @@ def cancel(archive: Archive, attempt: str) -> int:
 
 def stop(archive: Archive, attempt: str) -> int:
     """On the head: end an attempt that is running."""
-    from ray.job_submission import JobSubmissionClient
-
-    client = JobSubmissionClient(evidence.address_of(archive))
+    client = job_client(evidence.address_of(archive))
     client.stop_job(attempts.ray_id(archive.submission_id, int(attempt)))
     return 0
 

@@ -13,6 +13,7 @@ import contextlib
 import http.client
 import ipaddress
 import json
+import os
 import re
 import socket
 import time
@@ -30,6 +31,8 @@ MIB = 1 << 20
 ANSWER_BYTES = 64 * MIB
 # No user, no query, and no character that another parser of addresses reads in another way.
 ADDRESS = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?((?:/[A-Za-z0-9._~-]+)*)/*")
+# The host of a head that is not a loopback: the address in the inventory, never that of a file which jobs can write.
+ALLOWED_HOST = "ARGUS_VERL_HEAD_HOST"
 TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
@@ -99,6 +102,21 @@ def without_proxies(environ: MutableMapping[str, str]) -> None:
         del environ[name]
 
 
+def allow_host(address: str) -> None:
+    """Let this process and those that it starts send the token to the address of the inventory."""
+    found = ADDRESS.fullmatch(address.rstrip("/"))
+    os.environ[ALLOWED_HOST] = found[2] if found else ""
+
+
+def job_client(address: str) -> Any:
+    """Ray's own client of the Jobs API, with the token, for an address that may have it."""
+    checked_address(address, [os.environ.get(ALLOWED_HOST, "")])
+    without_proxies(os.environ)
+    from ray.job_submission import JobSubmissionClient
+
+    return JobSubmissionClient(address)
+
+
 class RayHead:
     """The API of a head at an address such as ``http://127.0.0.1:8265``.
 
@@ -112,7 +130,7 @@ class RayHead:
         self.address = address.rstrip("/")
         self.token_path = token_path
         self.timeout = timeout
-        self.allowed = allowed
+        self.allowed = (*allowed, *filter(None, [os.environ.get(ALLOWED_HOST)]))
 
     def get(self, path: str) -> Any:
         """GET and decode JSON."""

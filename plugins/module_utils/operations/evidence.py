@@ -50,10 +50,10 @@ def collect(archive: Archive, timeout: float = SECONDS) -> Collected:
         ) from error
     if done.returncode:
         raise EvidenceError(f"The evidence of {archive.submission_id} could not be collected: {done.stderr.strip()}")
-    added = [entry for entry in archive.read_lines(evidence.INDEX)[before:] if entry["moment"] == Moment.DEMAND]
+    added = [entry for entry in archive.read_lines(evidence.INDEX)[before:] if entry.get("moment") == Moment.DEMAND]
     return Collected(
         archive=str(archive.path),
-        files=sum(bool(entry["file"]) for entry in added),
-        nodes=tuple(sorted({entry["node"] for entry in added if entry.get("node")})),
-        problems=tuple(f"{entry['file']} {entry['error']}".strip() for entry in added if entry.get("error")),
+        files=sum(bool(entry.get("file")) for entry in added),
+        nodes=tuple(sorted({str(entry["node"]) for entry in added if entry.get("node")})),
+        problems=tuple(f"{entry.get('file', '')} {entry['error']}".strip() for entry in added if entry.get("error")),
     )

@@ -35,12 +35,14 @@ class Registered:
     submitted_at: seconds since the epoch.
     jobspec: as its author wrote it.
     shared_root: the one that has the job's archive.
+    address: of the Jobs API, as the inventory gives it.
     """
 
     submission_id: str
     submitted_at: float
     jobspec: Mapping[str, Any]
     shared_root: str
+    address: str = ""
 
 
 class Registry:
@@ -63,7 +65,8 @@ class Registry:
         problem = problem_of(entry, submission_id)
         if problem:
             raise UnreadableError(self.path / name, problem)
-        return Registered(submission_id, float(entry["submitted_at"]), entry["jobspec"], entry["shared_root"])
+        at, root, address = float(entry["submitted_at"]), entry["shared_root"], str(entry.get("address") or "")
+        return Registered(submission_id, at, entry["jobspec"], root, address)
 
     def write(self, job: Registered) -> None:
         """Register a job whose archive was just created; on the disk when this returns."""

@@ -47,7 +47,7 @@ class Clock(Protocol):
 
 
 def start_steward(archive: Archive) -> None:
-    """Start the steward of a job in the background. It runs the code of this process, not what its archive contains."""
+    """Start the steward of a job in the background. It runs the code of this process, not that of its archive."""
     with launcher_program() as program:
         program.start(archive, "keep")
 

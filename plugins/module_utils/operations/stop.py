@@ -12,6 +12,8 @@ from typing import Any
 from ..launcher import attempts, failures
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
+from ..launcher.ray_api import RayHead
+from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState
 from ..shared_root import JOBS
 from ..status.info import RayRecord
@@ -31,7 +33,8 @@ class Stopped:
     changed: bool
     submission_id: str
     archive: str
-    before: JobState
+    # None if its status could not be read.
+    before: JobState | None
     state: JobState
 
     def to_json(self) -> dict[str, Any]:
@@ -42,7 +45,7 @@ class Stopped:
             "state": str(self.state),
         }
         if self.changed:
-            result["diff"] = {"before": f"{self.before}\n", "after": f"{self.state}\n"}
+            result["diff"] = {"before": f"{self.before or 'unknown'}\n", "after": f"{self.state}\n"}
         return result
 
 
@@ -53,10 +56,10 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
         archive = find_job(jobs, submission_id)
     except UnknownJobError as error:
         raise OperationError(str(error)) from error
-    before = archive.read_status().state
-    if before is None:
+    before, damaged = state_of(archive)
+    if before is None and not damaged:
         raise OperationError(unknown_job(jobs, submission_id))
-    if before.ended:
+    if before and before.ended:
         return Stopped(False, submission_id, str(archive.path), before, before)
     if check_mode:
         return Stopped(True, submission_id, str(archive.path), before, JobState.STOPPED)
@@ -70,32 +73,57 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
     return Stopped(True, submission_id, str(archive.path), before, wait_for_end(archive, services))
 
 
+def state_of(archive: Archive) -> tuple[JobState | None, str]:
+    """The state of a job, or why its archive does not tell."""
+    try:
+        return archive.read_status().state, ""
+    except UnreadableError as error:
+        return None, str(error)
+
+
 def request_stop(archive: Archive, services: Services) -> None:
     """Let the steward or the launcher end the job; if neither runs, record that it was stopped."""
     archive.ask_to_stop()
-    plan = archive.plan() or Plan()
-    identifier = attempts.ray_id(archive.submission_id, attempts.current(archive))
-    answer = services.head(plan.address).job(identifier)
-    record = RayRecord.from_json(answer) if answer else None
-    runs = record is not None and record.status == JobState.RUNNING
-    if runs:
-        services.client(plan.address).stop_job(identifier)
-    elif record and record.status == PENDING:
-        services.cancel_pending(identifier)
-    if archive.has_steward():
+    damaged = state_of(archive)[1]
+    # A job that has damaged its own archive is stopped as well. Its plan may name another address.
+    plan = plan_of(archive)
+    runs = False
+    for record in attempts_of(archive, services.head(plan.address)):
+        runs = runs or record.status == JobState.RUNNING
+        if record.status == JobState.RUNNING:
+            services.client(plan.address).stop_job(record.submission_id)
+        elif record.status == PENDING:
+            services.cancel_pending(record.submission_id)
+    if damaged:
+        archive.set_status(JobState.STOPPED, reason=f"stopped; its status was lost: {damaged}")
+    elif archive.has_steward():
         return
-    if not runs:
+    elif not runs:
         reason = "stopped while it had no steward"
         attempts.record_end(archive, JobState.STOPPED, failures.failure("stopped", reason))
-    if services.registry.read(archive.submission_id):
+    if services.registry.read(archive.submission_id) and not archive.has_steward():
         services.start_steward(archive)
+
+
+def plan_of(archive: Archive) -> Plan:
+    """The plan of a job, or the defaults if its archive does not tell."""
+    try:
+        return archive.plan() or Plan()
+    except UnreadableError:
+        return Plan()
+
+
+def attempts_of(archive: Archive, head: RayHead) -> list[RayRecord]:
+    """Ray's records of the attempts of a job."""
+    records = map(RayRecord.from_json, head.jobs())
+    return [one for one in records if one.submission_id.partition(attempts.SEPARATOR)[0] == archive.submission_id]
 
 
 def wait_for_end(archive: Archive, services: Services) -> JobState:
     """The final state of the job. Raises OperationError if it has none in time."""
     deadline = services.clock.monotonic() + STOP_SECONDS
     while True:
-        state = archive.read_status().state
+        state = archive.state()
         if state and state.ended:
             return state
         if services.clock.monotonic() > deadline:

@@ -65,7 +65,8 @@ def write_status(archive: Archive, submission: Submission) -> None:
 def register(archive: Archive, submission: Submission, registry: Registry) -> None:
     """Record that this cluster submits the job. From now on, the head finds it if this process is interrupted."""
     shared_root = str(archive.path.parents[1])
-    registry.write(Registered(archive.submission_id, time.time(), submission.given, shared_root))
+    address = submission.job.plan.address
+    registry.write(Registered(archive.submission_id, time.time(), submission.given, shared_root, address))
     # The job needs a steward and has none.
     archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
 
@@ -104,6 +105,6 @@ def send(
     return JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
 
 
-def same_spec(archive: Archive, given: Mapping[str, Any]) -> bool:
-    """Whether the archive was created from the same JobSpec."""
-    return bool(archive.read_json("config/job_spec.json") == json.loads(json.dumps(given)))
+def same_spec(registered: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether a job was submitted with the same JobSpec; it is stored as JSON."""
+    return bool(registered == json.loads(json.dumps(given)))

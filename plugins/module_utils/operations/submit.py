@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..findings import Finding, errors
 from ..gate.gate import GateResult
@@ -27,9 +27,12 @@ from .registry import Registered
 from .services import Clock, OperationError, RefusedError, Services
 from .submission import Submission, same_spec, send
 
-# A reserved archive gets its JobSpec and its status at once.
+# A reserved archive is registered at once, and then gets its JobSpec and its status.
+REGISTERED_SECONDS = 2
 RESERVED_SECONDS = 5
 RESERVED_POLL_SECONDS = 0.1
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def submit(request: Request, services: Services) -> Submitted:
     head = services.head(spec.address)
     submission_id = spec.submission_id or new_submission_id(spec.workload)
     archive = Archive(archive_path(spec.shared_root, submission_id))
-    if archive.path.is_dir() and not request.findings:
+    if archive.exists() and not request.findings:
         return existing_job(archive, request, head, services)
     result = admit(request, spec, submission_id, head, services)
     if result.job is None:
@@ -153,17 +156,26 @@ def refuse_errors(findings: list[Finding]) -> None:
 
 def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Submitted:
     """The job that has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
-    wait_until_written(archive, services.clock)
-    if registered(archive.submission_id, services) is None:
+    # Another submission may have reserved the archive only a moment ago.
+    job = wait_for(lambda: registered(archive.submission_id, services), REGISTERED_SECONDS, services.clock)
+    if job is None:
         what = f"{archive.submission_id!r} is taken by {archive.path}, which this cluster has not submitted"
         todo = "choose another id, or leave it out; or find out who made that directory, and move it away"
         raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
-    if not same_spec(archive, request.given):
+    if not same_spec(job.jobspec, request.given):
         what = f"{archive.submission_id!r} is taken by another JobSpec, see {archive.path}/config/job_spec.json"
         todo = "choose another id, or leave it out; archives are never reused"
         raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
-    state = archive.read_status().state
-    if not (state and state.ended) and not archive.has_steward() and not request.check_mode:
+    try:
+        return registered_job(archive, head, services, request.check_mode)
+    except UnreadableError as error:
+        raise OperationError(f"{archive.submission_id} was submitted before, but {error}.") from error
+
+
+def registered_job(archive: Archive, head: RayHead, services: Services, check_mode: bool) -> Submitted:
+    """A job that was submitted before; it gets a steward if it has none. Raises UnreadableError."""
+    state = wait_for(lambda: archive.read_status().state, RESERVED_SECONDS, services.clock)
+    if not (state and state.ended) and not archive.has_steward() and not check_mode:
         # Its steward has died, with a head that was restarted since.
         services.start_steward(archive)
     return Submitted(
@@ -182,8 +194,9 @@ def registered(submission_id: str, services: Services) -> Registered | None:
         raise OperationError(f"{error}. Nothing was changed.") from error
 
 
-def wait_until_written(archive: Archive, clock: Clock) -> None:
-    """Another submission may have reserved the archive only a moment ago."""
-    deadline = clock.monotonic() + RESERVED_SECONDS
-    while archive.read_status().state is None and clock.monotonic() < deadline:
+def wait_for(value: Callable[[], Value | None], seconds: float, clock: Clock) -> Value | None:
+    """The first value that is not None; None if there is none in time."""
+    deadline = clock.monotonic() + seconds
+    while (found := value()) is None and clock.monotonic() < deadline:
         clock.sleep(RESERVED_POLL_SECONDS)
+    return found

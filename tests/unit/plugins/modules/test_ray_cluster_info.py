@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.modules import ray_cluster_info
-from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import unattended
 
 NODE = {"node_name": "ray-head", "state": "ALIVE", "is_head_node": True, "resources_total": {"memory": 1.0}}
 ANSWERS: dict[str, Any] = {
@@ -82,18 +81,35 @@ def test_head_that_does_not_answer_is_not_ready(capsys: pytest.CaptureFixture[st
     assert "127.0.0.1:1" in answer["problem"]
 
 
-def test_jobs_without_a_heartbeat_are_unattended(tmp_path: Path) -> None:
+def test_registered_jobs_without_a_heartbeat_are_unattended(
+    tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     now = time.time()
-    for name, age in (("fresh", 1), ("old", 1000), ("closed", 1000)):
+    registry = Registry(tmp_path / "registry")
+    registry.path.mkdir()
+    for name, age, host in (
+        ("fresh", 1, "ray-head"),
+        ("old", 1000, "ray-head"),
+        ("planted", 1000, "ray-head"),
+        ("elsewhere", 1000, "other-head"),
+        ("closed", 1000, "ray-head"),
+    ):
         archive = Archive(tmp_path / "jobs" / name)
         archive.reserve()
         archive.set_status("RUNNING")
-        (archive.path / "keeper.json").write_text(json.dumps({"time": now - age, "host": "head", "pid": 1}))
+        (archive.path / "keeper.json").write_text(json.dumps({"time": now - age, "host": host, "pid": 1}))
+        if name not in ("planted", "elsewhere"):
+            registry.write(Registered(name, 1.0, {}, str(tmp_path)))
     archive.close()
-    assert unattended(str(tmp_path), [ExpectedNode("ray-head", head=True)]) == ["old"]
+
+    def unattended(*expected: dict[str, Any]) -> tuple[list[str], list[str]]:
+        paths = {"shared_root": str(tmp_path), "registry": str(registry.path)}
+        answer = result(capsys, address=address, expected=list(expected), **paths)
+        return answer["unattended"], answer["unknown"]
+
+    head = {"name": "ray-head", "head": True}
+    assert unattended(head) == (["old"], ["planted"])
     # All stewards have ended with the container of an earlier head.
-    started = [ExpectedNode("ray-head", head=True, since=now), ExpectedNode("worker-0", since=0)]
-    assert unattended(str(tmp_path), started) == ["fresh", "old"]
+    assert unattended({**head, "since": now}, {"name": "worker-0", "since": 0}) == (["fresh", "old"], ["planted"])
     # The start of a worker does not matter.
-    assert unattended(str(tmp_path), [ExpectedNode("worker-0", since=now)]) == ["old"]
-    assert unattended(None, []) == []
+    assert unattended({"name": "worker-0", "since": now}) == (["old"], [])
