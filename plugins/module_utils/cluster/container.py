@@ -20,8 +20,6 @@ DASHBOARD_PORT = 8265
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
 # The registry of jobs inside the head, where its stewards run.
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
-# What Ray's documentation recommends; engines differ in their default.
-OPEN_FILES = 65536
 # Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 NODE_LABEL = "argus.verl.node"
@@ -85,7 +83,7 @@ def token_file(state_dir: str, cluster: str) -> str:
 def hardening(plan: NodePlan) -> dict[str, Any]:
     """Return the arguments that limit what the processes of a node can do to its machine."""
     settings = plan.settings
-    ulimits = ["core:0:0", f"nofile:{OPEN_FILES}:{OPEN_FILES}"]
+    ulimits = ["core:0:0"]
     arguments: dict[str, Any] = {
         "security_opts": ["no-new-privileges:true"],
         "cap_drop": ["ALL"],

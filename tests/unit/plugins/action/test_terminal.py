@@ -72,6 +72,8 @@ BAD = re.compile(
 
 def job(text: str) -> JobInfo:
     """A job with the text wherever a job can put one."""
+    # No attempt is read that has these.
+    read = re.sub(r"[\x00\ud800-\udfff]", "", text)
     return JobInfo(
         submission_id=f"sft-1{text}",
         state=f"RUNNING{text}",
@@ -80,7 +82,7 @@ def job(text: str) -> JobInfo:
         tags={text: text},
         reason=text,
         lineage={"resumed_from": text, "checkpoint": text, "resubmitted_from": text},
-        attempts=(Attempt(1, text, text, text), Attempt(2, text)),
+        attempts=(Attempt(1, read, read, read), Attempt(2, read)),
         attempt=2,
         failure=Failure(FailureKind.UNKNOWN, text, (text,), text),
         progress=Progress(1, 2, text, 1.0, 2.0),

@@ -41,7 +41,7 @@ def archive(tmp_path: Path) -> Archive:
 def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     ray = FakeRay()
     monkeypatch.setattr(ray_job, "RAY_ERROR", None)
-    monkeypatch.setattr(ray_job, "JobSubmissionClient", lambda _address: ray, raising=False)
+    monkeypatch.setattr(ray_job, "job_client", lambda _address: ray)
     monkeypatch.setattr(ray_job, "RayHead", lambda _address, _token_path: ray)
     return ray
 
@@ -219,6 +219,7 @@ def test_the_head_checks_again_what_only_the_inventory_decides(
 
 def test_the_jobspec_of_a_registered_job(tmp_path: Path, ray: FakeRay, capsys: pytest.CaptureFixture[str]) -> None:
     registry = tmp_path / "registry"
+    registry.mkdir()
     Registry(registry).write(Registered("sft-1", 1.0, {"workload": "sft"}, str(tmp_path)))
     arguments = {"state": "registered", "registry": str(registry)}
     result = run(ray_job, capsys, **arguments, submission_id="sft-1")

@@ -113,7 +113,7 @@ def test_container_has_no_rights_that_ray_does_not_need() -> None:
         assert arguments["security_opts"] == ["no-new-privileges:true"]
         assert arguments["cap_drop"] == ["ALL"]
         assert arguments["pids_limit"] == 32768
-        assert arguments["ulimits"] == ["core:0:0", "nofile:65536:65536"]
+        assert arguments["ulimits"] == ["core:0:0"]
         assert arguments["read_only"] is True
         # Ray's sessions, caches and the working directory are in a volume without a name.
         assert arguments["volumes"] == [arguments["working_dir"]] == [arguments["env"]["HOME"]] == ["/tmp"]
@@ -127,7 +127,7 @@ def test_what_a_node_needs_more_is_added_by_name() -> None:
     assert arguments["cap_drop"] == ["ALL"]
     assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
     # Without it, InfiniBand cannot register memory.
-    assert arguments["ulimits"] == ["core:0:0", "nofile:65536:65536", "memlock:-1:-1"]
+    assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
     assert (arguments["pids_limit"], arguments["read_only"]) == (100_000, False)
 
 
@@ -200,7 +200,7 @@ def test_specification_is_the_same_in_every_run() -> None:
     # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
     assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
     arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
-    assert arguments["labels"][SPECIFICATION_LABEL] == "a1c3043f30780a0c"
+    assert arguments["labels"][SPECIFICATION_LABEL] == "52a8f3b1b36dfed1"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ TODO = "nothing: the original is used; submit a file with submit.yml to use anot
 def registry(tmp_path: Path) -> Registry:
     """A registry with one job, and its archive."""
     made = Registry(tmp_path / "registry")
+    made.path.mkdir()
     made.write(Registered("grpo-1", 1.0, JOBSPEC, str(tmp_path)))
     (tmp_path / "jobs" / "grpo-1" / "config").mkdir(parents=True)
     archive(made, json.dumps(JOBSPEC))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 
@@ -223,3 +224,17 @@ def test_an_archive_of_another_cluster_gets_no_steward_here(
     archive.set_status("QUEUED")
     assert stopped(archive, services).state == "STOPPED"
     assert [change for change in ray.changes if change[0] == "steward"] == []
+
+
+def test_a_job_that_has_damaged_its_archive_is_stopped(archive: Archive, ray: FakeRay, services: Services) -> None:
+    archive.set_status("RUNNING")
+    (archive.path / "status.json").write_text("[" * 100_000)
+    (archive.path / "config" / "plan.json").write_text("1")
+    ray.statuses.update({"sft-1~2": "RUNNING", "sft-10": "RUNNING"})
+    ray.on_stop = lambda _identifier: None
+    services = dataclasses.replace(services, head=lambda _address: ray, client=lambda _address: ray)
+    result = stopped(archive, services)
+    assert (result.changed, result.before, result.state) == (True, None, "STOPPED")
+    assert [call for call in ray.calls if call[0] == "stop_job"] == [("stop_job", "sft-1~2")]
+    assert "its status was lost" in archive.read_status().reason
+    assert result.to_json()["diff"]["before"] == "unknown\n"

@@ -22,6 +22,7 @@ from ansible_collections.argus.verl.plugins.module_utils.operations.services imp
     Services,
 )
 from ansible_collections.argus.verl.plugins.module_utils.operations.submit import (
+    REGISTERED_SECONDS,
     RESERVED_SECONDS,
     Request,
     Submitted,
@@ -366,7 +367,30 @@ def test_an_archive_that_stays_empty_is_taken(head: Head) -> None:
     head.archive.reserve()
     with pytest.raises(RefusedError, match="refused"):
         head.submit(head.jobspec())
-    assert RESERVED_SECONDS <= head.clock.now < RESERVED_SECONDS + 1
+    # Another submission would have registered it by now.
+    assert REGISTERED_SECONDS <= head.clock.now + 0.01 < REGISTERED_SECONDS + 1
+
+
+def test_a_registered_archive_without_a_status_is_waited_for(head: Head) -> None:
+    head.archive.reserve()
+    head.registry.write(Registered("grpo-1", 1.0, head.jobspec(), str(head.root)))
+    assert not head.submit(head.jobspec()).changed
+    assert RESERVED_SECONDS <= head.clock.now + 0.01 < RESERVED_SECONDS + 1
+    # Its submission was interrupted; a steward closes it.
+    assert ("steward", "grpo-1", "None") in head.ray.calls
+
+
+def test_an_archive_that_its_job_has_damaged(head: Head) -> None:
+    head.submit(head.jobspec())
+    (head.archive.path / "status.json").write_text("[")
+    with pytest.raises(OperationError, match=r"^grpo-1 was submitted before, but .*status.json is not JSON"):
+        head.submit(head.jobspec())
+
+
+def test_a_jobspec_that_was_changed_in_the_archive_is_still_the_same_job(head: Head) -> None:
+    head.submit(head.jobspec())
+    head.archive.write_json("config/job_spec.json", {"workload": "sft"})
+    assert not head.submit(head.jobspec()).changed
 
 
 def test_a_submission_is_registered(head: Head) -> None:
