@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
@@ -23,6 +24,8 @@ from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_such_id
+
+display = Display()
 
 
 def warning(skipped: Sequence[str]) -> str:
@@ -60,7 +63,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         finally:
             self._remove_tmp_path(remote, force=True)
         if skipped:
-            result["warnings"] = [*result.get("warnings", []), warning(skipped)]
+            # Ansible does not show the warnings of a task that has changed nothing.
+            display.warning(warning(skipped))
         return {
             **result,
             "changed": bool(files),

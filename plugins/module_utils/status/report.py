@@ -16,6 +16,8 @@ from ..launcher.status import ENDED, Attempt, JobState
 from ..text import duration, printable, printable_line, table
 from .info import UNREADABLE, JobInfo, JobList, Progress
 
+# How many archives the list explains that cannot be read.
+UNREADABLE_SHOWN = 5
 # How old the heartbeat of a job may be before the job is reported as silent. It is written every 2 s.
 SILENT_SECONDS = 60
 # How much of a line of a log a report shows.
@@ -93,6 +95,10 @@ def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: st
     text = head_problem(listed.problem, "states come from the archives")
     if any(not job.archive for job in listed.jobs):
         text.append("Jobs without a workload were submitted to Ray directly.")
+    bad = [job for job in listed.jobs if job.state == UNREADABLE]
+    text += [field("Unreadable", "; ".join(job.unreadable) or job.reason) for job in bad[:UNREADABLE_SHOWN]]
+    if len(bad) > UNREADABLE_SHOWN:
+        text.append(f"{len(bad) - UNREADABLE_SHOWN} more archives are unreadable.")
     text.append(field("One job", status_command) if rows else field("Submit", submit_command))
     return Report(
         title=printable(f"Cluster {cluster}: {count} in {listed.directory}", lines=False),

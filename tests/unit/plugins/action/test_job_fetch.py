@@ -437,13 +437,15 @@ def test_the_action_plugin(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_p
     assert (result["job"]["state"], result["job"]["archive"]) == ("RUNNING", str(here / "grpo-1"))
     assert result["job"]["log"] == []
     assert removed == [str(archive.parent / "bundle.tar.gz")]
-    assert "warnings" not in result
+    assert result["skipped"] == []
 
 
 def test_what_was_skipped_is_a_warning(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(job_fetch.display, "warning", warned.append)
     (archive / "link").symlink_to("/etc/passwd")
     result, _ran, _removed = fetched(monkeypatch, archive, submission_id="grpo-1", dest=str(tmp_path / "here"))
-    assert result["warnings"] == ["Not all files were fetched: link: it is a link"]
+    assert warned == ["Not all files were fetched: link: it is a link"]
     assert result["skipped"] == ["link: it is a link"]
 
 

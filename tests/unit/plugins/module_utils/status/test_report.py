@@ -126,6 +126,15 @@ def test_jobs_without_an_archive_are_explained() -> None:
     assert text[0] == "Jobs without a workload were submitted to Ray directly."
 
 
+def test_archives_that_cannot_be_read_are_explained() -> None:
+    bad = [job(state="UNREADABLE", unreadable=(f"sft-{n}/status.json\x1b is not JSON",)) for n in range(7)]
+    text = listed(job(), *bad).text
+    assert text[0] == "Unreadable: sft-0/status.json\\x1b is not JSON"
+    assert text[4].startswith("Unreadable: sft-4/")
+    assert text[5:] == ["2 more archives are unreadable.", "One job:  status ID"]
+    assert listed(job(), *bad[:5]).text[5:] == ["One job:  status ID"]
+
+
 def test_a_report_has_the_arguments_of_the_report_module() -> None:
     assert listed(job()).to_json() == {
         "title": "Cluster mvp: 1 job in /srv/verl/jobs",
