@@ -226,8 +226,7 @@ def collect(archive: Archive, moment: Moment, connection: Connection | None = No
     lines = "".join(
         json.dumps({"time": stamp, "moment": moment, **entry}, ensure_ascii=False) + "\n" for entry in entries
     )
-    with (archive.path / INDEX).open("a", encoding="utf-8") as index:
-        index.write(lines)
+    archive.append(INDEX, lines)
     if moment is Moment.PERIODIC:
         prune(archive)
     return entries
@@ -289,10 +288,8 @@ def prune(archive: Archive) -> None:
     stamps = sorted({path.name.partition(f"-{moment}-")[0] for path in archive.path.glob(f"debug/*-{moment}-*")})
     for stamp in stamps[:-PERIODIC_KEPT]:
         for path in archive.path.glob(f"debug/{stamp}-{moment}-*"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    index = archive.path / INDEX
-    if len(stamps) > PERIODIC_KEPT and index.is_file():
-        lines = index.read_text(encoding="utf-8").splitlines(keepends=True)
-        files = [json.loads(line)["file"] for line in lines]
-        kept = [line for line, file in zip(lines, files, strict=True) if not file or (archive.path / file).exists()]
-        archive.write_text(INDEX, "".join(kept))
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    if len(stamps) > PERIODIC_KEPT:
+        entries = archive.read_lines(INDEX)
+        kept = [one for one in entries if not one.get("file") or (archive.path / str(one["file"])).exists()]
+        archive.write_text(INDEX, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept))

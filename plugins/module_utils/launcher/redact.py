@@ -67,7 +67,7 @@ def store(archive: Path, values: Mapping[str, str]) -> None:
     """Write the values to a file that only the user of the nodes can read."""
     file = secrets_file(archive)
     file.parent.mkdir(mode=0o700, exist_ok=True)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         json.dump(dict(values), stream)
 

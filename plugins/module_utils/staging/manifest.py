@@ -32,6 +32,8 @@ MANIFEST = "manifest.json"
 # A manifest of 300,000 files has this size. The facts beside the files are nested in three levels at most.
 LARGEST_MANIFEST, DEEPEST_FACT = 64 * MIB, 16
 LARGEST_TEXT, LARGEST_SIZE = 4096, 1 << 60
+# The identity of a snapshot has about 80 characters for each overlay.
+LARGEST_FACT = 16 * LARGEST_TEXT
 KIND = re.compile(r"[a-z][a-z_]{0,31}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 # Facts that are shown, or become part of paths and of comparisons.
@@ -157,7 +159,7 @@ def check_facts(facts: Facts) -> None:
         # The identity of a dataset is a mapping.
         if fact is None or (name == "identity" and isinstance(fact, dict)):
             continue
-        if not isinstance(fact, str) or len(fact) > LARGEST_TEXT or not fact.isprintable():
+        if not isinstance(fact, str) or len(fact) > LARGEST_FACT or not fact.isprintable():
             raise ValueError(f"{name} is not a text of printable characters")
     staged_at = facts.get("staged_at")
     if staged_at is not None and (not isinstance(staged_at, str) or not is_moment(staged_at)):

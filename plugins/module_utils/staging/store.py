@@ -28,6 +28,7 @@ from .manifest import (
     FileEntry,
     FileProblem,
     Manifest,
+    check_facts,
     list_files,
     manifest_beside,
     manifest_file,
@@ -220,6 +221,11 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
             "staged_on": socket.gethostname(),
             "bytes": sum(entry.size for entry in files.values()),
         }
+        try:
+            check_facts(facts)
+        except ValueError as error:
+            todo = "Use a source whose name and path are short and have printable characters only."
+            raise StagingError(target, f"cannot be described in a manifest: {error}.", todo) from error
         manifest_file(building).write_text(Manifest(facts, files).text(), encoding="utf-8")
         if request.read_only:
             protect(building, files)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from ..launcher.archive import Archive
-from ..launcher.reading import read_mapping
+from ..launcher.archive import archives
+from ..launcher.reading import UnreadableError
 from ..shared_root import DATASETS, DEFAULT_SHARED_ROOT, JOBS, MODELS, SNAPSHOTS, resolve_path
 
 # The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
@@ -54,15 +54,15 @@ def users(shared_root: Path, target: Path) -> list[str]:
 
 
 def jobs_not_ended(jobs: Path) -> list[tuple[str, Mapping[str, object]]]:
-    """Jobs that have not ended, with their JobSpecs."""
+    """Jobs that have not ended, with their JobSpecs; one whose state cannot be read has not ended.
+
+    A job can write anything into its archive, and must not make staging fail. What is lost is only the protection of
+    what this job itself uses.
+    """
     found: list[tuple[str, Mapping[str, object]]] = []
-    for file in sorted(jobs.glob("*/config/job_spec.json")):
-        archive = Archive(file.parents[1])
-        # A job can write anything into its archive, and must not make staging fail. What is lost is only the protection
-        # of what this job itself uses.
-        with contextlib.suppress(Exception):
-            state = archive.read_status().state
+    with contextlib.suppress(UnreadableError):
+        for archive in archives(jobs):
+            state = archive.state()
             if not (state and state.ended):
-                spec = read_mapping(jobs, f"{archive.submission_id}/config/job_spec.json")
-                found.append((archive.submission_id, spec))
+                found.append((archive.submission_id, archive.read_jobspec()))
     return found

@@ -131,3 +131,26 @@ def test_other_json_is_not_a_manifest(tmp_path: Path, value: object) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps(value))
     with pytest.raises(StagingError, match=r"manifest\.json: is not a manifest \(.*\)\. Remove .* and stage it again"):
         read_manifest(tmp_path)
+
+
+def test_what_a_manifest_could_not_be_read_with_is_not_written(tmp_path: Path) -> None:
+    def build(directory: Path, _progress: Progress) -> Built:
+        (directory / "file").touch()
+        return Built({"source": "a\x1b[2J"})
+
+    with pytest.raises(StagingError, match="cannot be described in a manifest: source is not a text of printable"):
+        stage(asked(tmp_path / "one", build))
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_snapshot_may_have_hundreds_of_overlays(tmp_path: Path) -> None:
+    identity = " + ".join(f"recipe/{number}: {'0' * 64}" for number in range(500))
+
+    def build(directory: Path, _progress: Progress) -> Built:
+        (directory / "file").touch()
+        return Built({"identity": identity})
+
+    stage(asked(tmp_path / "one", build))
+    manifest = read_manifest(tmp_path / "one")
+    assert manifest is not None
+    assert manifest.facts["identity"] == identity
