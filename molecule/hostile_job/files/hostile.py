@@ -1,4 +1,4 @@
-"""The code of a hostile job: a dataset class that first tries to get out of its cluster, and writes down how far it got.
+"""The code of a hostile job: a dataset class that first tries to get out of its cluster, and records how far it got.
 
 Everything here is done with the rights that every job has: those of its process in a worker.
 """
@@ -42,12 +42,12 @@ def tried(attack: Callable[[], Any]) -> str:
         return f"stopped: {type(error).__name__}"
 
 
-def tells_version(address: str, token: str = "") -> int:
+def answer(address: str, token: str = "") -> int:
     request = urllib.request.Request(address)  # noqa: S310
     if token:
         request.add_header("Authorization", f"Bearer {token}")
-    with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
-        return int(answer.status)
+    with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310
+        return int(response.status)
 
 
 def mount() -> int:
@@ -70,10 +70,10 @@ def from_inside() -> dict[str, str]:
         "write to the image": tried(lambda: Path("/opt/verl/hostile").touch()),
         "write the token": tried(lambda: Path(os.environ["RAY_AUTH_TOKEN_PATH"]).write_text("x", encoding="utf-8")),
         "read the victim": tried(VICTIM.read_text),
-        "the engine's socket": tried(lambda: os.stat("/var/run/docker.sock")),
-        "the registry": tried(lambda: os.listdir("/var/lib/argus-verl/jobs")),
-        "own token at the other head": tried(lambda: tells_version(f"http://{OTHER_HEAD}:8265/api/version", own_token())),
-        "the other head without a token": tried(lambda: tells_version(f"http://{OTHER_HEAD}:8265/api/jobs/")),
+        "the engine's socket": tried(Path("/var/run/docker.sock").stat),
+        "the registry": tried(lambda: list(Path("/var/lib/argus-verl/jobs").iterdir())),
+        "own token at the other head": tried(lambda: answer(f"http://{OTHER_HEAD}:8265/api/jobs/", own_token())),
+        "the other head without a token": tried(lambda: answer(f"http://{OTHER_HEAD}:8265/api/jobs/")),
     }
 
 
@@ -160,7 +160,7 @@ def attack() -> None:
         "host": socket.gethostname(),
     }
     on_the_shared_root()
-    print(f"hostile text {ESCAPES}", flush=True)  # noqa: T201
+    print(f"hostile text {ESCAPES}", flush=True)
     report.write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
