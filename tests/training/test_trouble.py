@@ -284,6 +284,10 @@ def test_job_and_archive_survive_the_loss_of_the_head(submit: Submit, tmp_path: 
     job = submit("sft", **ONE_NODE, retries=1, trainer_overrides=ENDLESS)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
+    # Ray reads its token at its start: a new one would end the job.
+    refused = playbook("cluster_up", check=False, rotate_token=True)
+    assert refused.returncode != 0
+    assert job.submission_id in refused.stdout
     engine("kill", HEAD)
     try:
         playbook("debug_bundle", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
