@@ -62,7 +62,10 @@ problems:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import allow_host
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.operations.evidence import Collected, EvidenceError, collect
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
@@ -76,8 +79,10 @@ def main() -> None:
     )
     try:
         archive = find_job(Path(module.params["shared_root"]) / "jobs", module.params["submission_id"])
+        job = Registry().read(archive.submission_id)
+        allow_host(job.address if job else "")
         collected = Collected(str(archive.path)) if module.check_mode else collect(archive)
-    except (UnknownJobError, EvidenceError) as error:
+    except (UnknownJobError, EvidenceError, UnreadableError) as error:
         module.fail_json(msg=str(error))
     else:
         module.exit_json(changed=True, **collected.to_json())

@@ -64,6 +64,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import allow_host
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import start_steward
 from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, JOBS
@@ -112,6 +113,8 @@ def main() -> None:
         for job in new:
             registry.write(job)
         for archive in found:
+            job = registry.read(archive.submission_id)
+            allow_host(job.address if job else "")
             start_steward(archive)
     for submission_id, problem in problems.items():
         module.warn(f"{submission_id} gets no steward: {problem}")

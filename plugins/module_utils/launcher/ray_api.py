@@ -103,8 +103,8 @@ def without_proxies(environ: MutableMapping[str, str]) -> None:
 
 
 def allow_host(address: str) -> None:
-    """Let this process and those that it starts send the token to the address of the inventory."""
-    found = ADDRESS.fullmatch(address.rstrip("/"))
+    """Let this process, and those that it starts, send the token to an address of the inventory, besides loopback."""
+    found = ADDRESS.fullmatch(address)
     os.environ[ALLOWED_HOST] = found[2] if found else ""
 
 

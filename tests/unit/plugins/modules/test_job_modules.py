@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,14 @@ def test_missing_stewards_are_started(
     monkeypatch: pytest.MonkeyPatch,
     check_mode: bool,
 ) -> None:
-    started: list[str] = []
-    monkeypatch.setattr(job_stewards, "start_steward", lambda job: started.append(job.submission_id))
+    started: list[tuple[str, str]] = []
+
+    def start(job: Archive) -> None:
+        # The address of the inventory at the submission may have the token, not that of the archive's plan.
+        started.append((job.submission_id, os.environ["ARGUS_VERL_HEAD_HOST"]))
+
+    monkeypatch.setattr(job_stewards, "start_steward", start)
+    monkeypatch.setenv("ARGUS_VERL_HEAD_HOST", "")
     archive.write_heartbeat("keeper.json", time=time.time(), host="head", pid=1)
     registry = Registry(tmp_path / "registry")
     registry.path.mkdir()
@@ -158,10 +165,10 @@ def test_missing_stewards_are_started(
     # A planted archive is not this cluster's.
     result = run(job_stewards, capsys, **arguments)
     assert (result["changed"], result["started"], started) == (False, [], [])
-    registry.write(Registered("sft-1", 1.0, {}, str(tmp_path)))
+    registry.write(Registered("sft-1", 1.0, {}, str(tmp_path), "http://head.example:8265"))
     result = run(job_stewards, capsys, **arguments)
     assert (result["changed"], result["started"]) == (True, ["sft-1"])
-    assert started == ([] if check_mode else ["sft-1"])
+    assert started == ([] if check_mode else [("sft-1", "head.example")])
 
 
 @pytest.mark.parametrize("check_mode", [True, False])

@@ -4,8 +4,10 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -529,3 +531,29 @@ def test_whether_a_job_has_capacity(
     workers: list[tuple[float, float]], asked: tuple[int, float, float, float], answer: str
 ) -> None:
     assert capacity_problem(free(*workers), *asked) == answer
+
+
+def test_the_host_of_the_inventory_is_allowed_to_this_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ray_api.ALLOWED_HOST, "")
+    head = "http://head.example:1"
+    assert "head.example" not in RayHead(head).allowed
+    ray_api.allow_host(head)
+    assert "head.example" in RayHead("http://127.0.0.1:1").allowed
+    ray_api.allow_host("file:///etc/passwd")
+    assert RayHead(head).allowed == ()
+
+
+@pytest.mark.parametrize("address", ["http://evil.example:8265", "http://user@127.0.0.1:8265", "ray://127.0.0.1"])
+def test_rays_own_client_gets_no_foreign_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray.job_submission", None)
+    with pytest.raises(RayApiError):
+        ray_api.job_client(address)
+
+
+def test_rays_own_client_gets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("ray.job_submission")
+    module.JobSubmissionClient = lambda address: (address, os.environ.get("HTTP_PROXY"))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray.job_submission", module)
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example")
+    assert ray_api.job_client("http://127.0.0.1:8265") == ("http://127.0.0.1:8265", None)
