@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import encodings.idna  # noqa: F401 - sockets import it late, and root's Python may then be out of reach
-import gzip  # noqa: F401 - and so does tarfile
+import encodings.idna
+import gzip
 import json
 import os
 import stat
@@ -30,6 +30,9 @@ from .shared_root import JOBS
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
 HANDED_OVER_BYTES = 64 << 10
+# What the standard library imports only when it is needed, for sockets and tar files: root's Python may then be out of
+# reach.
+LATE_IMPORTS = (encodings.idna, gzip)
 # Constants of mount(2) and unshare(2); Python has unshare since 3.12 only.
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 

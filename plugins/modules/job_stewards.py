@@ -113,8 +113,8 @@ def main() -> None:
         for job in new:
             registry.write(job)
         for archive in found:
-            job = registry.read(archive.submission_id)
-            allow_host(job.address if job else "")
+            submitted = registry.read(archive.submission_id)
+            allow_host(submitted.address if submitted else "")
             start_steward(archive)
     for submission_id, problem in problems.items():
         module.warn(f"{submission_id} gets no steward: {problem}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .reading import MIB, list_directory, open_file
+from .reading import MIB, is_whole, list_directory, open_file
 from .schema import LARGEST, is_text
 
 FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
@@ -58,7 +58,7 @@ def step_of(line: bytes) -> Step | None:
         step, data = entry["step"], entry["data"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if type(step) is not int or not 0 <= step <= LARGEST or not isinstance(data, dict):
+    if not is_whole(step) or not 0 <= step <= LARGEST or not isinstance(data, dict):
         return None
     return Step(step, {name: value for name, value in data.items() if is_text(name)})
 

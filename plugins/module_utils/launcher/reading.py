@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 MIB = 1 << 20
 # What our own files need at most: a status with many attempts, a composed configuration, a manifest of 100,000 files.
@@ -231,6 +231,11 @@ def is_deep(value: object) -> bool:
 def read_json(root: Path, name: str, limit: int = JSON_BYTES) -> Any:
     """The value of a JSON file; raises as open_file does."""
     return parse_json(read_text(root, name, limit), root / name)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a JSON value is a whole number; Python takes truth values for numbers."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def read_mapping(root: Path, name: str, limit: int = JSON_BYTES) -> dict[str, Any]:

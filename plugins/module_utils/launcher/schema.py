@@ -105,12 +105,13 @@ def shape(annotation: Any) -> tuple[Any, tuple[Any, ...], bool]:
 
 
 def scalar(annotation: Any, value: object) -> Any:
+    kind = type(value)
     if annotation is Any:
         # Text, a number, a truth value or null. Nothing that we store is nested without a type.
-        annotation = type(value) if isinstance(value, (str, bool, int, float)) else type(None)
-    if annotation is float and type(value) is int:
+        annotation = kind if isinstance(value, (str, bool, int, float)) else type(None)
+    if annotation is float and kind is int:
         annotation = int
-    if type(value) is not annotation:
+    if kind is not annotation:
         raise MalformedError(f"is not {NAMES.get(annotation, 'a plain value')}")
     if isinstance(value, str):
         check_text(value)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..launcher.reading import UnreadableError, parse_json, read_text
+from ..launcher.reading import UnreadableError, is_whole, parse_json, read_text
 from ..text import duration, size_text
 from .errors import StagingError
 from .files import GONE
@@ -68,8 +68,8 @@ class ProgressReport:
             isinstance(text, str) and text.isprintable() and len(text) <= LARGEST_TEXT
             for text in (self.host, self.what)
         )
-        whole = all(type(number) is int for number in (self.pid, self.done, self.total))
-        moments = all(type(number) in (int, float) for number in (self.started_at, self.time))
+        whole = all(is_whole(number) for number in (self.pid, self.done, self.total))
+        moments = all(is_whole(number) or isinstance(number, float) for number in (self.started_at, self.time))
         numbers = (self.pid, self.done, self.total, self.started_at, self.time)
         return texts and whole and moments and all(0 <= number < LARGEST_NUMBER for number in numbers)
 

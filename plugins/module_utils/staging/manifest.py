@@ -15,7 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from ..launcher.reading import MIB, UnreadableError, parse_json, read_text
+from ..launcher.reading import MIB, UnreadableError, is_whole, parse_json, read_text
 from .errors import StagingError, listed
 from .files import (
     change_mode,
@@ -59,11 +59,11 @@ class FileEntry:
         if not isinstance(value, dict):
             raise ValueError(f"{name!r} has no size and sha256")
         entry = cls(value.get("size"), value.get("sha256"), value.get("mtime_ns"))  # type: ignore[arg-type]
-        if type(entry.size) is not int or not 0 <= entry.size < LARGEST_SIZE:
+        if not is_whole(entry.size) or not 0 <= entry.size < LARGEST_SIZE:
             raise ValueError(f"{name!r} has the size {str(entry.size)[:20]}")
         if not isinstance(entry.sha256, str) or not SHA256.fullmatch(entry.sha256):
             raise ValueError(f"{name!r} has no SHA-256 of 64 digits")
-        if entry.mtime_ns is not None and (type(entry.mtime_ns) is not int or abs(entry.mtime_ns) >= 1 << 63):
+        if entry.mtime_ns is not None and (not is_whole(entry.mtime_ns) or abs(entry.mtime_ns) >= 1 << 63):
             raise ValueError(f"{name!r} has a modification time that is none")
         return entry
 
@@ -165,7 +165,7 @@ def check_facts(facts: Facts) -> None:
     if staged_at is not None and (not isinstance(staged_at, str) or not is_moment(staged_at)):
         raise ValueError("staged_at is not a time in UTC")
     rows = facts.get("rows", {})
-    if not isinstance(rows, dict) or not all(type(count) is int and count >= 0 for count in rows.values()):
+    if not isinstance(rows, dict) or not all(is_whole(count) and count >= 0 for count in rows.values()):
         raise ValueError("rows does not count rows")
     level: list[object] = [facts]
     for _depth in range(DEEPEST_FACT):
