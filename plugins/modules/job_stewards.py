@@ -65,6 +65,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import allow_host
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import start_steward
 from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, JOBS
@@ -80,8 +81,8 @@ def without_steward(jobs: Path, submitted: Sequence[str]) -> tuple[list[Archive]
             if archive.needs_steward():
                 with steward.lock_of(archive) as free:
                     found += [archive] * free
-        except OSError as error:
-            # A job can put anything in the place of its lock. The other jobs need their stewards nevertheless.
+        except (OSError, UnreadableError) as error:
+            # A job can put anything into its archive. The other jobs need their stewards nevertheless.
             problems[submission_id] = str(error)
     return found, problems
 
@@ -90,7 +91,16 @@ def adopted(jobs: Path, submission_ids: Sequence[str]) -> list[Registered]:
     """Jobs as their archives describe them. Raises UnknownJobError."""
     archives = [find_job(jobs, submission_id) for submission_id in submission_ids]
     root = str(jobs.parent)
-    return [Registered(one.submission_id, time.time(), one.read_json("config/job_spec.json"), root) for one in archives]
+    return [Registered(one.submission_id, time.time(), one.read_jobspec(), root) for one in archives]
+
+
+def address_of(registry: Registry, submission_id: str) -> str:
+    """The address of the inventory at the submission of a job; empty if its entry cannot be read."""
+    try:
+        job = registry.read(submission_id)
+    except UnreadableError:
+        return ""
+    return job.address if job else ""
 
 
 def main() -> None:
@@ -104,17 +114,17 @@ def main() -> None:
     )
     jobs, registry = Path(module.params["shared_root"]) / JOBS, Registry(module.params["registry"])
     try:
-        new = adopted(jobs, [job for job in module.params["adopt"] if not registry.read(job)])
-    except UnknownJobError as error:
+        known = set(registry.ids())
+        new = adopted(jobs, [job for job in module.params["adopt"] if job not in known])
+    except (UnknownJobError, UnreadableError) as error:
         module.fail_json(msg=str(error))
         return
-    found, problems = without_steward(jobs, [*registry.ids(), *(job.submission_id for job in new)])
+    found, problems = without_steward(jobs, sorted({*known, *(job.submission_id for job in new)}))
     if not module.check_mode:
         for job in new:
             registry.write(job)
         for archive in found:
-            submitted = registry.read(archive.submission_id)
-            allow_host(submitted.address if submitted else "")
+            allow_host(address_of(registry, archive.submission_id))
             start_steward(archive)
     for submission_id, problem in problems.items():
         module.warn(f"{submission_id} gets no steward: {problem}")

@@ -45,13 +45,14 @@ def test_a_job_with_a_steward_gets_no_other(tmp_path: Path) -> None:
 def test_a_trap_instead_of_a_lock_does_not_keep_other_jobs_from_their_stewards(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("untouched")
-    for name in ("dangling", "linked", "directory", "good"):
+    for name in ("dangling", "linked", "directory", "bad-status", "good"):
         job(tmp_path, name, "RUNNING")
+    (tmp_path / "bad-status" / "status.json").write_text("[" * 100_000)
     (tmp_path / "dangling" / ".keeper.lock").symlink_to(tmp_path / "created")
     (tmp_path / "linked" / ".keeper.lock").symlink_to(victim)
     (tmp_path / "directory" / ".keeper.lock").mkdir()
-    found, problems = without_steward(tmp_path, ["dangling", "linked", "directory", "good"])
+    found, problems = without_steward(tmp_path, ["dangling", "linked", "directory", "bad-status", "good"])
     assert [archive.submission_id for archive in found] == ["good"]
-    assert sorted(problems) == ["dangling", "directory", "linked"]
+    assert sorted(problems) == ["bad-status", "dangling", "directory", "linked"]
     assert victim.read_text() == "untouched"
     assert not (tmp_path / "created").exists()
