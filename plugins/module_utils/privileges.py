@@ -57,6 +57,10 @@ def user_of(shared_root: Path) -> User:
             found = look(path)
         except FileNotFoundError:
             continue
+        except PermissionError:
+            # On NFS, root may have no rights (root_squash).
+            user = User(UNPRIVILEGED, UNPRIVILEGED)
+            continue
         if found.st_uid:
             return User(found.st_uid, found.st_gid or found.st_uid)
         if stat.S_ISLNK(found.st_mode) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

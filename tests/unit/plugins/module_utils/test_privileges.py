@@ -49,6 +49,18 @@ def test_in_a_shared_root_of_root_the_owner_of_the_archives_does_the_work(shared
     assert user_of(shared_root) == User(NOBODY, NOBODY)  # never with the group of root
 
 
+def test_a_shared_root_that_root_cannot_look_into_is_not_for_root(
+    shared_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS with root_squash."""
+
+    def squashed(path: Path) -> os.stat_result:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "lstat", squashed)
+    assert user_of(shared_root) == User(UNPRIVILEGED, UNPRIVILEGED)
+
+
 def test_a_link_instead_of_the_archives_is_not_followed(shared_root: Path) -> None:
     (shared_root / "jobs").rmdir()
     (shared_root / "jobs").symlink_to("/root")
