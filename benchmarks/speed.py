@@ -67,7 +67,7 @@ def raw_up() -> None:
     with tempfile.NamedTemporaryFile("w", dir=SHARED_ROOT) as file:
         file.write(token)
         file.flush()
-        os.chown(file.name, 1000, 1000)
+        os.chown(file.name, 61000, 61000)
         run = ["docker", "run", "--detach", "--init", "--network", "raw-ray", "--shm-size", "2g"]
         run += ["--env", "RAY_AUTH_MODE=token", "--env", "RAY_AUTH_TOKEN_PATH=/run/token"]
         run += ["--volume", f"{file.name}:/run/token:ro", "--volume", f"{SHARED_ROOT}:/private"]
