@@ -159,7 +159,6 @@ def attack() -> None:
     result = {
         "attacks": from_inside(),
         "process": {key: process[key] for key in ("Uid", "CapEff", "NoNewPrivs")},
-        "environment": sorted(name for name in os.environ if "SECRET" in name or "HOSTILE" in name),
         "host": socket.gethostname(),
     }
     on_the_shared_root()

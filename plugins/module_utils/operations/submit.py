@@ -107,7 +107,7 @@ def submit(request: Request, services: Services) -> Submitted:
         except FileExistsError:
             return existing_job(archive, request, head, services)
         except Exception as error:
-            where = f"Its archive is {archive.path}." if archive.path.is_dir() else "Nothing was changed."
+            where = f"Its archive is {archive.path}." if archive.exists() else "Nothing was changed."
             raise OperationError(f"{submission_id} could not be submitted: {error}. {where}") from error
     return Submitted(
         changed=True,
@@ -169,7 +169,9 @@ def existing_job(archive: Archive, request: Request, head: RayHead, services: Se
     try:
         return registered_job(archive, head, services, request.check_mode)
     except UnreadableError as error:
-        raise OperationError(f"{archive.submission_id} was submitted before, but {error}.") from error
+        raise OperationError(
+            f"{archive.submission_id} was submitted before, but {error}. Choose another id."
+        ) from error
 
 
 def registered_job(archive: Archive, head: RayHead, services: Services, check_mode: bool) -> Submitted:
@@ -191,7 +193,7 @@ def registered(submission_id: str, services: Services) -> Registered | None:
     try:
         return services.registry.read(submission_id)
     except UnreadableError as error:
-        raise OperationError(f"{error}. Nothing was changed.") from error
+        raise OperationError(f"{error}. Nothing was changed; choose another id.") from error
 
 
 def wait_for(value: Callable[[], Value | None], seconds: float, clock: Clock) -> Value | None:

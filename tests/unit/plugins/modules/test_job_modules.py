@@ -142,9 +142,17 @@ def test_a_bundle_without_free_space(
     assert list(tmp_path.glob("argus-verl-*")) == []
 
 
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    made = Registry(tmp_path / "registry")
+    made.path.mkdir()
+    return made
+
+
 @pytest.mark.parametrize("check_mode", [True, False])
 def test_missing_stewards_are_started(
     archive: Archive,
+    registry: Registry,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -159,8 +167,6 @@ def test_missing_stewards_are_started(
     monkeypatch.setattr(job_stewards, "start_steward", start)
     monkeypatch.setenv("ARGUS_VERL_HEAD_HOST", "")
     archive.write_heartbeat("keeper.json", time=time.time(), host="head", pid=1)
-    registry = Registry(tmp_path / "registry")
-    registry.path.mkdir()
     arguments = {"shared_root": str(tmp_path), "registry": str(registry.path), "_ansible_check_mode": check_mode}
     # A planted archive is not this cluster's.
     result = run(job_stewards, capsys, **arguments)
@@ -174,6 +180,7 @@ def test_missing_stewards_are_started(
 @pytest.mark.parametrize("check_mode", [True, False])
 def test_a_job_of_an_earlier_head_is_adopted(
     archive: Archive,
+    registry: Registry,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -183,8 +190,6 @@ def test_a_job_of_an_earlier_head_is_adopted(
     monkeypatch.setattr(job_stewards, "start_steward", lambda job: started.append(job.submission_id))
     archive.write_heartbeat("keeper.json", time=0)
     archive.write_json("config/job_spec.json", {"workload": "sft"})
-    registry = Registry(tmp_path / "registry")
-    registry.path.mkdir()
     arguments = {"shared_root": str(tmp_path), "registry": str(registry.path), "_ansible_check_mode": check_mode}
     assert "There is no job 'sft-0'" in run(job_stewards, capsys, **arguments, adopt=["sft-0"])["msg"]
     result = run(job_stewards, capsys, **arguments, adopt=["sft-1"])
@@ -224,11 +229,11 @@ def test_the_head_checks_again_what_only_the_inventory_decides(
     assert ray.calls == []
 
 
-def test_the_jobspec_of_a_registered_job(tmp_path: Path, ray: FakeRay, capsys: pytest.CaptureFixture[str]) -> None:
-    registry = tmp_path / "registry"
-    registry.mkdir()
-    Registry(registry).write(Registered("sft-1", 1.0, {"workload": "sft"}, str(tmp_path)))
-    arguments = {"state": "registered", "registry": str(registry)}
+def test_the_jobspec_of_a_registered_job(
+    tmp_path: Path, registry: Registry, ray: FakeRay, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry.write(Registered("sft-1", 1.0, {"workload": "sft"}, str(tmp_path)))
+    arguments = {"state": "registered", "registry": str(registry.path)}
     result = run(ray_job, capsys, **arguments, submission_id="sft-1")
     assert (result["changed"], result["jobspec"], result["findings"]) == (False, {"workload": "sft"}, [])
     assert run(ray_job, capsys, **arguments, submission_id="../sft-1")["msg"].startswith("../sft-1 is not registered")

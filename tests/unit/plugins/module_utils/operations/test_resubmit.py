@@ -12,7 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.operations.resubmit imp
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import OperationError
 
 JOBSPEC = {"workload": "grpo", "model": "tiny", "secrets": ["HF_TOKEN"], "env_vars": {"A": 1, "B": 2}}
-TODO = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
+ADVICE = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def warnings(registry: Registry) -> list[str]:
     found = original(registry, "grpo-1")
     assert found.jobspec == JOBSPEC
     for finding in found.findings:
-        assert (finding.where, finding.todo, finding.severity) == (str(archived(registry)), TODO, "warning")
+        assert (finding.where, finding.todo, finding.severity) == (str(archived(registry)), ADVICE, "warning")
     return [finding.what for finding in found.findings]
 
 

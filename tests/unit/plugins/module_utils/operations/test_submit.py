@@ -383,7 +383,9 @@ def test_a_registered_archive_without_a_status_is_waited_for(head: Head) -> None
 def test_an_archive_that_its_job_has_damaged(head: Head) -> None:
     head.submit(head.jobspec())
     (head.archive.path / "status.json").write_text("[")
-    with pytest.raises(OperationError, match=r"^grpo-1 was submitted before, but .*status.json is not JSON"):
+    with pytest.raises(
+        OperationError, match=r"^grpo-1 was submitted before, but .*status.json is not JSON .*Choose another id.$"
+    ):
         head.submit(head.jobspec())
 
 
@@ -417,7 +419,7 @@ def test_an_archive_that_this_cluster_has_not_submitted_is_no_earlier_submission
 def test_a_registry_that_cannot_be_read(head: Head) -> None:
     head.submit(head.jobspec())
     (head.registry.path / "grpo-1.json").write_text("[]")
-    with pytest.raises(OperationError, match=r"grpo-1.json is not a mapping. Nothing was changed.$"):
+    with pytest.raises(OperationError, match=r"grpo-1.json is not a mapping. Nothing was changed; choose another id.$"):
         head.submit(head.jobspec())
 
 
