@@ -295,10 +295,20 @@ def remove_shared_memory(pids: set[int]) -> list[str]:
     removed = []
     for path in SHM.glob("torch_*"):
         match = TORCH_SHM.match(path.name)
-        if match and int(match[1]) in pids and not Path("/proc", match[1]).exists():
+        if match and int(match[1]) in pids and has_ended(int(match[1])):
             path.unlink(missing_ok=True)
             removed.append(path.name)
     return removed
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process is gone or a zombie, which holds no memory however late its parent asks for it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    # The state follows the command in parentheses, which may contain anything.
+    return stat.rpartition(") ")[2][:1] in ("Z", "X")
 
 
 def gpu_processes(pids: Iterable[int]) -> list[str]:
