@@ -86,28 +86,29 @@ def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) 
     assert "changed=0" in again.stdout
 
 
-def test_ppo_trains_a_critic(submit: Submit) -> None:
-    job = submit("ppo")
-    job.wait()
-    assert_off_the_head(job)
-    assert_archive(job)
-    assert_finite_and_moving(job.values("critic/vf_loss"), 4)
-    assert_finite_and_moving(job.values("critic/rewards/mean"), 4)
-    (checkpoint,) = job.archive.checkpoints()
-    there = {path.name for path in (job.archive.path / "checkpoints" / f"global_step_{checkpoint}").iterdir()}
-    assert {"actor", "critic"} <= there
+def test_ppo_trains_a_critic_twice_in_a_row(submit: Submit) -> None:
+    for steps in (10, 2):
+        job = submit("ppo", trainer_overrides={"trainer.total_training_steps": steps})
+        job.wait()
+        assert_off_the_head(job)
+        assert_archive(job)
+        assert_finite_and_moving(job.values("critic/vf_loss"), steps)
+        assert_finite_and_moving(job.values("critic/rewards/mean"), steps)
+        assert job.archive.checkpoints() == [steps]
+        there = {path.name for path in (job.archive.path / "checkpoints" / f"global_step_{steps}").iterdir()}
+        assert {"actor", "critic"} <= there
 
 
-def test_sft_on_two_nodes(submit: Submit) -> None:
-    job = submit("sft")
+def test_sft_on_two_nodes_with_four_gpus_each(submit: Submit) -> None:
+    job = submit("sft", resources={"nnodes": 2, "gpus_per_node": 4})
     job.wait()
     assert_off_the_head(job)
     assert_archive(job)
     losses = job.values("train/loss")
     assert_finite_and_moving(losses, 8)
     assert losses[-1] < losses[0]
-    shards = sorted(path.name for path in job.archive.path.glob("checkpoints/global_step_8/model_world_size_*"))
-    assert shards == ["model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]
+    shards = {path.name for path in job.archive.path.glob("checkpoints/global_step_8/model_world_size_*")}
+    assert shards == {f"model_world_size_8_rank_{rank}.pt" for rank in range(8)}
 
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
