@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The code of a job's reward function: copied into the archive, and compared with what is there later.
+"""The code of a job's reward function: copied into the archive, and compared when the job is submitted again.
 
 Only imports that the source names are found, and nothing is imported. Other imports are those of the image.
 """
