@@ -27,8 +27,8 @@ ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role)$", re.MULTI
 # What the sidebar lists, in this order: titles and pages without their suffix. `*` stands for all others of a folder.
 CONTENTS = {
     "Guides": [
-        "docs/index", "docs/staging", "docs/jobspec", "docs/life_of_a_job", "docs/failures", "docs/debugging",
-        "docs/cpu_backend", "docs/troubleshooting",
+        "docs/index", "docs/staging", "docs/jobspec", "docs/life_of_a_job", "docs/failures", "docs/curves",
+        "docs/debugging", "docs/cpu_backend", "docs/troubleshooting",
     ],
     "Reference": [
         "docs/archive", "docs/durations", "docs/files_on_machines",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
@@ -28,6 +29,11 @@ from ansible_collections.argus.verl.plugins.module_utils.status.info import JobI
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.module_utils.text import printable
+from ansible_collections.argus.verl.plugins.plugin_utils.command_line import (
+    extra_variables,
+    misspelt,
+    with_command_line,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     UNANSWERED_SECONDS,
@@ -48,11 +54,14 @@ display = Display()
 # Each poll costs the head half a second of CPU, and a line of progress appears at least every 10 seconds.
 POLL_SECONDS = 6.0
 LOG_LINES = 15
+# Defaults that the role takes from other variables than job_defaults.
+INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")
 
 
-def check_arguments(arguments: Arguments) -> list[Finding]:
+def check_arguments(arguments: Arguments, known: Sequence[Finding] = ()) -> list[Finding]:
     """Complete the module's arguments from the given JobSpec, and check everything that needs no cluster.
 
+    known: findings that do not concern the JobSpec itself.
     With findings, `arguments` has "findings" and a JobSpec without their keys, so that the head can check the rest and
     all problems are listed in one table. It has no "findings" if nothing is left that the head could check.
     """
@@ -63,13 +72,31 @@ def check_arguments(arguments: Arguments) -> list[Finding]:
     arguments["jobspec"] = with_defaults(arguments["given"], defaults)
     findings, spec = parse_jobspec(arguments["jobspec"])
     if spec is None:
-        return findings
+        return [*known, *findings]
     findings += new_findings(inventory_findings(spec, defaults), findings)
     findings += take_secrets(arguments, spec.secrets)
+    findings = [*known, *(with_place(finding, arguments["given"], defaults) for finding in findings)]
     rest = examinable(findings, arguments["jobspec"]) if findings else None
     if rest:
         arguments["jobspec"], arguments["findings"] = rest, [finding.as_dict() for finding in findings]
     return findings
+
+
+def with_place(finding: Finding, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Finding:
+    """The finding, named by the variable of the inventory if only job_defaults has its key."""
+    in_defaults = has_key(defaults, finding.key) and not has_key(given, finding.key)
+    if not in_defaults or finding.where != finding.key or finding.key in INVENTORY_KEYS:
+        return finding
+    return replace(finding, where=f"job_defaults.{finding.key}")
+
+
+def has_key(values: object, key: str) -> bool:
+    """Whether nested mappings have a dotted key."""
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True
 
 
 def take_secrets(arguments: Arguments, names: Sequence[str]) -> list[Finding]:
@@ -114,16 +141,24 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """Complete the module's arguments, and add to the warnings; the task's result if that is not possible."""
         if arguments.get("state", "submitted") == "stopped":
             return wrong_id(arguments.get("submission_id"))
+        further = extra_variables(self._loader) if arguments.pop("command_line", False) else []
         if "resubmitted_from" in arguments:
             problem = self.take_registered(arguments, variables, warnings)
             if problem:
                 return problem
         if "file" in arguments:
             sources = [str(source) for source in variables.get("ansible_inventory_sources") or []]
-            arguments["jobspec"], findings = load_jobspec(str(arguments.pop("file") or ""), sources)
+            name = str(arguments.pop("file") or "")
+            # The command line may have all that is required.
+            alone = not name and with_command_line({}, further)
+            arguments["jobspec"], findings = ({}, []) if alone else load_jobspec(name, sources)
             if findings:
                 return refused([finding.as_dict() for finding in findings])
-        findings = check_arguments(arguments)
+        # With resubmit, it names the job that is submitted again.
+        without = ("submission_id",) if "resubmitted_from" in arguments else ()
+        arguments["jobspec"] = with_command_line(arguments.get("jobspec"), further, without)
+        unknown = misspelt(further)
+        findings = check_arguments(arguments, unknown)
         if findings and "findings" not in arguments:
             return refused([*warnings, *(finding.as_dict() for finding in findings)])
         return None

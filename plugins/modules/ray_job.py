@@ -46,6 +46,13 @@ options:
       - The JobSpec's file on the controller, relative to the current directory or to C(jobspecs/) beside the inventory.
         An alternative to O(jobspec).
     type: str
+  command_line:
+    description:
+      - Whether extra variables of the command line, such as C(-e retries=2), that have the name of a key of
+        O(jobspec) replace that key, and C(-e 'set=["key=value"]') adds to O(jobspec.trainer_overrides). Variables of
+        the inventory do not. Used by the action plugin, with O(file) and O(resubmitted_from).
+    type: bool
+    default: false
   defaults:
     description:
       - Defaults for all jobs of the cluster, with the keys of O(jobspec). A JobSpec overrides them.
@@ -121,6 +128,8 @@ options:
         description:
           - A Python file with the reward function, as C(FILE.py) or C(FILE.py:FUNCTION), relative to
             C(<shared_root>/user/code/) or absolute. The default function is C(compute_score).
+          - Or a function of a module in C(<shared_root>/user/code/), as C(PACKAGE.MODULE:FUNCTION). The module is
+            imported by its name, so it may have relative imports. Requires verl 0.7.
           - If it is not set, verl uses its own reward function for the C(data_source) of the dataset.
         type: str
       model:
@@ -131,7 +140,7 @@ options:
       dataset:
         description:
           - A directory with C(train.parquet) and C(val.parquet), as the name of a directory in
-            C(<shared_root>/datasets/) or as an absolute path.
+            C(<shared_root>/datasets/) or as an absolute path. V(sft) does not need C(val.parquet).
         type: str
         required: true
       ray:
@@ -145,6 +154,13 @@ options:
                 head itself, or that of O(defaults).
             type: str
             default: http://127.0.0.1:8265
+          runtime_env:
+            description:
+              - Parts of Ray's runtime environment of the job that the collection does not decide. C(env_vars), which
+                O(jobspec.env_vars) replaces, C(config) with C(setup_timeout_seconds) and C(eager_install), C(nsight)
+                and C(rocprof_sys).
+            type: dict
+            default: {}
           resources:
             description: The resources that the driver requests.
             type: dict
@@ -367,6 +383,7 @@ def main() -> None:
             "state": {"type": "str", "choices": ["submitted", "stopped", "registered"], "default": "submitted"},
             "submission_id": {"type": "str"},
             "file": {"type": "str"},
+            "command_line": {"type": "bool", "default": False},
             "defaults": {"type": "dict", "default": {}},
             "given": {"type": "dict"},
             "findings": {"type": "list", "elements": "dict", "default": []},

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import yaml
-from system import HEAD, NODES, SHARED_ROOT, Job, Submit, module, on_node, playbook
+from system import HEAD, NODES, SHARED_ROOT, Job, Submit, module, on_node, playbook, said
 
 
 def assert_off_the_head(job: Job) -> None:
@@ -37,6 +39,11 @@ def assert_archive(job: Job) -> None:
     assert spec["submission_id"] == job.submission_id
     environment = archive.read_json("config/runtime_env.json")["env_vars"]
     assert environment["PYTHONPATH"].startswith("/private/common/code/verl/")
+    # As ray_node_env of the inventory sets it, in place of an image.
+    assert environment["PYTHONPATH"].endswith(":/opt/of-the-image")
+    trainer = shlex.split((archive.path / "config" / "train_cmd.txt").read_text())
+    assert trainer[: trainer.index("python3")].count(f"PYTHONPATH={environment['PYTHONPATH']}") == 1
+    assert trainer[trainer.index("python3") :] == ["python3", "-m", archive.plan().module, *archive.plan().overrides]
     command = (archive.path / "config" / "submit_cmd.txt").read_text()
     assert command.startswith("ray job submit ") and '{"worker_node": 1}' in command
     composed = yaml.safe_load((archive.path / "config" / "hydra" / "config.yaml").read_text())
@@ -86,17 +93,50 @@ def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) 
     assert "changed=0" in again.stdout
 
 
+def assert_critic(job: Job, steps: int) -> None:
+    assert_off_the_head(job)
+    assert_archive(job)
+    assert_finite_and_moving(job.values("critic/vf_loss"), steps)
+    assert_finite_and_moving(job.values("critic/rewards/mean"), steps)
+    assert job.archive.checkpoints() == [steps]
+    there = {path.name for path in (job.archive.path / "checkpoints" / f"global_step_{steps}").iterdir()}
+    assert {"actor", "critic"} <= there
+
+
 def test_ppo_trains_a_critic_twice_in_a_row(submit: Submit) -> None:
-    for steps in (10, 2):
-        job = submit("ppo", trainer_overrides={"trainer.total_training_steps": steps})
-        job.wait()
-        assert_off_the_head(job)
-        assert_archive(job)
-        assert_finite_and_moving(job.values("critic/vf_loss"), steps)
-        assert_finite_and_moving(job.values("critic/rewards/mean"), steps)
-        assert job.archive.checkpoints() == [steps]
-        there = {path.name for path in (job.archive.path / "checkpoints" / f"global_step_{steps}").iterdir()}
-        assert {"actor", "critic"} <= there
+    # The reward is a function of a package with a relative import, and the command line changes the job.
+    package = SHARED_ROOT / "user" / "code" / "graders"
+    package.mkdir(exist_ok=True)
+    (package / "__init__.py").write_text("")
+    (package / "share.py").write_text("def share(text):\n    return sum(map(str.isdigit, text)) / max(len(text), 1)\n")
+    (package / "digits.py").write_text(
+        "from .share import share\n\n\n"
+        "def score(data_source, solution_str, ground_truth, extra_info=None):\n    return share(solution_str)\n"
+    )
+    loggers = "trainer.logger=[console,file,tensorboard]"
+    changed = ("-e", f'set=["trainer.total_training_steps=10", "{loggers}"]', "-e", "retries=1", "-e", "tags=by=hand")
+    asked = {"trainer.total_training_steps": 90}
+    job = submit("ppo", arguments=changed, reward_fn_path="graders.digits:score", trainer_overrides=asked)
+    job.wait()
+    spec = job.archive.read_json("config/job_spec.json")
+    assert (spec["retries"], spec["tags"]) == (1, {"by": "hand"})
+    assert [one for one in spec["trainer_overrides"] if "total_training_steps" in one] == [
+        "trainer.total_training_steps=10"
+    ]
+    copied = job.archive.read_json("config/reward.json")
+    assert sorted(copied["files"]) == [f"user/code/graders/{name}.py" for name in ("__init__", "digits", "share")]
+    copy = job.archive.path / "config" / "reward" / "user" / "code" / "graders" / "share.py"
+    assert copy.read_text() == (package / "share.py").read_text()
+    assert list((job.archive.path / "logs" / "tensorboard").glob("events.out.tfevents.*"))
+    # What the same JobSpec would run now is something else.
+    (package / "share.py").write_text("def share(text):\n    return 1.0\n")
+    again = playbook("resubmit", submission_id=job.submission_id, arguments=("--check",))
+    assert "changed: user/code/graders/share.py" in said(again.stdout)
+    assert_critic(job, 10)
+
+    second = submit("ppo", trainer_overrides={"trainer.total_training_steps": 2})
+    second.wait()
+    assert_critic(second, 2)
 
 
 def test_sft_on_two_nodes_with_four_gpus_each(submit: Submit) -> None:
@@ -152,9 +192,15 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
 
 
 def test_two_jobs_at_the_same_time_use_their_own_verl(submit: Submit) -> None:
-    jobs = {code_id: submit("sft", **ONE_NODE, code_path=code_id) for code_id in ("verl-0.9.0", "verl-0.9.1")}
+    # SFT needs no data for validation.
+    datasets = SHARED_ROOT / "datasets"
+    (datasets / "train_only").mkdir(exist_ok=True)
+    shutil.copy(datasets / "gsm8k_tiny_sft" / "train.parquet", datasets / "train_only")
+    changes = {**ONE_NODE, "dataset": "train_only", "trainer_overrides": {"trainer.test_freq": -1}}
+    jobs = {code_id: submit("sft", **changes, code_path=code_id) for code_id in ("verl-0.9.0", "verl-0.9.1")}
     for code_id, job in jobs.items():
         job.wait()
+        assert job.values("val/loss") == []
         assert_snapshot(job, code_id)
         # Warnings of the workers name the file that they come from.
         worker_lines = [line for line in job.log().splitlines() if "TrainingWorker" in line.partition("/")[0]]

@@ -46,6 +46,8 @@ class CheckRequest:
     dataset: str
     reward_file: str | None = None
     reward_function: str = ""
+    # By which the file is imported; empty if it is loaded by its path.
+    reward_module: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, int | None] = field(default_factory=dict)
     accept: tuple[str, ...] = ()

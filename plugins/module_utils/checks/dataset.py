@@ -49,7 +49,9 @@ def dataset_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
 
 def data_files(request: CheckRequest, split: str) -> list[str]:
     if request.config is None:
-        return [f"{request.dataset}/{split}.parquet"]
+        file = f"{request.dataset}/{split}.parquet"
+        # Only PPO and GRPO need data for validation.
+        return [] if request.is_sft and split == "val" and not Path(file).exists() else [file]
     files = map(str, listed(request.setting(f"data.{split}_files")))
     return [file if "://" in file else str(Path(file).expanduser()) for file in files]
 

@@ -22,29 +22,36 @@ REWARD_SECONDS = 20
 REWARD_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 # What they pass as well if a reward model is enabled.
 REWARD_MODEL_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
-# Imports the file as verl's utils/import_utils.py: load_module does, in a process of its own, and discards its output.
+# Imports the file, or the module, as verl's utils/import_utils.py: load_module does, in a process of its own, and
+# discards its output.
 REWARD_PROBE = """
 import json, os, sys
 answer = os.dup(1)
 os.dup2(2, 1)
 # Ray's workers do not search the current directory.
 sys.path[:] = [path for path in sys.path if path]
-path, function = sys.argv[1:]
+path, function, name = sys.argv[1:]
 
 def report(**values):
     os.write(answer, json.dumps(values).encode())
     os._exit(0)
 
 import importlib.util, inspect, traceback
-spec = importlib.util.spec_from_file_location(f"custom_module_{hash(os.path.abspath(path))}", path)
-module = importlib.util.module_from_spec(spec)
 try:
-    spec.loader.exec_module(module)
+    if name:
+        module = importlib.import_module(name)
+    else:
+        spec = importlib.util.spec_from_file_location(f"custom_module_{hash(os.path.abspath(path))}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
 except BaseException as error:
     frames = traceback.extract_tb(error.__traceback__)
     line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     report(error=f"{type(error).__name__}: {error}", line=line, missing=missing)
+found = getattr(module, "__file__", None)
+if name and not (found and os.path.realpath(found) == os.path.realpath(path)):
+    report(elsewhere=str(found))
 if not hasattr(module, function):
     report(functions=[name for name, value in vars(module).items()
                       if inspect.isfunction(value) and value.__module__ == module.__name__])
@@ -81,6 +88,8 @@ class Probed:
     line: int | None = None
     # The module that was not found.
     missing: str | None = None
+    # The file that has the module instead.
+    elsewhere: str = ""
     functions: tuple[str, ...] | None = None
     type: str = ""
     text: str = ""
@@ -138,7 +147,7 @@ def probe(request: CheckRequest, path: Path, function: str) -> subprocess.Comple
     """Import the file with the environment of the job."""
     return subprocess.run(
         # -B: user/code belongs to users, and may be read-only.
-        [sys.executable, "-B", "-c", REWARD_PROBE, str(path), function],
+        [sys.executable, "-B", "-c", REWARD_PROBE, str(path), function, request.reward_module],
         env={**os.environ, **{name: str(value) for name, value in request.environment.items()}},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -159,6 +168,9 @@ def import_findings(path: Path, function: str, probed: Probed) -> list[Finding]:
         return [problem(what, "add it to the image, or remove the import")]
     if probed.error:
         return [problem(f"{line}: the import fails with {one_line(probed.error, LONGEST_ERROR)}", "correct the file")]
+    if probed.elsewhere:
+        what = f"the module is imported from {probed.elsewhere}, not from {path}: another one has its name"
+        return [problem(what, "rename the package or the module")]
     if probed.functions is not None:
         has = f"it has: {', '.join(probed.functions)}" if probed.functions else "it has none"
         return [problem(f"{path} has no function {function}; {has}", "correct the name in reward_fn_path")]

@@ -39,7 +39,6 @@ ACCOUNTS = {
     "clearml": Account("CLEARML_API_ACCESS_KEY", "CLEARML_CONFIG_FILE", "clearml has no server to report to"),
     "vemlp_wandb": Account("VOLC_ACCESS_KEY_ID", "", "vemlp_wandb ends the job"),
     "mlflow": Account("MLFLOW_TRACKING_URI", "", "mlflow writes to /tmp/mlruns.db in one of the containers"),
-    "tensorboard": Account("TENSORBOARD_DIR", "", "tensorboard writes to tensorboard_log/ in one of the containers"),
 }
 
 

@@ -42,4 +42,12 @@ def lengths(job: JobConfig) -> Found:
         yield about("data.max_token_len_per_gpu", what, f"set it to {longest} or more", WARNING)
 
 
-SFT_RULES = (batches, lengths)
+def validation(job: JobConfig) -> Found:
+    # trainer/sft_trainer_ray.py:fit iterates over val_dataloader, which is None without data.
+    every = job.number("trainer.test_freq")
+    if every > 0 and not job.get("data.val_files"):
+        what = f"is {every}, but the job has no data for validation: it would end with TypeError after step {every}"
+        yield about("trainer.test_freq", what, "set trainer.test_freq=-1, or stage a val.parquet")
+
+
+SFT_RULES = (batches, lengths, validation)

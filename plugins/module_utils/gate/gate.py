@@ -18,6 +18,7 @@ from ..job.owned import OVERRIDES
 from ..job.plan import Job, plan_job
 from ..job.spec import JobSpec
 from ..job.spec_checks import accelerator_findings
+from ..job.verl_releases import SFT
 from ..launcher import attempts, ray_api
 from ..launcher.archive import Archive
 from ..launcher.ray_api import WorkerCapacity, free_workers
@@ -74,7 +75,9 @@ def examine(
     found += accelerator_findings(profile, cluster)
     unfit, checkpoint = resume_findings(spec, size_of(spec, cluster).gpus)
     found += unfit
-    job = plan_job(spec, cluster, read_marker(code_path) or "", submission_id, profile, checkpoint)
+    # Only SFT needs no data for validation; file_findings reports a file that is missing.
+    validates = spec.workload != SFT or Path(spec.inputs.dataset, "val.parquet").exists()
+    job = plan_job(spec, cluster, read_marker(code_path) or "", submission_id, profile, checkpoint, validates)
     # The present capacity does not matter to a job that can never run.
     can_run = not errors(found)
     answers = ask(spec, job, profile.version, workers_of(nodes))
@@ -85,7 +88,7 @@ def examine(
         found.append(about("resources", waits_for, todo))
     return GateResult(
         findings=tuple(found),
-        job=job,
+        job=job.with_python_path(answers.python_path),
         checkpoint=str(checkpoint.path) if checkpoint else "",
         capacity_problem=waits_for,
         resolved=answers.resolved,

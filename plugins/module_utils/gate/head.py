@@ -13,7 +13,7 @@ from ..checks.common import read_verl_version
 from ..findings import Finding, about
 from ..job.spec import JobSpec
 from ..job.spec_checks import STAGED_NAME, version_findings
-from ..job.verl_releases import Profile, profile_of, refusal
+from ..job.verl_releases import SFT, Profile, profile_of, refusal
 from ..launcher import checkpoints
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
@@ -83,7 +83,8 @@ def inputs_of(spec: JobSpec) -> Iterator[tuple[str, Path, Path]]:
     model, dataset = Path(inputs.model), Path(inputs.dataset)
     yield "model", model, model / "config.json"
     yield "dataset", dataset, dataset / "train.parquet"
-    yield "dataset", dataset, dataset / "val.parquet"
+    if spec.workload != SFT:
+        yield "dataset", dataset, dataset / "val.parquet"
     if inputs.reward:
         yield "reward_fn_path", Path(inputs.reward.file), Path(inputs.reward.file)
 

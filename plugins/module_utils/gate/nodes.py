@@ -23,7 +23,7 @@ from ..findings import Finding, about
 from ..job.overrides import HYDRA_DIRECTORY, REWARD_PATH
 from ..job.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_values
 from ..job.plan import Job
-from ..job.spec import JobSpec
+from ..job.spec import JobSpec, RewardFunction
 from ..job.verl_releases import profile_of
 from ..launcher import reading
 from ..launcher.hydra import override_key
@@ -46,11 +46,16 @@ PLACEHOLDER = "placeholder-of-a-secret"
 
 @dataclass(frozen=True)
 class NodeAnswers:
-    """What nodes report about a job. `resolved` is the composed configuration as YAML."""
+    """What nodes report about a job.
+
+    resolved: the composed configuration as YAML.
+    python_path: PYTHONPATH as the image of the nodes sets it.
+    """
 
     findings: tuple[Finding, ...] = ()
     resolved: str = ""
     facts: Facts = field(default_factory=Facts)
+    python_path: str = ""
 
 
 def ask_nodes(
@@ -85,7 +90,9 @@ def ask_nodes(
     if answer:
         found += inspection_findings(answer, job, version, request)
     found += findings_of_nodes(values)
-    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts) if answer else NodeAnswers(tuple(found))
+    if answer is None:
+        return NodeAnswers(tuple(found))
+    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts, answer.python_path)
 
 
 def check_request(spec: JobSpec, job: Job) -> CheckRequest:
@@ -100,6 +107,7 @@ def check_request(spec: JobSpec, job: Job) -> CheckRequest:
         dataset=inputs.dataset,
         reward_file=reward.file if reward else None,
         reward_function=reward.name if reward else "",
+        reward_module=reward.module if reward else "",
         environment={
             **job.runtime_env["env_vars"],
             **job.plan.driver_env,
@@ -128,11 +136,11 @@ def inspection_findings(answer: WorkerAnswer, job: Job, version: str, request: C
 def owned_findings(composed: Composition, job: Job, version: str, request: CheckRequest) -> list[Finding]:
     """Settings with another value than the JobSpec gives them, however that was written, and secrets in settings."""
     profile = profile_of(version)
-    reward = (request.reward_file, request.reward_function) if request.reward_file else None
+    reward = RewardFunction(request.reward_file or "", request.reward_function, request.reward_module)
     expected = owned_values(
         request.workload,
         job.archive,
-        reward,
+        (reward.path, reward.name) if reward.path else None,
         (profile.name(REWARD_PATH) if profile else REWARD_PATH).removesuffix(".path"),
     )
     settings = Configuration(composed.config or {})

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
 from ..checks.common import CheckRequest
@@ -20,11 +21,16 @@ class WorkerAnswer:
     composition: Composition
     findings: tuple[Finding, ...]
     facts: Facts
+    # As the image of the nodes sets it.
+    python_path: str = ""
 
 
 def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> WorkerAnswer:
     """Compose the configuration of the trainer `module`, and check everything that it names."""
-    composition = compose(request.code_path, module, overrides, dict(request.environment))
+    image = os.environ.get("PYTHONPATH", "")
+    path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
+    environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
+    composition = compose(request.code_path, module, overrides, environment)
     config = None if composition.config is None else Configuration(composition.config)
-    result = check_worker(replace(request, config=config))
-    return WorkerAnswer(composition, result.findings, result.facts)
+    result = check_worker(replace(request, config=config, environment=environment))
+    return WorkerAnswer(composition, result.findings, result.facts, image)

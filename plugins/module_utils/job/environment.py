@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..findings import Finding, about
 from ..launcher import redact
@@ -108,8 +109,13 @@ def never_secret(name: str) -> str:
 
 def environment_findings(spec: JobSpec) -> Iterator[Finding]:
     """Problems of env_vars."""
-    for name, value in spec.env_vars.items():
-        key = f"env_vars.{name}"
+    yield from variable_findings("env_vars", spec.env_vars)
+
+
+def variable_findings(where: str, variables: Mapping[Any, object]) -> Iterator[Finding]:
+    """Problems of environment variables that are at the key `where` of a JobSpec."""
+    for name, value in variables.items():
+        key = f"{where}.{name}"
         # YAML reads names such as `on` as booleans.
         if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
             yield about(key, "is not the name of an environment variable", "use letters, digits and _")
@@ -131,6 +137,13 @@ def environment_findings(spec: JobSpec) -> Iterator[Finding]:
             yield about(key, f"is {value!r}", "give a string or a number")
 
 
+def asked_variables(spec: JobSpec) -> dict[str, str]:
+    """The environment variables that are asked for: those of the JobSpec's runtime_env, and then its own."""
+    own = spec.runtime_env.get("env_vars")
+    further = own if isinstance(own, Mapping) else {}
+    return {str(name): str(value) for name, value in {**further, **spec.env_vars}.items()}
+
+
 def use_secrets(name: str) -> str:
     return f"set secrets: [{name}], and add its value to job_secrets"
 
@@ -143,7 +156,7 @@ def secret_findings(spec: JobSpec) -> Iterator[Finding]:
             yield _secret(name, "is not the name of an environment variable", "give names only, no values")
         elif decides:
             yield _secret(name, decides, "remove it")
-        elif name in spec.env_vars:
+        elif name in asked_variables(spec):
             yield _secret(name, "is also in env_vars", "remove it from env_vars")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..findings import Finding
+from ..launcher.hydra import merge, override_list
 from ..shared_root import DEFAULT_SHARED_ROOT
 from ..text import nearest
 from .verl_releases import GRPO, PPO, SFT
@@ -36,6 +37,7 @@ OPTIONS: Options = {
         "default": {},
         "options": {
             "address": {"type": "str", "default": "http://127.0.0.1:8265"},
+            "runtime_env": {"type": "dict", "default": {}},
             "resources": {
                 "type": "dict",
                 "default": {},
@@ -124,7 +126,7 @@ def typed(given: RawSpec) -> tuple[list[Finding], dict[str, Any]]:
 
 
 def with_defaults(given: Any, defaults: RawSpec) -> Any:
-    """A JobSpec completed by the cluster's defaults. Mappings are merged key by key.
+    """A JobSpec completed by the cluster's defaults. Mappings are merged key by key, and overrides by their keys.
 
     Anything but a mapping is returned unchanged, so that parse_jobspec reports it.
     """
@@ -132,6 +134,29 @@ def with_defaults(given: Any, defaults: RawSpec) -> Any:
         return given
     merged = {**defaults, **{key: value for key, value in given.items() if value is not None}}
     for key, value in defaults.items():
-        if isinstance(value, Mapping) and isinstance(merged[key], Mapping):
+        if key == "trainer_overrides" and given.get(key) is not None:
+            merged[key] = merged_overrides(value, given[key])
+        elif isinstance(value, Mapping) and isinstance(merged[key], Mapping):
             merged[key] = with_defaults(merged[key], value)
     return merged
+
+
+def merged_overrides(defaults: Any, own: Any) -> Any:
+    """Overrides of two places, in whichever form they are written; the second ones if one cannot be read."""
+    try:
+        return merge(override_list(defaults), override_list(own))
+    except ValueError:
+        return own
+
+
+def converted(key: str, value: Any) -> Any:
+    """A value of a key in the type of that key, from the command line, where everything may be text.
+
+    A value that cannot be converted is returned unchanged, so that parse_jobspec reports it.
+    """
+    option = OPTIONS[key]
+    if option["type"] == "raw":
+        return [value] if isinstance(value, str) else value
+    kind = {name: option[name] for name in ("type", "elements") if name in option}
+    result = ArgumentSpecValidator({key: kind}).validate({key: value})
+    return value if result.error_messages else result.validated_parameters[key]

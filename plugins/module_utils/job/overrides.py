@@ -32,13 +32,14 @@ def common_overrides(workload: str, size: JobSize, submission_id: str, archive: 
     ]
 
 
-def data_overrides(inputs: Inputs) -> list[str]:
-    return [f"data.{split}_files={hydra_value(f'{inputs.dataset}/{split}.parquet')}" for split in ("train", "val")]
+def data_overrides(inputs: Inputs, validates: bool = True) -> list[str]:
+    val = hydra_value(f"{inputs.dataset}/val.parquet" if validates else None)
+    return [f"data.train_files={hydra_value(f'{inputs.dataset}/train.parquet')}", f"data.val_files={val}"]
 
 
-def sft_overrides(inputs: Inputs, profile: Profile) -> list[str]:
+def sft_overrides(inputs: Inputs, profile: Profile, validates: bool = True) -> list[str]:
     return [
-        *data_overrides(inputs),
+        *data_overrides(inputs, validates),
         f"model.path={hydra_value(inputs.model)}",
         # The driver only computes statistics, and has no GPU.
         f"trainer.device={profile.sft_device}",
@@ -61,7 +62,7 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
         overrides.append("++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node")
     if inputs.reward:
         overrides += [
-            f"{profile.name(REWARD_PATH)}={hydra_value(inputs.reward.file)}",
+            f"{profile.name(REWARD_PATH)}={hydra_value(inputs.reward.path)}",
             f"{profile.name('reward.custom_reward_function.name')}={hydra_value(inputs.reward.name)}",
         ]
     if workload == GRPO:

@@ -101,7 +101,7 @@ def foreign_resolver(override: str) -> str:
 def owned_values(workload: str, archive: str, reward: tuple[str, str] | None, reward_key: str) -> dict[str, Any]:
     """The values that the composed configuration must have, besides the size of the job.
 
-    reward: the file and the name of the reward function. None: verl's own.
+    reward: the path and the name of the reward function. None: verl's own.
     reward_key: the release's name of the setting of the reward function.
     """
     values: dict[str, Any] = {"trainer.default_local_dir": f"{archive}/checkpoints"}

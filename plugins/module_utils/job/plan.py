@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..launcher import redact
@@ -17,8 +17,9 @@ from ..launcher.attempts import METRICS_VARIABLE
 from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, merge
 from ..launcher.plan import Plan
-from ..shared_root import HF_HOME, archive_path
+from ..shared_root import HF_HOME, USER_CODE, archive_path
 from .capacity import Cluster, JobSize, size_of
+from .environment import asked_variables
 from .overrides import accelerator_overrides, common_overrides, rl_overrides, sft_overrides
 from .spec import JobSpec
 from .verl_releases import SFT, Profile
@@ -37,6 +38,10 @@ FORWARDED_BY_VERL = {
 }
 # Ray's own switches; see docs/debugging.md.
 DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBUG": "legacy"}}
+# W&B writes into a temporary directory if this one does not exist.
+WANDB_DIRECTORY = "logs/wandb"
+# What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
+NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
 # Ray runs this function first in every worker process of a job with secrets.
 HOOK = "argus_launcher.redact.enter_worker"
 
@@ -61,17 +66,34 @@ class Job:
             f"--runtime-env {shlex.quote(f'{self.archive}/config/runtime_env.json')} -- {plan.entrypoint} 1\n"
         )
 
+    def train_command(self) -> str:
+        """The trainer's own command, for a worker: without the launcher, and without the values of secrets."""
+        variables = {**self.runtime_env["env_vars"], **self.plan.driver_env}
+        given = [f"{name}={value}" for name, value in variables.items() if name not in NOT_IN_COMMAND]
+        return f"{shlex.join(['env', *given, 'python3', '-m', self.plan.module, *self.plan.overrides])}\n"
+
+    def with_python_path(self, further: str) -> Job:
+        """The same job, which searches further directories for modules after all others."""
+        variables = dict(self.runtime_env["env_vars"])
+        # An empty entry would stand for the current directory.
+        variables["PYTHONPATH"] = ":".join(filter(None, (variables["PYTHONPATH"], *further.split(":"))))
+        return replace(self, runtime_env={**self.runtime_env, "env_vars": variables})
+
 
 def environment(spec: JobSpec, archive: str) -> dict[str, str]:
     """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs."""
-    asked = {str(name): str(value) for name, value in spec.env_vars.items()}
+    asked, reward = asked_variables(spec), spec.inputs.reward
     # The archive contains the package with HOOK.
     hook = f"{archive}/config/launcher" if spec.secrets else ""
-    python_path = filter(None, (spec.inputs.code_path, asked.get("PYTHONPATH", ""), hook))
+    user_code = f"{spec.shared_root}/{USER_CODE}" if reward and reward.module else ""
+    python_path = filter(None, (spec.inputs.code_path, user_code, asked.get("PYTHONPATH", ""), hook))
     return {
         "HF_HUB_OFFLINE": "1",  # models are staged once, not downloaded by every node
         "PYTHONUNBUFFERED": "1",
         "HYDRA_FULL_ERROR": "1",
+        # verl's and wandb's defaults are directories in one of the containers.
+        "TENSORBOARD_DIR": f"{archive}/logs/tensorboard",
+        "WANDB_DIR": f"{archive}/{WANDB_DIRECTORY}",
         **asked,
         # The snapshot must come first, and jobs must not write byte code into it.
         "PYTHONPATH": ":".join(python_path),
@@ -91,14 +113,20 @@ def environment(spec: JobSpec, archive: str) -> dict[str, str]:
 
 
 def default_overrides(
-    spec: JobSpec, size: JobSize, accelerator: str, submission_id: str, profile: Profile, checkpoint: Checkpoint | None
+    spec: JobSpec,
+    size: JobSize,
+    accelerator: str,
+    submission_id: str,
+    profile: Profile,
+    checkpoint: Checkpoint | None,
+    validates: bool = True,
 ) -> list[str]:
     """The overrides of a job without those of its JobSpec."""
     workload, inputs = spec.workload, spec.inputs
     archive = archive_path(spec.shared_root, submission_id)
     overrides = [
         *common_overrides(workload, size, submission_id, archive, profile),
-        *(sft_overrides(inputs, profile) if workload == SFT else rl_overrides(workload, inputs, profile)),
+        *(sft_overrides(inputs, profile, validates) if workload == SFT else rl_overrides(workload, inputs, profile)),
         *accelerator_overrides(workload, accelerator, size.gpus_per_node),
     ]
     if checkpoint:
@@ -114,15 +142,17 @@ def plan_job(
     submission_id: str,
     profile: Profile,
     checkpoint: Checkpoint | None = None,
+    validates: bool = True,
 ) -> Job:
     """The job for a checked JobSpec, on a cluster that has the capacity for it.
 
     code_id: the id in the snapshot's marker.
     profile: the snapshot's release of verl; version_findings and accelerator_findings have returned nothing for it.
     checkpoint: the checkpoint to resume from, of the job that resume_from names.
+    validates: whether the dataset has data for validation.
     """
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
-    defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint)
+    defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint, validates)
     env = environment(spec, archive)
     forwarded = {name: value for name, value in env.items() if name in FORWARDED_BY_VERL}
     plan = Plan(
@@ -149,7 +179,8 @@ def plan_job(
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )
-    runtime_env: dict[str, Any] = {"env_vars": {name: value for name, value in env.items() if name not in forwarded}}
+    variables = {name: value for name, value in env.items() if name not in forwarded}
+    runtime_env: dict[str, Any] = {**spec.runtime_env, "env_vars": variables}
     if spec.secrets:
         runtime_env["worker_process_setup_hook"] = HOOK
     return Job(submission_id, archive, plan, runtime_env, dict(spec.tags))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from keyword import iskeyword
+from typing import Any
 
 from ..launcher.hydra import override_list
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, resolve_path
@@ -20,12 +22,32 @@ def plain_root(path: str) -> str:
     return re.sub("/+", "/", path).removesuffix("/") or "/"
 
 
+def is_module_entry(reward_fn_path: str) -> bool:
+    """Whether it has the form ``package.module:function``; ``file.py:function`` is a file."""
+    module, colon, function = reward_fn_path.partition(":")
+    return bool(colon) and function.isidentifier() and not module.endswith(".py") and is_dotted_name(module)
+
+
+def is_dotted_name(text: str) -> bool:
+    return all(part.isidentifier() and not iskeyword(part) for part in text.split("."))
+
+
 @dataclass(frozen=True)
 class RewardFunction:
-    """A reward function: its file, and its name in that file."""
+    """A reward function: its file, and its name in that file.
+
+    module: the dotted name by which it is imported from user/code. Empty: the file is loaded by its path.
+    """
 
     file: str
     name: str
+    module: str = ""
+
+    @property
+    def path(self) -> str:
+        """What verl's setting has."""
+        # utils/import_utils.py:load_module
+        return f"pkg://{self.module}" if self.module else self.file
 
 
 @dataclass(frozen=True)
@@ -51,11 +73,13 @@ class JobSpec:
     model: str
     dataset: str
     submission_id: str | None
-    # ``FILE`` or ``FILE:FUNCTION``.
+    # ``FILE``, ``FILE:FUNCTION`` or ``PACKAGE.MODULE:FUNCTION``.
     reward_fn_path: str | None
     address: str
     entrypoint_resources: Mapping[str, float]
     entrypoint_num_cpus: float
+    # Of Ray's runtime environment, what the collection does not decide; env_vars there are defaults.
+    runtime_env: Mapping[str, Any]
     nnodes: int | None
     gpus_per_node: int | None
     # Each is ``key=value`` or ``~key``.
@@ -89,6 +113,7 @@ class JobSpec:
             address=ray["address"],
             entrypoint_resources=ray["resources"]["entrypoint_resources"],
             entrypoint_num_cpus=ray["resources"]["entrypoint_num_cpus"],
+            runtime_env=ray["runtime_env"],
             nnodes=resources["nnodes"],
             gpus_per_node=resources["gpus_per_node"],
             trainer_overrides=tuple(override_list(values["trainer_overrides"])),
@@ -112,4 +137,7 @@ class JobSpec:
         if self.reward_fn_path is None:
             return None
         path, _dummy, function = self.reward_fn_path.partition(":")
+        if is_module_entry(self.reward_fn_path):
+            file = resolve_path(f"{path.replace('.', '/')}.py", self.shared_root, USER_CODE)
+            return RewardFunction(file, function, path)
         return RewardFunction(resolve_path(path, self.shared_root, USER_CODE), function or "compute_score")

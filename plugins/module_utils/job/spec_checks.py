@@ -19,7 +19,8 @@ from .environment import environment_findings, form_of_secret, secret_findings
 from .inventory import parse_address
 from .options import RawSpec
 from .owned import OVERRIDES, OWNED_OVERRIDES, about_override, override_findings
-from .spec import JobSpec
+from .runtime_env import runtime_env_findings
+from .spec import JobSpec, is_module_entry
 from .submission_id import SUBMISSION_ID
 from .verl_releases import SFT, Profile
 
@@ -48,7 +49,9 @@ def syntax_findings(values: RawSpec) -> list[Finding]:
 
 def spec_findings(spec: JobSpec) -> list[Finding]:
     """All problems of the values of a JobSpec that show without a cluster."""
-    checks = (_id, _paths, _reward, environment_findings, secret_findings, _policy, _resources)
+    checks = (
+        *(_id, _paths, _reward, environment_findings, runtime_env_findings, secret_findings, _policy, _resources),
+    )
     found = [finding for check in checks for finding in check(spec)]
     return found + list(override_findings(spec.trainer_overrides))
 
@@ -91,9 +94,12 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
     if path.startswith("/") and spec.shared_root.startswith("/") and not under_root(path, spec.shared_root):
         todo = f"copy it to {spec.shared_root}/{USER_CODE}"
         yield about(key, f"{path} is outside the shared root {spec.shared_root}", todo)
-    if not path.endswith(".py") or ".." in PurePosixPath(path).parts:
+    if is_module_entry(given):
+        pass
+    elif not path.endswith(".py") or ".." in PurePosixPath(path).parts:
         todo = "give FILE.py or FILE.py:FUNCTION, relative to user/code or absolute under the shared root"
-        yield about(key, f"{given!r} is not a Python file", todo)
+        todo += "; or PACKAGE.MODULE:FUNCTION, in user/code"
+        yield about(key, f"{given!r} is neither a Python file nor a function of a module", todo)
     elif NOT_IN_PATHS.search(path):
         yield about(key, f"{path!r} has characters that {NOT_PLAIN}", RENAME)
     if given.endswith(":") or (function and not function.isidentifier()):
@@ -149,6 +155,10 @@ def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
         what = f"{verl} has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
         return [about("workload", what, "use a snapshot of verl 0.7 or newer")]
     found = []
+    reward = spec.inputs.reward
+    if reward and reward.module and not profile.reward_modules:
+        what = f"{verl} loads reward functions from files only, not {reward.module}"
+        found.append(about("reward_fn_path", what, "give FILE.py:FUNCTION, or use a snapshot of verl 0.7 or newer"))
     for override in spec.trainer_overrides:
         key, value = override_key(override), override_text(override)
         todo = None if key in OWNED_OVERRIDES else profile.unread_hint(spec.workload, key)

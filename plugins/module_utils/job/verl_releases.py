@@ -261,6 +261,11 @@ class Profile:
         return self.release >= (0, 9, 0)
 
     @property
+    def reward_modules(self) -> bool:
+        """Whether trainer/ppo/reward.py:get_custom_reward_fn imports a module by its name, ``pkg://NAME``."""
+        return self.release >= (0, 7, 0)
+
+    @property
     def sft_device(self) -> str:
         """The device of SFT's driver, which only computes statistics.
 

@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..job.plan import Job
+from ..job.plan import WANDB_DIRECTORY, Job
 from ..launcher import attempts, failures, redact, steward
 from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
+from ..launcher.hydra import override_key
 from ..launcher.status import JobState
 from .program import write_launcher
 from .registry import Registered, Registry
+from .reward_files import RewardFiles
+
+# Names of the logger W&B; "tracking" is an old one.
+WANDB = re.compile(r"\b(wandb|tracking)\b")
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Submission:
     lineage: Mapping[str, str] = field(default_factory=dict)
     # Why the cluster has no capacity for the job; its steward then submits it later.
     queue_reason: str = ""
+    # The code of the reward function.
+    reward: RewardFiles | None = None
 
 
 def write_archive(archive: Archive, submission: Submission) -> None:
@@ -39,9 +47,15 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     archive.write_json("config/job_spec.json", submission.given)
     archive.write_json("config/runtime_env.json", job.runtime_env)
     archive.write_text("config/submit_cmd.txt", job.submit_command())
+    archive.write_text("config/train_cmd.txt", job.train_command())
     archive.write_json("config/plan.json", job.plan.to_json())
     archive.write_text("config/resolved.yaml", submission.resolved)
     write_launcher(archive)
+    if submission.reward:
+        submission.reward.write(archive)
+    if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
+        with archive.directory(WANDB_DIRECTORY):
+            pass
     if submission.secrets:
         redact.store(archive.path, submission.secrets)
 

@@ -24,6 +24,7 @@ from ..launcher.status import JobState
 from ..shared_root import archive_path
 from ..status.state import describe
 from .registry import Registered
+from .reward_files import RewardFiles, changes, reward_files
 from .services import Clock, OperationError, RefusedError, Services
 from .submission import Submission, same_spec, send
 
@@ -100,7 +101,10 @@ def submit(request: Request, services: Services) -> Submitted:
     result = admit(request, spec, submission_id, head, services)
     if result.job is None:
         raise RuntimeError(f"no job and no finding: {spec}")
-    submission = submission_of(request, spec, result.job, result)
+    reward = reward_files(spec, result.job.runtime_env["env_vars"]["PYTHONPATH"])
+    submission = submission_of(request, spec, result.job, result, reward)
+    origin = request.resubmitted_from
+    changed = changes(Archive(archive_path(spec.shared_root, origin)), reward) if origin else []
     if not request.check_mode:
         try:
             send(archive, submission, services.client(spec.address), services.registry, services.start_steward)
@@ -115,7 +119,7 @@ def submit(request: Request, services: Services) -> Submitted:
         archive=result.job.archive,
         state=JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED,
         overrides=result.job.plan.overrides,
-        findings=result.findings,
+        findings=(*result.findings, *changed),
         facts=result.facts.to_json(),
     )
 
@@ -132,7 +136,9 @@ def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, se
     return result
 
 
-def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult) -> Submission:
+def submission_of(
+    request: Request, spec: JobSpec, job: Job, result: GateResult, reward: RewardFiles | None
+) -> Submission:
     lineage = {
         "resumed_from": spec.resume_from or "",
         "checkpoint": result.checkpoint,
@@ -146,6 +152,7 @@ def submission_of(request: Request, spec: JobSpec, job: Job, result: GateResult)
         secrets={name: request.secrets[name] for name in spec.secrets},
         lineage={name: value for name, value in lineage.items() if value},
         queue_reason=result.capacity_problem,
+        reward=reward,
     )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,95 @@ def test_nothing_is_left_to_check(given: Any) -> None:
     assert "findings" not in arguments
 
 
+def test_a_finding_about_a_default_names_the_variable_of_the_inventory() -> None:
+    defaults = {"env_vars": {"HF_HOME": "/x"}, "ray": {"runtime_env": {"pip": ["x"]}}, "retries": -1}
+    findings = check_arguments({"jobspec": {**MINIMAL, "retries": -2}, "defaults": defaults})
+    assert {finding.key: finding.where for finding in findings} == {
+        "env_vars.HF_HOME": "job_defaults.env_vars.HF_HOME",
+        "ray.runtime_env.pip": "job_defaults.ray.runtime_env.pip",
+        "retries": "retries",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "defaults"),
+    [
+        ("shared_root", {"shared_root": "private"}),
+        ("ray.address", {"ray": {"address": "x"}}),
+        ("resources.nnodes", {"resources": {"nnodes": 0}}),
+    ],
+)
+def test_a_default_from_another_variable_keeps_its_name(key: str, defaults: dict[str, Any]) -> None:
+    findings = check_arguments({"jobspec": MINIMAL, "defaults": defaults})
+    assert key in [finding.where for finding in findings]
+
+
+# --- The command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command_line(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets the extra variables of this run."""
+
+    def given(*variables: dict[str, Any]) -> None:
+        monkeypatch.setattr(ray_job, "extra_variables", lambda _loader: list(variables))
+
+    return given
+
+
+def test_the_command_line_changes_the_jobspec_and_is_archived(
+    shown: list[str], tmp_path: Path, command_line: Callable[..., None]
+) -> None:
+    file = tmp_path / "grpo.yaml"
+    file.write_text("workload: grpo\ncode_path: c\nmodel: m\ndataset: d\ntrainer_overrides: {a.b: 1, c: 2}\n")
+    command_line({"retries": "2", "model": "other", "jobspec": None}, {"set": ["a.b=3"]})
+    head = Head(SUBMITTED)
+    head.run(file=str(file), command_line=True, defaults={"trainer_overrides": {"d": 4}})
+    ((_name, arguments),) = head.calls
+    assert arguments["given"] == {
+        **{"workload": "grpo", "code_path": "c", "model": "other", "dataset": "d", "retries": 2},
+        "trainer_overrides": ["c=2", "a.b=3"],
+    }
+    assert arguments["jobspec"]["trainer_overrides"] == ["d=4", "c=2", "a.b=3"]
+    assert "command_line" not in arguments
+
+
+def test_only_the_roles_take_keys_from_the_command_line(shown: list[str], command_line: Callable[..., None]) -> None:
+    command_line({"retries": "2", "retrys": None})
+    head = Head(SUBMITTED)
+    head.run(jobspec=MINIMAL)
+    assert head.calls[0][1]["given"] == MINIMAL
+
+
+def test_a_jobspec_on_the_command_line_alone(shown: list[str], command_line: Callable[..., None]) -> None:
+    command_line(dict(MINIMAL))
+    head = Head(SUBMITTED)
+    assert head.run(file="", command_line=True) == SUBMITTED
+    assert head.calls[0][1]["given"] == MINIMAL
+
+
+def test_neither_a_file_nor_a_key(shown: list[str], command_line: Callable[..., None]) -> None:
+    command_line({"job_wait": None})
+    assert Head(SUBMITTED).run(file="", command_line=True)["failed"]
+    assert "no file was named" in "".join(shown)
+
+
+def test_a_job_is_submitted_again_with_changes(shown: list[str], command_line: Callable[..., None]) -> None:
+    command_line({"submission_id": "grpo-1", "deadline": "2h"}, {"set": "a=2"})
+    head = Head({**REGISTERED, "jobspec": {**MINIMAL, "trainer_overrides": {"a": 1}}}, SUBMITTED)
+    head.run(resubmitted_from="grpo-1", command_line=True)
+    # The id on the command line is that of the earlier job.
+    assert head.calls[1][1]["given"] == {**MINIMAL, "deadline": "2h", "trainer_overrides": ["a=2"]}
+
+
+def test_a_misspelt_key_on_the_command_line_is_an_error(shown: list[str], command_line: Callable[..., None]) -> None:
+    command_line({**MINIMAL, "retrys": None})
+    head = Head({"failed": True, "msg": "long"})
+    assert head.run(file="", command_line=True)["msg"].endswith(": 1 error, see the table above")
+    assert 'did you mean "retries"?' in " ".join(" ".join(shown).split())
+    assert [finding["key"] for finding in head.calls[0][1]["findings"]] == ["retrys"]
+
+
 # --- The task ---------------------------------------------------------------------------------------------------------
 
 SUBMITTED = {
@@ -188,6 +278,7 @@ class Head:
     def run(self, **arguments: Any) -> dict[str, Any]:
         action = ActionModule.__new__(ActionModule)
         action._task = Task(arguments)
+        action._loader = None
         action._task.check_mode = self.check_mode
         action._execute_module = self.execute
         variables = {"inventory_hostname": "mvp-ray-head", "ansible_inventory_sources": None}

@@ -290,3 +290,19 @@ def test_batches_of_rl_for_validation(root: Path) -> None:
 def test_what_to_do_about_too_few_rows(root: Path) -> None:
     (finding,) = checked(root, settings={"data.train_batch_size": 129}).findings
     assert finding.todo == "set data.train_batch_size to at most 128 in trainer_overrides, or stage more rows"
+
+
+@pytest.mark.parametrize("changes", [{"config": None}, {"settings": {"data.val_files": None}}])
+def test_sft_needs_no_data_for_validation(root: Path, changes: dict[str, Any]) -> None:
+    (root / "datasets/sft/val.parquet").unlink()
+    assert [one for one in found(root, workload="sft", **changes) if one[0] == "dataset"] == []
+
+
+def test_what_is_needed_for_validation(root: Path) -> None:
+    for name in ("rl", "sft"):
+        (root / "datasets" / name / "val.parquet").unlink()
+        (root / "datasets" / name / "train.parquet").write_text("x")
+    rl = [what for key, what, _severity in found(root, config=None) if key == "dataset"]
+    assert rl[1:] == ["/private/datasets/rl/val.parquet does not exist"]
+    sft = [what for key, what, _severity in found(root, workload="sft", config=None) if key == "dataset"]
+    assert len(sft) == 1 and sft[0].startswith("/private/datasets/sft/train.parquet")

@@ -143,3 +143,44 @@ def test_positional_arguments_are_not_names(root: Path) -> None:
 
 def test_a_manager_that_takes_plain_functions(root: Path) -> None:
     assert reward_says(root, REWARD, settings={"reward.reward_manager.name": "remote"}) == []
+
+
+def package(root: Path, **files: str) -> None:
+    home = root / "user/code/graders"
+    home.mkdir()
+    for name, text in {"__init__": "", **files}.items():
+        (home / f"{name}.py").write_text(text)
+
+
+def module_says(root: Path, module: str = "graders.score") -> list[str]:
+    """The findings about compute_score of a module."""
+    file = root / "user/code" / f"{module.replace('.', '/')}.py"
+    environment = {"PYTHONPATH": str(root / "user/code")}
+    reported = found(root, reward_file=str(file), reward_module=module, environment=environment)
+    assert not list((root / "user/code").rglob("__pycache__"))
+    return [what for where, what, _severity in reported if where == "reward_fn_path"]
+
+
+def test_a_module_may_have_relative_imports(root: Path) -> None:
+    package(root, score="from .part import one\n" + REWARD, part="one = 1\n")
+    assert module_says(root) == []
+    # Loaded by its path, the same file has no package.
+    file = root / "user/code/graders/score.py"
+    (what,) = [what for where, what, _ in found(root, reward_file=str(file)) if where == "reward_fn_path"]
+    assert "attempted relative import" in what
+
+
+def test_problems_of_a_module(root: Path) -> None:
+    package(root, score="from .part import one\n" + REWARD, part="raise ValueError('no key')\n", other="")
+    (what,) = module_says(root)
+    assert what.endswith("the import fails with ValueError: no key")
+    assert module_says(root, "graders.other") == [
+        "/private/user/code/graders/other.py has no function compute_score; it has none"
+    ]
+
+
+def test_a_module_whose_name_is_taken(root: Path) -> None:
+    (root / "user/code/json").mkdir()
+    (root / "user/code/json/decoder.py").write_text(REWARD)
+    (what,) = module_says(root, "json.decoder")
+    assert what.startswith("the module is imported from ") and "another one has its name" in what

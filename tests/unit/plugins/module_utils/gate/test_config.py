@@ -152,15 +152,6 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         ),
     ),
     (
-        "sft",
-        {"trainer.logger": ["tensorboard"]},
-        (
-            "warning trainer.logger contains tensorboard, but the job's environment has no "
-            "TENSORBOARD_DIR: tensorboard writes to tensorboard_log/ in one of the containers: set "
-            "TENSORBOARD_DIR for the job, or remove tensorboard"
-        ),
-    ),
-    (
         "grpo",
         {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": "/x/step_3"},
         (

@@ -14,6 +14,14 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "sft",
+        {"data.val_files": None, "trainer.test_freq": 1},
+        (
+            "error trainer.test_freq is 1, but the job has no data for validation: it would end with TypeError after "
+            "step 1: set trainer.test_freq=-1, or stage a val.parquet"
+        ),
+    ),
+    (
+        "sft",
         {"data.pad_mode": "right"},
         "error data.pad_mode is right, but the FSDP engine supports no_padding only: remove it",
     ),
@@ -79,6 +87,14 @@ def test_ranks_that_share_a_sequence_share_a_batch() -> None:
 def test_a_batch_that_cannot_be_divided_has_no_second_finding() -> None:
     changes = {"data.use_dynamic_bsz": False, "data.train_batch_size": 100, "data.micro_batch_size_per_gpu": 5}
     assert len(found("sft", changes)) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"data.val_files": None, "trainer.test_freq": -1}, {"data.val_files": ["v.parquet"], "trainer.test_freq": 1}],
+)
+def test_data_for_validation_is_needed_for_validation_only(changes: dict[str, Any]) -> None:
+    assert found("sft", changes) == []
 
 
 def test_lengths_matter_to_dynamic_batches_only() -> None:

@@ -276,3 +276,25 @@ def test_the_snapshot_of_the_job(root: Path) -> None:
     job = gate(root).job
     assert job
     assert job.plan.code_id == "abc"
+
+
+def test_sft_without_data_for_validation(root: Path) -> None:
+    (root / "datasets/gsm8k/val.parquet").unlink()
+    result = gate(root, workload="sft", reward_fn_path=None)
+    assert result.findings == ()
+    assert result.job and "data.val_files=null" in result.job.plan.overrides
+    (root / "datasets/gsm8k/val.parquet").write_text("")
+    again = gate(root, workload="sft", reward_fn_path=None)
+    assert again.job and "data.val_files=null" not in again.job.plan.overrides
+
+
+def test_the_path_of_the_image_is_kept(root: Path) -> None:
+    result = gate(root, nodes=FakeNodes(NodeAnswers(python_path="/opt/a:/opt/b")))
+    assert result.job and result.job.runtime_env["env_vars"]["PYTHONPATH"] == f"{root}/{CODE}:/opt/a:/opt/b"
+
+
+def test_a_module_with_the_reward_function(root: Path) -> None:
+    findings = gate(root, reward_fn_path="r:digit_share").findings
+    assert findings == ()
+    (finding,) = gate(root, reward_fn_path="a.r:digit_share").findings
+    assert (finding.key, finding.what) == ("reward_fn_path", f"{root}/user/code/a/r.py does not exist")

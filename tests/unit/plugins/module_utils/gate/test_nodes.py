@@ -360,3 +360,46 @@ def test_what_travels_imports_nothing_else_of_the_collection() -> None:
         for name in imported:
             top = name.partition(".")[0]
             assert {top, name} & travels or (Path(checks.__path__[0]) / f"{top}.py").is_file(), (module, name)
+
+
+def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker is asked, because only nodes know what their image sets."""
+    asked: list[tuple[str, str]] = []
+
+    def compose(_code: str, _module: str, _overrides: object, environment: dict[str, str]) -> Composition:
+        asked.append(("compose", environment.get("PYTHONPATH", "none")))
+        return Composition()
+
+    def check(request: CheckRequest) -> CheckResult:
+        asked.append(("check", request.environment.get("PYTHONPATH", "none")))
+        return CheckResult((), Facts())
+
+    monkeypatch.setattr(worker, "compose", compose)
+    monkeypatch.setattr(worker, "check_worker", check)
+    spec, job = planned(root)
+    request = check_request(spec, job)
+    own = request.environment["PYTHONPATH"]
+    for image, path in (("", own), ("/opt/a::/opt/b", f"{own}:/opt/a:/opt/b")):
+        monkeypatch.setenv("PYTHONPATH", image)
+        asked.clear()
+        assert inspect_job(request, "m", ()).python_path == image
+        assert asked == [("compose", path), ("check", path)]
+    monkeypatch.delenv("PYTHONPATH")
+    assert inspect_job(replace(request, environment={}), "m", ()).python_path == ""
+    assert asked[-1] == ("check", "none")
+
+
+def test_the_path_of_the_image_is_part_of_the_answer(root: Path) -> None:
+    connection = FakeConnection({"": replace(GOOD, python_path="/opt/a")})
+    assert ask_nodes(*planned(root), "0.9.1", WORKERS, lambda: connection).python_path == "/opt/a"
+
+
+def test_the_module_of_a_reward_function_is_the_expected_setting(root: Path) -> None:
+    spec, job = planned(root, reward_fn_path="r:digit_share")
+    request = check_request(spec, job)
+    assert (request.reward_file, request.reward_module) == (f"{root}/user/code/r.py", "r")
+    expected = {"path": "pkg://r", "name": "digit_share"}
+    for function, keys in ((expected, []), ({**expected, "path": "x"}, ["reward.custom_reward_function.path"])):
+        composed = Composition(config={"reward": {"custom_reward_function": function}})
+        found = nodes.owned_findings(composed, job, "0.9.1", request)
+        assert [finding.key for finding in found if "reward" in finding.key] == keys

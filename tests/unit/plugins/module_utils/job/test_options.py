@@ -7,6 +7,7 @@ import yaml
 from ansible_collections.argus.verl.plugins.module_utils.job.options import (
     OPTIONS,
     STAND_INS,
+    converted,
     typed,
     unknown_keys,
     with_defaults,
@@ -114,6 +115,50 @@ def test_anything_but_a_mapping_gets_no_defaults(given: object) -> None:
 def test_a_value_replaces_the_default_of_another_kind() -> None:
     assert with_defaults({"env_vars": ["A"]}, DEFAULTS)["env_vars"] == ["A"]
     assert with_defaults({"shared_root": {"a": 1}}, DEFAULTS)["shared_root"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "own", "merged"),
+    [
+        ({"a.b": 1, "c": 2}, ["a.b=3"], ["c=2", "a.b=3"]),
+        (["a=1"], {"b": {"c": 2}}, ["a=1", "b.c=2"]),
+        # However they are written, they are about the same setting.
+        ({"a": {"b": 1}}, {"a.b": 2}, ["a.b=2"]),
+        (["a=1"], [], ["a=1"]),
+        # What cannot be read is reported.
+        (["a=1"], ["b"], ["b"]),
+        ("a=1", ["b=2"], ["b=2"]),
+    ],
+)
+def test_overrides_are_merged_by_their_keys(defaults: Any, own: Any, merged: Any) -> None:
+    assert with_defaults({"trainer_overrides": own}, {"trainer_overrides": defaults}) == {"trainer_overrides": merged}
+
+
+def test_a_jobspec_without_overrides_gets_the_default_ones() -> None:
+    for given in ({}, {"trainer_overrides": None}):
+        assert with_defaults(given, {"trainer_overrides": {"a": 1}}) == {"trainer_overrides": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("retries", "2", 2),
+        ("retries", "two", "two"),
+        ("deadline", 90, "90"),
+        ("deadline", "2h", "2h"),
+        ("secrets", "A,B", ["A", "B"]),
+        ("tags", "team=nlp by=me", {"team": "nlp", "by": "me"}),
+        ("resources", {"nnodes": 2}, {"nnodes": 2}),
+        ("resources", "two", "two"),
+        ("ray", {"address": "http://h:1"}, {"address": "http://h:1"}),
+        ("trainer_overrides", "a=1", ["a=1"]),
+        ("trainer_overrides", {"a": 1}, {"a": 1}),
+        # Whether it is one of the choices is checked with the JobSpec.
+        ("workload", "dpo", "dpo"),
+    ],
+)
+def test_values_of_the_command_line_get_the_types_of_their_keys(key: str, value: Any, expected: Any) -> None:
+    assert converted(key, value) == expected
 
 
 def test_names_of_secrets_are_not_masked() -> None:

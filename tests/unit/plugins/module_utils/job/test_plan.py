@@ -19,6 +19,8 @@ def test_the_environment() -> None:
             "HF_HUB_OFFLINE": "1",
             "PYTHONUNBUFFERED": "1",
             "HYDRA_FULL_ERROR": "1",
+            "TENSORBOARD_DIR": "/private/jobs/job-1/logs/tensorboard",
+            "WANDB_DIR": "/private/jobs/job-1/logs/wandb",
             "NCCL_DEBUG": "WARN",
             "OURS": "1",
             "PYTHONPATH": "/private/common/code/verl/verl-0.9.1",
@@ -34,8 +36,71 @@ def test_the_environment() -> None:
 
 
 def test_the_jobspec_replaces_only_some_variables() -> None:
-    env = planned(env_vars={"HF_HUB_OFFLINE": 0, "PYTHONDONTWRITEBYTECODE": 0}).runtime_env["env_vars"]
+    asked = {"HF_HUB_OFFLINE": 0, "PYTHONDONTWRITEBYTECODE": 0, "TENSORBOARD_DIR": "/t", "WANDB_DIR": "/w"}
+    env = planned(env_vars=asked).runtime_env["env_vars"]
     assert (env["HF_HUB_OFFLINE"], env["PYTHONDONTWRITEBYTECODE"]) == ("0", "1")
+    assert (env["TENSORBOARD_DIR"], env["WANDB_DIR"]) == ("/t", "/w")
+
+
+def test_the_code_of_users_is_on_the_path_of_a_job_that_imports_its_reward_by_name() -> None:
+    job = planned(reward_fn_path="graders.math:score", env_vars={"PYTHONPATH": "/private/x"}, secrets=["HF_TOKEN"])
+    assert job.runtime_env["env_vars"]["PYTHONPATH"].split(":") == [
+        "/private/common/code/verl/verl-0.9.1",
+        "/private/user/code",
+        "/private/x",
+        "/private/jobs/job-1/config/launcher",
+    ]
+    assert settings(job)["reward.custom_reward_function.path"] == "'pkg://graders.math'"
+    assert settings(job)["reward.custom_reward_function.name"] == "score"
+    file = planned(reward_fn_path="graders/math.py:score")
+    assert file.runtime_env["env_vars"]["PYTHONPATH"] == "/private/common/code/verl/verl-0.9.1"
+
+
+@pytest.mark.parametrize(
+    ("image", "added"), [("", ""), ("/opt/a", ":/opt/a"), ("/opt/a::/opt/b:", ":/opt/a:/opt/b"), (":", "")]
+)
+def test_the_path_of_the_image_comes_last(image: str, added: str) -> None:
+    """An empty entry would be the current directory."""
+    before = planned(env_vars={"PYTHONPATH": "/private/x"})
+    job = before.with_python_path(image)
+    path = "/private/common/code/verl/verl-0.9.1:/private/x"
+    assert job.runtime_env["env_vars"] == {**before.runtime_env["env_vars"], "PYTHONPATH": f"{path}{added}"}
+    assert before.runtime_env["env_vars"]["PYTHONPATH"] == path
+    assert job.plan == before.plan
+
+
+def test_the_runtime_environment_of_an_inventory() -> None:
+    asked = {"env_vars": {"A": 1, "B": 2}, "config": {"setup_timeout_seconds": 60}, "nsight": "default"}
+    runtime_env = planned(ray={"runtime_env": asked}, env_vars={"B": 3}, secrets=["HF_TOKEN"]).runtime_env
+    assert sorted(runtime_env) == ["config", "env_vars", "nsight", "worker_process_setup_hook"]
+    assert (runtime_env["config"], runtime_env["nsight"]) == ({"setup_timeout_seconds": 60}, "default")
+    variables = runtime_env["env_vars"]
+    assert (variables["A"], variables["B"], variables["RAY_ADDRESS"]) == ("1", "3", "auto")
+
+
+def test_sft_without_data_for_validation() -> None:
+    spec = jobspec(workload="sft")
+    without = plan_job(spec, CPU, "verl-0.9.1", "job-1", NEWEST, validates=False)
+    assert settings(without)["data.val_files"] == "null"
+    assert settings(without)["data.train_files"] == "/private/datasets/gsm8k_tiny/train.parquet"
+    assert settings(planned(workload="sft"))["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
+
+
+def test_the_command_of_the_trainer() -> None:
+    job = planned(secrets=["HF_TOKEN"], env_vars={"NCCL_ALGO": "Ring", "A": "b c"}, trainer_overrides={"x": "it's"})
+    line = job.train_command()
+    assert line.endswith("\n") and line.count("\n") == 1
+    words = shlex.split(line)
+    end = words.index("python3")
+    assert words[0] == "env"
+    assert words[end:] == ["python3", "-m", "verl.trainer.main_ppo", *job.plan.overrides]
+    given = dict(word.split("=", 1) for word in words[1:end])
+    # Variables of the driver alone too; not those by which its processes would count as the job's.
+    expected = {**job.runtime_env["env_vars"], "NCCL_ALGO": "Ring"}
+    for name in ("ARGUS_VERL_JOB", "ARGUS_VERL_ARCHIVE", "VERL_FILE_LOGGER_PATH", "RAY_JOB_STOP_WAIT_TIME_S"):
+        del expected[name]
+    assert given == expected
+    assert given["A"] == "b c" and "HF_TOKEN" not in given
 
 
 def test_a_job_with_secrets_has_a_setup_hook_for_workers() -> None:

@@ -7,7 +7,12 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster, JobSize
 from ansible_collections.argus.verl.plugins.module_utils.job.options import typed
 from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job
-from ansible_collections.argus.verl.plugins.module_utils.job.spec import Inputs, JobSpec, RewardFunction
+from ansible_collections.argus.verl.plugins.module_utils.job.spec import (
+    Inputs,
+    JobSpec,
+    RewardFunction,
+    is_module_entry,
+)
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
 from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
 from jobs import MINIMAL, jobspec
@@ -23,6 +28,7 @@ EVERYTHING = {
     "dataset": "d",
     "ray": {
         "address": "https://head:1",
+        "runtime_env": {"nsight": "default"},
         "resources": {"entrypoint_resources": {"train": 2}, "entrypoint_num_cpus": 0.5},
     },
     "resources": {"nnodes": 3, "gpus_per_node": 5},
@@ -50,6 +56,7 @@ def test_defaults() -> None:
         address="http://127.0.0.1:8265",
         entrypoint_resources={"worker_node": 1},
         entrypoint_num_cpus=1,
+        runtime_env={},
         nnodes=None,
         gpus_per_node=None,
         trainer_overrides=(),
@@ -79,6 +86,7 @@ def test_every_key_arrives_in_its_own_field() -> None:
         address="https://head:1",
         entrypoint_resources={"train": 2},
         entrypoint_num_cpus=0.5,
+        runtime_env={"nsight": "default"},
         nnodes=3,
         gpus_per_node=5,
         trainer_overrides=("a.b=1",),
@@ -127,6 +135,21 @@ def test_names_are_resolved_below_the_shared_root() -> None:
         dataset="/mnt/datasets/gsm8k_tiny",
         reward=RewardFunction("/mnt/user/code/r.py", "compute_score"),
     )
+
+
+def test_a_reward_function_of_a_module() -> None:
+    reward = jobspec(shared_root="/mnt", reward_fn_path="a.b:f").inputs.reward
+    assert reward == RewardFunction("/mnt/user/code/a/b.py", "f", "a.b")
+    assert reward.path == "pkg://a.b"
+    assert jobspec(reward_fn_path="r:f").inputs.reward == RewardFunction("/private/user/code/r.py", "f", "r")
+    assert RewardFunction("/mnt/r.py", "f").path == "/mnt/r.py"
+
+
+@pytest.mark.parametrize(
+    "text", ["a.b.py:f", "a.b", "a.b:", "a..b:f", ".a:f", "a/b:f", "a-b:f", "a.class:f", "a.b:f.g", "a.b:f:g", "", ":f"]
+)
+def test_what_is_no_function_of_a_module(text: str) -> None:
+    assert not is_module_entry(text)
 
 
 def test_absolute_paths_are_not_changed() -> None:

@@ -61,11 +61,57 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"dataset": "/data/gsm8k"}, "dataset", "copy it to /private/datasets"),
     ({"shared_root": "/shared", "dataset": "/private/datasets/x"}, "dataset", "outside the shared root /shared"),
     ({"reward_fn_path": "/home/ann/r.py"}, "reward_fn_path", "copy it to /private/user/code"),
-    ({"reward_fn_path": "rewards"}, "reward_fn_path", "'rewards' is not a Python file"),
-    ({"reward_fn_path": "../r.py"}, "reward_fn_path", "'../r.py' is not a Python file"),
+    ({"reward_fn_path": "rewards"}, "reward_fn_path", "'rewards' is neither a Python file nor a function of a module"),
+    ({"reward_fn_path": "../r.py"}, "reward_fn_path", "'../r.py' is neither a Python file nor a function of a module"),
     ({"reward_fn_path": "r.py:"}, "reward_fn_path", f"'' {NOT_A_FUNCTION}"),
     ({"reward_fn_path": "r.py:a-b"}, "reward_fn_path", f"'a-b' {NOT_A_FUNCTION}"),
     ({"reward_fn_path": "r.py:a:b"}, "reward_fn_path", f"'a:b' {NOT_A_FUNCTION}"),
+    ({"reward_fn_path": "a.class:f"}, "reward_fn_path", "'a.class:f' is neither"),
+    ({"ray": {"runtime_env": ["A"]}}, "ray", "dict"),
+    (
+        {"ray": {"runtime_env": {"working_dir": "."}}},
+        "ray.runtime_env.working_dir",
+        "before the snapshot on PYTHONPATH",
+    ),
+    ({"ray": {"runtime_env": {"py_modules": ["/x"]}}}, "ray.runtime_env.py_modules", "stage it to user/code"),
+    ({"ray": {"runtime_env": {"excludes": []}}}, "ray.runtime_env.excludes", "it belongs to working_dir"),
+    ({"ray": {"runtime_env": {"pip": ["x"]}}}, "ray.runtime_env.pip", "jobs download nothing"),
+    ({"ray": {"runtime_env": {"uv": ["x"]}}}, "ray.runtime_env.uv", "add the packages to the image"),
+    ({"ray": {"runtime_env": {"conda": "x"}}}, "ray.runtime_env.conda", "it installs packages"),
+    ({"ray": {"runtime_env": {"container": {}}}}, "ray.runtime_env.container", "the image of its nodes"),
+    ({"ray": {"runtime_env": {"image_uri": "x"}}}, "ray.runtime_env.image_uri", "set the image of the cluster"),
+    ({"ray": {"runtime_env": {"py_executable": "x"}}}, "ray.runtime_env.py_executable", "the Python of its nodes"),
+    ({"ray": {"runtime_env": {"java_jars": []}}}, "ray.runtime_env.java_jars", "a job runs Python"),
+    ({"ray": {"runtime_env": {"mpi": {}}}}, "ray.runtime_env.mpi", "verl starts its processes"),
+    (
+        {"ray": {"runtime_env": {"worker_process_setup_hook": "f"}}},
+        "ray.runtime_env.worker_process_setup_hook",
+        "the collection has its own",
+    ),
+    ({"ray": {"runtime_env": {"nsigt": "default"}}}, "ray.runtime_env.nsigt", 'did you mean "nsight"?'),
+    ({"ray": {"runtime_env": {"zzz": 1}}}, "ray.runtime_env.zzz", "known keys: env_vars, config, nsight, rocprof_sys"),
+    ({"ray": {"runtime_env": {"nsight": 1}}}, "ray.runtime_env.nsight", "is 1: give the name"),
+    ({"ray": {"runtime_env": {"rocprof_sys": {1: 2}}}}, "ray.runtime_env.rocprof_sys", "is {1: 2}"),
+    ({"ray": {"runtime_env": {"env_vars": ["A"]}}}, "ray.runtime_env.env_vars", "is ['A']: give a mapping"),
+    ({"ray": {"runtime_env": {"env_vars": {"HF_TOKEN": "x"}}}}, "ray.runtime_env.env_vars.HF_TOKEN", "a secret there"),
+    ({"ray": {"runtime_env": {"env_vars": {"RAY_X": "x"}}}}, "ray.runtime_env.env_vars.RAY_X", "belong to the cluster"),
+    ({"ray": {"runtime_env": {"config": 5}}}, "ray.runtime_env.config", "is 5: give a mapping"),
+    ({"ray": {"runtime_env": {"config": {"eager": 1}}}}, "ray.runtime_env.config.eager", "is not known"),
+    (
+        {"ray": {"runtime_env": {"config": {"setup_timeout_seconds": 0}}}},
+        "ray.runtime_env.config.setup_timeout_seconds",
+        "is 0: give a number of seconds",
+    ),
+    (
+        {"ray": {"runtime_env": {"config": {"setup_timeout_seconds": True}}}},
+        "ray.runtime_env.config.setup_timeout_seconds",
+        "is True",
+    ),
+    (
+        {"ray": {"runtime_env": {"config": {"eager_install": 1}}}},
+        "ray.runtime_env.config.eager_install",
+        "is 1: give true or false",
+    ),
     ({"workload": "sft", "reward_fn_path": "r.py"}, "reward_fn_path", "sft has no rewards"),
     (
         {"env_vars": {"RAY_AUTH_TOKEN": "x"}},
@@ -224,7 +270,11 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"env_vars": {"openai_apikey": "x"}}, "env_vars.openai_apikey", "set secrets: [openai_apikey]"),
     ({"code_path": "-verl"}, "code_path", "'-verl' is neither a name"),
     ({"reward_fn_path": "/private/../r.py"}, "reward_fn_path", "/private/../r.py is outside the shared root /private"),
-    ({"reward_fn_path": "a/../r.py:f"}, "reward_fn_path", "'a/../r.py:f' is not a Python file"),
+    (
+        {"reward_fn_path": "a/../r.py:f"},
+        "reward_fn_path",
+        "'a/../r.py:f' is neither a Python file nor a function of a module",
+    ),
     ({"ray": {"resources": {"entrypoint_num_cpus": math.inf}}}, "ray.resources.entrypoint_num_cpus", "is inf"),
     ({"resources": {"gpus_per_node": False}}, "resources.gpus_per_node", "is False: give 1 or more"),
     ({"retries": False}, "retries", "is False: give the number"),
@@ -314,6 +364,9 @@ VALID: list[dict[str, Any]] = [
     {"code_path": "a" * 63, "model": "A.b_c-1", "dataset": "/private/x"},
     {"shared_root": "/mnt", "model": "/mnt/x/y"},
     {"reward_fn_path": "sub/r.py"},
+    {"reward_fn_path": "sub.r:score"},
+    {"ray": {"runtime_env": {"env_vars": {"A": 1}, "config": {"setup_timeout_seconds": -1, "eager_install": False}}}},
+    {"ray": {"runtime_env": {"nsight": {"t": "cuda"}, "rocprof_sys": "default"}}},
     {"reward_fn_path": "/private/r.py:_score2"},
 ]
 
@@ -387,3 +440,11 @@ def test_an_override_that_the_jobspec_controls_is_reported_once() -> None:
     assert findings
     assert spec
     assert version_findings(spec, NEWEST) == []
+
+
+def test_modules_with_reward_functions_need_a_later_release() -> None:
+    spec = jobspec(reward_fn_path="a.b:f")
+    found = {profile.version: [finding.key for finding in version_findings(spec, profile)] for profile in PROFILES}
+    old = ["0.5.0", "0.6.0", "0.6.1"]
+    assert found == {profile.version: ["reward_fn_path"] * (profile.version in old) for profile in PROFILES}
+    assert not version_findings(jobspec(reward_fn_path="a/b.py:f"), PROFILES[0])

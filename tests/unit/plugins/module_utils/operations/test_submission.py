@@ -17,6 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import
 from ansible_collections.argus.verl.plugins.module_utils.operations import submission
 from ansible_collections.argus.verl.plugins.module_utils.operations.program import LAUNCHER_MODULES
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
+from ansible_collections.argus.verl.plugins.module_utils.operations.reward_files import RewardFiles
 from ansible_collections.argus.verl.plugins.module_utils.operations.submission import Submission, same_spec, send
 from fake_ray import FakeRay
 
@@ -155,6 +156,7 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
             "config/resolved.yaml",
             "config/runtime_env.json",
             "config/submit_cmd.txt",
+            "config/train_cmd.txt",
             "events.jsonl",
             "keeper.json",
             "status.json",
@@ -291,3 +293,18 @@ def test_a_submission_that_is_interrupted_is_found_by_the_head(
     monkeypatch.setattr(redact, "store", stored)
     sent(archive, given(root), FakeRay(), secrets={"HF_TOKEN": "hf_secret"})
     assert before == [True, True]
+
+
+def test_the_code_of_the_reward_function_is_archived(root: Path, archive: Archive) -> None:
+    sent(archive, given(root), FakeRay(), reward=RewardFiles("user/code/r.py", "f", {"user/code/r.py": "x"}, {}))
+    assert (archive.path / "config/reward/user/code/r.py").read_text() == "x"
+    assert archive.read_json("config/reward.json")["entry"] == "user/code/r.py"
+
+
+@pytest.mark.parametrize(
+    ("logger", "exists"), [("[console,wandb]", True), ("[tracking]", True), ("[console,file]", False)]
+)
+def test_wandb_gets_its_directory(root: Path, archive: Archive, logger: str, exists: bool) -> None:
+    """It would write into a temporary directory of the container instead."""
+    sent(archive, given(root, trainer_overrides=[f"trainer.logger={logger}", "trainer.project_name=wandb"]), FakeRay())
+    assert (archive.path / "logs/wandb").is_dir() is exists

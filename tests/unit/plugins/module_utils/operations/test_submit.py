@@ -436,3 +436,20 @@ def test_an_id_whose_archive_was_removed_is_free(head: Head) -> None:
     assert head.submit(head.jobspec()).changed
     registered = head.registry.read("grpo-1")
     assert registered is not None and registered.jobspec["workload"] == "grpo"
+
+
+def test_a_reward_function_that_has_changed_since(head: Head) -> None:
+    code = head.root / "user" / "code"
+    code.mkdir(parents=True)
+    (code / "r.py").write_text("one")
+    asked = head.jobspec(reward_fn_path="r.py")
+    head.submit(asked)
+    assert (head.archive.path / "config/reward/user/code/r.py").read_text() == "one"
+    again = {key: value for key, value in asked.items() if key != "submission_id"}
+    assert head.submit(again, resubmitted_from="grpo-1").findings == ()
+    (code / "r.py").write_text("two")
+    for check_mode in (True, False):
+        (finding,) = head.submit(again, resubmitted_from="grpo-1", check_mode=check_mode).findings
+        assert "changed: user/code/r.py" in finding.what
+    # It is a new job otherwise.
+    assert head.submit(again).findings == ()
