@@ -79,7 +79,7 @@ def plans_of(hosts: Iterable[str], hostvars: HostVars) -> dict[str, PlannedNode]
 
 
 def validated_hosts(groups: Groups, sources: Sequence[str]) -> str:
-    """The pattern of hosts for the play that validates. With hosts, so that --limit is known; without, there is none."""
+    """The hosts of the play that validates: all, which --limit narrows. An inventory without hosts is an error."""
     if not groups["all"]:
         given = ", ".join(map(str, sources))
         todo = "pass an inventory that exists and can be read, as in -i inventories/prod/hosts.yml"
@@ -105,7 +105,7 @@ def inventory_summary(hostvars: HostVars, groups: Groups) -> str:
 
 
 def typed(settings: Variables) -> dict[str, Any]:
-    """Settings with the types of the role's argument spec: -e passes text, and Ansible checks it without a conversion."""
+    """Settings with the types of the role's argument spec: -e passes text, which Ansible checks but does not convert."""
     converted = dict(settings)
     for name, convert in TYPES.items():
         # None stands for the default.

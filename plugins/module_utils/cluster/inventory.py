@@ -27,7 +27,7 @@ HEADS = "head"
 WORKERS = "workers"
 # What lies beside the hosts, and is none.
 BESIDE = ("jobspecs", "rewards")
-# The prefixes of this collection: an unknown variable with one of them is misspelt. Without one, it may be a user's own.
+# The prefixes of this collection: an unknown variable with one of them is misspelt. Others may be a user's own.
 PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root")
 WHOLE_NUMBER = re.compile("[0-9]+")
 # Docker's rule for the names of containers and networks, restricted to valid host names.
@@ -95,14 +95,16 @@ def run_findings(reached: Iterable[str], works_on: Iterable[str], hostvars: Host
             for node, machine in left_out.items()
         ]
     return [
-        Finding(f"group {group}", "--limit leaves out all of its hosts", f"add some of them: {', '.join(groups[group])}")
+        Finding(
+            f"group {group}", "--limit leaves out all of its hosts", f"add some of them: {', '.join(groups[group])}"
+        )
         for group in wanted
         if groups.get(group) and there.isdisjoint(groups[group])
     ]
 
 
 def source_findings(sources: Iterable[str], ignored: Iterable[str]) -> list[Finding]:
-    """Find missing inventories, and inventory directories in which Ansible takes JobSpecs and reward functions for hosts.
+    """Find missing inventories, and directories in which Ansible takes JobSpecs and reward functions for hosts.
 
     ignored: the names that Ansible's configuration leaves out.
     """

@@ -20,7 +20,7 @@ ENVIRONMENT = "ray_node_env "
 
 
 def settings_label(plan: NodePlan) -> str:
-    """The settings by the names of their variables, as JSON. Of the environment, which may have secrets, only hashes."""
+    """The settings by the names of their variables, as JSON. The environment may have secrets: only their hashes."""
     settings = plan.settings
     values: dict[str, object] = {
         "cluster_images": plan.image,

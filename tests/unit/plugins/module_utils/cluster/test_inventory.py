@@ -94,7 +94,7 @@ def test_misspelt_group_is_suggested() -> None:
     (finding,) = validate(hostvars, groups, KNOWN)
     assert finding.todo == 'add at least one worker: the head never trains; did you mean "worker"?'
     groups["heads"], groups["head"] = [], []
-    assert [one.todo for one in validate(hostvars, groups, KNOWN)][0] == "add the head: a cluster has exactly one"
+    assert validate(hostvars, groups, KNOWN)[0].todo == "add the head: a cluster has exactly one"
 
 
 def test_cluster_has_workers() -> None:
@@ -395,9 +395,7 @@ def test_limit_without_the_head_is_refused(host: str) -> None:
 
 def test_limit_to_a_machine_without_its_nodes_is_refused() -> None:
     assert reached("localhost", works_on=("machines", "ray"), inventory=one_machine()) == [
-        Finding(
-            "group ray", "--limit leaves out all of its hosts", "add some of them: ray-head, worker-0, worker-1"
-        )
+        Finding("group ray", "--limit leaves out all of its hosts", "add some of them: ray-head, worker-0, worker-1")
     ]
     assert reached("localhost", works_on=("machines",), inventory=one_machine()) == []
     assert reached("gpu-2", works_on=("machines", "ray"), inventory=two_machines()) == []
@@ -405,12 +403,10 @@ def test_limit_to_a_machine_without_its_nodes_is_refused() -> None:
 
 def test_limit_to_nodes_without_their_machines_is_refused() -> None:
     assert reached("worker-1", "ray-head", works_on=("machines", "ray"), inventory=one_machine()) == [
-        Finding(
-            node, "--limit leaves out its machine localhost", f"add it: --limit 'localhost,{node}'"
-        )
+        Finding(node, "--limit leaves out its machine localhost", f"add it: --limit 'localhost,{node}'")
         for node in ("ray-head", "worker-1")
     ]
-    # Playbooks for machines only do not need the nodes, and those for the head work on its machine whatever the limit is.
+    # Playbooks for machines do not need the nodes; those for the head work on its machine whatever the limit is.
     assert [finding.where for finding in reached("worker-1", works_on=("machines",), inventory=one_machine())] == [
         "group machines"
     ]
