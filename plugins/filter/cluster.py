@@ -105,7 +105,7 @@ def inventory_summary(hostvars: HostVars, groups: Groups) -> str:
 
 
 def typed(settings: Variables) -> dict[str, Any]:
-    """Settings with the types of the role's argument spec: -e passes text, which Ansible checks but does not convert."""
+    """Settings with the types of the role's argument spec: -e passes text, which Ansible only checks."""
     converted = dict(settings)
     for name, convert in TYPES.items():
         # None stands for the default.
