@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 VENV := .venv
-INVENTORY ?= inventories/dev
+INVENTORY ?= inventories/dev/hosts.yml
 IMAGE := argus-verl-cpu:0.1.0
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.common.validation import check_type_list
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
@@ -101,7 +103,7 @@ def has_key(values: object, key: str) -> bool:
 
 def take_secrets(arguments: Arguments, names: Sequence[str]) -> list[Finding]:
     """Put the values of these secrets only into the arguments; findings for those without one."""
-    given, allowed = arguments.pop("secret_values", {}), arguments.pop("secrets_from_environment", [])
+    given, allowed = arguments.pop("secret_values", {}), check_type_list(arguments.pop("secrets_from_environment", []))
     findings = unlisted_findings(names, given, allowed)
     unlisted = {finding.key for finding in findings}
     values = arguments["secret_values"] = secret_values(names, given, allowed, os.environ)
@@ -124,7 +126,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         problem = self.prepare(arguments, variables, warnings)
         if problem:
             return problem
-        wait = arguments.pop("wait", False) and not self._task.check_mode
+        # -e passes text: "false" is true for Python.
+        wait = boolean(arguments.pop("wait", False)) and not self._task.check_mode
         result = self.on_head("argus.verl.ray_job", arguments, variables)
         found = result.pop("findings", [])
         if result.get("failed") and (found or arguments.get("findings")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import slowness
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.status import report
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList
@@ -43,6 +44,11 @@ def job_commands(submission_id: str, state: str) -> list[str]:
 
 def job_status(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     """The arguments of argus.verl.report for the result of ray_job_info: one job, or the latest ones."""
+    shown = job_or_jobs(result, cluster)
+    return {**shown, "text": [*slowness(result.get("slow", 0)), *shown["text"]]}
+
+
+def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     if "job" in result:
         job = JobInfo.from_json(result["job"])
         names = ("Log", "Resubmit", "Fetch") if job.state in ENDED else ("Follow", "Stop", "Fetch")

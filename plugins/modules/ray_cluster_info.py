@@ -113,6 +113,10 @@ problem:
   description: Why the head did not answer the last time, or an empty string.
   type: str
   returned: always
+slow:
+  description: How many seconds the head needed, if it did not answer the first attempt. Otherwise 0.
+  type: float
+  returned: always
 nodes:
   description: All nodes that the head knows, dead ones included, as Ray's state API returns them.
   type: list
@@ -147,12 +151,13 @@ jobs:
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import wait_until_ready
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, RayHead
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import PATIENCE_SECONDS, RayApiError, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.unattended import Unattended, unattended
@@ -179,6 +184,12 @@ def unattended_jobs(module: AnsibleModule, expected: Sequence[ExpectedNode]) -> 
     return Unattended(tuple(map(str, result["unattended"])), tuple(map(str, result["unknown"])))
 
 
+def head_of(params: dict[str, Any]) -> RayHead:
+    # Waiting is patient already.
+    patience = 0 if params["wait_timeout"] else PATIENCE_SECONDS
+    return RayHead(params["address"], params["token_path"] or "", patience=patience)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -203,7 +214,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    head = RayHead(module.params["address"], module.params["token_path"] or "")
+    head = head_of(module.params)
     expected = [ExpectedNode.from_json(node) for node in module.params["expected"]]
     readiness = wait_until_ready(head, expected, module.params["wait_timeout"])
     problem = readiness.problem
@@ -220,6 +231,7 @@ def main() -> None:
         rows=[row.to_json() for row in readiness.membership.rows],
         waited=round(readiness.waited, 1),
         problem=problem,
+        slow=round(head.slow, 1),
         nodes=nodes,
         jobs=[
             {"submission_id": job["submission_id"], "status": job["status"]}

@@ -335,7 +335,12 @@ from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
 from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead, allow_host, job_client
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
+    PATIENCE_SECONDS,
+    RayHead,
+    allow_host,
+    job_client,
+)
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.resubmit import original
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
@@ -355,7 +360,7 @@ def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """The result of the operation that `state` names."""
     token_path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
     allow_host(str((params["defaults"].get("ray") or {}).get("address") or ""))
-    services = Services(head=lambda address: RayHead(address, token_path), client=job_client)
+    services = Services(head=lambda address: RayHead(address, token_path, patience=PATIENCE_SECONDS), client=job_client)
     if params["state"] == "registered":
         return original(Registry(params["registry"]), params["submission_id"]).to_json()
     if params["state"] == "stopped":

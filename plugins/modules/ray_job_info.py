@@ -195,6 +195,10 @@ time:
   description: The time on this host in seconds since the epoch, to compare with the times of jobs.
   type: float
   returned: always
+slow:
+  description: How many seconds the head needed, if it did not answer the first attempt. Otherwise 0.
+  type: float
+  returned: always
 """
 
 import os
@@ -203,7 +207,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import PATIENCE_SECONDS, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, handed_over, without_root
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
@@ -214,7 +218,8 @@ from ansible_collections.argus.verl.plugins.module_utils.status.state import wai
 def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:
     """What the module returns: one job, or the latest ones."""
     jobs = Path(params["shared_root"]) / "jobs"
-    head = RayHead(params["address"], token_path) if params["address"] else None
+    address = params["address"]
+    head = RayHead(address, token_path, patience=PATIENCE_SECONDS) if address else None
     try:
         if params["submission_id"]:
             archive = find_job(jobs, params["submission_id"])
@@ -226,7 +231,7 @@ def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:
         return failure(str(error))
     except PositionError as error:
         return failure(f"log_position {params['log_position']!r} is not a position in a log: {error}")
-    return {"changed": False, "time": time.time(), **result}
+    return {"changed": False, "time": time.time(), "slow": head.slow if head else 0.0, **result}
 
 
 def main() -> None:

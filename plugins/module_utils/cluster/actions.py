@@ -15,6 +15,7 @@ from .engine import RUNNING, Container
 from .machine import Machine
 from .membership import ExpectedNode
 from .nodes import NodePlan, Settings, expected_node, plan_node
+from .settings_label import SETTINGS_LABEL, changed_settings
 
 
 class ActionKind(StrEnum):
@@ -43,7 +44,9 @@ def decide(plan: NodePlan, arguments: Mapping[str, Any], containers: Mapping[str
         # The token is mounted as a file, which cannot be replaced in a running container, and Ray reads it only once.
         return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=running)
     if there.labels.get(SPECIFICATION_LABEL) != arguments["labels"][SPECIFICATION_LABEL]:
-        return Action(ActionKind.RECREATE, f"its settings changed, it is {there.state}", disrupts=running)
+        changed = changed_settings(there.labels.get(SETTINGS_LABEL), arguments["labels"][SETTINGS_LABEL])
+        reason = f"its settings changed{f': {changed}' if changed else ''}, it is {there.state}"
+        return Action(ActionKind.RECREATE, reason, disrupts=running)
     if plan.image_id and there.image_id != plan.image_id:
         return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=running)
     if not running:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .engine import CLUSTER_LABEL
 from .nodes import HEAD, WORKER_RESOURCES, NodePlan
+from .settings_label import SETTINGS_LABEL, settings_label
 from .state import REGISTRY, TOKEN
 
 GCS_PORT = 6379
@@ -141,6 +142,8 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
             {"driver": "nvidia", "device_ids": [str(index) for index in plan.gpu_ids], "capabilities": [["gpu"]]}
         ]
     arguments["labels"][SPECIFICATION_LABEL] = specification(arguments)
+    # Not part of the specification: a container without it is no other container.
+    arguments["labels"][SETTINGS_LABEL] = settings_label(plan)
     return arguments
 
 

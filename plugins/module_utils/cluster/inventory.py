@@ -8,11 +8,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..findings import WARNING, Finding
-from ..text import nearest
+from ..text import misspelt, nearest
 from .names import CHECKS
 
 # Ansible's own: the variables of every host, and the hosts of every group.
@@ -25,8 +25,11 @@ MACHINES = "machines"
 NODES = "ray"
 HEADS = "head"
 WORKERS = "workers"
-# The prefixes of this collection: an unknown variable with one of them is misspelt.
+# What lies beside the hosts, and is none.
+BESIDE = ("jobspecs", "rewards")
+# The prefixes of this collection: an unknown variable with one of them is misspelt. Others may be a user's own.
 PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root")
+WHOLE_NUMBER = re.compile("[0-9]+")
 # Docker's rule for the names of containers and networks, restricted to valid host names.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -49,13 +52,13 @@ def cluster_nodes(groups: Groups) -> list[str]:
 def group_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
     found = []
     heads, workers = groups.get(HEADS, []), groups.get(WORKERS, [])
-    if len(heads) != 1:
-        listed = f" ({', '.join(heads)})" if heads else ""
-        found.append(
-            Finding(f"group {HEADS}", f"has {len(heads)} hosts{listed}", "a cluster has one head: keep exactly one")
-        )
+    if len(heads) > 1:
+        what = f"has {len(heads)} hosts ({', '.join(heads)})"
+        found.append(Finding(f"group {HEADS}", what, "a cluster has one head: keep exactly one"))
+    if not heads:
+        found.append(empty_group(HEADS, "add the head: a cluster has exactly one", groups))
     if not workers:
-        found.append(Finding(f"group {WORKERS}", "has no hosts", "add at least one worker: the head never trains"))
+        found.append(empty_group(WORKERS, "add at least one worker: the head never trains", groups))
     for node in sorted(set(heads) & set(workers)):
         found.append(Finding(node, "is in both head and workers", "the head never trains: remove it from workers"))
     for node in cluster_nodes(groups):
@@ -71,6 +74,54 @@ def group_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
     return found
 
 
+def empty_group(name: str, todo: str, groups: Groups) -> Finding:
+    """The finding about a group without hosts, with the name of another one that it may be."""
+    others = [group for group, hosts in groups.items() if hosts and group not in (MACHINES, NODES, HEADS, WORKERS)]
+    near = nearest(name, others)
+    return Finding(f"group {name}", "has no hosts", f"{todo}; {near}".rstrip("; "))
+
+
+def run_findings(reached: Iterable[str], works_on: Iterable[str], hostvars: HostVars, groups: Groups) -> list[Finding]:
+    """Check that a run reaches what its playbook works on: Ansible skips a group without hosts, and succeeds.
+
+    reached: the hosts that --limit leaves.
+    """
+    there, wanted = set(reached), list(works_on)
+    left_out = {node: machine_of(node, hostvars) for node in groups.get(NODES, []) if node in there}
+    left_out = {node: machine for node, machine in left_out.items() if machine not in there}
+    if NODES in wanted and left_out:
+        return [
+            Finding(node, f"--limit leaves out its machine {machine}", f"add it: --limit '{machine},{node}'")
+            for node, machine in left_out.items()
+        ]
+    return [
+        Finding(
+            f"group {group}", "--limit leaves out all of its hosts", f"add some of them: {', '.join(groups[group])}"
+        )
+        for group in wanted
+        if groups.get(group) and there.isdisjoint(groups[group])
+    ]
+
+
+def source_findings(sources: Iterable[str], ignored: Iterable[str]) -> list[Finding]:
+    """Find missing inventories, and directories in which Ansible takes JobSpecs and reward functions for hosts.
+
+    ignored: the names that Ansible's configuration leaves out.
+    """
+    found = []
+    for source in sources:
+        # With a comma, it is a list of hosts.
+        if "," not in source and not Path(source).exists():
+            found.append(Finding(source, "does not exist", "correct the path of the inventory, or remove it"))
+        beside = [name for name in BESIDE if name not in set(ignored) and Path(source, name).is_dir()]
+        if beside:
+            file = next((str(path) for path in sorted(Path(source).glob("hosts*"))), "its file with the hosts")
+            what = f"Ansible takes the files in {' and '.join(beside)} for hosts"
+            todo = f"pass a file instead of the directory: -i {file}"
+            found.append(Finding(source, what, todo, WARNING))
+    return found
+
+
 def node_findings(node: str, settings: Variables) -> list[Finding]:
     """Check the variables of one node."""
     found = []
@@ -79,7 +130,8 @@ def node_findings(node: str, settings: Variables) -> list[Finding]:
         found.append(Finding(node, "is not a valid node name", todo))
     for name in ("ray_node_gpus", "ray_node_cpus"):
         value = settings.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        # -e passes text.
+        if value is not None and (isinstance(value, bool) or not WHOLE_NUMBER.fullmatch(str(value))):
             found.append(Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default"))
     if settings.get("cluster_network") == "host":
         address = str(settings.get("ray_node_address", ""))
@@ -157,20 +209,20 @@ def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
 
 
 def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]], known: set[str]) -> list[Finding]:
-    """Find variables with a prefix of this collection that nothing reads."""
+    """Find variables that nothing reads: those with a prefix of this collection, and those that are almost known."""
     unknown: dict[str, list[str]] = {}
     for host in hosts:
         for name in hostvars[host]:
-            if str(name).startswith(PREFIXES) and name not in known:
-                unknown.setdefault(name, []).append(host)
-    return [
-        Finding(
-            ", ".join(at),
-            f"variable {name} is unknown",
-            nearest(name, known) or "remove it; the roles' READMEs list all variables",
-        )
-        for name, at in unknown.items()
-    ]
+            if name not in known and not str(name).startswith("ansible_"):
+                unknown.setdefault(str(name), []).append(host)
+    found = []
+    for name, at in unknown.items():
+        with_prefix = name.startswith(PREFIXES)
+        near = nearest(name, known) if with_prefix else misspelt(name, known)
+        if with_prefix or near:
+            todo = near or "remove it; the roles' READMEs list all variables"
+            found.append(Finding(", ".join(at), f"variable {name} is unknown", todo))
+    return found
 
 
 def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[Finding]:
@@ -187,3 +239,13 @@ def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[F
     found += value_findings(hosts, hostvars)
     found += trust_findings(hosts, hostvars)
     return found + unknown_variables(hosts, hostvars, set(known))
+
+
+def summary(hostvars: HostVars, groups: Groups, default_name: str) -> str:
+    """What a correct inventory describes.
+
+    default_name: the name of a cluster whose inventory has none.
+    """
+    name = hostvars[groups[HEADS][0]].get("cluster_name", default_name)
+    workers = len(groups[WORKERS])
+    return f"Inventory fine: cluster {name}, 1 head, {workers} {'worker' if workers == 1 else 'workers'}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..launcher.ray_api import slowness
 from .actions import PlannedNode
 from .membership import NodeRow
 
@@ -34,6 +35,8 @@ class ClusterInfo:
     waited: float
     problem: str
     jobs: Sequence[ActiveJob]
+    # How many seconds the head needed, if it did not answer the first attempt.
+    slow: float = 0.0
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> ClusterInfo:
@@ -44,6 +47,7 @@ class ClusterInfo:
             waited=answer["waited"],
             problem=answer["problem"],
             jobs=[ActiveJob(**job) for job in answer["jobs"]],
+            slow=answer.get("slow", 0.0),
         )
 
 
@@ -82,7 +86,7 @@ def cluster_report(
         title=f"Cluster {name}: {len(rows) - len(cluster.missing)} of {len(rows)} nodes as expected",
         header=["node", "state", *columns, "accelerator", "action"],
         rows=rows,
-        text=[f"Dashboard: {dashboard}"] if ready else _problems(cluster, logs),
+        text=[*slowness(cluster.slow), *([f"Dashboard: {dashboard}"] if ready else _problems(cluster, logs))],
         fail_when="" if ready else _failure(cluster.waited),
     )
 

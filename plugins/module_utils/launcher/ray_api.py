@@ -26,6 +26,9 @@ from typing import Any, Protocol
 from .status import ENDED
 
 ALIVE = "ALIVE"
+# How long people wait for the second attempt of a head under load.
+PATIENCE_SECONDS = 20.0
+ANSWERS_SLOWLY = "answers slowly"
 USAGE_ATTEMPTS, USAGE_SECONDS = 80, 0.2
 MIB = 1 << 20
 ANSWER_BYTES = 64 * MIB
@@ -42,6 +45,15 @@ class RayApiError(Exception):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+
+class HeadTimeoutError(RayApiError):
+    """The head accepted the connection and did not answer in time: it is slow, or stopped."""
+
+
+def slowness(seconds: float) -> list[str]:
+    """A line about a head that needed a second attempt, if it did."""
+    return [f"The head {ANSWERS_SLOWLY}: {seconds:.0f} s. Is its machine overloaded?"] if seconds else []
 
 
 class Head(Protocol):
@@ -124,20 +136,48 @@ class RayHead:
     followed, and no proxy is used.
 
     timeout: for the whole answer, in seconds.
+    patience: the timeout of a second attempt, if the head accepted the connection. A head under load is not down.
     """
 
-    def __init__(self, address: str, token_path: str = "", timeout: float = 5.0, allowed: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        address: str,
+        token_path: str = "",
+        timeout: float = 5.0,
+        allowed: Collection[str] = (),
+        patience: float = 0.0,
+    ) -> None:
         self.address = address.rstrip("/")
         self.token_path = token_path
         self.timeout = timeout
+        self.patience = patience
+        # The longest that this one waited for an answer of a second attempt, in seconds; 0 without one.
+        self.slow = 0.0
         self.allowed = (*allowed, *filter(None, [os.environ.get(ALLOWED_HOST)]))
 
     def get(self, path: str) -> Any:
         """GET and decode JSON."""
+        began = time.monotonic()
+        try:
+            return self._get(path, self.timeout)
+        except HeadTimeoutError:
+            if not self.patience:
+                raise
+        try:
+            answer = self._get(path, self.patience)
+        except HeadTimeoutError as error:
+            what = f"no answer within {self.patience:g} s, although it accepts connections"
+            raise HeadTimeoutError(f"{self.address}{path} {ANSWERS_SLOWLY}: {what}") from error
+        self.slow = max(self.slow, time.monotonic() - began)
+        return answer
+
+    def _get(self, path: str, timeout: float) -> Any:
+        connected = False
         address, url = checked_address(self.address, self.allowed), f"{self.address}{path}"
         headers = self._headers()
         try:
-            with self._connected(address) as connection:
+            with self._connected(address, timeout) as connection:
+                connected = True
                 connection.request("GET", address.path + path, headers=headers)
                 answer = connection.getresponse()
                 _check_status(url, answer)
@@ -148,7 +188,8 @@ class RayHead:
         except RecursionError as error:
             raise RayApiError(f"{url} does not answer: its JSON is nested too deeply") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise RayApiError(f"{url} does not answer: {error}") from error
+            kind = HeadTimeoutError if connected and isinstance(error, TimeoutError) else RayApiError
+            raise kind(f"{url} does not answer: {error}") from error
 
     def _headers(self) -> dict[str, str]:
         if not self.token_path:
@@ -165,10 +206,10 @@ class RayHead:
         return {"Authorization": f"Bearer {token}"}
 
     @contextlib.contextmanager
-    def _connected(self, address: Address) -> Iterator[http.client.HTTPConnection]:
+    def _connected(self, address: Address, timeout: float) -> Iterator[http.client.HTTPConnection]:
         """A connection that ends after the timeout, however slowly the other side sends."""
         kind = http.client.HTTPSConnection if address.secure else http.client.HTTPConnection
-        connection = kind(address.host, address.port, timeout=self.timeout)
+        connection = kind(address.host, address.port, timeout=timeout)
         timed_out = False
 
         def end() -> None:
@@ -177,7 +218,7 @@ class RayHead:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
-        timer = Timer(self.timeout, end)
+        timer = Timer(timeout, end)
         timer.daemon = True
         try:
             connection.connect()

@@ -18,7 +18,7 @@ from ..job.spec import JobSpec
 from ..job.submission_id import new_submission_id
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
-from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState
 from ..shared_root import archive_path
@@ -129,7 +129,9 @@ def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, se
     try:
         result = services.examine(spec, submission_id, head)
     except RayApiError as error:
-        raise OperationError(f"{error}. Is the cluster up? See cluster_status.yml.") from error
+        slow = isinstance(error, HeadTimeoutError)
+        todo = "Is its machine overloaded?" if slow else "Is the cluster up?"
+        raise OperationError(f"{error}. {todo} See cluster_status.yml.") from error
     # Keys that the controller has reported hold placeholders here.
     reported = {separate_key(finding) for finding in request.findings}
     refuse_errors([*request.findings, *(one for one in result.findings if separate_key(one) not in reported)])

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..launcher.failures import Failure
+from ..launcher.ray_api import ANSWERS_SLOWLY
 from ..launcher.status import ENDED, Attempt, JobState
 from ..text import duration, printable, printable_line, table
 from .info import UNREADABLE, JobInfo, JobList, Progress
@@ -80,7 +81,10 @@ def field(name: str, value: object) -> str:
 
 
 def head_problem(problem: str, consequence: str) -> list[str]:
-    return [f"The head does not answer; {consequence}: {printable(problem, lines=False)}"] if problem else []
+    if not problem:
+        return []
+    what = "is too slow" if ANSWERS_SLOWLY in problem else "does not answer"
+    return [f"The head {what}; {consequence}: {printable(problem, lines=False)}"]
 
 
 def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: str, submit_command: str) -> Report:

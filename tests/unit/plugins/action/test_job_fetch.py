@@ -177,6 +177,13 @@ def test_all_files_together_have_a_limit(archive: Path) -> None:
     assert skipped == ["debug/file-4: with its 1 MiB, all files would have more than 4 MiB"]
 
 
+@pytest.mark.parametrize("value", [False, "false", "False", "no", "0", 0, "", None])
+def test_checkpoints_that_are_not_fetched_have_no_other_limits(value: object) -> None:
+    """-e passes text."""
+    assert job_fetch.limits_of({"checkpoints": value, "max_file_mib": "0"}) == limits(False)
+    assert job_fetch.limits_of({"checkpoints": "true", "max_total_mib": "7"}) == limits(True, 0, 7)
+
+
 def test_checkpoints_have_other_limits() -> None:
     assert limits(False) == Limits(2 << 30, 8 << 30)
     assert limits(True) == Limits(64 << 30, 4 << 40)

@@ -491,7 +491,19 @@ def test_a_job_is_followed_until_it_has_ended(shown: list[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize(("arguments", "check_mode"), [({"wait": True}, True), ({"wait": False}, False), ({}, False)])
+FALSE: tuple[object, ...] = (False, "false", "False", "no", "0", 0, "off")
+
+
+@pytest.mark.parametrize("value", ["true", "True", "yes", "1", 1, "on"])
+def test_a_job_is_followed(value: object, shown: list[str]) -> None:
+    """-e passes text."""
+    head = Head(SUBMITTED, info("SUCCEEDED"))
+    assert head.run(jobspec=MINIMAL, wait=value)["state"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "check_mode"), [({"wait": True}, True), *(({"wait": value}, False) for value in FALSE), ({}, False)]
+)
 def test_a_job_is_not_followed(arguments: dict[str, Any], check_mode: bool, shown: list[str]) -> None:
     head = Head(SUBMITTED, check_mode=check_mode)
     assert head.run(jobspec=MINIMAL, **arguments) == SUBMITTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,20 @@ from ansible_collections.argus.verl.plugins.filter.cluster import (
     disruption_findings,
     expected_nodes,
     inventory_findings,
+    inventory_summary,
     job_findings,
     machine_work,
     node_plan,
     nodes_of_machine,
     public_variables,
     rotation_findings,
+    typed,
+    validated_hosts,
 )
 from ansible_collections.argus.verl.plugins.filter.cluster import change_rows as changes
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import Settings
 from samples import HEALTHY, container, gpus, planned
 
 REPO = Path(__file__).resolve().parents[4]
@@ -89,6 +93,20 @@ def settings(**changed: Any) -> dict[str, Any]:
     } | changed
 
 
+# What -e passes, for settings that are no text.
+TEXTS: dict[str, tuple[str, Any]] = {
+    "cpus": ("3", 3),
+    "gpus": ("2", 2),
+    "shm_gib": ("1.5", 1.5),
+    "env": ('{"A": "1"}', {"A": "1"}),
+    "pids_limit": ("64", 64),
+    "read_only": ("no", False),
+    "capabilities": ("A,B", ["A", "B"]),
+    "devices": ("/dev/a:/dev/a", ["/dev/a:/dev/a"]),
+    "rotate_token": ("yes", True),
+}
+
+
 # --- Plans ------------------------------------------------------------------------------------------------------------
 
 
@@ -116,6 +134,29 @@ def test_plan_of_a_node() -> None:
     }
     assert arguments["name"] == "worker-1"
     assert "--num-gpus=4" in arguments["command"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_settings_of_the_command_line_are_text(name: str) -> None:
+    text, value = TEXTS[name]
+    assert typed(settings(**{name: text})) == settings(**{name: value})
+    assert type(typed(settings(**{name: text}))[name]) is type(value)
+    assert typed(settings(**{name: None}))[name] is None
+    as_text, as_value = (
+        node_plan(settings(**{name: one}), variables(box=probed()), GROUPS)["container"] for one in (text, value)
+    )
+    assert as_text == as_value
+
+
+def test_every_setting_that_is_no_text_is_converted() -> None:
+    """Those that are not are checked as text, or are mappings that -e can only pass as JSON."""
+    no_text = {field.name for field in fields(Settings) if field.type != "str"}
+    assert no_text == TEXTS.keys() | {"images", "dashboard_port"}
+
+
+@pytest.mark.parametrize("value", ["false", "no", "0", "off", False, "False"])
+def test_false_is_false(value: object) -> None:
+    assert typed(settings(read_only=value, rotate_token=value)) == settings(read_only=False)
 
 
 def test_plan_of_a_node_with_a_container() -> None:
@@ -260,17 +301,17 @@ def test_report_of_a_cluster() -> None:
 
 def test_public_variables_are_those_of_all_entry_points(tmp_path: Path) -> None:
     for role, entries in {
-        "one": {"main": {"options": {"a": {}}}, "down": {"options": {"b": {}}}},
+        "one": {"main": {"options": {"a": {}}}, "down": {"options": {"b": {"default": 7}}}},
         "two": {"x": {}},
     }.items():
         (tmp_path / role / "meta").mkdir(parents=True)
         (tmp_path / role / "meta" / "argument_specs.yml").write_text(yaml.safe_dump({"argument_specs": entries}))
     (tmp_path / "three").mkdir()
-    assert public_variables(tmp_path) == {"a", "b"}
+    assert public_variables(tmp_path) == {"a": None, "b": 7}
 
 
 def test_public_variables_include_all_defaults_of_the_roles() -> None:
-    names = public_variables()
+    names = public_variables().keys()
     assert {"cluster_name", "ray_node_gpus", "shared_root", "staging_snapshots", "job_fetch_dir"} <= names
     for defaults in (REPO / "roles").glob("*/defaults/main.yml"):
         assert names >= yaml.safe_load(defaults.read_text()).keys()
@@ -285,6 +326,40 @@ def test_inventory_is_checked_against_the_variables_of_the_roles() -> None:
     assert (finding["where"], finding["severity"]) == ("worker-0", "error")
     assert finding["what"] == "variable ray_node_gpuz is unknown"
     assert finding["todo"] == 'did you mean "ray_node_gpus"?'
+
+
+def test_misspelt_prefixes_are_recognized() -> None:
+    """Also of variables of the roles that are not those of the cluster."""
+    names = {"stagging_models": "staging_models", "jobs_secrets": "job_secrets", "resume_form": "resume_from"}
+    hostvars = variables(worker_0={"ray_node_machine": "box", **dict.fromkeys(names, 1)})
+    found = inventory_findings(hostvars, {**GROUPS, "machines": ["box"]})
+    assert [finding["todo"] for finding in found] == [f'did you mean "{name}"?' for name in names.values()]
+
+
+def test_run_is_checked_with_the_inventory() -> None:
+    groups = {**GROUPS, "machines": ["box"]}
+    found = inventory_findings(variables(), groups, ["worker-0"], ["head"], ["/nowhere/hosts.yml"])
+    assert [finding["where"] for finding in found] == ["group head", "/nowhere/hosts.yml"]
+
+
+def test_names_that_ansible_ignores_are_no_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobspecs").mkdir()
+    groups = {**GROUPS, "machines": ["box"]}
+    monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", [])
+    assert [one["severity"] for one in inventory_findings(variables(), groups, sources=[str(tmp_path)])] == ["warning"]
+    monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", ["jobspecs"])
+    assert inventory_findings(variables(), groups, sources=[str(tmp_path)]) == []
+
+
+def test_summary_has_the_default_name_of_the_role() -> None:
+    assert inventory_summary(variables(), GROUPS) == "Inventory fine: cluster mvp, 1 head, 2 workers"
+
+
+def test_inventory_without_hosts_is_refused() -> None:
+    """Ansible would skip all plays, and succeed."""
+    assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
+    with pytest.raises(AnsibleFilterError, match=r"The inventory /a, /b has no hosts: pass an inventory that exists"):
+        validated_hosts({"all": []}, ["/a", "/b"])
 
 
 def test_every_filter_is_documented() -> None:

@@ -29,6 +29,16 @@ def test_the_report_on_the_latest_jobs() -> None:
     assert report["text"] == ["One job:  ansible-playbook playbooks/status.yml -e submission_id=ID"]
 
 
+def test_a_slow_head_is_named() -> None:
+    """The modules of older releases do not report it."""
+    job = {**JobInfo("sft-1", "RUNNING", archive="/j/sft-1").to_json(), "jobspec": {"workload": "sft"}}
+    for answer in (listed(), {"job": job, "time": 1000.0}):
+        usual = job_status({**answer, "slow": 0.0}, "mvp")
+        assert usual == job_status(answer, "mvp")
+        slow = job_status({**answer, "slow": 7.4}, "mvp")["text"]
+        assert slow == ["The head answers slowly: 7 s. Is its machine overloaded?", *usual["text"]]
+
+
 @pytest.mark.parametrize(
     ("state", "names"), [("RUNNING", ["Follow", "Stop", "Fetch"]), ("FAILED", ["Log", "Resubmit", "Fetch"])]
 )

@@ -15,6 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import container_arguments
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Container
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, expected_node
+from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import SETTINGS_LABEL
 from samples import SETTINGS, WORKERS, container, machine, plan, planned
 
 
@@ -46,7 +47,8 @@ def test_stopped_container_is_started(state: str) -> None:
 def test_container_with_other_settings_is_recreated(state: str, disrupts: bool) -> None:
     worker = plan(gpus=2)
     action = decide(worker, container_arguments(worker), existing(plan(), state=state))
-    assert action == Action(ActionKind.RECREATE, f"its settings changed, it is {state}", disrupts=disrupts)
+    reason = f"its settings changed: ray_node_cpus 48 → 24, ray_node_gpus 4 → 2, it is {state}"
+    assert action == Action(ActionKind.RECREATE, reason, disrupts=disrupts)
 
 
 @pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
@@ -54,6 +56,14 @@ def test_container_of_an_older_image_is_recreated(state: str, disrupts: bool) ->
     worker = plan()
     action = decide(worker, container_arguments(worker), existing(worker, state=state, image_id="sha256:old"))
     assert action == Action(ActionKind.RECREATE, f"argus-verl-cpu:0.1.0 was rebuilt, it is {state}", disrupts=disrupts)
+
+
+def test_container_without_settings_is_recreated() -> None:
+    worker = plan(gpus=2)
+    labels = {**container_arguments(plan())["labels"]}
+    del labels[SETTINGS_LABEL]
+    action = decide(worker, container_arguments(worker), existing(worker, labels=labels))
+    assert action == Action(ActionKind.RECREATE, "its settings changed, it is running", disrupts=True)
 
 
 def test_container_without_a_specification_is_recreated() -> None:

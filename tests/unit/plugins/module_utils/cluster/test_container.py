@@ -17,6 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
     specification,
     token_file,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import SETTINGS_LABEL, settings_label
 from samples import WORKERS, head, plan
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"
@@ -96,6 +97,7 @@ def test_container_of_a_worker() -> None:
     assert arguments["mounts"][0] == {"type": "bind", "source": "/srv/shared", "target": "/private"}
     labels = dict(arguments["labels"])
     assert len(labels.pop(SPECIFICATION_LABEL)) == 16
+    assert labels.pop(SETTINGS_LABEL) == settings_label(worker)
     assert labels == {"argus.verl.cluster": "mvp", "argus.verl.node": "worker-1", "argus.verl.role": "worker"}
     assert not {"network_mode", "published_ports"} & arguments.keys()
 
@@ -231,6 +233,15 @@ def test_specification_is_the_same_in_every_run() -> None:
 def test_specification_depends_on_every_setting(change: dict[str, Any]) -> None:
     one, other = container_arguments(plan()), container_arguments(plan(**change))
     assert one["labels"][SPECIFICATION_LABEL] != other["labels"][SPECIFICATION_LABEL]
+
+
+def test_specification_does_not_depend_on_the_label_of_settings() -> None:
+    """A container from before there was this label is not created again."""
+    arguments = container_arguments(plan())
+    labels = {
+        name: value for name, value in arguments["labels"].items() if name not in (SPECIFICATION_LABEL, SETTINGS_LABEL)
+    }
+    assert arguments["labels"][SPECIFICATION_LABEL] == specification({**arguments, "labels": labels})
 
 
 def test_specification_depends_on_the_gpus() -> None:

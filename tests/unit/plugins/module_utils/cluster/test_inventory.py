@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     WORKERS,
     machine_of,
     nodes_of,
+    run_findings,
+    source_findings,
+    summary,
     validate,
 )
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
@@ -77,9 +81,20 @@ def test_cluster_has_one_head() -> None:
         Finding("group head", "has 2 hosts (ray-head, worker-0)", "a cluster has one head: keep exactly one")
     ]
     groups["head"], groups["workers"] = [], ["worker-0", "worker-1"]
-    assert findings((hostvars, groups)) == [("group head", "has 0 hosts")]
+    expected = Finding("group head", "has no hosts", "add the head: a cluster has exactly one")
+    assert validate(hostvars, groups, KNOWN) == [expected]
     del groups["head"]
-    assert findings((hostvars, groups)) == [("group head", "has 0 hosts")]
+    assert validate(hostvars, groups, KNOWN) == [expected]
+
+
+def test_misspelt_group_is_suggested() -> None:
+    """Unless it has no hosts, or is another group of the cluster."""
+    hostvars, groups = one_machine()
+    groups["worker"] = groups.pop("workers")
+    (finding,) = validate(hostvars, groups, KNOWN)
+    assert finding.todo == 'add at least one worker: the head never trains; did you mean "worker"?'
+    groups["heads"], groups["head"] = [], []
+    assert validate(hostvars, groups, KNOWN)[0].todo == "add the head: a cluster has exactly one"
 
 
 def test_cluster_has_workers() -> None:
@@ -145,7 +160,7 @@ def test_valid_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("variable", ["ray_node_gpus", "ray_node_cpus"])
-@pytest.mark.parametrize("value", [-1, 1.5, "4", "all", True, [4]])
+@pytest.mark.parametrize("value", [-1, 1.5, "-4", "4 ", "4.0", "", "all", True, [4]])
 def test_invalid_count(variable: str, value: object) -> None:
     hostvars, groups = one_machine()
     hostvars["worker-0"][variable] = value
@@ -154,8 +169,8 @@ def test_invalid_count(variable: str, value: object) -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [0, 8, None])
-def test_valid_count(value: int | None) -> None:
+@pytest.mark.parametrize("value", [0, 8, "8", None])
+def test_valid_count(value: int | str | None) -> None:
     hostvars, groups = one_machine()
     hostvars["worker-0"]["ray_node_gpus"] = value
     assert findings((hostvars, groups)) == []
@@ -331,13 +346,127 @@ def test_unknown_variable_is_reported_with_a_suggestion() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("hared_root", "shared_root"),
+        ("shared-root", "shared_root"),
+        ("Shared_Root", "shared_root"),
+        ("lcuster_name", "cluster_name"),
+        ("ray_nodes_gpus", "ray_node_gpus"),
+        ("ray_nodes_gpu", "ray_node_gpus"),
+    ],
+)
+def test_variable_with_a_misspelt_prefix_is_reported(name: str, meant: str) -> None:
+    hostvars, groups = one_machine()
+    hostvars["worker-0"][name] = 1
+    assert validate(hostvars, groups, KNOWN) == [
+        Finding("worker-0", f"variable {name} is unknown", f'did you mean "{meant}"?')
+    ]
+
+
+@pytest.mark.parametrize("name", ["root", "my_shared_root", "nfs_root", "raynodes", "jobs", "ansible_ray_node_gpus"])
+def test_variables_of_users_are_left_alone(name: str) -> None:
+    hostvars, groups = one_machine()
+    hostvars["worker-0"][name] = 1
+    assert validate(hostvars, groups, KNOWN) == []
+
+
+# --- What a run reaches -----------------------------------------------------------------------------------------------
+
+
+def reached(*hosts: str, works_on: tuple[str, ...], inventory: Inventory) -> list[Finding]:
+    return run_findings(hosts, works_on, *inventory)
+
+
+def test_run_without_a_limit_reaches_everything() -> None:
+    hostvars, groups = one_machine()
+    assert reached(*hostvars, works_on=("machines", "ray", "head"), inventory=(hostvars, groups)) == []
+
+
+@pytest.mark.parametrize("host", ["worker-0", "localhost", "elsewhere"])
+def test_limit_without_the_head_is_refused(host: str) -> None:
+    assert reached(host, works_on=("head",), inventory=one_machine()) == [
+        Finding("group head", "--limit leaves out all of its hosts", "add some of them: ray-head")
+    ]
+    assert reached(host, works_on=(), inventory=one_machine()) == []
+    assert reached(host, "ray-head", works_on=("head",), inventory=one_machine()) == []
+
+
+def test_limit_to_a_machine_without_its_nodes_is_refused() -> None:
+    assert reached("localhost", works_on=("machines", "ray"), inventory=one_machine()) == [
+        Finding("group ray", "--limit leaves out all of its hosts", "add some of them: ray-head, worker-0, worker-1")
+    ]
+    assert reached("localhost", works_on=("machines",), inventory=one_machine()) == []
+    assert reached("gpu-2", works_on=("machines", "ray"), inventory=two_machines()) == []
+
+
+def test_limit_to_nodes_without_their_machines_is_refused() -> None:
+    assert reached("worker-1", "ray-head", works_on=("machines", "ray"), inventory=one_machine()) == [
+        Finding(node, "--limit leaves out its machine localhost", f"add it: --limit 'localhost,{node}'")
+        for node in ("ray-head", "worker-1")
+    ]
+    # Playbooks for machines do not need the nodes; those for the head work on its machine whatever the limit is.
+    assert [finding.where for finding in reached("worker-1", works_on=("machines",), inventory=one_machine())] == [
+        "group machines"
+    ]
+    assert reached("ray-head", works_on=("head",), inventory=one_machine()) == []
+
+
+def test_missing_groups_are_not_reported_again() -> None:
+    hostvars, groups = one_machine()
+    del groups["head"], groups["ray"]
+    groups["machines"] = []
+    assert reached("worker-0", works_on=("machines", "ray", "head"), inventory=(hostvars, groups)) == []
+
+
+# --- Sources ----------------------------------------------------------------------------------------------------------
+
+
+def test_directory_with_jobspecs_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").touch()
+    assert source_findings([str(tmp_path), str(tmp_path / "hosts.yml"), "a,b"], []) == []
+    for name in ("jobspecs", "rewards"):
+        (tmp_path / name).mkdir()
+    assert source_findings([str(tmp_path)], []) == [
+        Finding(
+            str(tmp_path),
+            "Ansible takes the files in jobspecs and rewards for hosts",
+            f"pass a file instead of the directory: -i {tmp_path}/hosts.yml",
+            WARNING,
+        )
+    ]
+    assert source_findings([str(tmp_path / "hosts.yml")], []) == []
+    assert source_findings([str(tmp_path)], ["jobspecs", "rewards"]) == []
+    (tmp_path / "hosts.yml").rename(tmp_path / "lab.yml")
+    (finding,) = source_findings([str(tmp_path)], ["rewards"])
+    assert finding.what == "Ansible takes the files in jobspecs for hosts"
+    assert finding.todo == "pass a file instead of the directory: -i its file with the hosts"
+
+
+def test_missing_source_is_an_error(tmp_path: Path) -> None:
+    assert source_findings([str(tmp_path / "x")], []) == [
+        Finding(str(tmp_path / "x"), "does not exist", "correct the path of the inventory, or remove it")
+    ]
+
+
+# --- All together -----------------------------------------------------------------------------------------------------
+
+
+def test_summary() -> None:
+    hostvars, groups = one_machine()
+    assert summary(hostvars, groups, "other") == "Inventory fine: cluster mvp, 1 head, 2 workers"
+    hostvars, groups = two_machines()
+    assert summary(hostvars, groups, "other") == "Inventory fine: cluster other, 1 head, 1 worker"
+
+
 def test_all_problems_are_reported_at_once() -> None:
     hostvars, groups = copy.deepcopy(one_machine())
     groups["head"], groups["workers"] = [], ["worker-0", "Worker_1"]
     hostvars["Worker_1"] = {"ray_node_machine": "localhots", "shared_root": "private", "cluster_nmae": "mvp"}
     hostvars["worker-0"]["ray_node_gpus"] = "four"
     assert findings((hostvars, groups)) == [
-        ("group head", "has 0 hosts"),
+        ("group head", "has no hosts"),
         ("Worker_1", "is not in the group ray"),
         ("Worker_1", "its machine 'localhots' is not in the group machines"),
         ("worker-0", "ray_node_gpus is 'four'"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import NodeRow, NodeState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import (
@@ -12,6 +13,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.report import (
 )
 from samples import planned
 
+ANSWER = {"complete": True, "missing": [], "rows": [], "waited": 0.0, "problem": "", "jobs": []}
 NODES = ["ray-head", "worker-0", "worker-1"]
 KEPT = {name: planned() for name in NODES}
 DASHBOARD = "http://127.0.0.1:8265 on box"
@@ -43,6 +45,14 @@ def test_report_of_a_ready_cluster() -> None:
         text=["Dashboard: http://127.0.0.1:8265 on box"],
         fail_when="",
     )
+
+
+def test_slow_head_is_reported() -> None:
+    cluster = replace(info("alive", "alive", "alive"), slow=6.6)
+    assert report(cluster).text[0] == "The head answers slowly: 7 s. Is its machine overloaded?"
+    assert report(cluster).fail_when == ""
+    assert ClusterInfo.from_json({**ANSWER, "slow": 6.6}).slow == 6.6
+    assert ClusterInfo.from_json(ANSWER).slow == 0
 
 
 def test_report_of_missing_nodes_has_the_end_of_their_logs() -> None:

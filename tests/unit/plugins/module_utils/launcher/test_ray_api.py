@@ -176,6 +176,73 @@ def test_a_server_that_never_answers() -> None:
         assert time.monotonic() - started < 2
 
 
+class SlowHead:
+    """Accepts connections, and answers them from the given one on."""
+
+    def __init__(self, silent: int) -> None:
+        self.silent = silent
+        self.asked = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.open: list[socket.socket] = []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _address = self.listener.accept()
+                self.open.append(connection)
+                self.asked += 1
+                if self.asked > self.silent:
+                    connection.recv(4096)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+    def close(self) -> None:
+        for connection in [self.listener, *self.open]:
+            connection.close()
+
+
+@pytest.fixture
+def slow_head() -> Iterator[SlowHead]:
+    slow = SlowHead(silent=1)
+    yield slow
+    slow.close()
+
+
+def test_a_head_that_answers_slowly_is_asked_again(slow_head: SlowHead) -> None:
+    head = RayHead(slow_head.address, timeout=0.2, patience=30)
+    assert (head.jobs(), slow_head.asked) == ([], 2)
+    assert 0.2 <= head.slow < 30
+    # The longest wait is kept.
+    slow, slow_head.silent = head.slow, 0
+    assert (head.jobs(), head.slow, slow_head.asked) == ([], slow, 3)
+
+
+def test_a_head_is_asked_again_only_on_request(slow_head: SlowHead) -> None:
+    head = RayHead(slow_head.address, timeout=0.2)
+    with pytest.raises(ray_api.HeadTimeoutError, match="does not answer: timed out"):
+        head.jobs()
+    assert (slow_head.asked, head.slow) == (1, 0)
+
+
+def test_a_head_that_is_too_slow_is_not_down(slow_head: SlowHead) -> None:
+    slow_head.silent = 2
+    head = RayHead(slow_head.address, timeout=0.1, patience=0.3)
+    expected = "/api/jobs/ answers slowly: no answer within 0.3 s, although it accepts connections"
+    with pytest.raises(ray_api.HeadTimeoutError, match=expected):
+        head.jobs()
+    assert (slow_head.asked, head.slow) == (2, 0)
+
+
+def test_a_closed_port_is_not_asked_again(closed_port: int) -> None:
+    with pytest.raises(RayApiError, match=r"does not answer: .*refused") as error:
+        RayHead(f"http://127.0.0.1:{closed_port}", patience=30).jobs()
+    assert not isinstance(error.value, ray_api.HeadTimeoutError)
+
+
 def test_an_answer_that_is_not_json(server: FakeHead, head: RayHead) -> None:
     server.answers["/api/jobs/"] = b"<html>some other service</html>"
     with pytest.raises(RayApiError, match="/api/jobs/ does not answer: Expecting value"):

@@ -12,6 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.status.report import (
     Report,
     age,
     failure_lines,
+    head_problem,
     job_report,
     jobs_report,
     silence,
@@ -119,6 +120,10 @@ def test_a_head_that_does_not_answer_is_reported() -> None:
     report = listed(job(silent_for=7300.0), problem="connection refused")
     assert report.rows[0][3] == "silent"
     assert report.text[0] == "The head does not answer; states come from the archives: connection refused"
+    assert head_problem("it answers slowly: no answer", "x") == [
+        "The head is too slow; x: it answers slowly: no answer"
+    ]
+    assert head_problem("", "x") == []
 
 
 def test_jobs_without_an_archive_are_explained() -> None:

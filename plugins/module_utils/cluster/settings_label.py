@@ -1,0 +1,88 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of a node as a label of its container, by which a later run names those that changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..text import one_line
+from .nodes import HEAD, NodePlan
+
+SETTINGS_LABEL = "argus.verl.settings"
+# So much is shown of a value, and so many of the settings.
+LONGEST_VALUE, MOST_SETTINGS = 60, 4
+ENVIRONMENT = "ray_node_env "
+
+
+def settings_label(plan: NodePlan) -> str:
+    """The settings by the names of their variables, as JSON. The environment may have secrets: only their hashes."""
+    settings = plan.settings
+    values: dict[str, object] = {
+        "cluster_images": plan.image,
+        "cluster_network": settings.network,
+        "cluster_state_dir": settings.state_dir,
+        "ray_node_accelerator": plan.accelerator,
+        "ray_node_capabilities": list(settings.capabilities),
+        "ray_node_cpus": plan.cpus,
+        "ray_node_devices": list(settings.devices),
+        "ray_node_gpus": plan.gpus,
+        "ray_node_pids_limit": settings.pids_limit,
+        "ray_node_read_only": settings.read_only,
+        "ray_node_shm_gib": float(settings.shm_gib),
+        "ray_node_user": plan.user,
+        "shared_root": settings.shared_root,
+        "shared_root_source": settings.shared_root_source,
+        # What a node shares with others, which change with it.
+        "its role": plan.role,
+        "its GPUs": plan.gpu_ids and list(plan.gpu_ids),
+    }
+    if plan.role == HEAD:
+        values["cluster_dashboard_port"] = settings.dashboard_port
+    else:
+        values["the head's address"] = settings.head_address
+    if settings.network == "host":
+        values["ray_node_address"] = settings.address
+    for name, value in settings.env.items():
+        values[f"{ENVIRONMENT}{name}"] = hashlib.sha256(str(value).encode()).hexdigest()[:16]
+    return json.dumps(values, sort_keys=True)
+
+
+def changed_settings(before: str | None, now: str) -> str:
+    """The settings that differ, as in ``ray_node_gpus 4 → 2``; nothing if the container has no such label.
+
+    before: the label of the container, which may be from another release of this collection.
+    """
+    try:
+        old = json.loads(before or "")
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(old, dict):
+        return ""
+    changes = list(_changes(old, json.loads(now)))
+    more = f" and {len(changes) - MOST_SETTINGS} more" if len(changes) > MOST_SETTINGS else ""
+    return f"{', '.join(changes[:MOST_SETTINGS])}{more}"
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({*old, *new}):
+        if name in old and name in new and old[name] == new[name]:
+            continue
+        if not name.startswith(ENVIRONMENT):
+            yield f"{one_line(name)} {_shown(old.get(name))} → {_shown(new.get(name))}"
+        elif name not in new:
+            yield f"{one_line(name)} removed"
+        else:
+            yield f"{one_line(name)} {'changed' if name in old else 'added'}"
+
+
+def _shown(value: object) -> str:
+    """A value as YAML users write it; "-" for one that is not set."""
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return one_line(text, LONGEST_VALUE) or '""'

@@ -1,0 +1,79 @@
+"""Every boolean variable is converted where it is read: -e passes text, and "false" is true for Jinja and Python.
+
+Ansible compares variables with the argument specs of roles, but does not convert what tasks see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPO = Path(__file__).resolve().parents[3]
+FILES = sorted(file for part in ("roles/*/tasks", "roles/*/vars", "playbooks") for file in REPO.glob(f"{part}/*.yml"))
+# Converted by the filter node_plan, see its tests.
+SETTINGS = "__ray_node_settings"
+
+
+def boolean_variables() -> list[str]:
+    return sorted(
+        {
+            name
+            for file in REPO.glob("roles/*/meta/argument_specs.yml")
+            for entry in yaml.safe_load(file.read_text())["argument_specs"].values()
+            for name, option in entry.get("options", {}).items()
+            if option["type"] == "bool"
+        }
+    )
+
+
+def texts(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every text of a file, with the keys above it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from texts(inner, *path, str(key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from texts(inner, *path)
+    elif isinstance(value, str):
+        yield path, value
+
+
+def is_boolean_argument(path: tuple[str, ...]) -> bool:
+    """Whether it is an argument of a module of the collection, which converts it."""
+    if len(path) < 2 or not path[-2].startswith("argus.verl."):
+        return False
+    plugins = REPO / "plugins"
+    sources = [plugins / "modules" / f"{path[-2].rpartition('.')[2]}.py", plugins / "doc_fragments" / "staging.py"]
+    options = {}
+    for source in sources:
+        (text,) = re.findall(r'^ *DOCUMENTATION = r"""(.*?)^"""', source.read_text(), re.DOTALL | re.MULTILINE)
+        options |= yaml.safe_load(text)["options"]
+    return bool(options[path[-1]]["type"] == "bool")
+
+
+def uses(name: str) -> list[tuple[Path, tuple[str, ...], str]]:
+    return [
+        (file, path, text)
+        for file in FILES
+        for path, text in texts(yaml.safe_load(file.read_text()))
+        if re.search(rf"\b{name}\b", text)
+    ]
+
+
+@pytest.mark.parametrize("name", boolean_variables())
+def test_boolean_is_converted_where_it_is_read(name: str) -> None:
+    assert uses(name)
+    for file, path, text in uses(name):
+        whole = text == f"{{{{ {name} }}}}"
+        converted = len(re.findall(rf"\b{name} \| bool\b", text)) == len(re.findall(rf"\b{name}\b", text))
+        passed_on = whole and (is_boolean_argument(path) or path[:1] == (SETTINGS,))
+        assert converted or passed_on, f"{file.relative_to(REPO)}: {'.'.join(path)}: {text}"
+
+
+def test_there_are_booleans() -> None:
+    assert {"job_wait", "allow_disruption", "ray_node_read_only", "staging_repair"} <= set(boolean_variables())
