@@ -41,4 +41,8 @@ class Facts:
 
     def to_json(self) -> dict[str, Any]:
         """All facts that are known."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, {}, [])}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and value != {} and (value or name != "notes")
+        }

@@ -264,10 +264,9 @@ def is_nan(value: Any) -> bool:
 
 def is_number(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True
 
 
 def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
