@@ -27,7 +27,7 @@ def under_root(path: str, shared_root: str) -> bool:
 
 def outside(path: str, shared_root: str) -> str:
     """What is wrong with a path outside the shared root."""
-    return f"{path} is outside {named(shared_root)}"
+    return f"{path} is outside the shared root {shared_root}"
 
 
 def bring(shared_root: str, home: str) -> str:

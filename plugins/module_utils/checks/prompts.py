@@ -24,7 +24,8 @@ SAMPLED_ROWS, SAMPLED_BYTES = 320, 4 << 20
 PLACES = 8
 # The program stops by itself and says what it has measured until then.
 MEASURING_SECONDS = 3.0
-LIMITS = Limits(seconds=5.0, memory_bytes=4 << 30)
+LONGEST_SECONDS = 5.0
+LIMITS = Limits(LONGEST_SECONDS, memory_bytes=4 << 30)
 MANIFEST_BYTES = 8 << 20
 # Rows with these are longer by an amount that only a processor knows.
 MEDIA = ("images", "videos", "audios")

@@ -19,7 +19,8 @@ from .dataset import data_files
 from .facts import Facts
 from .reward import problem
 
-LIMITS = Limits(seconds=20.0, memory_bytes=8 << 30)
+LONGEST_SECONDS = 20.0
+LIMITS = Limits(LONGEST_SECONDS, memory_bytes=8 << 30)
 # What the function gets as the answer of the model, for each row.
 TRUTH, EMPTY = "the ground truth", "an empty text"
 SHOWN_RESULTS = 4
