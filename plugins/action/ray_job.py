@@ -25,8 +25,10 @@ from ansible_collections.argus.verl.plugins.module_utils.job.environment import 
 from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.options import with_defaults
 from ansible_collections.argus.verl.plugins.module_utils.job.parse import examinable, parse_jobspec, top_key
+from ansible_collections.argus.verl.plugins.module_utils.job.spec import plain_root
 from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, with_source
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
@@ -118,11 +120,15 @@ def new_findings(found: Iterable[Finding], known: Sequence[Finding]) -> list[Fin
 
 class ActionModule(ActionBase):  # type: ignore[misc]
     _supports_check_mode = True
+    # The shared root, as nodes see it and on the machines.
+    root, source = DEFAULT_SHARED_ROOT, ""
 
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
         super().run(tmp, task_vars)
         variables, arguments = task_vars or {}, dict(self._task.args)
         warnings: list[Mapping[str, str]] = []
+        self.source = str(arguments.pop("shared_root_source", ""))
+        self.root = plain_root(str(arguments.get("defaults", {}).get("shared_root") or DEFAULT_SHARED_ROOT))
         problem = self.prepare(arguments, variables, warnings)
         if problem:
             return problem
@@ -132,9 +138,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         found = result.pop("findings", [])
         if result.get("failed") and (found or arguments.get("findings")):
             # If the head does not answer, the controller's own findings are shown.
-            return refused([*warnings, *(found or arguments["findings"])])
+            return refused(self.located([*warnings, *(found or arguments["findings"])]))
         if found or warnings:
-            show_findings([*warnings, *found])
+            show_findings(self.located([*warnings, *found]))
         if wait and not result.get("failed"):
             result = with_end(result, self.follow(result["submission_id"], arguments["jobspec"], variables))
         result.pop("head_is_gone", None)
@@ -156,15 +162,22 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             alone = not name and with_command_line({}, further)
             arguments["jobspec"], findings = ({}, []) if alone else load_jobspec(name, sources)
             if findings:
-                return refused([finding.as_dict() for finding in findings])
+                return refused(self.located([finding.as_dict() for finding in findings]))
         # With resubmit, it names the job that is submitted again.
         without = ("submission_id",) if "resubmitted_from" in arguments else ()
         arguments["jobspec"] = with_command_line(arguments.get("jobspec"), further, without)
         unknown = misspelt(further)
         findings = check_arguments(arguments, unknown)
         if findings and "findings" not in arguments:
-            return refused([*warnings, *(finding.as_dict() for finding in findings)])
+            return refused(self.located([*warnings, *(finding.as_dict() for finding in findings)]))
         return None
+
+    def located(self, findings: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+        """Findings that name the shared root also as people see it, who copy files to it."""
+        return [
+            {**finding, **{name: with_source(finding[name], self.root, self.source) for name in ("what", "todo")}}
+            for finding in findings
+        ]
 
     def take_registered(
         self, arguments: Arguments, variables: Variables, warnings: list[Mapping[str, str]]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 
 DEFAULT_SHARED_ROOT = "/private"
@@ -22,6 +23,30 @@ def under_root(path: str, shared_root: str) -> bool:
     """Whether a path lies under the shared root, judged by its text. Links are not followed."""
     pure = PurePosixPath(path)
     return ".." not in pure.parts and PurePosixPath(shared_root) in pure.parents
+
+
+def outside(path: str, shared_root: str) -> str:
+    """What is wrong with a path outside the shared root."""
+    return f"{path} is outside the shared root {shared_root}"
+
+
+def bring(shared_root: str, home: str) -> str:
+    """What to do about it. `home` is the directory of the shared root that is for such files."""
+    return f"copy it to {shared_root}/{home}, or stage it with stage.yml"
+
+
+def named(shared_root: str) -> str:
+    """How findings name the shared root, as nodes see it. `with_source` completes it."""
+    return f"the shared root {shared_root}"
+
+
+def with_source(text: str, shared_root: str, source: str) -> str:
+    """A finding's text that also names the shared root's path on the machines, where people copy files."""
+    if not source or source == shared_root:
+        return text
+    return re.sub(
+        rf"{re.escape(named(shared_root))}(?![\w/.-])", lambda match: f"{match[0]} ({source} on the machines)", text
+    )
 
 
 def resolve_path(value: str, shared_root: str, home: str) -> str:

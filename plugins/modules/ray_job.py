@@ -100,6 +100,12 @@ options:
     description: Whether to follow the job until it has ended, with a progress line at least every 10 seconds.
     type: bool
     default: false
+  shared_root_source:
+    description:
+      - The shared root on the machines. Findings about paths name it beside the one that nodes see. Used by the action
+        plugin.
+    type: str
+    default: ""
   jobspec:
     description: The JobSpec. Required with O(state=submitted), unless O(file) is given.
     type: dict
@@ -250,6 +256,13 @@ options:
         description: Labels of the job, as names and values.
         type: dict
         default: {}
+      check_reward:
+        description:
+          - The number of rows of the dataset with which the gate calls the reward function, in the environment of the
+            job without its secrets. Each row is tried with its ground truth and with an empty text as the answer. A
+            call that raises, or does not return a number, is an error. V(0) to V(64).
+        type: int
+        default: 0
       accept:
         description:
           - Problems to report as warnings instead of errors. V(requirements) means that the image lacks packages that
@@ -398,6 +411,7 @@ def main() -> None:
             "resubmitted_from": {"type": "str"},
             "resume_from": {"type": "str"},
             "wait": {"type": "bool", "default": False},
+            "shared_root_source": {"type": "str", "default": ""},
             "jobspec": {"type": "dict", "options": copy.deepcopy(OPTIONS)},
         },
         required_if=[

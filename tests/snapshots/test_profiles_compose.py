@@ -12,8 +12,11 @@ from functools import reduce
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.checks.configuration import Configuration
 from ansible_collections.argus.verl.plugins.module_utils.gate import composition
 from ansible_collections.argus.verl.plugins.module_utils.gate.config import config_findings
+from ansible_collections.argus.verl.plugins.module_utils.gate.numbers import used_values
+from ansible_collections.argus.verl.plugins.module_utils.gate.settings import JobConfig
 from ansible_collections.argus.verl.plugins.module_utils.job import spec_checks
 from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
 from ansible_collections.argus.verl.plugins.module_utils.job.options import WORKLOADS
@@ -26,6 +29,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases impor
     profile_of,
 )
 from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import override_key
+from numbers_of_verl import TRIED, expected, put
 from system import REPO
 
 IMAGE = "argus-verl-cpu:0.1.0"
@@ -154,6 +158,31 @@ def test_the_composed_configuration_has_no_findings(
     version, workload, accelerator = case
     nnodes, gpus = (2, 4) if accelerator == "cpu" else (2, 8)
     assert config_findings(answers[case]["config"], workload, nnodes, gpus, version) == []
+
+
+def letters(config: Any, key: str, case: tuple[str, str, str]) -> str:
+    """What is said about a number that is each of TRIED."""
+    said = ""
+    for value in TRIED:
+        findings = config_findings(put(config, key, value), case[1], 2, 8, case[0])
+        own = [finding.severity[0].upper() for finding in findings if finding.key == key]
+        said += own[0] if own else "."
+    return said
+
+
+# verl 0.9 reads another key instead, and a warning says so.
+UNREAD_BY_0_9 = "critic.ppo_max_token_len_per_gpu"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[2] == "cuda"], ids=" ".join)
+def test_every_number_is_judged(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+    version, workload, _dummy = case
+    config = answers[case]["config"]
+    job = JobConfig(Configuration(config), workload, 2, 8, profile(version).release)
+    numbers = [key for key, value in used_values(job) if not isinstance(value, str)]
+    assert len(numbers) > 20
+    said = {key: letters(config, key, case) for key in numbers if key != UNREAD_BY_0_9}
+    assert said == {key: expected(workload, key) for key in said}
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case[1] != "sft"], ids=" ".join)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from system import HEAD, REPO, SHARED_ROOT, Submit, on_node, playbook, said
+from system import HEAD, NODES, REPO, SHARED_ROOT, Submit, on_node, playbook, said
 
+WORKER = NODES[1]
 ONE_GPU: dict[str, Any] = {"nnodes": 1, "gpus_per_node": 1}
 
 
@@ -62,6 +64,33 @@ REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
     ("grpo", {"trainer_overrides": {"data.train_batch_size": 4096}}, None, "the job would run no step"),
     ("sft", {"trainer_overrides": {"trainer.test_freq": 0}}, None, "trainer.test_freq"),
     ("sft", {"resume_from": "no-such-job"}, None, "there is no job no-such-job"),
+    ("grpo", {"trainer_overrides": {"data.train_batch_size": -8}}, None, "is -8, but must be an integer of 1 or more"),
+    (
+        "sft",
+        {"trainer_overrides": {"optim.lr": -0.001}},
+        None,
+        "optim.lr is -0.001, but must be 0 or more: torch refuses",
+    ),
+    (
+        "sft",
+        {"ray": {"resources": {"entrypoint_resources": {"worker_node": 101}}}},
+        None,
+        "asks for 101 worker_node for the driver, but the largest amount is 100, of test-ray-worker-",
+    ),
+    (
+        "grpo",
+        {"trainer_overrides": {"data.max_prompt_length": 8, "data.filter_overlong_prompts": True}},
+        None,
+        "are longer (the longest has",
+    ),
+    (
+        "grpo",
+        {"reward_fn_path": "fragile.py", "check_reward": 4},
+        reward("fragile.py", "def compute_score(solution_str, **kwargs):\n    return float(solution_str.split()[0])\n"),
+        "line 2: compute_score raises IndexError: list index out of range for row 0 with an empty text as the answer, "
+        "and in 3 more of 8 calls",
+    ),
+    ("sft", {"trainer_overrides": {"data.train_files": "/home/ann/train.parquet"}}, None, "on the machines)"),
     ("sft", {"debugger": "post_mortem"}, None, "the workers do not have debugpy 1.8 or newer"),
 ]
 
@@ -92,3 +121,30 @@ def test_check_mode_only_runs_the_gate(submit: Submit, tmp_path: Path) -> None:
     assert "+trainer.nnodes=2" in done.stdout
     assert not (SHARED_ROOT / "jobs" / spec["submission_id"]).exists()
     assert jobs_of_ray() == before
+
+
+# What verl's own tokenizer of the model makes of all prompts of a dataset.
+LENGTHS = """
+import json
+import pandas
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("/private/common/models/tiny-qwen2")
+rows = pandas.read_parquet("/private/datasets/gsm8k_tiny/train.parquet")["prompt"]
+texts = [tokenizer.apply_chat_template(list(row), add_generation_prompt=True, tokenize=False) for row in rows]
+lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+print(json.dumps([len(lengths), sum(length > 16 for length in lengths), max(lengths)]))
+"""
+
+
+def test_prompts_are_measured_and_the_reward_is_called(submit: Submit) -> None:
+    rows, longer, longest = json.loads(on_node(WORKER, "python3", "-c", LENGTHS).splitlines()[-1])
+    assert longer
+    changes: dict[str, Any] = {"trainer_overrides": {"data.max_prompt_length": 16}, "check_reward": 4}
+    job = submit("grpo", arguments=["--check"], resources=ONE_GPU, **changes)
+    output = said(job.submitted)
+    assert f"is 16, but {longer} of {rows} prompts in train are longer (the longest has {longest} tokens)" in output
+    assert "verl cuts off their beginnings, whatever data.truncation is" in output
+    assert f"Prompts: {rows} of {rows} in train measured, the longest has {longest} tokens" in output
+    assert "Reward: 8 calls of " in output
+    assert "for the ground truth" in output
+    assert not job.archive.path.exists()

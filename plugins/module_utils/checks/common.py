@@ -4,8 +4,8 @@
 """What all checks share: the request that describes a job, and findings about its files.
 
 Checks travel into Ray tasks by value, because nodes have neither Ansible nor this collection. They may import this
-package, `findings`, `text` and `launcher.reading`, and packages of the image only inside functions. Of datasets and
-weights they read footers, headers and a few rows.
+package, `findings`, `shared_root`, `text` and `launcher.reading`, and packages of the image only inside functions. Of
+datasets and weights they read footers, headers and a few rows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from ..findings import ERROR, WARNING
 from ..launcher.reading import UnreadableError, read_text
+from ..shared_root import under_root
 from ..text import one_line
 from .configuration import Configuration
 
@@ -36,6 +37,7 @@ class CheckRequest:
     environment: the environment variables of the job, with placeholders for secrets.
     files: the files that every node must see, with their sizes on the head; None stands for any size.
     accept: the checks whose errors the user takes as warnings: "requirements", "space".
+    trial_rows: the rows with which the reward function is called; 0 for none.
     config: the composed configuration. None: unknown, and checks that need it are skipped.
     """
 
@@ -52,6 +54,7 @@ class CheckRequest:
     files: Mapping[str, int | None] = field(default_factory=dict)
     accept: tuple[str, ...] = ()
     debugger: str | None = None
+    trial_rows: int = 0
     config: Configuration | None = None
 
     @property
@@ -89,6 +92,10 @@ class CheckRequest:
     def has_critic(self) -> bool:
         # trainer/ppo/utils.py: need_critic
         return not self.is_sft and bool(self.setting("critic.enable", self.workload == "ppo"))
+
+    def is_outside(self, path: str) -> bool:
+        """Whether an override names a path outside the shared root; the check of paths reports it."""
+        return self.config is not None and not under_root(path, self.shared_root)
 
     def is_since(self, release: tuple[int, int]) -> bool:
         """Whether the snapshot is this release of verl or a later one. An unknown version counts as the latest."""

@@ -97,7 +97,9 @@ def parquet_findings(request: CheckRequest, facts: Facts, path: Path) -> tuple[l
         # all the same.
         file = parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
     except FileNotFoundError:
-        return [problem(f"{path} does not exist", "stage it, or correct dataset")], None
+        # Those outside the shared root are reported as such.
+        missing = [problem(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]
+        return [] if request.is_outside(str(path)) else missing, None
     except (OSError, ArrowException) as error:
         what = f"{path} cannot be read as Parquet: {error_text(error)}"
         return [problem(what, "stage it again: the file may be truncated")], None

@@ -18,6 +18,7 @@ class Facts:
     checkpoint_bytes: the size of one checkpoint.
     checkpoints_kept, checkpoint_space: the checkpoints that exist at the same time, and their size.
     seconds: the duration of each check.
+    notes: what is worth a line for people although it is no problem.
     """
 
     train_rows: int | None = None
@@ -33,7 +34,15 @@ class Facts:
     checkpoints_kept: int | None = None
     checkpoint_space: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def to_json(self) -> dict[str, Any]:
         """All facts that are known."""
-        return {name: value for name, value in asdict(self).items() if value is not None and value != {}}
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and value != {} and (value or name != "notes")
+        }

@@ -60,7 +60,7 @@ def model_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     section = "model" if request.is_sft else "actor_rollout_ref.model"
     model = str(request.setting(f"{section}.path", request.model))
     # A name on the hub is resolved in HF_HOME, by rules of its own.
-    if not model.startswith("/"):
+    if not model.startswith("/") or (request.is_outside(model) and not Path(model).exists()):
         return []
     source = Source(Path(model), "model", "model") if model == request.model else overridden(f"{section}.path", model)
     found = config_findings(source)

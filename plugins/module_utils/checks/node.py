@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 from ..findings import Finding, about
+from ..shared_root import named
 from .common import CheckRequest, error_text
 
 SAME_FILE_SYSTEM = "check that all nodes mount the same file system"
@@ -53,8 +54,8 @@ def file_findings(key: str, path: Path, size: int | None, root: Path) -> list[Fi
     try:
         real = path.resolve()
         if not real.is_relative_to(root):
-            todo = f"copy it to {root}: other nodes may not have {real}"
-            return [about(key, f"{path} leads out of the shared root, to {real}", todo)]
+            todo = f"copy it there: other nodes may not have {real}"
+            return [about(key, f"{path} leads out of {named(str(root))}, to {real}", todo)]
         status = path.stat()
         if path.is_file():
             with path.open("rb"):

@@ -17,6 +17,7 @@ from ..findings import WARNING, Finding, about
 from ..job.verl_releases import release_of
 from .config_rl import RL_RULES
 from .config_sft import SFT_RULES
+from .numbers import number_findings
 from .settings import Found, JobConfig
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
@@ -58,7 +59,10 @@ def config_findings(
     release = release_of(version) or ()
     job = JobConfig(Configuration(config), workload, nnodes, gpus_per_node, release, environment or {})
     rules = (missing, size, length_of_training, saving, loggers, resuming)
-    return [finding for rule in (*rules, *(SFT_RULES if workload == "sft" else RL_RULES)) for finding in rule(job)]
+    found = [finding for rule in (*rules, *(SFT_RULES if workload == "sft" else RL_RULES)) for finding in rule(job)]
+    # The other rules say more about a key than its number alone.
+    known = {finding.key for finding in found}
+    return found + [finding for finding in number_findings(job) if finding.key not in known]
 
 
 def missing(job: JobConfig) -> Found:

@@ -39,7 +39,7 @@ def data_parallel(job: JobConfig) -> int:
 
 def estimator(job: JobConfig) -> Found:
     # trainer/ppo/core_algos.py:compute_grpo_outcome_advantage: a group of one has mean 0 and deviation 1
-    if job.get("algorithm.adv_estimator") == "grpo" and job.number(f"{ROLLOUT}.n", 2) < 2:
+    if job.get("algorithm.adv_estimator") == "grpo" and job.number(f"{ROLLOUT}.n", 2) == 1:
         what = "is 1: a single answer has nothing to be compared with, so its advantage is its reward"
         yield about(f"{ROLLOUT}.n", what, "set it to 2 or more", WARNING)
     # trainer/ppo/ray_trainer.py:compute_advantage: values=data.batch["values"]

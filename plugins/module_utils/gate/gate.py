@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ..checks.facts import Facts
 from ..findings import Finding, about, errors
 from ..job.capacity import Cluster, size_findings, size_of
+from ..job.driver_resources import driver_findings
 from ..job.owned import OVERRIDES
 from ..job.plan import Job, plan_job
 from ..job.spec import JobSpec
@@ -67,7 +68,7 @@ def examine(
     started = clock()
     nodes = head.nodes()
     cluster = Cluster.of(nodes)
-    found = [*file_findings(spec), *size_findings(spec, cluster)]
+    found = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
     code_path = Path(spec.inputs.code_path)
     profile = snapshot_profile(code_path)
     if profile is None or profile.module(spec.workload) is None or not cluster.workers:

@@ -18,7 +18,7 @@ from ..launcher import checkpoints
 from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
 from ..launcher.reading import UnreadableError, read_text
-from ..shared_root import JOBS, archive_path
+from ..shared_root import JOBS, archive_path, named
 from ..text import nearest
 
 # A marker is one line, MARKER = "<code_id>".
@@ -92,11 +92,12 @@ def inputs_of(spec: JobSpec) -> Iterator[tuple[str, Path, Path]]:
 def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding]:
     """Whether a required file of an input exists, below the shared root."""
     if not file.is_file():
-        return [about(key, f"{file} does not exist", f"stage it, or correct {key}")]
+        todo = f"stage it with stage.yml, copy it into {named(str(root))}, or correct {key}"
+        return [about(key, f"{file} does not exist", todo)]
     real = file.resolve()
     if not real.is_relative_to(root.resolve()):
-        todo = f"copy it to {root}: other nodes may not have {real}"
-        return [about(key, f"{path} leads out of the shared root, to {real}", todo)]
+        todo = f"copy it there: other nodes may not have {real}"
+        return [about(key, f"{path} leads out of {named(str(root))}, to {real}", todo)]
     return []
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import checks, findings, text
+from .. import checks, findings, shared_root, text
 from ..checks.common import CheckRequest
 from ..checks.configuration import Configuration
 from ..checks.facts import Facts
@@ -36,7 +36,7 @@ from .worker import WorkerAnswer, inspect_job
 
 ANSWER_SECONDS = 60.0
 # Packages and modules that tasks need on nodes.
-BY_VALUE = (checks, findings, text, reading, composition, worker)
+BY_VALUE = (checks, findings, shared_root, text, reading, composition, worker)
 # The name of the task that inspects the job, besides the names of the workers.
 INSPECTION = ""
 SEE_STATUS = "see cluster_status.yml"
@@ -117,6 +117,7 @@ def check_request(spec: JobSpec, job: Job) -> CheckRequest:
         files={file: Path(file).stat().st_size for file in files if Path(file).is_file()},
         accept=spec.accept,
         debugger=spec.debugger,
+        trial_rows=spec.check_reward,
     )
 
 

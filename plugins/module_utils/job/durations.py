@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 
-DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
+DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")
+# Beyond it are slips, and numbers that clocks cannot add.
+LONGEST_DAYS = 3650
 
 
 def seconds(duration: str | None) -> float | None:
@@ -21,4 +24,7 @@ def seconds(duration: str | None) -> float | None:
     if not duration or not match:
         raise ValueError(f"{duration!r} is not a duration")
     days, hours, minutes, rest = (float(part or 0) for part in match.groups())
-    return (days * 86_400 + hours * 3600 + minutes * 60 + rest) or None
+    total = days * 86_400 + hours * 3600 + minutes * 60 + rest
+    if total > LONGEST_DAYS * 86_400:
+        raise ValueError(f"{duration!r} is longer than {LONGEST_DAYS} days")
+    return total or None

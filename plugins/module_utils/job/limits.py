@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import date
@@ -41,6 +42,9 @@ def limit_findings(given: Any) -> list[Finding]:
             found = CONTROL.search(value)
             if found:
                 return [_finding(key, f"contains the control character U+{ord(found[0]):04X}", "remove it")]
+        elif isinstance(value, float) and not math.isfinite(value):
+            # JSON, in which archives keep JobSpecs, has no such numbers.
+            return [_finding(key, f"is {value}", "give a finite number; in an override, inf works as text: key=inf")]
         elif value is not None and not isinstance(value, (bool, int, float, date)):
             return [_finding(key, f"is a {type(value).__name__}", "give text, a number, a list or a mapping")]
         if characters > MAX_CHARACTERS:

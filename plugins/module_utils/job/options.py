@@ -64,6 +64,7 @@ OPTIONS: Options = {
     "resume_from": {"type": "str"},
     "debugger": {"type": "str", "choices": ["post_mortem", "legacy"]},
     "tags": {"type": "dict", "default": {}},
+    "check_reward": {"type": "int", "default": 0},
     "accept": {"type": "list", "elements": "str", "choices": ["requirements", "space"], "default": []},
 }
 # Values that replace required ones that are missing or wrong, so that all other keys are checked as well.

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..findings import Finding
 from ..launcher.hydra import is_option, override_key, override_text
+from ..text import one_line
 from .environment import form_of_secret
 from .verl_releases import GRPO, SFT
 
@@ -55,6 +56,7 @@ def about_override(override: str, what: str, todo: str) -> Finding:
 
 
 def override_findings(overrides: Sequence[str]) -> Iterator[Finding]:
+    yield from repeated(overrides)
     for override in overrides:
         key = override_key(override)
         todo = owned_todo(override)
@@ -68,6 +70,20 @@ def override_findings(overrides: Sequence[str]) -> Iterator[Finding]:
             yield about_override(key, what, "name a secret in secrets: the trainer finds it in its environment")
         elif form := form_of_secret(override):
             yield about_override(key, f"contains {form}, readable in the archive and in logs", "use secrets")
+
+
+def repeated(overrides: Sequence[str]) -> Iterator[Finding]:
+    """Keys that are set more than once. Deleting a key and adding it again is the way to replace a group."""
+    values: dict[str, list[str]] = {}
+    for override in overrides:
+        if not override.lstrip().startswith(("~", "-")):
+            # Each package of a group is a setting of its own: group@package=name.
+            values.setdefault(override.partition("=")[0].strip().lstrip("+"), []).append(override_text(override))
+    for name, given in values.items():
+        if len(given) > 1:
+            what = f"is set {len(given)} times, to {' and '.join(one_line(value, 60) or 'nothing' for value in given)}"
+            todo = "keep one of them: Hydra takes the last"
+            yield about_override(override_key(f"{name}="), what, todo)
 
 
 def owned_todo(override: str) -> str:

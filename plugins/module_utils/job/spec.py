@@ -94,6 +94,7 @@ class JobSpec:
     resume_from: str | None
     debugger: str | None
     tags: Mapping[str, object]
+    check_reward: int
     accept: tuple[str, ...]
 
     @classmethod
@@ -105,7 +106,7 @@ class JobSpec:
         ray, resources = values["ray"], values["resources"]
         names = (
             *("workload", "code_path", "model", "dataset", "submission_id", "reward_fn_path", "env_vars", "retries"),
-            *("on_stall", "resume_from", "debugger", "tags"),
+            *("on_stall", "resume_from", "debugger", "tags", "check_reward"),
         )
         return cls(
             **{name: values[name] for name in names},

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from ..findings import Finding, about
 from ..launcher.hydra import override_key, override_list, override_text
-from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, under_root
+from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
 from .capacity import Cluster
 from .durations import seconds
 from .environment import environment_findings, form_of_secret, secret_findings
@@ -29,6 +29,9 @@ STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Paths become Hydra overrides, in which ${…} is an interpolation.
 NOT_IN_PATHS = re.compile(r"[$\n\r\t]")
 NOT_PLAIN, RENAME = "Hydra or a shell would replace", "rename it without $ and line breaks"
+# ray/_common/ray_option_utils.py:_validate_resource_quantity
+SMALLEST_AMOUNT = 0.0001
+MOST_TRIAL_ROWS = 64
 RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
 
 
@@ -81,7 +84,7 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
                 todo = f"give the name of a directory in {root}/{home}, or an absolute path under {root}"
                 yield about(key, f"{value!r} is neither a name nor an absolute path", todo)
         elif not under_root(value, root):
-            yield about(key, f"{value} is outside the shared root {root}", f"copy it to {root}/{home}")
+            yield about(key, outside(value, root), bring(root, home))
         elif NOT_IN_PATHS.search(value):
             yield about(key, f"{value!r} has characters that {NOT_PLAIN}", RENAME)
 
@@ -92,8 +95,7 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
         return
     path, _dummy, function = given.partition(":")
     if path.startswith("/") and spec.shared_root.startswith("/") and not under_root(path, spec.shared_root):
-        todo = f"copy it to {spec.shared_root}/{USER_CODE}"
-        yield about(key, f"{path} is outside the shared root {spec.shared_root}", todo)
+        yield about(key, outside(path, spec.shared_root), bring(spec.shared_root, USER_CODE))
     if is_module_entry(given):
         pass
     elif not path.endswith(".py") or ".." in PurePosixPath(path).parts:
@@ -112,6 +114,11 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
     """The keys that control how the job waits, retries, resumes and is labelled."""
     if isinstance(spec.retries, bool) or not 0 <= spec.retries <= 100:
         yield about("retries", f"is {spec.retries}", "give the number of further attempts, 0 to 100")
+    if isinstance(spec.check_reward, bool) or not 0 <= spec.check_reward <= MOST_TRIAL_ROWS:
+        todo = f"give the number of rows with which the gate calls the reward function, 0 to {MOST_TRIAL_ROWS}"
+        yield about("check_reward", f"is {spec.check_reward}", todo)
+    elif spec.check_reward and spec.reward_fn_path is None:
+        yield about("check_reward", "there is no reward_fn_path", "set reward_fn_path, or remove it")
     if spec.resume_from is not None:
         if not SUBMISSION_ID.fullmatch(spec.resume_from):
             todo = "give the id of the job whose last checkpoint this job resumes from"
@@ -139,13 +146,22 @@ def _resources(spec: JobSpec) -> Iterator[Finding]:
         if name in spec.entrypoint_resources:
             # Ray accepts the job and fails it later.
             yield about(key, f"must not contain {name}", "use ray.resources.entrypoint_num_cpus for CPUs")
-    if not 0 <= spec.entrypoint_num_cpus < math.inf:
+    if not is_amount(spec.entrypoint_num_cpus):
         what = f"is {spec.entrypoint_num_cpus:g}"
-        yield about("ray.resources.entrypoint_num_cpus", what, "give 0 or more")
-    amounts = spec.entrypoint_resources.values()
-    if not any(isinstance(amount, (int, float)) and amount > 0 for amount in amounts):
+        yield about("ray.resources.entrypoint_num_cpus", what, f"give 0, or {SMALLEST_AMOUNT} or more")
+    wrong = {name: amount for name, amount in spec.entrypoint_resources.items() if not is_amount(amount)}
+    for name, amount in wrong.items():
+        yield about(f"{key}.{name}", f"is {amount!r}", f"give a number: 0, or {SMALLEST_AMOUNT} or more")
+    if not wrong and not any(spec.entrypoint_resources.values()):
         todo = "keep {worker_node: 1}, or name a resource that only workers have"
         yield about(key, "contains nothing that keeps the driver off the head", todo)
+
+
+def is_amount(amount: object) -> bool:
+    """Whether Ray accepts this as the amount of a resource that a job asks for."""
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+        return False
+    return amount == 0 or SMALLEST_AMOUNT <= amount < math.inf
 
 
 def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:

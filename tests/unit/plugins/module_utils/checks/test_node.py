@@ -68,7 +68,7 @@ def test_links_on_a_node(root: Path, tmp_path: Path) -> None:
         ("shared_root", "/private/common/models/dangling is a link to /private/hf/gone, which does not exist")
     ]
     assert [each[:2] for each in seen(root, home / "outside")] == [
-        ("shared_root", f"/private/common/models/outside leads out of the shared root, to {tmp_path}/local")
+        ("shared_root", f"/private/common/models/outside leads out of the shared root /private, to {tmp_path}/local")
     ]
     ((_where, what, _todo),) = seen(root, home / "loop")
     assert what.startswith("/private/common/models/loop cannot be read: ")

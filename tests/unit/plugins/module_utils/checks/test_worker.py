@@ -16,7 +16,19 @@ def test_a_good_job(root: Path, workload: str) -> None:
 def test_the_facts(root: Path) -> None:
     known = facts(root, workload="ppo")
     assert known.pop("free_bytes") > 0
-    assert set(known.pop("seconds")) == {"dataset", "model", "reward_fn_path", "code_path", "debugger", "shared_root"}
+    assert set(known.pop("seconds")) == {
+        *(
+            "paths",
+            "dataset",
+            "model",
+            "prompts",
+            "reward_fn_path",
+            "check_reward",
+            "code_path",
+            "debugger",
+            "shared_root",
+        )
+    }
     assert known == {
         "train_rows": 128,
         "val_rows": 16,
@@ -43,7 +55,7 @@ def test_checks_import_only_what_travels_with_them() -> None:
         text = file.read_text(encoding="utf-8")
         assert "ansible" not in text.replace("neither Ansible", "").lower(), file
         relative = [line.split()[1] for line in text.splitlines() if line.startswith("from ..")]
-        assert set(relative) <= {"..findings", "..launcher.reading", "..text"}, file
+        assert set(relative) <= {"..findings", "..launcher.reading", "..shared_root", "..text"}, file
 
 
 def test_a_check_that_fails_does_not_stop_the_job(root: Path) -> None:

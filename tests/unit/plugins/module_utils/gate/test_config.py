@@ -198,8 +198,11 @@ def test_resuming() -> None:
 
 def test_lengths_of_training() -> None:
     assert found("grpo", {"trainer.total_training_steps": 1}) == []
-    # Only RL reads it so.
-    assert found("sft", {"trainer.total_training_steps": 0}) == []
+    # SFT ends after its first step.
+    (warning,) = found("sft", {"trainer.total_training_steps": 0})
+    assert warning.startswith(
+        "warning trainer.total_training_steps is 0, but must be an integer of 1 or more: verl ends"
+    )
 
 
 @pytest.mark.parametrize("workload", ["grpo", "ppo", "sft"])

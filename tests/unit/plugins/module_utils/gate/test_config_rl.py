@@ -336,5 +336,6 @@ def test_engines_of_several_dimensions() -> None:
 def test_generation() -> None:
     sampled = {f"{ROLLOUT}.val_kwargs.do_sample": True}
     assert found("grpo", {**sampled, f"{ROLLOUT}.temperature": 0.1}) == []
-    assert found("grpo", {f"{ROLLOUT}.temperature": 0}) == []
+    (warning,) = found("grpo", {f"{ROLLOUT}.temperature": 0})
+    assert warning.startswith(f"warning {ROLLOUT}.temperature is 0, but must be more than 0: all answers to a prompt")
     assert found("grpo", {f"{ROLLOUT}.max_model_len": 1024}) == []

@@ -214,7 +214,10 @@ def test_the_same_problem_is_reported_once(root: Path) -> None:
     elsewhere = Finding("model", what, "stage it", key="model")
     result = gate(root, nodes=FakeNodes(NodeAnswers((same, elsewhere))))
     assert [finding.where for finding in result.findings] == ["reward_fn_path", "model"]
-    assert result.findings[0].todo == "stage it, or correct reward_fn_path"
+    assert (
+        result.findings[0].todo
+        == f"stage it with stage.yml, copy it into the shared root {root}, or correct reward_fn_path"
+    )
 
 
 def test_other_problems_of_a_key_are_reported(root: Path) -> None:

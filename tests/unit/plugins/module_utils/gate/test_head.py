@@ -25,8 +25,13 @@ def found(root: Path, **changes: Any) -> list[Finding]:
     return file_findings(parsed(root, **changes))
 
 
-def missing(key: str, file: str) -> Finding:
-    return Finding(key, f"{file} does not exist", f"stage it, or correct {key}", key=key)
+def missing(root: Path, key: str, file: str) -> Finding:
+    return Finding(
+        key,
+        f"{file} does not exist",
+        f"stage it with stage.yml, copy it into the shared root {root}, or correct {key}",
+        key=key,
+    )
 
 
 def about_resume(what: str, todo: str) -> Finding:
@@ -193,16 +198,16 @@ def test_the_marker_and_the_version(root: Path) -> None:
 
 def test_a_model_without_its_configuration(root: Path) -> None:
     (root / "common" / "models" / "tiny" / "config.json").unlink()
-    assert found(root) == [missing("model", f"{root}/common/models/tiny/config.json")]
+    assert found(root) == [missing(root, "model", f"{root}/common/models/tiny/config.json")]
 
 
 def test_a_dataset_that_lacks_val(root: Path) -> None:
     (root / "datasets" / "gsm8k" / "val.parquet").unlink()
-    assert found(root) == [missing("dataset", f"{root}/datasets/gsm8k/val.parquet")]
+    assert found(root) == [missing(root, "dataset", f"{root}/datasets/gsm8k/val.parquet")]
 
 
 def test_a_reward_that_is_not_there(root: Path) -> None:
-    assert found(root, reward_fn_path="none.py") == [missing("reward_fn_path", f"{root}/user/code/none.py")]
+    assert found(root, reward_fn_path="none.py") == [missing(root, "reward_fn_path", f"{root}/user/code/none.py")]
 
 
 @pytest.mark.parametrize(
@@ -221,9 +226,9 @@ def test_a_link_that_leads_out_of_the_shared_root(root: Path, key: str, name: st
     first = found(root)[0]
     assert (first.where, first.what) == (
         key,
-        f"{inside} leads out of the shared root, to {outside / file if file else outside}",
+        f"{inside} leads out of the shared root {root}, to {outside / file if file else outside}",
     )
-    assert first.todo == f"copy it to {root}: other nodes may not have {outside / file if file else outside}"
+    assert first.todo == f"copy it there: other nodes may not have {outside / file if file else outside}"
 
 
 def test_a_link_inside_the_shared_root(root: Path) -> None:

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils import checks, findings, text
+from ansible_collections.argus.verl.plugins.module_utils import checks, findings, shared_root, text
 from ansible_collections.argus.verl.plugins.module_utils.checks.common import CheckRequest
 from ansible_collections.argus.verl.plugins.module_utils.checks.configuration import Configuration
 from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Facts
@@ -111,7 +111,7 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
     assert [override for _key, override in arguments[2]] == list(job.plan.overrides)
     assert arguments[2][-2:] == [("trainer.user", "~trainer.user"), ("data", "+data@x.y='a=b'")]
     # Nodes have no collection, so all of it travels.
-    assert connection.by_value == [checks, findings, text, reading, composition, worker]
+    assert connection.by_value == [checks, findings, shared_root, text, reading, composition, worker]
     assert (connection.is_open, connection.seconds) == (False, 60.0)
 
 
@@ -353,7 +353,7 @@ def test_the_checks_get_the_composed_configuration(
 
 def test_what_travels_imports_nothing_else_of_the_collection() -> None:
     """Everything that a worker runs must be registered by value."""
-    travels = {"checks", "findings", "text", "composition", "launcher.reading"}
+    travels = {"checks", "findings", "shared_root", "text", "composition", "launcher.reading"}
     for module in (*nodes.BY_VALUE[1:], *(vars(checks)[name] for name in ("worker", "node"))):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         imported = [line.split()[1].lstrip(".") for line in source.splitlines() if line.startswith("from .")]

@@ -44,6 +44,9 @@ LARGE = [
     ({"tags": {"a": "\ud800"}}, "tags.a", "contains the control character U+D800"),
     ({"tags": {"a": b"x"}}, "tags.a", "is a bytes"),
     ({"tags": {"a": {1}}}, "tags.a", "is a set"),
+    ({"tags": {"a": float("nan")}}, "tags.a", "is nan"),
+    ({"trainer_overrides": {"optim.lr": float("inf")}}, "trainer_overrides.optim.lr", "is inf"),
+    ({"ray": {"resources": {"entrypoint_num_cpus": -float("inf")}}}, "ray.resources.entrypoint_num_cpus", "is -inf"),
 ]
 
 

@@ -115,6 +115,7 @@ REPLACED: list[tuple[dict[str, Any], str, Any]] = [
     ({"debugger": "pdb"}, "debugger", None),
     ({"tags": {"a": []}}, "tags", {}),
     ({"accept": ["all"]}, "accept", []),
+    ({"check_reward": -1}, "check_reward", 0),
     ({"deadline": "soon"}, "deadline", None),
     ({"wait_for_resources": "long"}, "wait_for_resources", None),
 ]

@@ -43,6 +43,7 @@ EVERYTHING = {
     "resume_from": "old",
     "debugger": "legacy",
     "tags": {"t": 1},
+    "check_reward": 4,
     "accept": ["space"],
 }
 
@@ -70,6 +71,7 @@ def test_defaults() -> None:
         resume_from=None,
         debugger=None,
         tags={},
+        check_reward=0,
         accept=(),
     )
 
@@ -100,6 +102,7 @@ def test_every_key_arrives_in_its_own_field() -> None:
         resume_from="old",
         debugger="legacy",
         tags={"t": 1},
+        check_reward=4,
         accept=("space",),
     )
 

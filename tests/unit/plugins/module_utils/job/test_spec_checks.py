@@ -24,7 +24,7 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"workload": "GRPO"}, "workload", "value of workload must be one of"),
     ({"workflow": "grpo"}, "workflow", 'did you mean "workload"?'),
     ({"Dataset": "x"}, "Dataset", 'did you mean "dataset"?'),
-    ({"zzz": 1}, "zzz", "known keys: accept, code_path, dataset, deadline, debugger, env_vars, model"),
+    ({"zzz": 1}, "zzz", "known keys: accept, check_reward, code_path, dataset, deadline, debugger, env_vars, model"),
     ({True: 1}, "True", "is not a key of a JobSpec"),
     ({"ray": {"adress": "http://x"}}, "ray.adress", 'did you mean "address"?'),
     ({"ray": {"resources": {"num_cpus": 1}}}, "ray.resources.num_cpus", "entrypoint_num_cpus"),
@@ -262,6 +262,16 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"tags": "mine"}, "tags", "is of type str and we were unable to convert to dict"),
     ({"accept": ["everything"]}, "accept", "one or more of: requirements, space. Got no match for: everything"),
     ({"accept": {"space": True}}, "accept", "is of type dict and we were unable to convert to list"),
+    ({"check_reward": -1}, "check_reward", "is -1: give the number of rows"),
+    ({"check_reward": 65, "reward_fn_path": "r.py"}, "check_reward", "is 65: give the number of rows"),
+    ({"check_reward": 1}, "check_reward", "there is no reward_fn_path"),
+    ({"deadline": "3651d"}, "deadline", "'3651d' is longer than 3650 days"),
+    (
+        {"trainer_overrides": ["data.train_batch_size=8", "+data.train_batch_size=16"]},
+        "trainer_overrides.data.train_batch_size",
+        "is set 2 times, to 8 and 16: keep one of them",
+    ),
+    ({"trainer_overrides": {"a.b": 1, "a": {"b": 2}}}, "trainer_overrides.a.b", "is set 2 times, to 1 and 2"),
     ({"acept": ["space"]}, "acept", 'did you mean "accept"?'),
     ({"dead_line": "1h"}, "dead_line", 'did you mean "deadline"?'),
     ({"env_vars": {"RAY_ADDRESS": "x"}}, "env_vars.RAY_ADDRESS", "every job joins the cluster that it is submitted to"),
@@ -335,11 +345,22 @@ def test_where_names_the_key_for_people() -> None:
             assert finding.where == (f"{top}: {rest}" if listed else finding.key)
 
 
-@pytest.mark.parametrize("amount", [0, -1, "1", None])
+@pytest.mark.parametrize("amount", [0, 0.0])
 def test_a_resource_without_an_amount_does_not_keep_the_driver_off_the_head(amount: Any) -> None:
     (finding,) = findings_of({"ray": {"resources": {"entrypoint_resources": {"worker_node": amount}}}})
     assert finding.what == "contains nothing that keeps the driver off the head"
     assert findings_of({"ray": {"resources": {"entrypoint_resources": {"worker_node": amount, "b": 0.01}}}}) == []
+
+
+@pytest.mark.parametrize("amount", [-1, 0.00009, "1", None, True])
+def test_an_amount_that_ray_refuses(amount: Any) -> None:
+    key = "ray.resources.entrypoint_resources"
+    (finding,) = findings_of({"ray": {"resources": {"entrypoint_resources": {"worker_node": 1, "a": amount}}}})
+    assert (finding.key, finding.what) == (f"{key}.a", f"is {amount!r}")
+    assert findings_of({"ray": {"resources": {"entrypoint_resources": {"a": 0.0001}}}}) == []
+    if isinstance(amount, float):
+        (finding,) = findings_of({"ray": {"resources": {"entrypoint_num_cpus": amount}}})
+        assert finding.key == "ray.resources.entrypoint_num_cpus"
 
 
 @pytest.mark.parametrize("key", OWNED_OVERRIDES)
@@ -358,6 +379,11 @@ VALID: list[dict[str, Any]] = [
     {"debugger": "legacy"},
     {"tags": {"team": "a", "try": 2, "none": None}},
     {"accept": ["space", "requirements"]},
+    {"check_reward": 64, "reward_fn_path": "r.py"},
+    {"check_reward": 0},
+    {"deadline": "3650d"},
+    # A group that is replaced, and one in two packages.
+    {"trainer_overrides": ["~data.sampler", "+data.sampler=x", "actor@a.b=x", "actor@c.d=x"]},
     {"env_vars": {"A": "x", "_b": 1, "C2": 0.5, "D": True, "TOKENIZER": "x", "TOKENIZERS_PARALLELISM": "false"}},
     {"resources": {"nnodes": 1, "gpus_per_node": 1}},
     {"ray": {"address": "https://head:8265", "resources": {"entrypoint_num_cpus": 0}}},

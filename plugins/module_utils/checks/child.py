@@ -1,0 +1,115 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Code and files of a job, used in a process of its own: with limits of time, memory and answer.
+
+The process runs as the user of all jobs and can do what a job can do, but neither hold up the check nor fill the memory
+of the worker that waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ANSWER_BYTES = 1 << 20
+# Marks every process that the code starts, whatever session it moves to.
+MARK = "ARGUS_VERL_CHECK"
+# Begins each program. `given` is what the caller passed; `say` adds a line to the answer, and all else is discarded.
+PRELUDE = """
+import json, os, resource, sys
+answer = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+# Ray's workers do not search the current directory.
+sys.path[:] = [path for path in sys.path if path]
+given = json.load(sys.stdin)
+
+def say(**values):
+    print(json.dumps(values), file=answer, flush=True)
+
+# Not the address space: CUDA reserves more of it than a machine has memory.
+for limit, value in ((resource.RLIMIT_DATA, given["memory_bytes"]), (resource.RLIMIT_CORE, 0)):
+    resource.setrlimit(limit, (value, value))
+"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program said, line by line. The code of a job may have said anything: types have to be checked.
+
+    status: the exit status, negative for a signal; None if the time was over.
+    """
+
+    lines: tuple[Mapping[str, Any], ...]
+    status: int | None
+
+
+def run_program(program: str, given: Mapping[str, Any], environment: Mapping[str, str], limits: Limits) -> Answer:
+    """Run a Python program after PRELUDE, and end everything that it has started."""
+    mark = uuid.uuid4().hex
+    values = {**given, "memory_bytes": limits.memory_bytes}
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as question:
+        question.write(json.dumps(values, default=str).encode("utf-8", "replace"))
+        question.seek(0)
+        process = subprocess.Popen(
+            # -B: directories of users may be read-only.
+            [sys.executable, "-B", "-c", PRELUDE + program],
+            env={**os.environ, **{name: str(value) for name, value in environment.items()}, MARK: mark},
+            stdin=question,
+            # Not a pipe: who holds its end decides when it ends.
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        status: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = process.wait(limits.seconds)
+        end_all(process, mark)
+        answer.seek(0)
+        return Answer(lines_of(answer.read(ANSWER_BYTES)), status)
+
+
+def lines_of(text: bytes) -> tuple[Mapping[str, Any], ...]:
+    """The mappings in an answer. Other lines are none of ours, and the last one may be cut off."""
+    found = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            value = json.loads(line)
+            found += [value] if isinstance(value, dict) else []
+    return tuple(found)
+
+
+def end_all(process: subprocess.Popen[bytes], mark: str, proc: Path = Path("/proc")) -> None:
+    """End a process, its group, and those that have left the group but still have the mark."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pid in marked(mark, proc):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def marked(mark: str, proc: Path = Path("/proc")) -> Sequence[int]:
+    found = []
+    for path in proc.glob("[0-9]*"):
+        # A process of another user, or one that has just ended.
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+    return found

@@ -1,0 +1,77 @@
+"""What the gate says about each number of verl's configurations if it is 0, -1, NaN or infinite.
+
+One letter each: an error, a warning, or nothing ("."). By the end of the key; of several, the longest counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+TRIED = (0, -1, float("nan"), float("inf"))
+JUDGED = {
+    # Of these, none can be zero or less.
+    **dict.fromkeys(
+        (
+            *("train_batch_size", "max_prompt_length", "max_response_length", "max_length", "prompt_length"),
+            *("response_length", "ppo_mini_batch_size", "ppo_epochs", "ppo_max_token_len_per_gpu", "nccl_timeout"),
+            *("log_prob_max_token_len_per_gpu", "forward_max_token_len_per_gpu", "data.max_token_len_per_gpu"),
+            *("trainer.total_epochs", "trainer.nnodes", "trainer.n_gpus_per_node", "val_kwargs.n", "optim.lr"),
+            *("top_p", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "agent.num_workers"),
+            *("reward.num_workers", "update_weights_bucket_megabytes", "num_data_storage_units"),
+            *("total_storage_size", "ulysses_parallel_size", "tensor_parallel_size", "expert_parallel_size"),
+            *("data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"),
+            *("ulysses_sequence_parallel_size", "fully_shard_parallel_size", "expert_fully_shard_parallel_size"),
+            "rollout.n",
+        ),
+        "EEEE",
+    ),
+    # verl 0.9 reads another key instead.
+    "critic.optim.lr": "WEEE",
+    "rollout.temperature": "WEEE",
+    "val_kwargs.temperature": ".EEE",
+    "fsdp_size": "E.EE",
+    "top_k": "..EE",
+    "clip_grad": "EEE.",
+    "clip_ratio_c": "EEE.",
+    **dict.fromkeys(("grad_clip", "clip_ratio", "clip_ratio_low", "clip_ratio_high", "cliprange_value"), "WWE."),
+    "rollout_is_threshold": "WWE.",
+    **dict.fromkeys(("weight_decay", "betas[0]", "betas[1]", "min_lr_ratio", "dataloader_num_workers"), ".EEE"),
+    "data.num_workers": ".EEE",
+    **dict.fromkeys(("train_max_samples", "val_max_samples"), "W.EW"),
+    **dict.fromkeys(("gamma", "lam", "over_sample_rate", "lr_warmup_steps_ratio", "lora_rank", "lora.rank"), ".WEW"),
+    **dict.fromkeys(("horizon", "target_kl", "image_patch_size", "max_concurrent", "memory_limit_mb"), "WWEW"),
+    **dict.fromkeys(("ray_wait_register_center_timeout", "global_segment_size", "local_buffer_size"), "WWEW"),
+    **dict.fromkeys(
+        (
+            *("lr_warmup_steps", "optim.total_training_steps", "critic_warmup", "log_val_generations", "test_freq"),
+            *("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep", "max_ckpt_to_keep"),
+        ),
+        "..EE",
+    ),
+    "trainer.save_freq": "WWEE",
+    # The table has none of these; their names tell something.
+    **dict.fromkeys(("entropy_from_logits_chunk_size", "pad_to_length_bucket", "switch_cost_window_size"), "W.EW"),
+}
+# In SFT, verl divides by the frequencies.
+JUDGED_SFT = {"trainer.save_freq": "EWEE", "trainer.test_freq": "E.EE"}
+# In GRPO, an answer alone has nothing to be compared with; 0.9 reads another key than critic.ppo_max_token_len_per_gpu.
+OTHERWISE = "..EW"
+
+
+def expected(workload: str, key: str) -> str:
+    """The letters for a key."""
+    table = {**JUDGED, **(JUDGED_SFT if workload == "sft" else {})}
+    parts = key.split(".")
+    return next((table[end] for start in range(len(parts)) if (end := ".".join(parts[start:])) in table), OTHERWISE)
+
+
+def put(config: Any, key: str, value: Any) -> Any:
+    """A configuration with another value for a key such as a.b or a.b[0]."""
+    config = node = copy.deepcopy(config)
+    *parts, last = [int(part[1:-1]) if part[0] == "[" else part for part in re.findall(r"[^.\[]+|\[\d+\]", key)]
+    for part in parts:
+        node = node[part]
+    node[last] = value
+    return config
