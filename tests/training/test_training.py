@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from system import HEAD, NODES, SHARED_ROOT, Job, Submit, module, on_node, playbook
+from system import HEAD, NODES, SHARED_ROOT, Job, Submit, module, on_node, playbook, said
 
 
 def assert_off_the_head(job: Job) -> None:
