@@ -46,9 +46,9 @@ def job_status(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     """The arguments of argus.verl.report for the result of ray_job_info: one job, or the latest ones."""
     if "job" in result:
         job = JobInfo.from_json(result["job"])
-        names = ("Log", "Resubmit", "Fetch") if job.state in ENDED else ("Follow", "Stop", "Fetch")
+        names = ["Log", "Resubmit", "Fetch"] if job.state in ENDED else ["Follow", "Stop", "Fetch"]
         # A job that is running may remove its checkpoints.
-        names += ("Export",) if job.state in ENDED and job.checkpoints else ()
+        names += ["Export"] if job.state in ENDED and job.checkpoints else []
         return report.job_report(job, result["time"], commands(job.submission_id, *names)).to_json()
     return report.jobs_report(
         JobList.from_json(result),
