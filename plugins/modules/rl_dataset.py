@@ -363,6 +363,27 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.users import us
 TEXT = {"type": "str"}
 TEXTS = {"type": "list", "elements": "str"}
 
+# What the action plugin adds for files of the controller.
+UPLOAD: dict[str, dict[str, Any]] = {
+    "upload": {
+        "type": "dict",
+        "options": {
+            "controller": {"type": "str", "required": True},
+            "files": {"type": "dict"},
+            "missing": {"type": "dict"},
+        },
+    },
+    "chunk": {
+        "type": "dict",
+        "options": {
+            "sha256": {"type": "str", "required": True},
+            "name": {"type": "str", "required": True},
+            "offset": {"type": "int", "default": 0},
+            "path": {"type": "path"},
+        },
+    },
+}
+
 
 def main() -> None:
     module = AnsibleModule(
@@ -372,23 +393,7 @@ def main() -> None:
             "workload": {"type": "str", "choices": ["rl", "sft"], "default": "rl"},
             "files": {"type": "dict", "options": {"train": {**TEXTS, "required": True}, "val": TEXTS}},
             "from": {"type": "str", "choices": ["controller", "shared_root", "node"]},
-            "upload": {
-                "type": "dict",
-                "options": {
-                    "controller": {"type": "str", "required": True},
-                    "files": {"type": "dict"},
-                    "missing": {"type": "dict"},
-                },
-            },
-            "chunk": {
-                "type": "dict",
-                "options": {
-                    "sha256": {"type": "str", "required": True},
-                    "name": {"type": "str", "required": True},
-                    "offset": {"type": "int", "default": 0},
-                    "path": {"type": "path"},
-                },
-            },
+            **UPLOAD,
             "shared_root_source": TEXT,
             "hub": TEXT,
             "revision": {"type": "str", "default": "main"},

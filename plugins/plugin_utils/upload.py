@@ -31,7 +31,7 @@ class From(StrEnum):
 
 
 def place_of(files: Files, given: str | None) -> From:
-    """Where files are, if nothing is said: relative paths are on the controller, absolute ones on the nodes."""
+    """Where files are, without from: relative paths are on the controller, absolute ones on the nodes."""
     if given:
         return From(given)
     absolute = {pattern.startswith("/") for several in files.values() for pattern in several}

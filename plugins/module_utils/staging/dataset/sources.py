@@ -116,13 +116,12 @@ class Files:
 
 
 def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str]:
-    """What is wrong with a pattern that matches nothing in a node, and what to do. here, machine: the paths of the shared root."""
-    where = f", where the shared root is {here}" if here else ""
-    where += f" ({machine} on its machine)" if machine and machine != here else ""
+    """What is wrong with a pattern that matches nothing, and what to do. here, machine: paths of the shared root."""
+    also = f" ({machine} on its machine)" if machine and machine != here else ""
     todo = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
     if here and machine and under_root(pattern, machine):
         todo = f"Give {here}{pattern[len(machine) :]}: nodes see the shared root there."
-    return f"no file matches {pattern} on {host}{where}.", todo
+    return f"no file matches {pattern} on {host}, where the shared root is {here}{also}.", todo
 
 
 def matching(pattern: str) -> list[Path]:
