@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,41 +87,6 @@ def downloads() -> int:
 def names() -> list[str]:
     """The files of the model, including hidden ones."""
     return sorted(path.name for path in MODELS.iterdir() if "slow" in path.name)
-
-
-def test_an_interrupted_upload_from_the_controller_continues(submit: Submit, tmp_path: Path) -> None:
-    """Killed after its first part of two; the next run sends the second one only, and a third one nothing."""
-    row = json.dumps({"question": "x" * 1_000_000, "answer": "y"}) + "\n"
-    raw = tmp_path / "train.jsonl"
-    raw.write_text(row * 100)
-    dataset = {
-        "name": "uploaded",
-        "workload": "sft",
-        "from": "controller",
-        "files": {"train": [str(raw)]},
-        "val_rows": 8,
-    }
-    dataset["columns"] = {"prompt": "question", "response": "answer"}
-    request = {**NOTHING_ELSE, "staging_models": [], "staging_datasets": [dataset]}
-    datasets = SHARED_ROOT / "datasets"
-    command = playbook_command("stage", **request)
-    process = subprocess.Popen(command, cwd=REPO, env=ENVIRONMENT, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        until(lambda: any(file.stat().st_size for file in datasets.glob(".uploaded.upload/*/train.jsonl")))
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    (part,) = datasets.glob(".uploaded.upload/*/train.jsonl")
-    arrived = part.stat().st_size
-    assert 0 < arrived < raw.stat().st_size
-    assert "uploaded was left unfinished" in said(playbook("staged", check=False).stdout)
-    output = playbook("stage", **request).stdout
-    assert "uploading" in output
-    assert "dataset uploaded staged" in said(output)
-    assert [path.name for path in datasets.glob("*uploaded*")] == ["uploaded"]
-    again = playbook("stage", **request).stdout
-    assert "dataset uploaded exists" in said(again) and "uploading" not in again
-    playbook("stage", **{**request, "staging_datasets": [{"name": "uploaded", "state": "absent"}]})
 
 
 def test_two_runs_download_once_even_if_the_first_controller_is_killed(hub: None) -> None:
