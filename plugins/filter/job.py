@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
     "Resubmit": ("resubmit", {}),
     "Evidence": ("debug_bundle", {}),
     "Fetch": ("fetch", {}),
+    "Export": ("export", {}),
 }
 
 
@@ -51,7 +52,9 @@ def job_status(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
 def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     if "job" in result:
         job = JobInfo.from_json(result["job"])
-        names = ("Log", "Resubmit", "Fetch") if job.state in ENDED else ("Follow", "Stop", "Fetch")
+        names = ["Log", "Resubmit", "Fetch"] if job.state in ENDED else ["Follow", "Stop", "Fetch"]
+        # A job that is running may remove its checkpoints.
+        names += ["Export"] if job.state in ENDED and job.checkpoints else []
         return report.job_report(job, result["time"], commands(job.submission_id, *names)).to_json()
     return report.jobs_report(
         JobList.from_json(result),

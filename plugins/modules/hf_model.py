@@ -13,7 +13,7 @@ version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Stages a model at C(common/models/<name>/) under the shared root. A JobSpec refers to it by its name. The model
-    comes from a repository of the HuggingFace hub or of a mirror, or from a directory.
+    comes from a repository of the HuggingFace hub or of a mirror, from a directory, or from the checkpoint of a job.
   - It is downloaded once for the whole cluster, pinned to a commit. Every file is compared with the size and the hash
     that the hub reports, so a truncated or damaged download never becomes a model.
   - It appears completely or not at all. Configuration, tokenizer, every shard of the index and the headers of the
@@ -28,6 +28,7 @@ description:
 requirements:
   - python >= 3.11
   - huggingface_hub (for a source on the hub)
+  - ray (for the checkpoint of a job)
   - torch, transformers and tokenizers (for V(tiny))
 extends_documentation_fragment:
   - argus.verl.attributes
@@ -43,8 +44,8 @@ options:
     description:
       - The name of the model, which is the C(model) of a JobSpec.
       - Matches C([A-Za-z0-9][A-Za-z0-9._-]{0,62}).
+      - Required, unless O(source) is a job. Its default is then C(<submission_id>-step-<step>).
     type: str
-    required: true
   source:
     description:
       - One of the following.
@@ -52,6 +53,9 @@ options:
       - The absolute path of a directory that this node sees, with a model in the format of transformers. It is copied,
         by sharing blocks if the file system supports it. Links to files are followed; C(.git), C(.cache) and
         C(__pycache__) are excluded. As long as the directory exists, different file names or sizes are an error.
+      - The checkpoint of a job (V(job:grpo-20260101-120000-1a2b@12)), without a step the last complete one. verl's own
+        C(model_merger), from the snapshot of the job, merges it on a worker with 2 CPUs and enough memory free. Only
+        FSDP's checkpoints can be merged; of PPO, the actor is.
       - V(tiny) generates a random Qwen2 model with two layers. It shows that a job runs, not that a recipe works.
       - Required for O(state=present).
     type: str
@@ -105,6 +109,10 @@ EXAMPLES = r"""
     name: qwen-math-step-400
     source: /private/user/ann/checkpoints/global_step_400/actor/huggingface
 
+- name: Export the last complete checkpoint of a job, as C(grpo-20260101-120000-1a2b-step-12)
+  argus.verl.hf_model:
+    source: job:grpo-20260101-120000-1a2b
+
 - name: Verify all content, and restore damaged files
   argus.verl.hf_model:
     name: Qwen2.5-7B-Instruct
@@ -156,6 +164,11 @@ bytes:
   type: int
   returned: if the model exists
   sample: 15242807296
+source:
+  description: Where the model comes from, with the step of a checkpoint.
+  type: str
+  returned: if the model exists
+  sample: job:grpo-20260101-120000-1a2b@12
 """
 
 from collections.abc import Mapping
@@ -177,14 +190,14 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **OPTIONS,
-            "name": {"type": "str", "required": True},
+            "name": {"type": "str"},
             "source": {"type": "str"},
             "revision": {"type": "str", "default": "main"},
             "exclude": {"type": "list", "elements": "str"},
             "endpoint": {"type": "str"},
             "token": {"type": "str", "no_log": True},
         },
-        required_if=[("state", "present", ["source"])],
+        required_if=[("state", "present", ["source"]), ("state", "absent", ["name"])],
         supports_check_mode=True,
     )
     # A node can be a machine whose Ansible is root; a model from the internet is nothing for root.
@@ -207,7 +220,7 @@ def result_of(root: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
         manifest = read_manifest(Path(staged.path))
     except (StagingError, OSError) as error:
         return {"failed": True, **failure(error)}
-    return {"name": staged.name, **module_result(staged, manifest, ["commit", "bytes"])}
+    return {"name": staged.name, **module_result(staged, manifest, ["commit", "bytes", "source"])}
 
 
 if __name__ == "__main__":

@@ -56,13 +56,13 @@ options:
     default: rl
   files:
     description:
-      - The files with the rows, absolute paths in the node. With O(hub), paths in the repository.
+      - The files with the rows. O(from) tells where they are. With O(hub), paths in the repository.
       - Each may be a pattern (V(/private/raw/train-*.parquet)). Its matches are read in the order of their names.
       - Names end with C(.parquet), C(.jsonl), C(.json) (one object per line, or one list) or C(.csv) (with names in the
         first line, and all values as text). All but the first may be compressed (C(.gz), C(.bz2), C(.zst)).
       - A column that some of the files lack is empty in their rows. A column with incompatible types is an error.
-      - If the dataset exists, files are compared by path, size and modification time. Files that no longer exist are
-        not an error.
+      - If the dataset exists, files are compared by path, size and modification time; those of the controller by name,
+        size and content, which is read if the modification time differs. Files that no longer exist are not an error.
     type: dict
     suboptions:
       train:
@@ -74,6 +74,54 @@ options:
         description: The files with the validation rows. Without it, O(val_rows) is required.
         type: list
         elements: str
+  from:
+    description:
+      - Where O(files) are. The action plugin of this module decides it, and uploads files of the controller.
+      - V(controller) is the machine that runs Ansible. A relative path begins at the directory of the inventory.
+      - V(shared_root) is the shared root. A relative path begins there; an absolute one is that of the nodes.
+      - V(node) is the node that runs the module. Paths are absolute.
+      - By default, relative paths (also V(~/…\)) are those of the controller, absolute ones those of the node.
+    type: str
+    choices: [controller, shared_root, node]
+  upload:
+    description:
+      - The files of the controller, instead of O(files). The action plugin of this module sets it.
+    type: dict
+    suboptions:
+      controller:
+        description: The name of the controller.
+        type: str
+        required: true
+      files:
+        description: The files of each split, with C(path), C(size), C(mtime_ns) and C(sha256).
+        type: dict
+      missing:
+        description: The paths that have no file, by split.
+        type: dict
+  chunk:
+    description:
+      - Only appends a part to a file of the upload, and returns as C(received) how much of the file has arrived. The
+        action plugin of this module sets it.
+    type: dict
+    suboptions:
+      sha256:
+        description: The SHA-256 of the whole file.
+        type: str
+        required: true
+      name:
+        description: The name of the file.
+        type: str
+        required: true
+      offset:
+        description: Where the part begins.
+        type: int
+        default: 0
+      path:
+        description: The part. Without it, nothing is appended.
+        type: path
+  shared_root_source:
+    description: The path of the shared root on the machine of this node, for messages.
+    type: str
   hub:
     description:
       - A dataset repository of HuggingFace (V(openai/gsm8k)), with the O(files) to use. None of its code is run.
@@ -218,6 +266,14 @@ EXAMPLES = r"""
     model: Qwen2.5-0.5B-Instruct
     max_prompt_length: 512
 
+- name: Upload a file beside the inventory, and stage it
+  argus.verl.rl_dataset:
+    name: chats
+    workload: sft
+    files: {train: [data/chats.jsonl]}
+    columns: {messages: conversation}
+    val_rows: 100
+
 - name: Stage conversations from a repository, with 500 of them for validation
   argus.verl.rl_dataset:
     name: chats
@@ -263,6 +319,10 @@ finding:
   description: The problem (C(what)), its place (C(where)) and what to do about it (C(todo)).
   type: dict
   returned: failure
+received:
+  description: How much of a file of the controller has arrived, in bytes.
+  type: int
+  returned: with O(chunk)
 rows:
   description: The number of rows of each split.
   type: dict
@@ -277,7 +337,10 @@ report:
     - "train: has the same prompt as an earlier row: 1 row, counted from 0: 17 (as 3)"
 """
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -285,14 +348,41 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import COLUMN_TEXTS, DatasetOptions
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.upload import Inbox, UndecidedError
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure, reported
 from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
+    OPTIONS,
+    StageOptions,
+    check_name,
+    check_shared_root,
+)
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status, module_result
 from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
 TEXT = {"type": "str"}
 TEXTS = {"type": "list", "elements": "str"}
+
+# What the action plugin adds for files of the controller.
+UPLOAD: dict[str, dict[str, Any]] = {
+    "upload": {
+        "type": "dict",
+        "options": {
+            "controller": {"type": "str", "required": True},
+            "files": {"type": "dict"},
+            "missing": {"type": "dict"},
+        },
+    },
+    "chunk": {
+        "type": "dict",
+        "options": {
+            "sha256": {"type": "str", "required": True},
+            "name": {"type": "str", "required": True},
+            "offset": {"type": "int", "default": 0},
+            "path": {"type": "path"},
+        },
+    },
+}
 
 
 def main() -> None:
@@ -302,6 +392,9 @@ def main() -> None:
             "name": {"type": "str", "required": True},
             "workload": {"type": "str", "choices": ["rl", "sft"], "default": "rl"},
             "files": {"type": "dict", "options": {"train": {**TEXTS, "required": True}, "val": TEXTS}},
+            "from": {"type": "str", "choices": ["controller", "shared_root", "node"]},
+            **UPLOAD,
+            "shared_root_source": TEXT,
             "hub": TEXT,
             "revision": {"type": "str", "default": "main"},
             "endpoint": TEXT,
@@ -327,15 +420,28 @@ def main() -> None:
     )
     # A node can be a machine whose Ansible is root; neither a script of verl nor data from the internet is for root.
     root = Path(module.params["shared_root"])
-    result = without_root(root, lambda: result_of(root, module.params, check=module.check_mode))
+    with opened(module.params["chunk"]) as chunk:
+        result = without_root(root, lambda: result_of(root, module.params, chunk, check=module.check_mode))
     if result.get("failed"):
         module.fail_json(**result)
     module.exit_json(**result)
 
 
-def result_of(root: Path, given: Mapping[str, Any], *, check: bool) -> dict[str, Any]:
+@contextlib.contextmanager
+def opened(chunk: Mapping[str, Any] | None) -> Iterator[FileIO | None]:
+    """The part that was sent, which belongs to Ansible's user: the nodes' user cannot open it."""
+    if not chunk or not chunk["path"]:
+        yield None
+        return
+    with FileIO(os.open(chunk["path"], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "r") as file:
+        yield file
+
+
+def result_of(root: Path, given: Mapping[str, Any], chunk: FileIO | None, *, check: bool) -> dict[str, Any]:
     """What the module returns."""
     try:
+        if given["chunk"]:
+            return append(root, given["name"], given["chunk"], chunk)
         if given["state"] == "absent":
             staged = datasets.remove_dataset(
                 root, given["name"], given["workload"], lambda target: users(root, target), check=check
@@ -347,6 +453,9 @@ def result_of(root: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
     except ImportError as error:
         message = missing_required_lib(error.name or "", reason="to stage datasets: run this inside a node")
         return {"failed": True, "msg": message}
+    except UndecidedError:
+        # The action plugin reads the files of the controller, and asks again.
+        return {"changed": False, "status": Status.DEFERRED.value}
     except (StagingError, OSError) as error:
         return {"failed": True, **failure(error)}
     returned = module_result(staged, manifest, ["rows", "report"])
@@ -354,6 +463,13 @@ def result_of(root: Path, given: Mapping[str, Any], *, check: bool) -> dict[str,
         # The warnings for the rows are shown once, when the dataset is new.
         returned["notes"] += returned.get("report", [])
     return {"name": staged.name, **returned}
+
+
+def append(root: Path, name: str, given: Mapping[str, Any], chunk: FileIO | None) -> dict[str, Any]:
+    inbox = Inbox(check_shared_root(root), check_name("name", name))
+    with reported(inbox.path, "uploaded"):
+        received = inbox.append(given["sha256"], given["name"], given["offset"], chunk)
+    return {"changed": chunk is not None, "received": received}
 
 
 if __name__ == "__main__":

@@ -38,7 +38,10 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
-        arguments = dict(self._task.args)
+        return self.stage(dict(self._task.args), task_vars)
+
+    def stage(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        """The result of the module, however long it takes."""
         result = self.execute({**arguments, "defer": not self._task.check_mode}, task_vars)
         if result.get("status") != Status.DEFERRED:
             return result

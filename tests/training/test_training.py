@@ -91,6 +91,23 @@ def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) 
     assert not (fetched / "checkpoints").exists()
     again = playbook("fetch", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
     assert "changed=0" in again.stdout
+    assert_exported(submit, job)
+
+
+def assert_exported(submit: Submit, job: Job) -> None:
+    """Its last checkpoint becomes a model, once, which the gate accepts as the model of the next job."""
+    name, export = f"{job.submission_id}-step-12", {"submission_id": job.submission_id}
+    would = playbook("export", arguments=["--check"], **export)
+    assert f"{name} staged" in said(would.stdout)
+    target = SHARED_ROOT / "common/models" / name
+    assert not target.exists()
+    first = playbook("export", **export)
+    assert f"{name} staged job:{job.submission_id}@12 /private/common/models/{name}" in said(first.stdout)
+    assert (target / "model.safetensors").stat().st_size > 100_000
+    again = playbook("export", **export)
+    assert f"{name} exists" in said(again.stdout) and "changed=0" in again.stdout
+    assert [path.name for path in target.parent.glob(f".{name}*")] == []
+    submit("grpo", arguments=["--check"], model=name)
 
 
 def assert_critic(job: Job, steps: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -29,6 +30,18 @@ DIRECTORIES = (
     "common/code/verl",
     "user/code",
 )
+# The directories whose mode the inventory can set: what users share, not what jobs and playbooks rely on.
+OPENED = tuple(
+    dict.fromkeys(
+        str(above)
+        for name in DIRECTORIES
+        if PurePosixPath(name).parts[0] in ("common", "user")
+        for above in (*reversed(PurePosixPath(name).parents[:-1]), PurePosixPath(name))
+    )
+)
+# The owner has all rights, or nodes could not work; no setuid; others write only with the sticky bit, without which
+# they could also replace the files of each other.
+MODE = re.compile(r"0?(2?7[0-7][0145]|[13]7[0-7][0-7])")
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -36,8 +49,10 @@ class BlockedError(Exception):
     """Something is in the way of a directory; the message says what, where, and what to do."""
 
 
-def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, Any]:
-    """Create what is missing, and return the paths as ``created``; with ``failed`` and ``msg`` if that is not possible.
+def create_directories(shared_root: Path, user: User, check: bool, mode: str = "") -> dict[str, Any]:
+    """Create what is missing, and return the changes as ``created``; with ``failed`` and ``msg`` if it is not possible.
+
+    mode: of ``common/`` and ``user/`` and the directories of the layout in them, such as "1777"; empty leaves them.
 
     Root creates only what is missing directly below a shared root that belongs to root, where no other user can
     interfere.
@@ -47,11 +62,11 @@ def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, 
     root = os.open(shared_root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if os.geteuid() != 0:
-            return _complete(shared_root, root, check, [])
+            return _complete(shared_root, root, check, [], mode)
         created = _create_at_the_top(shared_root, root, user, check)
         # In check mode they are not there.
         pending = [Path(path).name for path in created] if check else []
-        result = as_user(user, lambda: _complete(shared_root, root, check, pending))
+        result = as_user(user, lambda: _complete(shared_root, root, check, pending, mode))
     finally:
         os.close(root)
     return {**result, "created": list(dict.fromkeys([*created, *result.get("created", ())]))}
@@ -86,7 +101,7 @@ def _create_owned(name: str, directory: int, user: User) -> None:
         os.close(descriptor)
 
 
-def _complete(shared_root: Path, root: int, check: bool, pending: list[str]) -> dict[str, Any]:
+def _complete(shared_root: Path, root: int, check: bool, pending: list[str], mode: str) -> dict[str, Any]:
     """As the nodes' user, create everything that is missing; pending: what is to be there at the top."""
     created: list[str] = []
     try:
@@ -95,6 +110,8 @@ def _complete(shared_root: Path, root: int, check: bool, pending: list[str]) -> 
                 created += _below(shared_root / name, shared_root)
             else:
                 created += _complete_one(shared_root, root, name, check)
+        for name in OPENED if mode else ():
+            created += _change_mode(shared_root, root, name, int(mode, 8), check)
     except BlockedError as error:
         return {**failure(str(error)), "created": created}
     return {"created": list(dict.fromkeys(created))}
@@ -122,6 +139,40 @@ def _complete_one(shared_root: Path, root: int, name: str, check: bool) -> list[
     finally:
         os.close(directory)
     return created
+
+
+def _change_mode(shared_root: Path, root: int, name: str, mode: int, check: bool) -> list[str]:
+    """Give a directory its mode, and return the change; each part of its path is opened without following a link."""
+    path, directory = shared_root, os.dup(root)
+    try:
+        for part in PurePosixPath(name).parts:
+            path /= part
+            try:
+                below = os.open(part, OPEN_DIRECTORY, dir_fd=directory)
+            except FileNotFoundError:
+                # In check mode, it would be created.
+                return [f"{shared_root / name} (mode {mode:04o})"]
+            except OSError as error:
+                raise BlockedError(
+                    f"{path} cannot be opened ({error.strerror}). Remove what is in its place"
+                ) from error
+            os.close(directory)
+            directory = below
+        there = os.fstat(directory)
+        before = stat.S_IMODE(there.st_mode)
+        if before == mode:
+            return []
+        if os.geteuid() not in (0, there.st_uid):
+            raise BlockedError(
+                f"{path} has mode {before:04o} and belongs to {there.st_uid}:{there.st_gid}: the nodes' user "
+                f"{os.geteuid()}:{os.getegid()} cannot give it mode {mode:04o}. Let its owner do it (chmod {mode:04o} "
+                f"{path}), or leave ray_node_common_mode empty"
+            )
+        if not check:
+            os.fchmod(directory, mode)
+        return [f"{path} (mode {before:04o} -> {mode:04o})"]
+    finally:
+        os.close(directory)
 
 
 def _can_write(directory: int) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS
+from .dataset.upload import INBOX
 from .errors import StagingError
 from .files import files_below
 from .lock import LOCK, is_held, read_progress
@@ -104,7 +105,7 @@ def unfinished(directory: Path) -> Iterator[Entry]:
     """What is being staged or removed in a directory, and what killed processes have left there."""
     left: dict[str, list[Path]] = {}
     for path in sorted(directory.glob(".*")):
-        match = LEFTOVER.fullmatch(path.name) or LOCK.fullmatch(path.name)
+        match = LEFTOVER.fullmatch(path.name) or LOCK.fullmatch(path.name) or INBOX.fullmatch(path.name)
         if match:
             left.setdefault(match["name"], []).append(path)
     for name, paths in left.items():

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Models under the shared root: from a repository of the hub, from a directory, or a tiny random one.
+"""Models under the shared root: from a repository of the hub, a directory, a job's checkpoint, or a tiny random one.
 
 A model from the hub is a link to a commit in the hub's own cache, which is also the cache of jobs: it is on disk only
 once, and the library manages it.
@@ -20,6 +20,8 @@ from ..checks import model as model_checks
 from ..findings import errors
 from ..shared_root import HUB_CACHE, MODELS
 from . import tiny
+from .checkpoint import PREFIX, CheckpointSource
+from .checkpoint import SOURCE as CHECKPOINT
 from .copying import copy_all
 from .errors import StagingError
 from .files import is_ignored
@@ -194,20 +196,34 @@ def source_of(
     token: str | None = None,
     exclude: Sequence[str] | None = None,
 ) -> Source:
-    """The source for the module's option: a repository of the hub, a directory, or "tiny"."""
+    """The source for the module's option: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
     if text == TINY:
         return TinySource()
+    if text.startswith(PREFIX):
+        match = CHECKPOINT.fullmatch(text)
+        if not match:
+            todo = "Give job:<submission_id>, or job:<submission_id>@<step>; status.yml lists the latest jobs."
+            raise StagingError("source", f'"{text}" names no job.', todo)
+        return CheckpointSource(shared_root, match["job"], int(match["step"]) if match["step"] else None)
     if text.startswith("/"):
         return DirectorySource(Path(os.path.normpath(text)), exclude)
     if not NAME.fullmatch(text):
-        todo = "Give a repository of the hub (org/name), the absolute path of a directory, or tiny."
+        todo = (
+            "Give a repository of the hub (org/name), the absolute path of a directory, job:<submission_id>, or tiny."
+        )
         raise StagingError("source", f'"{text}" is not a source of models.', todo)
     address = resolve_endpoint(endpoint, token)
     repository = Repository(text, revision or "main", shared_root / HUB_CACHE, address, token or None)
     return HubSource.of(repository, exclude)
 
 
-def request(shared_root: Path, name: str, source: Source) -> Request:
+def request(shared_root: Path, name: str | None, source: Source) -> Request:
+    """A model under the shared root; only that of a job needs no name."""
+    if name is None:
+        if not isinstance(source, CheckpointSource):
+            raise StagingError("name", "is not set.", "Set it to the name by which JobSpecs use the model.")
+        source = source.pinned()
+        name = source.default_name
     directory = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
     target = directory / check_name("name", name, NAME_WITH_CAPITALS)
 

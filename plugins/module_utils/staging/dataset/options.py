@@ -50,6 +50,8 @@ class DatasetOptions:
     name: str
     workload: str = "rl"
     files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    upload: Mapping[str, Any] = field(default_factory=dict)
+    shared_root_source: str | None = None
     hub: str | None = None
     revision: str | None = None
     endpoint: str | None = None

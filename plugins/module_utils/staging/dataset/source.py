@@ -13,6 +13,9 @@ from typing import Protocol
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 
+# So much is read and checked in a moment.
+QUICK_BYTES = 4 << 20
+
 
 @dataclass(frozen=True)
 class Fetched:

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import glob
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...shared_root import under_root
 from ..errors import StagingError
 from ..lock import Progress
 from ..manifest import Facts, Manifest
@@ -18,10 +20,8 @@ from .hub_source import Hub
 from .options import DatasetOptions
 from .schema import RL, SPLITS
 from .script import Script
-from .source import Fetched, Source, difference_of
-
-# So much is read and checked in a moment.
-QUICK_BYTES = 4 << 20
+from .source import QUICK_BYTES, Fetched, Source, difference_of
+from .upload import Inbox, Upload
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,14 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Files:
-    """Files in the node. patterns, found: by split."""
+    """Files in the node. patterns, found: by split. shared_root: its path here, and on the machine if that is known."""
 
     patterns: Mapping[str, Sequence[str]]
     found: Mapping[str, Sequence[Path]]
+    shared_root: tuple[str, str] = ("", "")
 
     @classmethod
-    def of(cls, patterns: Mapping[str, Sequence[str]]) -> Files:
+    def of(cls, patterns: Mapping[str, Sequence[str]], shared_root: tuple[str, str] = ("", "")) -> Files:
         found = {}
         for split, several in patterns.items():
             absolute = [str(Path(pattern).expanduser()) for pattern in several]
@@ -58,7 +59,7 @@ class Files:
                 what = f'"{relative[0]}" is not an absolute path.'
                 raise StagingError(f"files.{split}", what, "Begin it with a slash.")
             found[split] = list(dict.fromkeys(path for pattern in absolute for path in matching(pattern)))
-        return cls(patterns, found)
+        return cls(patterns, found, shared_root)
 
     @property
     def label(self) -> str:
@@ -78,7 +79,7 @@ class Files:
         for split, patterns in self.patterns.items():
             for pattern in patterns:
                 if not matching(str(Path(pattern).expanduser())):
-                    raise StagingError(f"files.{split}", f"no file matches {pattern} here.", "Correct it.")
+                    raise StagingError(f"files.{split}", *no_match(pattern, socket.gethostname(), *self.shared_root))
         return self._bytes()
 
     def differs(self, manifest: Manifest) -> str:
@@ -112,6 +113,15 @@ class Files:
 
     def _bytes(self) -> int:
         return sum(path.stat().st_size for paths in self.found.values() for path in paths)
+
+
+def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str]:
+    """What is wrong with a pattern that matches nothing, and what to do. here, machine: paths of the shared root."""
+    also = f" ({machine} on its machine)" if machine and machine != here else ""
+    todo = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
+    if here and machine and under_root(pattern, machine):
+        todo = f"Give {here}{pattern[len(machine) :]}: nodes see the shared root there."
+    return f"no file matches {pattern} on {host}, where the shared root is {here}{also}.", todo
 
 
 def matching(pattern: str) -> list[Path]:
@@ -159,13 +169,13 @@ def check_val(has_val: bool, val_rows: int | None) -> None:
 
 def source_of(options: DatasetOptions, shared_root: Path) -> Source:
     """The one source that the options set."""
-    given = [name for name in ("files", "hub", "script", "tiny") if getattr(options, name)]
+    given = [name for name in ("files", "upload", "hub", "script", "tiny") if getattr(options, name)]
     # With a repository, files selects some of its files.
     if len(given) != 1 and given != ["files", "hub"]:
         what = f"{' and '.join(given)} are set." if given else "is not set."
         raise StagingError("source", what, "Set one of files, hub (with files), script (with code_path) and tiny.")
     useless = [name for name in ("code_path", "arguments") if getattr(options, name) and "script" not in given]
-    useless += ["columns"] if options.columns.given and "files" not in given else []
+    useless += ["columns"] if options.columns.given and not {"files", "upload"} & {*given} else []
     if useless:
         raise StagingError(useless[0], f"has no effect with {given[0]}.", "Omit it.")
     if options.tiny:
@@ -177,9 +187,16 @@ def source_of(options: DatasetOptions, shared_root: Path) -> Source:
         return Script.of(
             options.script, options.code_path, options.arguments, shared_root, endpoint=endpoint, token=token
         )
+    if options.upload:
+        upload = Upload.of(options.upload, Inbox(shared_root, options.name))
+        splits = {*upload.files, *upload.missing}
+        if "train" not in splits:
+            raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
+        check_val("val" in splits, options.val_rows)
+        return upload
     if "train" not in options.files:
         raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
     check_val("val" in options.files, options.val_rows)
     if not options.hub:
-        return Files.of(options.files)
+        return Files.of(options.files, (str(shared_root), options.shared_root_source or ""))
     return Hub.of(options.hub, options.revision, options.files, shared_root, endpoint=endpoint, token=token)

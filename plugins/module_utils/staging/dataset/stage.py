@@ -29,6 +29,7 @@ from .rows import Rows
 from .schema import RL, SFT, SPLITS
 from .source import Source, difference_of
 from .sources import source_of
+from .upload import Inbox
 
 KINDS = {RL: "rl_dataset", SFT: "sft_dataset"}
 # The options in the identity of a dataset that do not belong to its source.
@@ -95,6 +96,8 @@ def stage_dataset(shared_root: Path, options: DatasetOptions, how: StageOptions 
     how, measure = how or StageOptions(), options.measure
     requested = request_of(shared_root, options)
     staged = stage(requested, how)
+    if options.upload and not how.check and staged.status is not Status.DEFERRED:
+        Inbox(shared_root, options.name).remove()
     if how.check or staged.status is Status.DEFERRED or measure is None or is_measured(requested.target, measure):
         return staged
     if how.defer:
@@ -139,6 +142,8 @@ def remove_dataset(
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
     datasets = check_parent(shared_root, check_shared_root(shared_root) / DATASETS)
     target = datasets / check_name("name", name)
+    if not check:
+        Inbox(shared_root, name).remove()
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]
 

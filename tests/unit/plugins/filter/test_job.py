@@ -48,3 +48,11 @@ def test_the_report_on_one_job(state: str, names: list[str]) -> None:
     assert (report["title"], report["header"], report["rows"]) == (f"Job sft-1: {state}", [], [])
     commands = report["text"][report["text"].index("") + 1 :]
     assert [line.partition(":")[0] for line in commands] == names
+
+
+@pytest.mark.parametrize(("state", "exported"), [("SUCCEEDED", True), ("STOPPED", True), ("RUNNING", False)])
+def test_an_ended_job_with_a_checkpoint_can_be_exported(state: str, exported: bool) -> None:
+    job = JobInfo("sft-1", state, archive="/j/sft-1", checkpoints=(10,)).to_json()
+    text = job_status({"job": job, "time": 1000.0}, "mvp")["text"]
+    command = "Export:    ansible-playbook playbooks/export.yml -e submission_id=sft-1"
+    assert (command in [" ".join(line.split()).replace("Export: ", "Export:    ") for line in text]) == exported

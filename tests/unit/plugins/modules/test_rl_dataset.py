@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -110,3 +111,60 @@ def test_all_errors_are_in_the_message(tmp_path: Path, root: Path, capsys: pytes
         " Correct the rows, and stage it again.",
     ]
     assert list((root / "datasets").iterdir()) == []
+
+
+def questions(count: int) -> str:
+    return "".join(json.dumps({"question": f"{number} + 1?", "answer": number + 1}) + "\n" for number in range(count))
+
+
+UPLOADED: dict[str, Any] = {
+    "columns": {"prompt": "question", "ground_truth": "answer"},
+    "data_source": "openai/gsm8k",
+    "val_rows": 1,
+}
+
+
+def test_a_file_of_the_controller_from_first_to_last(tmp_path: Path, root: Path) -> None:
+    raw = tmp_path / "raw.jsonl"
+    raw.write_text(questions(5))
+    options = {**UPLOADED, "files": {"train": [str(raw)]}, "from": "controller"}
+    planned = run(root, "--check", **options)
+    assert (planned["changed"], planned["status"]) == (True, "staged")
+    assert f"sums: would upload {raw.stat().st_size} bytes of raw.jsonl of " in planned["shown"]
+    assert list(root.iterdir()) == []
+    made = run(root, **options)
+    assert (made["status"], made["rows"]) == ("staged", {"train": 4, "val": 1})
+    # Nothing of the upload is left.
+    assert [path.name for path in (root / "datasets").iterdir()] == ["sums"]
+    # Another time and place, the same content: nothing is uploaded.
+    raw = raw.rename(tmp_path / "other" / raw.name) if (tmp_path / "other").mkdir() is None else raw
+    os.utime(raw, (1, 1))
+    again = run(root, **{**options, "files": {"train": [str(raw)]}})
+    assert (again["changed"], again["status"]) == (False, "exists")
+    raw.write_text(questions(6))
+    changed = run(root, **{**options, "files": {"train": [str(raw)]}})
+    assert changed["failed"] and f"was staged without {raw} of " in changed["msg"]
+    # Who does not have the file can still stage the inventory.
+    raw.unlink()
+    assert run(root, **{**options, "files": {"train": [str(raw)]}})["status"] == "exists"
+    missing = run(root, **{**options, "name": "others"})
+    assert "has no file" in missing["msg"] and missing["finding"]["where"] == "files.train"
+
+
+def test_an_interrupted_upload_continues(tmp_path: Path, root: Path) -> None:
+    raw = tmp_path / "raw.jsonl"
+    raw.write_text(questions(3000))
+    content = raw.read_bytes()
+    place = root / "datasets" / ".sums.upload" / hashlib.sha256(content).hexdigest() / "raw.jsonl"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content[:1000])
+    # What has arrived is not read again from the controller: a wrong beginning shows in the hash.
+    options = {**UPLOADED, "files": {"train": [str(raw)]}, "from": "controller"}
+    assert run(root, **options)["rows"] == {"train": 2999, "val": 1}
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"x" * 1000)
+    refused = (
+        run(root, **{**options, "name": "other"}) if place.parents[1].rename(root / "datasets/.other.upload") else {}
+    )
+    assert "changed while it was copied" in refused["msg"]
+    assert run(root, **{**options, "name": "other"})["status"] == "staged"

@@ -45,7 +45,7 @@ from staging_tools import manifest_json
         ({"files": {"train": ["a.jsonl"]}, "val_rows": 1}, 'files.train: "a.jsonl" is not an absolute path'),
         (
             {"files": {"train": ["/nothing/*.jsonl"]}, "val_rows": 1},
-            "files.train: no file matches /nothing/*.jsonl here",
+            "files.train: no file matches /nothing/*.jsonl on ",
         ),
         ({"name": "Upper", "tiny": True}, 'name: the name "Upper" is not allowed'),
     ],
