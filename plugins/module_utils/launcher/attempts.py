@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from .archive import NAME, Archive, unclosed
 from .failures import Failure, FailureKind
 from .hydra import hydra_value, override_key
 from .plan import Plan
+from .ray_api import with_names
 from .reading import UnreadableError
 from .schema import MalformedError, parse
 from .status import Attempt, JobState, StoredFailure
@@ -156,6 +158,24 @@ def record_end(
         attempts=[attempt.to_json() for attempt in attempts],
     )
     return state
+
+
+def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
+    """Put the names of nodes into the reasons that a launcher recorded: the log of its trainer has only Ray's ids."""
+    status = archive.read_status()
+    named = dataclasses.replace(
+        status,
+        reason=with_names(status.reason, nodes),
+        failure=status.failure and {**status.failure, "reason": with_names(status.failure["reason"], nodes)},
+        attempts=tuple(dataclasses.replace(one, reason=with_names(one.reason, nodes)) for one in status.attempts),
+    )
+    if named != status:
+        changed = {
+            "reason": named.reason,
+            "failure": named.failure,
+            "attempts": [one.to_json() for one in named.attempts],
+        }
+        archive.write_json("status.json", {**archive.status_json(), **changed})
 
 
 def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:
