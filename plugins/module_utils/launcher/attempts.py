@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from . import checkpoints, metrics
+from . import checkpoints, failures, metrics
 from .archive import NAME, Archive, unclosed
 from .failures import Failure, FailureKind
 from .hydra import hydra_value, override_key
@@ -158,6 +158,21 @@ def record_end(
         attempts=[attempt.to_json() for attempt in attempts],
     )
     return state
+
+
+def record_stop(archive: Archive, reason: str) -> JobState:
+    """Record the end of a job that is stopped and that no process looks after. Raises UnreadableError."""
+    status = archive.read_status()
+    failed = status.state is JobState.ENDING and status.failure
+    # A trainer that had failed before the request has failed.
+    failure = Failure.from_json(failed) if failed else failures.failure(FailureKind.STOPPED, reason)
+    return record_end(
+        archive,
+        JobState.FAILED if failed else JobState.STOPPED,
+        failure,
+        steps=archive.last_step(),
+        attempt_steps=steps_done(archive, status.attempt),
+    )
 
 
 def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:

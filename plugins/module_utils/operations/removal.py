@@ -13,7 +13,7 @@ from typing import Any
 from ..findings import WARNING, Finding
 from ..launcher import attempts, failures, redact, steward
 from ..launcher.archive import Archive
-from ..launcher.failures import Failure, FailureKind
+from ..launcher.failures import FailureKind
 from ..launcher.ray_api import RayApiError, allow_host
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ENDED, JobState
@@ -103,19 +103,8 @@ def close_removed(archive: Archive) -> None:
     # There is no further attempt.
     archive.ask_to_stop()
     try:
-        record(archive)
+        if archive.read_status().state not in ENDED:
+            attempts.record_stop(archive, REASON)
     except UnreadableError as error:
         archive.set_status(JobState.STOPPED, reason=f"{REASON}; its status was lost: {error}")
     steward.close(archive, str(archive.state()))
-
-
-def record(archive: Archive) -> None:
-    status = archive.read_status()
-    if status.state in ENDED:
-        return
-    failure, state = failures.failure(FailureKind.STOPPED, REASON), JobState.STOPPED
-    if status.state is JobState.ENDING and status.failure:
-        # Its trainer had failed before.
-        failure, state = Failure.from_json(status.failure), JobState.FAILED
-    steps = attempts.steps_done(archive, status.attempt)
-    attempts.record_end(archive, state, failure, steps=archive.last_step(), attempt_steps=steps)

@@ -193,12 +193,7 @@ def readable_job(
 def written_at(archive: Archive, status: Status, heartbeat: Heartbeat) -> float | None:
     """When a process of the job last wrote to its archive."""
     steward = archive.steward_heartbeat()
-    times = [
-        heartbeat.time or 0,
-        steward.time if steward else 0,
-        seconds_of(status.updated_at) if status.updated_at else 0,
-    ]
-    return max(times) or None
+    return max(heartbeat.time or 0, steward.time if steward else 0, seconds_of(status.updated_at)) or None
 
 
 def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:
