@@ -58,7 +58,7 @@ def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Cloc
         # In short sleeps: a signal does not end one.
         while clock.monotonic() < until and (stopped_at is not None or not stopped()):
             clock.sleep(POLL_SECONDS)
-        pause = min(2 * pause, LONGEST_PAUSE) if stopped_at is None else FIRST_PAUSE
+        pause = FIRST_PAUSE if stopped() else min(2 * pause, LONGEST_PAUSE)
 
 
 def tell(failure: Failure | None) -> str:

@@ -83,12 +83,9 @@ def append(root: Path, name: str, text: str) -> None:
 
 def remove_temporary(root: Path, name: str) -> None:
     """Remove from a directory what killed processes have left of write_text. Never raises OSError."""
-    with contextlib.suppress(OSError, UnreadableError):
-        found = reading.open_directory(root, name)
-        try:
-            for each in filter(TEMPORARY.fullmatch, reading.names_in(found)):
-                with contextlib.suppress(OSError):
-                    if stat.S_ISREG(os.stat(each, dir_fd=found, follow_symlinks=False).st_mode):
-                        os.unlink(each, dir_fd=found)
-        finally:
-            os.close(found)
+    with contextlib.suppress(OSError, UnreadableError), contextlib.ExitStack() as stack:
+        above = reading.open_directory(root, name)
+        stack.callback(os.close, above)
+        for each in filter(TEMPORARY.fullmatch, reading.names_in(above)):
+            if stat.S_ISREG(os.stat(each, dir_fd=above, follow_symlinks=False).st_mode):
+                os.unlink(each, dir_fd=above)
