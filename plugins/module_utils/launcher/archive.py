@@ -236,7 +236,7 @@ class Archive:
             "updated_at": now(),
         }
         self.write_json("status.json", status)
-        # The change is made: whoever repeated it for the sake of its event would count an attempt twice.
+        # The change is made: repeated because of its event, it would count an attempt twice.
         with contextlib.suppress(OSError):
             self.event(state, **{name: value for name, value in details.items() if name != "attempts"})
 
