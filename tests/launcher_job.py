@@ -53,6 +53,14 @@ if mode == "flood":
         print(number, "x" * 90)
 if mode == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
+if mode == "waits":
+    print(f"pids {os.getpid()}", flush=True)
+    while not os.path.exists(os.environ["GO"]):
+        time.sleep(0.02)
+    for number in range(int(os.environ["LINES"])):
+        print(f"{number:05}" + "x" * 94)
+    print("ValueError: batch_size should be a positive integer value, but got 0", flush=True)
+    sys.exit(3)
 if mode != "idle":
     with open(os.environ["VERL_FILE_LOGGER_PATH"], "w") as file:
         for step in (1, 2):
@@ -99,10 +107,10 @@ class Setup:
         self.started: list[subprocess.Popen[bytes]] = []
         self.policy: dict[str, Any] = {}
 
-    def change(self, constant: str, seconds: float) -> None:
+    def change(self, constant: str, seconds: object, module: str = "launch") -> None:
         """Another value for a constant, in this archive's copy of the launcher."""
-        source = self.archive.path / "config" / "launcher" / "argus_launcher" / "launch.py"
-        text, changed = re.subn(rf"^{constant} = [\d. <]+$", f"{constant} = {seconds}", source.read_text(), flags=re.M)
+        source = self.archive.path / "config" / "launcher" / "argus_launcher" / f"{module}.py"
+        text, changed = re.subn(rf"^{constant} = [\d., <]+$", f"{constant} = {seconds}", source.read_text(), flags=re.M)
         assert changed == 1
         source.write_text(text)
 

@@ -164,6 +164,12 @@ job:
     log_position:
       description: The position in the log after these lines.
       type: str
+    root_problem:
+      description: Why nothing can be written to the shared root, as this host sees it, or an empty string.
+      type: str
+    written_at:
+      description: When a process of the job last wrote to the archive, in seconds since the epoch.
+      type: float
     unreadable:
       description: What of the archive could not be read, and why.
       type: list
@@ -182,6 +188,10 @@ jobs:
 total:
   description: The total number of jobs.
   type: int
+  returned: without O(submission_id)
+root_problem:
+  description: Why nothing can be written to the shared root, as this host sees it, or an empty string.
+  type: str
   returned: without O(submission_id)
 directory:
   description: The directory of the archives.
@@ -203,6 +213,7 @@ slow:
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +223,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, handed_over, without_root
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
 from ansible_collections.argus.verl.plugins.module_utils.status.logs import PositionError
+from ansible_collections.argus.verl.plugins.module_utils.status.root import root_problem
 from ansible_collections.argus.verl.plugins.module_utils.status.state import wait_for_end
 
 
@@ -224,9 +236,11 @@ def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:
         if params["submission_id"]:
             archive = find_job(jobs, params["submission_id"])
             job = wait_for_end(archive, head, params["tail"], params["wait_timeout"], params["log_position"])
+            job = replace(job, root_problem=root_problem(jobs.parent))
             result = {"job": {**job.to_json(), "jobspec": archive.read_jobspec()}, "problem": job.problem}
         else:
-            result = latest_jobs(jobs, head, params["limit"]).to_json()
+            listed = latest_jobs(jobs, head, params["limit"])
+            result = replace(listed, root_problem=root_problem(jobs.parent)).to_json()
     except (UnknownJobError, UnreadableError) as error:
         return failure(str(error))
     except PositionError as error:

@@ -280,7 +280,7 @@ def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) ->
 
 
 def test_job_and_archive_survive_the_loss_of_the_head(submit: Submit, tmp_path: Path) -> None:
-    """The last test, because it leaves a new cluster."""
+    """The last test but one, because it leaves a new cluster."""
     job = submit("sft", **ONE_NODE, retries=1, trainer_overrides=ENDLESS)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
@@ -307,3 +307,37 @@ def test_job_and_archive_survive_the_loss_of_the_head(submit: Submit, tmp_path: 
     assert status.resumed_from_step and status.resumed_from_step > 0
     playbook("stop", submission_id=job.submission_id)
     job.wait("STOPPED")
+
+
+@pytest.mark.parametrize("head", ["alive", "dead"])
+def test_jobs_end_with_their_cluster(submit: Submit, head: str) -> None:
+    """The last test, because it leaves no cluster."""
+    if head == "dead":
+        playbook("cluster_up")
+    job = submit(
+        "sft",
+        **ONE_NODE,
+        retries=1,
+        environment={"CANARY_API_KEY": CANARY},
+        arguments=["-e", '{"job_secrets_from_environment": ["CANARY_API_KEY"]}'],
+        secrets=["CANARY_API_KEY"],
+        trainer_overrides=ENDLESS,
+    )
+    secrets = SHARED_ROOT / "jobs" / ".secrets" / f"{job.submission_id}.json"
+    assert secrets.exists()
+    until(lambda: "RUNNING" in events(job), "it runs")
+    refused = playbook("cluster_down", check=False)
+    assert refused.returncode != 0 and job.submission_id in refused.stdout
+    if head == "dead":
+        engine("kill", HEAD)
+    started = time.monotonic()
+    output = playbook("cluster_down", allow_disruption=True).stdout
+    print(f"cluster_down with a job, head {head}: {time.monotonic() - started:.1f} s")
+    assert job.submission_id in output
+    assert not secrets.exists()
+    status = job.wait("STOPPED")
+    assert (status["reason"], status["failure"]["kind"]) == ("the cluster was removed", "stopped")
+    # Its evidence is collected while there is a head.
+    assert bool(list(job.archive.path.glob("debug/*-end-*"))) == (head == "alive")
+    assert events(job)[-1] == "CLOSED" and "RETRYING" not in events(job)
+    assert not list(job.archive.path.glob(".status.json.*"))

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from . import checkpoints, metrics, reading
+from . import checkpoints, metrics, reading, writing
+from .output import one_line
 from .plan import Plan
 from .reading import MIB, UnreadableError
 from .schema import MalformedError, Time, is_text, parse
 from .status import JobState, Status
+from .writing import DIRECTORY_MODE
 
 # The variables that mark a process as part of a job: other processes must not inherit them. With Ray's own, a further
 # ray.init would replace the job's driver in Ray's record of the job.
@@ -36,8 +36,6 @@ HEARTBEAT_OF_STEWARD = "keeper.json"
 SILENT_SECONDS = 60.0
 READ_ATTEMPTS, READ_SECONDS = 5, 0.2
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
-# Members of the nodes' group may read archives, others may not.
-DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
 # What the files of an archive need at most. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
 LINES_BYTES, MOST_LINES = 16 * MIB, 100_000
@@ -46,6 +44,18 @@ STOP_REQUESTED = "config/stop_requested"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 LOG_PART = re.compile(r"driver\.log(?:\.(?P<number>[1-9][0-9]{0,8}))?")
 Value = TypeVar("Value")
+
+
+def patiently(read: Callable[[], Value]) -> Value:
+    """Read, again after an error that may pass. Raises what reading raises."""
+    for _attempt in range(READ_ATTEMPTS - 1):
+        try:
+            return read()
+        except UnreadableError as error:
+            if not error.is_transient:
+                raise
+            time.sleep(READ_SECONDS)
+    return read()
 
 
 def now() -> str:
@@ -118,38 +128,9 @@ class Archive:
         for name in DIRECTORIES:
             (self.path / name).mkdir(DIRECTORY_MODE)
 
-    @contextlib.contextmanager
-    def directory(self, name: str = "") -> Iterator[int]:
-        """A descriptor of a directory of the archive, which is created if it does not exist. Raises OSError."""
-        self.jobs.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.jobs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for part in PurePosixPath(self.below(name)).parts:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, DIRECTORY_MODE, dir_fd=descriptor)
-                above, descriptor = descriptor, os.open(part, reading.DIRECTORY_FLAGS, dir_fd=descriptor)
-                os.close(above)
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
     def write_text(self, name: str, text: str, durable: bool = True) -> None:
         """Write a file, completely or not at all. durable: wait until it is on the disk."""
-        path = PurePosixPath(name)
-        temporary = f".{path.name}.{secrets.token_hex(4)}"
-        with self.directory(str(path.parent)) as directory:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(temporary, flags, FILE_MODE, dir_fd=directory)
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    file.write(text)
-                    file.flush()
-                    if durable:
-                        os.fsync(file.fileno())
-                os.replace(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
-            except BaseException:
-                os.unlink(temporary, dir_fd=directory)
-                raise
+        writing.write_text(self.jobs, self.below(name), text, durable)
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
@@ -160,17 +141,7 @@ class Archive:
 
     def append(self, name: str, text: str) -> None:
         """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
-        path = PurePosixPath(name)
-        # Without O_NONBLOCK, opening a FIFO waits for a reader for ever.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with self.directory(str(path.parent)) as directory:
-            descriptor = os.open(path.name, flags, FILE_MODE, dir_fd=directory)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file", str(self.path / name))
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
+        writing.append(self.jobs, self.below(name), text)
 
     # --- Reading -----------------------------------------------------------------------------------------------------
 
@@ -180,14 +151,7 @@ class Archive:
 
     def read_text(self, name: str, limit: int = FILE_BYTES) -> str:
         """The text of a file. Raises FileNotFoundError or UnreadableError."""
-        for _attempt in range(READ_ATTEMPTS - 1):
-            try:
-                return reading.read_text(self.jobs, self.below(name), limit)
-            except UnreadableError as error:
-                if not error.is_transient:
-                    raise
-                time.sleep(READ_SECONDS)
-        return reading.read_text(self.jobs, self.below(name), limit)
+        return patiently(lambda: reading.read_text(self.jobs, self.below(name), limit))
 
     def value(self, name: str, limit: int = FILE_BYTES) -> Any:
         """The value of a JSON file. Raises FileNotFoundError or UnreadableError."""
@@ -213,14 +177,14 @@ class Archive:
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """The mappings of a file with one for each line; none if the file does not exist or is unreadable."""
         try:
-            text = self.read_text(name, LINES_BYTES)
+            content = patiently(lambda: reading.read_bytes(self.jobs, self.below(name), LINES_BYTES))
         except (FileNotFoundError, UnreadableError):
             return []
         found = []
-        # The last line may be incomplete.
-        for line in text.split("\n", MOST_LINES)[:MOST_LINES][: text.count("\n")]:
+        # The last line may be incomplete, and so may be one before it, even within a character.
+        for line in content.split(b"\n", MOST_LINES)[:MOST_LINES][: content.count(b"\n")]:
             with contextlib.suppress(UnreadableError):
-                value = reading.parse_json(line, self.path / name)
+                value = reading.parse_json(line.decode(errors="replace"), self.path / name)
                 found += [value] if isinstance(value, dict) else []
         return found
 
@@ -262,6 +226,8 @@ class Archive:
         One process writes it at a time: the submission, then the steward until an attempt runs, then the attempt's
         launcher until it ends, then the steward again.
         """
+        if "reason" in details:
+            details["reason"] = one_line(details["reason"])
         status = {
             **self.status_json(),
             **details,
@@ -270,10 +236,14 @@ class Archive:
             "updated_at": now(),
         }
         self.write_json("status.json", status)
-        self.event(state, **{name: value for name, value in details.items() if name != "attempts"})
+        # The change is made: repeated because of its event, it would count an attempt twice.
+        with contextlib.suppress(OSError):
+            self.event(state, **{name: value for name, value in details.items() if name != "attempts"})
 
     def close(self) -> None:
         """Mark the archive as complete; nothing is written to it afterwards."""
+        for name in ("", *DIRECTORIES):
+            writing.remove_temporary(self.jobs, self.below(name))
         self.write_json("status.json", {**self.status_json(), "closed_at": now()})
         self.event("CLOSED")
 

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from . import checkpoints, metrics
+from . import checkpoints, failures, metrics
 from .archive import NAME, Archive, unclosed
 from .failures import Failure, FailureKind
 from .hydra import hydra_value, override_key
 from .plan import Plan
+from .ray_api import with_names
 from .reading import UnreadableError
 from .schema import MalformedError, parse
 from .status import Attempt, JobState, StoredFailure
@@ -156,6 +158,39 @@ def record_end(
         attempts=[attempt.to_json() for attempt in attempts],
     )
     return state
+
+
+def record_stop(archive: Archive, reason: str) -> JobState:
+    """Record the end of a job that is stopped and that no process looks after. Raises UnreadableError."""
+    status = archive.read_status()
+    failed = status.state is JobState.ENDING and status.failure
+    # A trainer that had failed before the request has failed.
+    failure = Failure.from_json(failed) if failed else failures.failure(FailureKind.STOPPED, reason)
+    return record_end(
+        archive,
+        JobState.FAILED if failed else JobState.STOPPED,
+        failure,
+        steps=archive.last_step(),
+        attempt_steps=steps_done(archive, status.attempt),
+    )
+
+
+def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
+    """Put the names of nodes into the reasons that a launcher recorded: the log of its trainer has only Ray's ids."""
+    status = archive.read_status()
+    named = dataclasses.replace(
+        status,
+        reason=with_names(status.reason, nodes),
+        failure=status.failure and {**status.failure, "reason": with_names(status.failure["reason"], nodes)},
+        attempts=tuple(dataclasses.replace(one, reason=with_names(one.reason, nodes)) for one in status.attempts),
+    )
+    if named != status:
+        changed = {
+            "reason": named.reason,
+            "failure": named.failure,
+            "attempts": [one.to_json() for one in named.attempts],
+        }
+        archive.write_json("status.json", {**archive.status_json(), **changed})
 
 
 def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:

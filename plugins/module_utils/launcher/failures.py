@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from .output import DRIVER, FRAME, MARKS, MAX_LENGTH, last_lines, output_by_process, shorten, tracebacks
+from .output import DRIVER, FRAME, MARKS, last_lines, one_line, output_by_process, shorten, tracebacks
 
 
 class FailureKind(StrEnum):
@@ -80,6 +80,10 @@ class Failure:
     reason: str
     lines: tuple[str, ...]
     todo: str
+
+    def __post_init__(self) -> None:
+        # Messages of Ray have a traceback in them.
+        object.__setattr__(self, "reason", one_line(self.reason))
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": str(self.kind), "reason": self.reason, "lines": list(self.lines), "todo": self.todo}
@@ -306,7 +310,7 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
         return Failure(KILLED, reason, last_lines(log), WHAT_TO_DO[KILLED])
     errors = ERROR.findall(final)
     reason = f"the trainer ended with exit code {exit_code}" + (f": {errors[-1]}" if errors else "")
-    return Failure(UNKNOWN, one_line(reason), last_lines(final.strip() or log), WHAT_TO_DO[UNKNOWN])
+    return Failure(UNKNOWN, reason, last_lines(final.strip() or log), WHAT_TO_DO[UNKNOWN])
 
 
 def match_rule(rule: Rule, outputs: Mapping[str, str], settings: Mapping[str, str]) -> Failure | None:
@@ -318,7 +322,7 @@ def match_rule(rule: Rule, outputs: Mapping[str, str], settings: Mapping[str, st
             where = f" ({process})" if process and rule.anywhere else ""
             prefix = f"({process}) " if process else ""
             shown = shorten([prefix + line for line in lines if not MARKS.match(line)])
-            return Failure(rule.kind, one_line(reason + where), shown, rule.todo or WHAT_TO_DO[rule.kind])
+            return Failure(rule.kind, reason + where, shown, rule.todo or WHAT_TO_DO[rule.kind])
     return None
 
 
@@ -338,10 +342,6 @@ def matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]
 
 def group_values(match: re.Match[str]) -> dict[str, str]:
     return {name: value or "" for name, value in match.groupdict().items()}
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())[:MAX_LENGTH]
 
 
 def signal_name(number: int) -> str:

@@ -22,12 +22,12 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, redact, steward
+from . import attempts, recording, redact, steward
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure
 from .log import Copy, Log, total_steps
-from .outcome import End, outcome
+from .outcome import End, Outcome, outcome
 from .plan import Plan
 from .processes import LauncherRunner, kill_group
 from .reading import UnreadableError, read_text
@@ -67,9 +67,13 @@ class Launcher:
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
         self.trainer: subprocess.Popen[bytes] | None = None
+        # The signal that this process got, and the same if that was before the trainer's end.
         self.stopped_by: int | None = None
+        self.ended_by: int | None = None
         # Why this launcher has ended the trainer.
         self.verdict: Failure | None = None
+        # The last step of the job, and how many this attempt did.
+        self.steps = self.attempt_steps = 0
         self.kill_timer: threading.Timer | None = None
         self.log = Log(archive.driver_log)
         self.ray_log = Copy(sys.stdout.buffer, RAY_LOG_BYTES, f"[the rest of this log is in {archive.driver_log}]")
@@ -80,10 +84,8 @@ class Launcher:
 
     def write(self, data: bytes) -> None:
         """Write to the archive, and the beginning to Ray's own log, which is lost with the node."""
-        # A full shared root must not end the pump: the trainer would block on its full pipe.
-        with contextlib.suppress(OSError):
-            self.log.write(data)
-        # Neither must a full disk of this node.
+        self.log.write(data)
+        # A full disk of this node must not end the pump: the trainer would block on its full pipe.
         with contextlib.suppress(OSError):
             self.ray_log.write(data)
 
@@ -118,7 +120,8 @@ class Launcher:
         self.end_trainer()
 
     def end_trainer(self) -> None:
-        if self.trainer and not self.kill_timer:
+        # The process id of one that has ended may be another's by now.
+        if self.trainer and self.trainer.returncode is None and not self.kill_timer:
             kill_group(self.trainer, signal.SIGTERM)
             # A trainer that ignores it would be left behind when Ray kills this process.
             self.kill_timer = threading.Timer(STOP_SECONDS, kill_group, (self.trainer, signal.SIGKILL))
@@ -143,6 +146,7 @@ class Launcher:
         watch = threading.Thread(target=self.watch, args=(over,), daemon=True)
         watch.start()
         code = self.trainer.wait()
+        self.ended_by = self.stopped_by
         over.set()
         if self.kill_timer:
             self.kill_timer.cancel()  # this process would otherwise wait for it
@@ -168,6 +172,7 @@ class Launcher:
         """Write heartbeats, and end a trainer that stalls or exceeds its deadline."""
         watch = Watch(self.archive, self.plan, self.attempt, self.runner)
         while not over.wait(WATCH_SECONDS):
+            self.log.catch_up()
             # Neither a shared root that is full nor a metrics file of any content must end the watch.
             with contextlib.suppress(Exception):
                 verdict = watch.check(time.time(), self.last_output)
@@ -192,36 +197,67 @@ class Launcher:
             self.print_line(attempts.log_line(self.attempt))
         problem = self.redactor.text(self.precheck(environment))
         if self.stopped_by:
+            self.ended_by = self.stopped_by
             code = 128 + self.stopped_by
         elif problem:
             self.print_line(f"The job was not started: {problem}")
             code = PRECHECK_FAILED
         else:
             code = self.train(environment)
-        state = self.end(code, problem)
-        if not self.archive.has_steward():
-            # The steward, whose task this is, is gone.
-            self.runner.run("evidence", Moment.END, seconds=EVIDENCE_SECONDS)
-            steward.close(self.archive, state)
+        result = self.outcome(code, problem)
+        self.finish(code, result)
         # A trainer that did nothing has failed for Ray as well.
-        return (code if code >= 0 else 128 - code) or int(state is JobState.FAILED)
+        return (code if code >= 0 else 128 - code) or int(result.state is JobState.FAILED)
 
-    def end(self, code: int, problem: str) -> JobState:
-        """Record how the attempt ended; returns the job's state."""
+    def outcome(self, code: int, problem: str) -> Outcome:
+        """How the attempt ended, from what is known now: nothing that happens later changes it."""
+        self.steps = self.archive.last_step()
+        self.attempt_steps = attempts.steps_done(self.archive, self.attempt)
         end = End(
             exit_code=code,
             problem=problem,
-            log=attempts.attempt_log(self.archive, self.attempt),
-            stopped_by=self.stopped_by,
-            steward_verdict=attempts.verdict(self.archive),
+            # Not from the archive, which may lack it.
+            log=self.log.text(),
+            stopped_by=self.ended_by,
+            steward_verdict=self.steward_verdict(),
             watch_verdict=self.verdict,
             has_steward=self.archive.has_steward(),
-            steps=self.archive.last_step(),
-            attempt_steps=attempts.steps_done(self.archive, self.attempt),
+            steps=self.steps,
+            attempt_steps=self.attempt_steps,
             total_steps=total_steps(self.archive),
         )
-        result = outcome(end)
-        details = {"exit_code": code, "steps": end.steps, "attempt_steps": end.attempt_steps}
+        return outcome(end)
+
+    def steward_verdict(self) -> Failure | None:
+        # What the job has put in the place of its status has no verdict.
+        with contextlib.suppress(UnreadableError):
+            return attempts.verdict(self.archive)
+        return None
+
+    def finish(self, code: int, result: Outcome) -> None:
+        """Record the end, also when the archive cannot be written for a while. Raises nothing if it never can."""
+        try:
+            state = recording.repeated(lambda: self.record(code, result), lambda: bool(self.stopped_by))
+            if self.log.catch_up():
+                with contextlib.suppress(OSError):
+                    self.archive.event("LOG_LOST", bytes=self.log.missing, reason=self.log.problem)
+            if not self.archive.has_steward():
+                # The steward, whose task this is, is gone.
+                self.runner.run("evidence", Moment.END, seconds=EVIDENCE_SECONDS)
+                steward.close(self.archive, state)
+        except (OSError, UnreadableError) as error:
+            line = f"\nThe archive cannot be written: {error}; {self.log.missing} bytes of the log are missing there\n"
+            told = self.redactor.text(line + recording.tell(result.failure) + "\n")
+            with contextlib.suppress(OSError):
+                self.ray_log.write_beyond(told.encode(errors="replace"))
+
+    def record(self, code: int, result: Outcome) -> JobState:
+        """Record how the attempt ended; returns the job's state."""
+        self.log.catch_up()
+        if self.stopped_by and not self.ended_by and not self.steward_verdict():
+            # Its trainer had ended before: that is how it ended, and there is no other attempt.
+            self.archive.ask_to_stop()
+        details = {"exit_code": code, "steps": self.steps, "attempt_steps": self.attempt_steps}
         if result.state is JobState.ENDING and result.failure:
             return attempts.record_trouble(self.archive, result.failure, **details)
         reason = {} if result.failure else {"reason": result.reason}

@@ -71,3 +71,8 @@ def last_lines(log: str) -> tuple[str, ...]:
 
 def shorten(lines: list[str]) -> tuple[str, ...]:
     return tuple(line[:MAX_LENGTH] for line in lines[-MAX_LINES:])
+
+
+def one_line(text: str) -> str:
+    """A reason as it is stored, and shown in a cell of a table."""
+    return " ".join(text.split())[:MAX_LENGTH]

@@ -37,6 +37,7 @@ ADDRESS = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]
 # The host of a head that is not a loopback: the address in the inventory, never that of a file which jobs can write.
 ALLOWED_HOST = "ARGUS_VERL_HEAD_HOST"
 TOKEN = re.compile(r"[\x21-\x7e]+")
+NODE_ID = re.compile(r"\b[0-9a-f]{56}\b")
 
 
 class RayApiError(Exception):
@@ -298,6 +299,11 @@ def _records(url: str, answer: Any, wanted: Mapping[str, type]) -> list[dict[str
             shown = json.dumps(record)[:200]
             raise RayApiError(f"{url} answered without {', '.join(wanted)}: {shown}")
     return records
+
+
+def with_names(text: str, nodes: Mapping[str, str]) -> str:
+    """A message of Ray's with the names of nodes in the place of their ids; `nodes` are the names by the ids."""
+    return NODE_ID.sub(lambda found: nodes.get(found[0], found[0]), text)
 
 
 @dataclass(frozen=True)

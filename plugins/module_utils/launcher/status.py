@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
+from .output import one_line
 from .schema import Bounds, Count, MalformedError, Time, TimeText, parse
 
 # A JobSpec allows 100 retries.
@@ -58,6 +59,9 @@ class Attempt:
     ended_at: Time | None = None
     # The step of the checkpoint that it resumed from.
     resumed_from: Count | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", one_line(self.reason))
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -16,7 +16,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from . import attempts, evidence, failures, redact
@@ -25,7 +25,7 @@ from .evidence import Moment
 from .failures import Failure, FailureKind
 from .plan import Plan
 from .processes import LauncherRunner, Process, Runner
-from .ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, capacity_problem
+from .ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, capacity_problem, with_names
 from .status import ENDED, JobState, Status
 from .steward_decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 
@@ -106,11 +106,14 @@ class Steward:
         self.started_evidence = 0
         self.cleaned_up = 0
         self.children: list[Process] = []
+        # The names of all nodes that the head has known, by Ray's ids.
+        self.nodes: dict[str, str] = {}
         self.actions: dict[ActionKind, Callable[[View, Failure | None], None]] = {
             ActionKind.WAIT: self.collect_evidence,
             ActionKind.SUBMIT: self.submit,
             ActionKind.CANCEL: self.cancel,
             ActionKind.FAIL: self.fail,
+            ActionKind.SUCCEED: self.succeed,
             ActionKind.STOP_ATTEMPT: self.stop_attempt,
             ActionKind.CLEAN_UP: self.clean_up,
             ActionKind.FINISH: self.finish,
@@ -206,6 +209,8 @@ class Steward:
         record = self.head.job(self.ray_id(status))
         job = JobRecord.from_api(record) if record else None
         nodes = self.head.nodes()
+        self.nodes |= {node["node_id"]: node["node_name"] for node in nodes}
+        job = job and replace(job, message=with_names(job.message, self.nodes))
         alive = {node["node_id"] for node in nodes if node["state"] == ALIVE}
         return HeadAnswer(
             job=job,
@@ -281,7 +286,13 @@ class Steward:
 
     def fail(self, view: View, failure: Failure | None) -> None:
         """Record the end of an attempt whose launcher cannot."""
-        state = JobState.STOPPED if failure and failure.kind is FailureKind.STOPPED else JobState.FAILED
+        stopped = failure and failure.kind is FailureKind.STOPPED
+        self.record_end(view, JobState.STOPPED if stopped else JobState.FAILED, failure)
+
+    def succeed(self, view: View, _failure: Failure | None) -> None:
+        self.record_end(view, JobState.SUCCEEDED, None)
+
+    def record_end(self, view: View, state: JobState, failure: Failure | None) -> None:
         attempts.record_end(
             self.archive,
             state,
@@ -294,6 +305,7 @@ class Steward:
     def clean_up(self, view: View, _failure: Failure | None) -> None:
         """Collect the attempt's last evidence, and leave nothing of it on any node."""
         self.cleaned_up = view.status.attempt
+        attempts.name_nodes(self.archive, self.nodes)
         self.wait_for_ray(view.status)
         self.runner.run("end", seconds=CLEAN_UP_SECONDS)
 

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import signal
+import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from . import failures
+from . import failures, recording
 from .failures import Failure, FailureKind
 from .plan import Plan
 from .ray_api import JobRecord
@@ -33,6 +33,8 @@ LOST_NODE_SECONDS = 30.0
 AMBIGUOUS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.UNKNOWN)
 # Ray notices a lost node within 32 s (health_check_initial_delay_ms, _period_ms, _failure_threshold).
 NOTICE_SECONDS = 45.0
+# Ray's message of a job whose supervisor, an actor that runs the launcher, was killed with it.
+SUPERVISOR_DIED = re.compile(r"\A(?:Unexpected error occurred|Job supervisor actor died): ")
 
 
 class ActionKind(StrEnum):
@@ -44,6 +46,7 @@ class ActionKind(StrEnum):
     CANCEL = "cancel"
     # Record the end of an attempt whose launcher cannot.
     FAIL = "fail"
+    SUCCEED = "succeed"
     STOP_ATTEMPT = "stop_attempt"
     # Collect the last evidence of an attempt and sweep its nodes before the next attempt.
     CLEAN_UP = "clean_up"
@@ -129,7 +132,7 @@ def decide_waiting(view: View) -> Action:
     if status.state is JobState.RETRYING and not view.cleaned_up:
         return Action(ActionKind.CLEAN_UP)
     if view.stop_requested:
-        return fail(FailureKind.STOPPED, "stopped while it waited for resources")
+        return stopped(view, "stopped while it waited for resources")
     if over_deadline(view, 0):
         return Action(ActionKind.FAIL, deadline_failure(view))
     if view.head and not view.head.capacity_problem:
@@ -144,13 +147,13 @@ def decide_waiting(view: View) -> Action:
 
 def decide_ending(view: View) -> Action:
     """For an attempt that has failed, perhaps because of a lost node that Ray has not noticed yet."""
-    if view.stop_requested:
-        return fail(FailureKind.STOPPED, "stopped after its trainer had failed")
     known = Failure.from_json(view.status.failure) if view.status.failure else None
     if view.head and view.head.lost_node:
         lost = failures.failure(FailureKind.NODE_LOST, f"node {view.head.lost_node} was lost")
         return Action(ActionKind.FAIL, replace(lost, lines=known.lines if known else ()))
-    return WAIT if view.elapsed(view.status.ended_at) < NOTICE_SECONDS else Action(ActionKind.FAIL, known)
+    # A stop was requested after the failure: there is no other attempt, so the cause is not waited for.
+    over = view.stop_requested or view.elapsed(view.status.ended_at) >= NOTICE_SECONDS
+    return Action(ActionKind.FAIL, known) if over else WAIT
 
 
 def decide_unknown(view: View) -> Action:
@@ -168,18 +171,38 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     """For an attempt that has ended for Ray, and whose launcher has not recorded how."""
     if view.elapsed(view.ended_since) < GRACE_SECONDS:
         return WAIT
+    if job.status == JobState.SUCCEEDED:
+        # The launcher ends so only after its trainer has succeeded.
+        return Action(ActionKind.SUCCEED)
     if view.verdict:
         return Action(ActionKind.FAIL, view.verdict)
     message = job.message or "Ray gives no reason"
-    if view.stop_requested or job.status == JobState.STOPPED:
+    if job.status == JobState.STOPPED:
         return fail(FailureKind.STOPPED, message)
+    told = recording.told(job.message)
+    if told:
+        return Action(ActionKind.FAIL, told)
     if not head.driver_alive:
+        if view.stop_requested:
+            return fail(FailureKind.STOPPED, message)
         return fail(FailureKind.NODE_LOST, f"the driver's node was lost: {message}")
-    # The node is alive: only SIGKILL ends a launcher before it records the end. Ray's message has the end of the log.
-    found = failures.classify(message, job.driver_exit_code or -signal.SIGKILL)
-    if found.kind in (FailureKind.UNKNOWN, FailureKind.KILLED):
-        return fail(FailureKind.KILLED, f"the launcher was killed: {message}")
-    return Action(ActionKind.FAIL, found)
+    found = cause_of_loss(message, job.driver_exit_code)
+    # A trainer that ended with an error before the request has failed; what was only ended was stopped.
+    was_ended = not 0 < (job.driver_exit_code or 0) <= 128 and found.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)
+    return fail(FailureKind.STOPPED, message) if view.stop_requested and was_ended else Action(ActionKind.FAIL, found)
+
+
+def cause_of_loss(message: str, exit_code: int | None) -> Failure:
+    """Why a launcher ended on a node that is alive. Ray's message has the end of the log."""
+    found = failures.classify(message, exit_code or 1)
+    if found.kind is FailureKind.UNKNOWN and SUPERVISOR_DIED.match(message):
+        return failures.failure(FailureKind.KILLED, f"the launcher was killed: {message}")
+    if found.kind is FailureKind.UNKNOWN and exit_code is None:
+        return replace(found, reason=f"the launcher recorded no end: {message}")
+    if found.kind is FailureKind.UNKNOWN or not 0 <= (exit_code or 0) <= 128:
+        # Ray has the exit code of the launcher.
+        return replace(found, reason=found.reason.replace("the trainer", "the launcher", 1))
+    return found
 
 
 def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
@@ -196,8 +219,7 @@ def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     if not job.pending:
         return WAIT
     if view.stop_requested:
-        reason = "stopped while it waited for its driver to start"
-        return Action(end, failures.failure(FailureKind.STOPPED, reason))
+        return replace(stopped(view, "stopped while it waited for its driver to start"), kind=end)
     waited = view.elapsed(view.status.attempt_submitted_at)
     if waited > PENDING_SECONDS:
         reason = f"the driver was not started within {waited:.0f} s: {job.message or 'Ray gives no reason'}"
@@ -207,6 +229,12 @@ def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
 
 def fail(kind: FailureKind, reason: str) -> Action:
     return Action(ActionKind.FAIL, failures.failure(kind, reason))
+
+
+def stopped(view: View, reason: str) -> Action:
+    """For a job that is stopped while no launcher runs; a verdict may say why."""
+    own = view.verdict if view.verdict and view.verdict.kind is FailureKind.STOPPED else None
+    return Action(ActionKind.FAIL, own or failures.failure(FailureKind.STOPPED, reason))
 
 
 def over_deadline(view: View, grace: float) -> bool:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from . import failures, metrics, reading
 from .archive import Archive
 from .evidence import Moment
@@ -39,15 +41,17 @@ class Watch:
         """Check once; returns why the trainer has to be ended, or None."""
         self.read_metrics(now)
         self.total = self.total or total_steps(self.archive)
-        self.archive.write_heartbeat(
-            "heartbeat.json",
-            time=now,
-            step=self.step,
-            total_steps=self.total,
-            first_step=self.first[0] if self.first else None,
-            first_step_at=self.first[1] if self.first else None,
-            last_output_at=last_output,
-        )
+        # A full shared root must not switch deadline and stall off.
+        with contextlib.suppress(OSError):
+            self.archive.write_heartbeat(
+                "heartbeat.json",
+                time=now,
+                step=self.step,
+                total_steps=self.total,
+                first_step=self.first[0] if self.first else None,
+                first_step_at=self.first[1] if self.first else None,
+                last_output_at=last_output,
+            )
         deadline = self.plan.deadline
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:

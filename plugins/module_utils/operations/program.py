@@ -33,6 +33,7 @@ from ..launcher import (
     program,
     ray_api,
     reading,
+    recording,
     redact,
     schema,
     status,
@@ -40,6 +41,7 @@ from ..launcher import (
     steward_decisions,
     tasks,
     watch,
+    writing,
 )
 from ..launcher.archive import Archive
 from ..launcher.program import MAIN, PACKAGE, Program
@@ -64,6 +66,7 @@ LAUNCHER_MODULES = (
     program,
     ray_api,
     reading,
+    recording,
     redact,
     schema,
     status,
@@ -71,6 +74,7 @@ LAUNCHER_MODULES = (
     steward_decisions,
     tasks,
     watch,
+    writing,
 )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..launcher import attempts, failures
+from ..launcher import attempts
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
 from ..launcher.ray_api import RayHead
@@ -99,8 +99,7 @@ def request_stop(archive: Archive, services: Services) -> None:
     elif archive.has_steward():
         return
     elif not runs:
-        reason = "stopped while it had no steward"
-        attempts.record_end(archive, JobState.STOPPED, failures.failure("stopped", reason))
+        attempts.record_stop(archive, "stopped while it had no steward")
     if services.registry.read(archive.submission_id) and not archive.has_steward():
         services.start_steward(archive)
 

@@ -114,6 +114,9 @@ class JobInfo:
     log: tuple[str, ...] = ()
     log_position: str = ""
     problem: str = ""
+    # Why nothing can be written to the shared root, and when the job's processes last wrote to the archive.
+    root_problem: str = ""
+    written_at: float | None = None
     unreadable: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -153,6 +156,7 @@ class JobList:
     total: int
     directory: str
     problem: str = ""
+    root_problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"jobs": [job.to_json() for job in self.jobs]}
@@ -160,7 +164,8 @@ class JobList:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> JobList:
         jobs = tuple(map(JobInfo.from_json, stored["jobs"]))
-        return cls(jobs, int(stored["total"]), str(stored["directory"]), str(stored["problem"]))
+        problems = str(stored["problem"]), str(stored.get("root_problem") or "")
+        return cls(jobs, int(stored["total"]), str(stored["directory"]), *problems)
 
 
 def failure_from(stored: Mapping[str, Any] | None) -> Failure | None:

@@ -21,6 +21,8 @@ from .info import UNREADABLE, JobInfo, JobList, Progress
 UNREADABLE_SHOWN = 5
 # How old the heartbeat of a job may be before the job is reported as silent. It is written every 2 s.
 SILENT_SECONDS = 60
+# The steward writes every 5 s at most, the launcher every 2 s.
+STALE_SECONDS = 20
 # How much of a line of a log a report shows.
 LINE_LENGTH = 160
 
@@ -70,6 +72,17 @@ def silence(job: JobInfo) -> str:
     return f"no heartbeat for {age(job.silent_for)}"
 
 
+def staleness(job: JobInfo, now: float) -> list[str]:
+    """Why the archive of a job that has not ended may be behind: nothing can be written, or nothing was."""
+    if job.state in ENDED or job.written_at is None:
+        return []
+    since = now - job.written_at
+    problem = job.root_problem
+    if not problem and job.state == JobState.RUNNING and since > STALE_SECONDS:
+        problem = "Neither the launcher nor the steward has written to the archive since"
+    return [printable(f"{problem}; what follows is from {age(since)} ago.", lines=False)] if problem else []
+
+
 def failure_class(job: JobInfo) -> str | None:
     if job.failure:
         return job.failure.kind
@@ -97,6 +110,8 @@ def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: st
     shown, total = len(rows), listed.total
     count = f"latest {shown} of {total} jobs" if shown < total else f"{total} job{'s'[: total != 1]}"
     text = head_problem(listed.problem, "states come from the archives")
+    if listed.root_problem:
+        text.append(printable(f"{listed.root_problem}; states may be behind.", lines=False))
     if any(not job.archive for job in listed.jobs):
         text.append("Jobs without a workload were submitted to Ray directly.")
     bad = [job for job in listed.jobs if job.state == UNREADABLE]
@@ -133,7 +148,8 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str]) -> Report:
     lines = [*situation(job), *timing(job, now), *origin(job)]
     width = max(len(name) for name, _value in lines) + 1
     # Nothing that a job has set may look like another line.
-    text = [f"{name + ':':{width}} {printable(value, lines=False)}" for name, value in lines]
+    text = staleness(job, now)
+    text += [f"{name + ':':{width}} {printable(value, lines=False)}" for name, value in lines]
     text += failure_lines(job.failure)
     if len(job.attempts) > 1 or (job.attempts and job.state not in ENDED):
         text += ["", attempts_table(job.attempts)]
@@ -154,7 +170,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     if job.unreadable and job.state != UNREADABLE:
         lines.append(("Unreadable", "; ".join(job.unreadable)))
     if silence(job):
-        lines.append(("Silent", f"{silence(job)}: its launcher was killed or its node is gone"))
+        why = "it cannot write" if job.root_problem else "its launcher was killed or its node is gone"
+        lines.append(("Silent", f"{silence(job)}: {why}"))
     if job.progress.step or job.progress.total_steps:
         has_pace = job.time_left is not None and not silence(job)
         left = f", {duration(job.time_left or 0)} left" if has_pace else ""

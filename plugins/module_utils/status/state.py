@@ -185,8 +185,15 @@ def readable_job(
         log=tuple(log.lines),
         log_position=log.position,
         problem=problem,
+        written_at=written_at(archive, status, heartbeat),
         unreadable=tuple(parts.problems),
     )
+
+
+def written_at(archive: Archive, status: Status, heartbeat: Heartbeat) -> float | None:
+    """When a process of the job last wrote to its archive."""
+    steward = archive.steward_heartbeat()
+    return max(heartbeat.time or 0, steward.time if steward else 0, seconds_of(status.updated_at)) or None
 
 
 def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:

@@ -286,7 +286,7 @@ def test_nothing_is_written_through_a_link(archive: Archive, tmp_path: Path) -> 
 
 def test_a_fifo_does_not_hang_a_writer(archive: Archive) -> None:
     os.mkfifo(archive.path / "events.jsonl")
-    with pytest.raises(OSError, match="No such device or address"):
+    with pytest.raises(OSError, match="it is not a regular file"):
         archive.event("RUNNING")
     reader = os.open(archive.path / "events.jsonl", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -337,3 +337,67 @@ def test_a_heartbeat_of_the_future_is_no_steward(archive: Archive) -> None:
     for seconds, expected in ((0, True), (-50, True), (-70, False), (70, False), (1e9, False)):
         archive.write_heartbeat("keeper.json", time=time.time() + seconds)
         assert archive.has_steward() is expected
+
+
+# --- Crashes in the middle of a write ---------------------------------------------------------------------------------
+
+
+def test_closing_removes_what_a_crash_left_and_nothing_else(archive: Archive) -> None:
+    own = (
+        ".status.json.0a1b2c3d",
+        ".heartbeat.json.ffffffff",
+        "config/.plan.json.01234567",
+        "debug/.sweep-1.json.01234567",
+    )
+    others = (
+        ".status.json.0a1b2c3",
+        ".status.json.0a1b2c3d4",
+        ".status.json.0A1B2C3D",
+        "status.json.0a1b2c3d",
+        ".keeper.lock",
+        "config/.notes.md.0a1b2c3d",
+        "checkpoints/step/.meta.json.0a1b2c3d",
+    )
+    (archive.path / "checkpoints" / "step").mkdir()
+    for name in (*own, *others):
+        (archive.path / name).touch()
+    # Not a file of ours.
+    (archive.path / ".plan.json.0a1b2c3d").mkdir()
+    (archive.path / "config" / ".status.json.0a1b2c3d").symlink_to("job_spec.json")
+    archive.set_status("SUCCEEDED")
+    archive.close()
+    assert [name for name in own if (archive.path / name).exists()] == []
+    assert [name for name in others if not (archive.path / name).exists()] == []
+    assert (archive.path / ".plan.json.0a1b2c3d").is_dir()
+    assert (archive.path / "config" / ".status.json.0a1b2c3d").is_symlink()
+
+
+@pytest.mark.parametrize("half", [b'{"time": "2026', '{"reason": "ä'.encode()[:-1]])
+def test_a_line_after_half_a_line_is_not_lost(archive: Archive, half: bytes) -> None:
+    archive.event("FIRST")
+    with (archive.path / "events.jsonl").open("ab") as file:
+        file.write(half)
+    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST"]
+    archive.event("NEXT")
+    archive.event("LAST")
+    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "NEXT", "LAST"]
+    assert (archive.path / "events.jsonl").read_bytes().count(b"\n") == 4
+
+
+def test_a_line_is_written_whole_in_several_writes(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data)[:7]))
+    archive.event("FIRST")
+    archive.event("LAST")
+    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "LAST"]
+
+
+def test_a_status_whose_event_cannot_be_written_is_changed_once(archive: Archive) -> None:
+    (archive.path / "events.jsonl").mkdir()
+    archive.set_status("FAILED")
+    assert archive.read_status().state == "FAILED"
+
+
+def test_a_reason_is_one_line(archive: Archive) -> None:
+    archive.set_status("FAILED", reason="Traceback:\n  File x\n\tOSError: " + "x" * 500)
+    assert archive.read_status().reason == ("Traceback: File x OSError: " + "x" * 500)[:400]

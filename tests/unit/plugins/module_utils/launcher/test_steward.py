@@ -12,6 +12,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures, redact, steward
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import WorkerCapacity
+from ansible_collections.argus.verl.plugins.module_utils.launcher.status import JobState
 from ansible_collections.argus.verl.plugins.module_utils.launcher.steward_decisions import GRACE_SECONDS, NOTICE_SECONDS
 from steward_scene import Evidence, Scene
 
@@ -264,7 +265,55 @@ def test_a_stop_while_an_attempt_is_ending(scene: Scene) -> None:
     attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
     scene.archive.ask_to_stop()
     scene.step()
-    assert scene.archive.read_status().state == "STOPPED"
+    status = scene.archive.read_status()
+    # It had failed before, and is not retried.
+    assert (status.state, status.reason) == ("FAILED", "Connection reset")
+
+
+def test_a_success_that_its_launcher_could_not_record(scene: Scene) -> None:
+    scene.running()
+    scene.head.records["one"]["status"] = "SUCCEEDED"
+    scene.step()
+    scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert (status.state, status.reason, status.failure) == ("SUCCEEDED", "", None)
+    assert [one.state for one in status.attempts] == ["SUCCEEDED"]
+    assert scene.step()
+
+
+NODE, GONE = "a1" * 28, "b2" * 28
+
+
+def test_reasons_name_nodes(scene: Scene) -> None:
+    """Messages of Ray have its ids."""
+    scene.running()
+    scene.head.node_list += [{**scene.head.node_list[1], "node_id": NODE, "node_name": "worker-7", "state": "DEAD"}]
+    scene.head.records["one"] |= {"status": "FAILED", "message": f"Died on {NODE}:\n  not {GONE}"}
+    scene.step()
+    scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert status.reason == f"the launcher recorded no end: Died on worker-7: not {GONE}"
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_also_in_what_the_launcher_recorded(scene: Scene, retries: int) -> None:
+    scene.archive.write_json("config/plan.json", {"retries": retries})
+    scene.start()
+    scene.running()
+    scene.head.node_list += [{**scene.head.node_list[1], "node_id": NODE, "node_name": "worker-7", "state": "DEAD"}]
+    scene.step()
+    failure = failures.Failure(failures.FailureKind.NODE_LOST, f"node {NODE} was lost", (f"Node Id: {NODE}",), "x")
+    attempts.record_end(scene.archive, JobState.FAILED, failure)
+    scene.head.records["one"]["status"] = "FAILED"
+    # At the end, the head may be gone.
+    scene.head.silent = True
+    scene.step()
+    status = scene.archive.read_status()
+    assert status.reason == "node worker-7 was lost"
+    assert status.failure and status.failure["reason"] == status.reason
+    assert [one.reason for one in status.attempts] == [status.reason]
+    # The lines of the log stay as they are.
+    assert status.failure["lines"] == [f"Node Id: {NODE}"]
 
 
 def test_a_failure_is_its_own_if_no_node_was_lost(scene: Scene) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
+from ansible_collections.argus.verl.plugins.module_utils.launcher import failures, recording
 from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import JobRecord
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Status
@@ -30,6 +30,13 @@ NOW = 10_000.0
 RUNNING = JobRecord("RUNNING", job_id="01", driver_node_id="w0")
 PENDING = JobRecord("PENDING", message="waiting for worker_node")
 CONFIG = "Error executing job with overrides: []\nCould not override 'trainer.x'.\n"
+TRACEBACK = """Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):
+Traceback (most recent call last):
+  File "archive.py", line 7, in write_text
+OSError: [Errno 30] Read-only file system: 'status.json'
+"""
+FULL = failures.failure("disk_full", "No space left on device: 'model.pt'")
+TOLD = JobRecord("FAILED", message=f"it ended\n{recording.tell(FULL)}\n", driver_exit_code=1)
 ENDED = JobRecord("FAILED", message="it ended", driver_node_id="w0")
 
 
@@ -208,7 +215,7 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
     ("observed", "expected"),
     [
         ({"answer": {"driver_alive": False}}, ("node_lost", "the driver's node was lost: it ended")),
-        ({}, ("killed", "the launcher was killed: it ended")),
+        ({}, ("unknown", "the launcher recorded no end: it ended")),
         ({"stop_requested": True}, ("stopped", "it ended")),
         # A request to stop counts more than the node that was lost with it.
         ({"stop_requested": True, "answer": {"driver_alive": False}}, ("stopped", "it ended")),
@@ -217,7 +224,47 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
             {"job": JobRecord("FAILED", message=f"The end of the log: {CONFIG}", driver_exit_code=1)},
             ("config", "the configuration has no key trainer.x"),
         ),
-        ({"job": JobRecord("FAILED", message="x", driver_exit_code=3)}, ("killed", "the launcher was killed: x")),
+        (
+            {"job": JobRecord("FAILED", message="x", driver_exit_code=3)},
+            ("unknown", "the launcher ended with exit code 3"),
+        ),
+        (
+            {"job": JobRecord("FAILED", message=TRACEBACK, driver_exit_code=1)},
+            (
+                "unknown",
+                "the launcher ended with exit code 1: OSError: [Errno 30] Read-only file system: 'status.json'",
+            ),
+        ),
+        ({"job": JobRecord("FAILED", driver_exit_code=128)}, ("unknown", "the launcher ended with exit code 128")),
+        *(
+            (
+                {"job": JobRecord("FAILED", message="x", driver_exit_code=code)},
+                ("killed", f"the launcher was killed by {name}"),
+            )
+            for code, name in ((129, "signal 1 (SIGHUP)"), (137, "signal 9 (SIGKILL)"), (-9, "signal 9 (SIGKILL)"))
+        ),
+        (
+            {"job": JobRecord("FAILED", message="Job supervisor actor died: it is\ndead")},
+            ("killed", "the launcher was killed: Job supervisor actor died: it is dead"),
+        ),
+        (
+            {"job": JobRecord("FAILED", message="Job supervisor actor could not be scheduled: no room")},
+            ("unknown", "the launcher recorded no end: Job supervisor actor could not be scheduled: no room"),
+        ),
+        # It had failed before it was to be stopped.
+        (
+            {"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=1)},
+            ("unknown", "the launcher ended with exit code 1"),
+        ),
+        (
+            {"stop_requested": True, "job": JobRecord("FAILED", message=CONFIG)},
+            ("config", "the configuration has no key trainer.x"),
+        ),
+        ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=137)}, ("stopped", "x")),
+        ({"stop_requested": True, "job": JobRecord("STOPPED", message="x", driver_exit_code=1)}, ("stopped", "x")),
+        # What the launcher could not record, it told in Ray's log.
+        ({"job": TOLD}, ("disk_full", "No space left on device: 'model.pt'")),
+        ({"job": TOLD, "stop_requested": True}, ("disk_full", "No space left on device: 'model.pt'")),
         (
             {"job": JobRecord("FAILED", message="Task was killed due to the node running low on memory.")},
             ("host_oom", "the node ran out of memory: Ray killed a process of the job"),
@@ -279,8 +326,25 @@ def test_a_failure_that_a_lost_node_may_have_caused_waits_for_ray_to_notice() ->
         assert reason(own) == "Connection reset by peer"
 
 
-@pytest.mark.parametrize("lost_node", ["", "worker-1"])
-def test_a_stop_ends_an_attempt_that_is_ending(lost_node: str) -> None:
+@pytest.mark.parametrize(
+    ("lost_node", "expected"), [("", ("fail", "communication")), ("worker-1", ("fail", "node_lost"))]
+)
+def test_a_stop_ends_an_attempt_that_has_failed_as_what_it_is(lost_node: str, expected: tuple[str, str]) -> None:
     action = decide(view("ENDING", ending(5), answer={"lost_node": lost_node}, stop_requested=True))
-    assert kind(action) == ("fail", "stopped")
-    assert reason(action) == "stopped after its trainer had failed"
+    assert kind(action) == expected
+
+
+def test_an_attempt_that_succeeded_without_a_record() -> None:
+    job, verdict = JobRecord("SUCCEEDED"), failures.failure("node_lost", "node w1 was lost")
+    for more in ({}, {"stop_requested": True}, {"verdict": verdict}, {"answer": {"driver_alive": False}}):
+        assert decide(view("RUNNING", job=job, **more)).kind == "wait"
+        assert decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS, **more)) == Action(ActionKind.SUCCEED)
+
+
+@pytest.mark.parametrize(("state", "job", "expected"), [("QUEUED", RUNNING, "fail"), ("SUBMITTED", PENDING, "cancel")])
+def test_a_verdict_says_why_a_job_that_waits_is_stopped(state: str, job: JobRecord, expected: str) -> None:
+    removed = failures.failure("stopped", "the cluster was removed")
+    assert decide(view(state, job=job, stop_requested=True, verdict=removed)) == Action(ActionKind(expected), removed)
+    # That of an earlier attempt, which was to be followed by another one.
+    lost = failures.failure("node_lost", "node w1 was lost")
+    assert kind(decide(view(state, job=job, stop_requested=True, verdict=lost))) == (expected, "stopped")

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import OperationError, Services
@@ -128,6 +129,14 @@ def test_a_job_without_a_steward_that_ray_does_not_know(
     assert archive.read_status().reason == "stopped while it had no steward"
     # It collects the final evidence and closes the archive.
     assert ray.changes == [("steward", "sft-1", "STOPPED")]
+
+
+def test_a_job_without_a_steward_whose_trainer_had_failed(archive: Archive, ray: FakeRay, services: Services) -> None:
+    attempts.record_trouble(archive, failures.failure("communication", "Connection reset"))
+    result = stopped(archive, services)
+    status = archive.read_status()
+    assert (result.state, status.reason) == ("FAILED", "Connection reset")
+    assert [(one.state, one.kind) for one in status.attempts] == [("FAILED", "communication")]
 
 
 def test_a_pending_job_without_a_steward(archive: Archive, ray: FakeRay, services: Services) -> None:

@@ -85,8 +85,8 @@ def test_a_line_for_a_terminal(line: str, colour: bool, text: str) -> None:
 # --- The table --------------------------------------------------------------------------------------------------------
 
 
-def listed(*jobs: JobInfo, total: int | None = None, problem: str = "") -> Report:
-    found = JobList(jobs, len(jobs) if total is None else total, "/srv/verl/jobs", problem)
+def listed(*jobs: JobInfo, total: int | None = None, problem: str = "", root_problem: str = "") -> Report:
+    found = JobList(jobs, len(jobs) if total is None else total, "/srv/verl/jobs", problem, root_problem)
     return jobs_report(found, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
 
 
@@ -222,3 +222,27 @@ def test_no_failure_has_no_lines() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(None, ""), (60, ""), (60.5, "no heartbeat for 1 min")])
 def test_silence(seconds: float | None, text: str) -> None:
     assert silence(job(silent_for=seconds)) == text
+
+
+def test_a_shared_root_that_cannot_be_written_is_said_first() -> None:
+    full = "The shared root is full: /srv/verl has 0 KiB free"
+    lines = detail(root_problem=full, written_at=NOW - 125, silent_for=120.0)
+    assert lines[1] == f"{full}; what follows is from 2 min ago."
+    assert "Silent:    no heartbeat for 2 min: it cannot write" in lines
+    # Nothing more is expected.
+    assert full not in "\n".join(detail(root_problem=full, written_at=NOW - 125, state="FAILED"))
+    assert listed(job(), root_problem=full).text[0] == f"{full}; states may be behind."
+
+
+@pytest.mark.parametrize(
+    ("age", "state", "told"), [(20, "RUNNING", False), (21, "RUNNING", True), (99, "QUEUED", False)]
+)
+def test_an_archive_that_nobody_writes_to(age: float, state: str, told: bool) -> None:
+    expected = (
+        f"Neither the launcher nor the steward has written to the archive since; what follows is from {age} s ago."
+    )
+    assert (expected in detail(written_at=NOW - age, state=state)) == told
+
+
+def test_without_a_time_nothing_is_said_of_the_shared_root() -> None:
+    assert "shared root" not in "\n".join(detail(root_problem="The shared root is full"))

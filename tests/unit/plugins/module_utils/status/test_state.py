@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
+from ansible_collections.argus.verl.plugins.module_utils.launcher.schema import seconds_of
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Status
 from ansible_collections.argus.verl.plugins.module_utils.status import state
 from ansible_collections.argus.verl.plugins.module_utils.status.info import Heartbeat, JobInfo, RayRecord, failure_from
@@ -99,6 +101,8 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "log": ["b"],
         "log_position": "1:4",
         "problem": "",
+        "root_problem": "",
+        "written_at": seconds_of(archive.read_status().updated_at),
         "unreadable": [],
     }
 
@@ -336,3 +340,17 @@ def test_a_failure_as_it_was_stored(stored: dict[str, Any], kind: str, todo: str
 
 def test_no_failure() -> None:
     assert failure_from(None) is None
+
+
+def test_the_last_writer_counts(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "jobs" / "one")
+    archive.reserve()
+    assert job_info(archive, None, False).written_at is None
+    archive.set_status("RUNNING")
+    updated = seconds_of(archive.read_status().updated_at)
+    for file in ("heartbeat.json", "keeper.json"):
+        archive.write_heartbeat(file, time=updated - 5)
+        assert job_info(archive, None, False).written_at == updated
+        archive.write_heartbeat(file, time=updated + 5)
+        assert job_info(archive, None, False).written_at == updated + 5
+        archive.write_heartbeat(file, time=updated - 5)

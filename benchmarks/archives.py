@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Measures what looks at all archives of a shared root, with thousands of them.
+
+Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/archives.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.operations.removal import close_jobs
+from ansible_collections.argus.verl.plugins.module_utils.operations.unattended import unattended
+from ansible_collections.argus.verl.plugins.module_utils.status.listing import latest_jobs
+
+ROUNDS = 5
+
+
+def make(archive: Archive) -> None:
+    """A job that has ended, with what a reader of its status opens."""
+    archive.reserve()
+    archive.write_text("config/job_spec.json", "{}\n", durable=False)
+    now = '{"state": "SUCCEEDED", "closed_at": "2026-01-01T00:00:00Z", "workload": "sft", "steps": 2}\n'
+    archive.write_text("status.json", now, durable=False)
+    steps = "".join(f'{{"step": {step}, "data": {{"train/loss": 1.0}}}}\n' for step in range(1, 101))
+    archive.write_text("logs/metrics-1.jsonl", steps, durable=False)
+
+
+def median(what: Callable[[], object]) -> float:
+    times = []
+    for _round in range(ROUNDS):
+        start = time.perf_counter()
+        what()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--archives", type=int, default=3000, help="how many archives there are")
+    parser.add_argument("--directory", help="the directory for them; temporary by default")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.directory) as root:
+        jobs = Path(root) / "jobs"
+        names = [f"sft-{number:06}" for number in range(given.archives)]
+        for name in names:
+            make(Archive(jobs / name))
+        verbs: dict[str, Callable[[], object]] = {
+            "status: the latest 20 jobs": lambda: latest_jobs(jobs, None, 20),
+            "cluster_up: jobs without a steward": lambda: unattended(jobs, set(names), "head", time.time()),
+            "cluster_down: archives to be closed": lambda: close_jobs(jobs, names),
+        }
+        print(f"{given.archives} archives, medians of {ROUNDS} rounds\n")
+        for name, what in verbs.items():
+            print(f"{name:38} {median(what) * 1000:6.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

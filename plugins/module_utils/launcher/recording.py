@@ -1,0 +1,78 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Record the end of an attempt although the archive cannot be written for a while: a full or read-only shared root."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from .failures import Failure
+from .reading import UnreadableError
+from .schema import MalformedError, parse
+from .status import StoredFailure
+
+# For how long the end of an attempt is tried to be recorded; its trainer is gone meanwhile.
+RECORD_SECONDS = 300.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+# The same when a stop was requested, before Ray kills the launcher.
+STOPPED_SECONDS = 5.0
+POLL_SECONDS = 0.1
+# Begins the line in Ray's own log with the end of an attempt that the archive does not have.
+NOT_RECORDED = "ARGUS_VERL_END="
+# Ray shows the last 10 lines of a log.
+MESSAGE_LINES = 20
+Value = TypeVar("Value")
+
+
+class Clock(Protocol):
+    """The calls of the module `time` that are made here."""
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Clock = time) -> Value:
+    """The result of work that writes to the archive, tried again for RECORD_SECONDS; raises its last error.
+
+    stopped: whether this process is asked to end.
+    """
+    started, pause = clock.monotonic(), FIRST_PAUSE
+    stopped_at: float | None = None
+    while True:
+        try:
+            return work()
+        except (OSError, UnreadableError) as error:
+            # What a job has put there instead of a file stays.
+            if isinstance(error, UnreadableError) and not error.is_transient:
+                raise
+            stopped_at = clock.monotonic() if stopped_at is None and stopped() else stopped_at
+            until = started + RECORD_SECONDS if stopped_at is None else stopped_at + STOPPED_SECONDS
+            if clock.monotonic() >= until:
+                raise
+        until = clock.monotonic() + pause
+        # In short sleeps: a signal does not end one.
+        while clock.monotonic() < until and (stopped_at is not None or not stopped()):
+            clock.sleep(POLL_SECONDS)
+        pause = FIRST_PAUSE if stopped() else min(2 * pause, LONGEST_PAUSE)
+
+
+def tell(failure: Failure | None) -> str:
+    """The line for Ray's log."""
+    return NOT_RECORDED + json.dumps(failure.to_json() if failure else None, ensure_ascii=False)
+
+
+def told(message: str) -> Failure | None:
+    """The failure that a launcher told in the end of Ray's log, if it did; a job can write such a line as well."""
+    for line in reversed(message.splitlines()[-MESSAGE_LINES:]):
+        if line.startswith(NOT_RECORDED):
+            try:
+                found = parse(StoredFailure, json.loads(line.removeprefix(NOT_RECORDED)))
+            except (MalformedError, ValueError, RecursionError):
+                return None
+            return Failure.from_json(found.to_json())
+    return None
