@@ -9,6 +9,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from . import checkpoints, metrics
@@ -126,6 +127,7 @@ def record_end(
         ended_at = status.ended_at
     # A job that waits for its first or its next attempt has none that could end.
     attempted = status.state not in (JobState.QUEUED, JobState.RETRYING)
+    failure = with_requester(archive, failure) if failure and failure.kind is FailureKind.STOPPED else failure
     reason = failure.reason if failure else details.pop("reason", "")
     retry = (
         attempted
@@ -156,6 +158,14 @@ def record_end(
         attempts=[attempt.to_json() for attempt in attempts],
     )
     return state
+
+
+def with_requester(archive: Archive, stopped: Failure) -> Failure:
+    """Why a job was stopped, with who asked for it."""
+    who = f"by {archive.stop_requested_by() or 'stop.yml'}"
+    if not archive.stop_requested():
+        who = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
+    return replace(stopped, reason=f"{stopped.reason}, {who}")
 
 
 def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:
@@ -202,7 +212,13 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
         resumed_from = checkpoint.step if checkpoint else resumed_from
     now = time.time()
     archive.set_status(
-        JobState.SUBMITTED, **details, attempt=attempt, attempt_submitted_at=now, resumed_from_step=resumed_from
+        JobState.SUBMITTED,
+        **details,
+        attempt=attempt,
+        attempt_submitted_at=now,
+        resumed_from_step=resumed_from,
+        # It was the reason for waiting.
+        reason="",
     )
 
 

@@ -26,6 +26,7 @@ from . import attempts, redact, steward
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure
+from .health import Health
 from .log import Copy, Log, total_steps
 from .outcome import End, outcome
 from .plan import Plan
@@ -74,6 +75,7 @@ class Launcher:
         self.log = Log(archive.driver_log)
         self.ray_log = Copy(sys.stdout.buffer, RAY_LOG_BYTES, f"[the rest of this log is in {archive.driver_log}]")
         self.last_output = time.time()
+        self.health = Health(archive, tuple(self.overrides), attempt)
 
     def print_line(self, line: str) -> None:
         self.write(self.redactor.text(f"{line}\n").encode(errors="replace"))
@@ -166,11 +168,11 @@ class Launcher:
 
     def watch(self, over: threading.Event) -> None:
         """Write heartbeats, and end a trainer that stalls or exceeds its deadline."""
-        watch = Watch(self.archive, self.plan, self.attempt, self.runner)
+        watch = Watch(self.archive, self.plan, self.attempt, self.runner, self.health)
         while not over.wait(WATCH_SECONDS):
             # Neither a shared root that is full nor a metrics file of any content must end the watch.
             with contextlib.suppress(Exception):
-                verdict = watch.check(time.time(), self.last_output)
+                verdict = watch.check(time.time(), lambda: self.last_output)
                 if verdict and not self.verdict and not self.stopped_by:
                     self.print_line(f"{ENDED_BY_WATCH} {verdict.reason}")
                     self.verdict = verdict
@@ -208,6 +210,7 @@ class Launcher:
 
     def end(self, code: int, problem: str) -> JobState:
         """Record how the attempt ended; returns the job's state."""
+        self.health.finish(over=code == 0)
         end = End(
             exit_code=code,
             problem=problem,
