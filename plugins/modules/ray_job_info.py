@@ -166,7 +166,7 @@ job:
     resumable:
       description:
         - The step of the last complete checkpoint of a job that has failed or was stopped. Not set without one, and
-          without O(tail) or O(log_position).
+          without O(tail).
       type: int
     archive:
       description: The job's directory; an empty string for a job that was submitted to Ray directly.

@@ -43,6 +43,7 @@ class Phase(StrEnum):
 PHASES = (
     (Phase.TRAINER, b"MVP_PRECHECK_MARKER="),
     (Phase.RAY, b"Connecting to existing Ray cluster"),
+    (Phase.DATA, b"Using dataset class: "),
     (Phase.DATA, b"dataset len: "),
     (Phase.WORKERS, b"worker group kwargs: "),
     (Phase.WEIGHTS, b"create worker group "),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..launcher import log, metrics, reading
 from ..launcher.archive import Archive
 from ..launcher.job_warnings import JobWarning
-from ..launcher.status import ENDED, JobState
+from ..launcher.status import ENDED, JobState, Status
 from ..text import duration, printable
 from .info import Heartbeat, JobInfo, Progress
 
@@ -41,13 +41,13 @@ def first_value(archive: Archive, files: Sequence[str], metric: str) -> float | 
     return None
 
 
-def progress(archive: Archive, workload: str, heartbeat: Heartbeat, resumed_from: int = 0) -> Progress:
+def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress:
     """Steps done and to do, and the first and the last value of the workload's key metric.
 
-    resumed_from: the step of the checkpoint with which the attempt began. Reads only the ends of files: a long job has 100 MB of metrics, and its status is read every few seconds. Raises
+    Reads only the ends of files: a long job has 100 MB of metrics, and its status is read every few seconds. Raises
     UnreadableError or FileNotFoundError.
     """
-    metric = KEY_METRICS.get(workload, "")
+    metric = KEY_METRICS.get(status.workload, "")
     files = metrics.files(archive.jobs, archive.submission_id)
     done, last = 0, None
     for file in reversed(files[-MOST_FILES:]):
@@ -58,7 +58,8 @@ def progress(archive: Archive, workload: str, heartbeat: Heartbeat, resumed_from
             last = values[-1]
             break
     return Progress(
-        step=done or resumed_from,
+        # A job that resumes begins with the step of its checkpoint.
+        step=done or status.resumed_from_step or 0,
         total_steps=total_steps(archive, heartbeat),
         metric=metric,
         first=first_value(archive, files, metric) if last is not None else None,

@@ -158,9 +158,7 @@ def readable_job(
     ended = state in ENDED and (is_complete(status, now) or bool(deciding and deciding.ended))
     log = parts.read(lambda: read_log(archive, tail, position, state in ENDED), LogPart([], position or BEGINNING))
     running = state == JobState.RUNNING
-    done = parts.read(lambda: progress(archive, status.workload, heartbeat, status.resumed_from_step or 0), Progress())
-    # Of one job only: for a list of jobs, too many files would be opened.
-    is_detailed = tail > 0 or position is not None
+    done = parts.read(lambda: progress(archive, status, heartbeat), Progress())
     return JobInfo(
         submission_id=archive.submission_id,
         state=state,
@@ -186,7 +184,7 @@ def readable_job(
         driver_node_ip=record.driver_node_ip if record else None,
         progress=done,
         checkpoints=parts.read(lambda: tuple(archive.checkpoints()), ()),
-        resumable=last_checkpoint(archive) if is_detailed and state in (JobState.FAILED, JobState.STOPPED) else None,
+        resumable=last_checkpoint(archive) if tail and state in (JobState.FAILED, JobState.STOPPED) else None,
         archive=str(archive.path),
         log=tuple(log.lines),
         log_position=log.position,
