@@ -45,10 +45,10 @@ class Health:
         self.earlier: tuple[JobWarning, ...] = ()
         self.written_at = 0.0
         self.finished = False
+        with contextlib.suppress(UnreadableError):
+            self.warnings = archive.read_status().warnings
         if attempt > 1:
-            with contextlib.suppress(UnreadableError):
-                self.warnings = archive.read_status().warnings
-                self.earlier = tuple(warning for warning in self.warnings if warning.kind in OF_THE_WHOLE_JOB)
+            self.earlier = tuple(warning for warning in self.warnings if warning.kind in OF_THE_WHOLE_JOB)
 
     @property
     def phase(self) -> Phase | None:

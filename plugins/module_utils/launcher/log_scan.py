@@ -179,7 +179,7 @@ class LogFollower:
     """Reads what is appended to the driver's log, over the ends of its parts."""
 
     def __init__(self, archive: Archive) -> None:
-        """Begins at the end of the log: what is there already is of an earlier attempt."""
+        """Begins at the end of the log: all before it is of an earlier attempt."""
         self.archive = archive
         self.file: BinaryIO | None = None
         try:

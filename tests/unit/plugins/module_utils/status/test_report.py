@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure
+from ansible_collections.argus.verl.plugins.module_utils.launcher.job_warnings import JobWarning
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Attempt
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList, Progress
 from ansible_collections.argus.verl.plugins.module_utils.status.report import (
@@ -16,6 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.status.report import (
     jobs_report,
     silence,
     steps,
+    warning_lines,
 )
 from ansible_collections.argus.verl.plugins.module_utils.text import printable_line
 
@@ -217,3 +219,19 @@ def test_no_failure_has_no_lines() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(None, ""), (60, ""), (60.5, "no heartbeat for 1 min")])
 def test_silence(seconds: float | None, text: str) -> None:
     assert silence(job(silent_for=seconds)) == text
+
+
+def test_warnings_are_a_block_of_the_report() -> None:
+    warnings = (JobWarning("loss_nan", "a\nb\x1b[2J"), JobWarning("gradient_zero", "always 0"))
+    job = JobInfo("grpo-1", "SUCCEEDED", warnings=warnings)
+    assert warning_lines(job) == ["", "SUCCEEDED with 2 warnings:", "  a\\nb\\x1b[2J", "  always 0"]
+    assert warning_lines(replace(job, state="RUNNING", warnings=warnings[1:])) == ["", "1 warning:", "  always 0"]
+    assert warning_lines(replace(job, warnings=())) == []
+    report = job_report(job, 0.0, [])
+    assert report.title == "Job grpo-1: SUCCEEDED, 2 warnings"
+    assert "SUCCEEDED with 2 warnings:" in report.text
+
+
+def test_the_phase_before_the_first_step_is_shown() -> None:
+    text = job_report(JobInfo("grpo-1", "RUNNING", phase="loading weights"), 0.0, []).text
+    assert any(line.split(":")[0] == "Phase" and line.endswith("loading weights") for line in text)
