@@ -15,10 +15,12 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.status.report import warning_lines
 from ansible_collections.argus.verl.plugins.module_utils.text import printable, printable_line
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     NO_JOB,
     UNANSWERED_SECONDS,
+    NewWarnings,
     announcement,
     given_up,
     is_unreachable,
@@ -76,6 +78,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         """Print new lines until the job has ended and its whole log was shown."""
         answered = time.monotonic()
         state = job.state
+        warnings = NewWarnings()
         while True:
             began = time.monotonic()
             since = {"log_position": job.log_position, "wait_timeout": WAIT_SECONDS}
@@ -84,6 +87,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 return answer
             job = JobInfo.from_json(answer["job"])
             show(job.log)
+            show(warnings.lines(job))
             if job.state in ENDED and not job.log:
                 break
             if job.state != state and job.state not in ENDED:
@@ -96,6 +100,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
         reason = f"  {printable(job.reason, lines=False)}" if job.reason else ""
         display.display(f"\n{progress_line(job, answer['time'])}{reason}")
+        show(warning_lines(job))
         return {"changed": False, "job": answer["job"]}
 
 

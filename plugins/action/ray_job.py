@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +33,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.status import 
 from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, with_source
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
+from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines, warning_lines
 from ansible_collections.argus.verl.plugins.module_utils.text import printable
 from ansible_collections.argus.verl.plugins.plugin_utils.command_line import (
     extra_variables,
@@ -41,6 +43,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.command_line import (
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     UNANSWERED_SECONDS,
+    NewWarnings,
     announcement,
     given_up,
     is_unreachable,
@@ -149,6 +152,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def prepare(self, arguments: Arguments, variables: Variables, warnings: list[Mapping[str, str]]) -> Result | None:
         """Complete the module's arguments, and add to the warnings; the task's result if that is not possible."""
         if arguments.get("state", "submitted") == "stopped":
+            arguments.setdefault("requested_by", f"{user_name()}@{platform.node()}")
             return wrong_id(arguments.get("submission_id"))
         further = extra_variables(self._loader) if arguments.pop("command_line", False) else []
         if "resubmitted_from" in arguments:
@@ -218,6 +222,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         arguments = info_arguments(submission_id, jobspec)
         display.display(f"\n{announcement(submission_id)}\n")
         answered = time.monotonic()
+        warnings = NewWarnings()
         while True:
             result = self.job_info(arguments, variables)
             if result.get("head_is_gone"):
@@ -228,6 +233,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 return result
             else:
                 job = JobInfo.from_json(result["job"])
+                for line in warnings.lines(job):
+                    show(line)
                 show_progress(job, result["time"])
                 if job.ended:
                     return end_of(job, result["job"])
@@ -249,6 +256,14 @@ def info_arguments(submission_id: str, jobspec: object) -> Arguments:
     _dummy, spec = parse_jobspec(jobspec)
     where = {"shared_root": spec.shared_root, "address": spec.address} if spec else {}
     return {"submission_id": submission_id, **where, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}
+
+
+def user_name() -> str:
+    """The user of this process; its number if the system has no name for it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def wrong_id(submission_id: object) -> Result | None:
@@ -273,9 +288,11 @@ def end_of(job: JobInfo, returned: Result) -> Result:
     returned: the job as ray_job_info returned it.
     """
     if job.state == JobState.SUCCEEDED:
+        if job.warnings:
+            show("\n".join(warning_lines(job)))
         return {"job": returned, "state": job.state}
     where = f"Its log:  {job.archive}/logs"
-    show("\n".join([*log_lines(job), *failure_lines(job.failure), where]))
+    show("\n".join([*log_lines(job), *failure_lines(job.failure), *warning_lines(job), where]))
     fetch = playbook_command("fetch", {"submission_id": job.submission_id})
     message = f"{job.submission_id} {job.state}: {job.reason}. Its archive: {fetch}"
     kind = job.failure.kind if job.failure else None

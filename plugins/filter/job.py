@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import slowness
-from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
+from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.status import report
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
@@ -27,19 +27,23 @@ COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def commands(submission_id: str, *names: str) -> list[str]:
+def commands(submission_id: str, *names: str, checkpoint: int | None = None) -> list[str]:
+    """checkpoint: the step of the job's last complete checkpoint, from which the next job resumes."""
     lines = []
     for name in names:
         playbook, variables = COMMANDS[name]
+        if name == "Resubmit" and checkpoint:
+            variables = {"resume_from": submission_id}
         command = playbook_command(playbook, {"submission_id": submission_id, **variables})
         lines.append(report.field(name, command))
     return lines
 
 
-def job_commands(submission_id: str, state: str) -> list[str]:
-    """The lines with the commands for a job in a given state."""
+def job_commands(submission_id: str, state: str, checkpoint: int | None = None) -> list[str]:
+    """The lines with the commands for a job in a given state; `checkpoint` as for commands."""
     if state in ENDED:
-        return commands(submission_id, "Status", "Resubmit", "Fetch")
+        left = checkpoint if state != JobState.SUCCEEDED else None
+        return commands(submission_id, "Status", "Resubmit", "Fetch", checkpoint=left)
     return commands(submission_id, "Status", "Follow", "Stop", "Evidence", "Fetch")
 
 
@@ -55,7 +59,8 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
         names = ["Log", "Resubmit", "Fetch"] if job.state in ENDED else ["Follow", "Stop", "Fetch"]
         # A job that is running may remove its checkpoints.
         names += ["Export"] if job.state in ENDED and job.checkpoints else []
-        return report.job_report(job, result["time"], commands(job.submission_id, *names)).to_json()
+        shown = commands(job.submission_id, *names, checkpoint=job.resumable)
+        return report.job_report(job, result["time"], shown).to_json()
     return report.jobs_report(
         JobList.from_json(result),
         result["time"],

@@ -77,6 +77,11 @@ options:
     description: The directory on the head with the JobSpecs of submitted jobs, which jobs cannot change.
     type: path
     default: /var/lib/argus-verl/jobs
+  requested_by:
+    description:
+      - Who stops the job, with O(state=stopped), for the archive. The user and the name of the controller if not given.
+    type: str
+    default: ""
   resume_from:
     description: Overrides O(jobspec.resume_from).
     type: str
@@ -230,10 +235,15 @@ options:
             a job that does not fit at once is refused.
           - A retry waits for the same time, or one day if it is not set.
         type: str
+      start_timeout:
+        description:
+          - The job is stalled if an attempt has not done its first step within this time. V(0) means no limit.
+        type: str
+        default: 60m
       stall_timeout:
         description:
-          - The job is stalled after this time without a step and without a new line in its log. V(0) turns the check
-            off.
+          - After its first step, the job is stalled after this time without a step and without a new line in its log.
+            V(0) turns the check off.
         type: str
         default: 30m
       on_stall:
@@ -310,6 +320,10 @@ state:
     - The job's state. For a new job C(SUBMITTED), or C(QUEUED) if it waits for capacity.
   type: str
   returned: with O(state=submitted) and O(state=stopped)
+checkpoint:
+  description: The step of the job's last complete checkpoint, from which another job can resume. Not set without one.
+  type: int
+  returned: with O(state=stopped)
 jobspec:
   description: The JobSpec as its author wrote it.
   type: dict
@@ -378,7 +392,7 @@ def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         return original(Registry(params["registry"]), params["submission_id"]).to_json()
     if params["state"] == "stopped":
         shared_root = {**params["defaults"], **(params["jobspec"] or {})}.get("shared_root") or DEFAULT_SHARED_ROOT
-        return stop(shared_root, params["submission_id"], services, check_mode).to_json()
+        return stop(shared_root, params["submission_id"], services, check_mode, params["requested_by"]).to_json()
     # Again, beside the token: the controller has checked it.
     _dummy, spec = parse_jobspec(params["jobspec"])
     foreign = list(inventory_findings(spec, params["defaults"])) if spec else []
@@ -410,6 +424,7 @@ def main() -> None:
             "registry": {"type": "path", "default": REGISTRY},
             "resubmitted_from": {"type": "str"},
             "resume_from": {"type": "str"},
+            "requested_by": {"type": "str", "default": ""},
             "wait": {"type": "bool", "default": False},
             "shared_root_source": {"type": "str", "default": ""},
             "jobspec": {"type": "dict", "options": copy.deepcopy(OPTIONS)},

@@ -123,6 +123,15 @@ job:
           and in C(resumed_from) the step that it resumed from.
       type: list
       elements: dict
+    warnings:
+      description:
+        - What lets the job look better than it is, each with C(kind), C(text), and the C(count) of samples, prompts or
+          steps that it is about, C(of) how many; 0 if that is not known. docs/warnings.md lists the kinds.
+      type: list
+      elements: dict
+    phase:
+      description: What a running job does before its first step, if its log tells; otherwise an empty string.
+      type: str
     submitted_at:
       description: When the archive was created, in seconds since the epoch.
       type: float
@@ -154,6 +163,11 @@ job:
       description: The steps that have a checkpoint.
       type: list
       elements: int
+    resumable:
+      description:
+        - The step of the last complete checkpoint of a job that has failed or was stopped. Not set without one, and
+          without O(tail).
+      type: int
     archive:
       description: The job's directory; an empty string for a job that was submitted to Ray directly.
       type: str

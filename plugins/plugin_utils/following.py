@@ -31,6 +31,18 @@ def no_such_id(submission_id: object) -> str:
     return f"{shown} is not a submission id; status.yml lists the latest jobs" if submission_id else NO_JOB
 
 
+class NewWarnings:
+    """The warnings about a job that were not shown yet."""
+
+    def __init__(self) -> None:
+        self.shown: set[str] = set()
+
+    def lines(self, job: JobInfo) -> list[str]:
+        new = [warning for warning in job.warnings if warning.kind not in self.shown]
+        self.shown |= {warning.kind for warning in new}
+        return [printable(f"WARNING  {warning.text}", lines=False) for warning in new]
+
+
 def is_unreachable(job: JobInfo) -> bool:
     """Whether the head does not answer and the job's launcher writes no heartbeat."""
     return bool(job.problem) and (job.silent_for is None or job.silent_for > SILENT_SECONDS)

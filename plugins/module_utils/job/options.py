@@ -59,6 +59,7 @@ OPTIONS: Options = {
     "retries": {"type": "int", "default": 0},
     "deadline": {"type": "str"},
     "wait_for_resources": {"type": "str"},
+    "start_timeout": {"type": "str", "default": "60m"},
     "stall_timeout": {"type": "str", "default": "30m"},
     "on_stall": {"type": "str", "choices": ["report", "stop"], "default": "report"},
     "resume_from": {"type": "str"},

@@ -174,6 +174,7 @@ def plan_job(
         on_stall=spec.on_stall,
         deadline=spec.deadline,
         wait_for_resources=spec.wait_for_resources,
+        start_timeout=spec.start_timeout,
         stall_timeout=spec.stall_timeout,
         transfer_queue=spec.workload != SFT and profile.transfer_queue,
         resumed_from=spec.resume_from,

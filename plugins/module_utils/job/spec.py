@@ -89,6 +89,7 @@ class JobSpec:
     retries: int
     deadline: float | None
     wait_for_resources: float | None
+    start_timeout: float | None
     stall_timeout: float | None
     on_stall: str
     resume_from: str | None
@@ -122,6 +123,7 @@ class JobSpec:
             accept=tuple(values["accept"]),
             deadline=seconds(values["deadline"]),
             wait_for_resources=seconds(values["wait_for_resources"]),
+            start_timeout=seconds(values["start_timeout"]),
             stall_timeout=seconds(values["stall_timeout"]),
         )
 

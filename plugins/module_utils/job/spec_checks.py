@@ -24,7 +24,7 @@ from .spec import JobSpec, is_module_entry
 from .submission_id import SUBMISSION_ID
 from .verl_releases import SFT, Profile
 
-DURATIONS = ("deadline", "wait_for_resources", "stall_timeout")
+DURATIONS = ("deadline", "wait_for_resources", "start_timeout", "stall_timeout")
 STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Paths become Hydra overrides, in which ${…} is an interpolation.
 NOT_IN_PATHS = re.compile(r"[$\n\r\t]")

@@ -40,6 +40,7 @@ DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
 LINES_BYTES, MOST_LINES = 16 * MIB, 100_000
 STOP_REQUESTED = "config/stop_requested"
+WHO_LENGTH = 200
 # The names of archives; also a JobSpec's submission_id has this form.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 LOG_PART = re.compile(r"driver\.log(?:\.(?P<number>[1-9][0-9]{0,8}))?")
@@ -321,12 +322,18 @@ class Archive:
         there = reading.status_of(self.jobs, self.below(HEARTBEAT_OF_STEWARD)) is not None
         return there and not self.read_status().closed_at
 
-    def ask_to_stop(self) -> None:
-        """Request the job's end: its steward or launcher ends it, and does not retry it."""
-        self.append(STOP_REQUESTED, "")
+    def ask_to_stop(self, who: str = "") -> None:
+        """Request the job's end: its steward or launcher ends it, and does not retry it. who: ``user@controller``."""
+        self.append(STOP_REQUESTED, f"{' '.join(who.split())[:WHO_LENGTH]}\n" if who else "")
 
     def stop_requested(self) -> bool:
         return reading.status_of(self.jobs, self.below(STOP_REQUESTED)) is not None
+
+    def stop_requested_by(self) -> str:
+        """Who requested the job's end first, as the file tells, which jobs can write; "" if it does not tell."""
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            return self.read_text(STOP_REQUESTED).partition("\n")[0][:WHO_LENGTH]
+        return ""
 
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint directory, in ascending order. Raises UnreadableError."""

@@ -128,6 +128,7 @@ def record_end(
         ended_at = status.ended_at
     # A job that waits for its first or its next attempt has none that could end.
     attempted = status.state not in (JobState.QUEUED, JobState.RETRYING)
+    failure = with_requester(archive, failure) if failure and failure.kind is FailureKind.STOPPED else failure
     reason = failure.reason if failure else details.pop("reason", "")
     retry = (
         attempted
@@ -191,6 +192,12 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
             "attempts": [one.to_json() for one in named.attempts],
         }
         archive.write_json("status.json", {**archive.status_json(), **changed})
+def with_requester(archive: Archive, stopped: Failure) -> Failure:
+    """Why a job was stopped, with who asked for it."""
+    who = f"by {archive.stop_requested_by() or 'stop.yml'}"
+    if not archive.stop_requested():
+        who = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
+    return dataclasses.replace(stopped, reason=f"{stopped.reason}, {who}")
 
 
 def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:
@@ -237,7 +244,13 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
         resumed_from = checkpoint.step if checkpoint else resumed_from
     now = time.time()
     archive.set_status(
-        JobState.SUBMITTED, **details, attempt=attempt, attempt_submitted_at=now, resumed_from_step=resumed_from
+        JobState.SUBMITTED,
+        **details,
+        attempt=attempt,
+        attempt_submitted_at=now,
+        resumed_from_step=resumed_from,
+        # It was the reason for waiting.
+        reason="",
     )
 
 

@@ -26,6 +26,7 @@ from . import attempts, recording, redact, steward
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure
+from .health import Health
 from .log import Copy, Log, total_steps
 from .outcome import End, Outcome, outcome
 from .plan import Plan
@@ -78,6 +79,7 @@ class Launcher:
         self.log = Log(archive.driver_log)
         self.ray_log = Copy(sys.stdout.buffer, RAY_LOG_BYTES, f"[the rest of this log is in {archive.driver_log}]")
         self.last_output = time.time()
+        self.health = Health(archive, tuple(self.overrides), attempt)
 
     def print_line(self, line: str) -> None:
         self.write(self.redactor.text(f"{line}\n").encode(errors="replace"))
@@ -170,12 +172,12 @@ class Launcher:
 
     def watch(self, over: threading.Event) -> None:
         """Write heartbeats, and end a trainer that stalls or exceeds its deadline."""
-        watch = Watch(self.archive, self.plan, self.attempt, self.runner)
+        watch = Watch(self.archive, self.plan, self.attempt, self.runner, self.health)
         while not over.wait(WATCH_SECONDS):
             self.log.catch_up()
             # Neither a shared root that is full nor a metrics file of any content must end the watch.
             with contextlib.suppress(Exception):
-                verdict = watch.check(time.time(), self.last_output)
+                verdict = watch.check(time.time(), lambda: self.last_output)
                 if verdict and not self.verdict and not self.stopped_by:
                     self.print_line(f"{ENDED_BY_WATCH} {verdict.reason}")
                     self.verdict = verdict
@@ -254,6 +256,7 @@ class Launcher:
     def record(self, code: int, result: Outcome) -> JobState:
         """Record how the attempt ended; returns the job's state."""
         self.log.catch_up()
+        self.health.finish(over=code == 0)
         if self.stopped_by and not self.ended_by and not self.steward_verdict():
             # Its trainer had ended before: that is how it ended, and there is no other attempt.
             self.archive.ask_to_stop()

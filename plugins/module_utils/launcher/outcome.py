@@ -54,7 +54,7 @@ def outcome(end: End) -> Outcome:
         if end.steward_verdict:
             stopped = end.steward_verdict.kind is FailureKind.STOPPED
             return Outcome(JobState.STOPPED if stopped else JobState.FAILED, end.steward_verdict)
-        return Outcome(JobState.STOPPED, failures.failure(FailureKind.STOPPED, f"signal {end.stopped_by}"))
+        return Outcome(JobState.STOPPED, failures.failure(FailureKind.STOPPED, f"stopped with signal {end.stopped_by}"))
     if end.watch_verdict:
         return Outcome(JobState.FAILED, cause_of_verdict(end, end.watch_verdict))
     if end.problem:

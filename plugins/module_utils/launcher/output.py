@@ -33,17 +33,22 @@ def output_by_process(log: str) -> dict[str, str]:
     """The output of each process, in its own order: a driver's log interleaves the lines of many."""
     outputs: dict[str, list[str]] = {DRIVER: []}
     for line in log.split("\n")[-LINES:]:
-        # A progress bar overwrites its line after a carriage return.
-        text = ANSI.sub("", capped(line.rstrip().rpartition("\r")[2]))
-        processes: list[str] = []
-        while match := ORIGIN.match(text):
-            processes += filter(None, [match["process"]])
-            text = text[match.end() :]
-        process = ", ".join(processes) or DRIVER
+        process, text = process_and_text(line)
         if process not in outputs and len(outputs) >= MAX_PROCESSES:
             process = "other processes"
         outputs.setdefault(process, []).append(text)
     return {process: "\n".join(lines) + "\n" for process, lines in outputs.items()}
+
+
+def process_and_text(line: str) -> tuple[str, str]:
+    """The process that wrote a line, and the line without the prefixes that name it."""
+    # A progress bar overwrites its line after a carriage return.
+    text = ANSI.sub("", capped(line.rstrip().rpartition("\r")[2]))
+    processes: list[str] = []
+    while match := ORIGIN.match(text):
+        processes += filter(None, [match["process"]])
+        text = text[match.end() :]
+    return ", ".join(processes) or DRIVER, text
 
 
 def capped(line: str) -> str:

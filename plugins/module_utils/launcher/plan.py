@@ -46,6 +46,7 @@ class Plan:
     on_stall: str = "report"
     deadline: Seconds | None = None
     wait_for_resources: Seconds | None = None
+    start_timeout: Seconds | None = None
     stall_timeout: Seconds | None = None
     # Whether the trainer keeps its samples in verl's TransferQueue.
     transfer_queue: bool = False

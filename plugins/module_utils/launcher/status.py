@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
+from .job_warnings import MOST_WARNINGS, JobWarning
 from .output import one_line
 from .schema import Bounds, Count, MalformedError, Time, TimeText, parse
 
@@ -127,6 +128,7 @@ class Status:
     exit_code: int | None = None
     steps: Count = 0
     attempt_steps: Count = 0
+    warnings: tuple[JobWarning, ...] = ()
 
     @classmethod
     def from_json(cls, stored: object) -> Status:
@@ -137,6 +139,8 @@ class Status:
         found = parse(cls, {name: value for name, value in stored.items() if name not in ("failure", "state")})
         if len(found.attempts) > MOST_ATTEMPTS:
             raise MalformedError(f"attempts: has more than {MOST_ATTEMPTS} entries")
+        if len(found.warnings) > MOST_WARNINGS:
+            raise MalformedError(f"warnings: has more than {MOST_WARNINGS} entries")
         return dataclasses.replace(
             found,
             state=JobState(given.state) if given.state in list(JobState) else None,

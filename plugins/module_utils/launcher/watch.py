@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from . import failures, metrics, reading
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure, FailureKind
+from .health import Health
 from .log import total_steps
 from .plan import Plan
 from .processes import Runner
@@ -24,22 +26,26 @@ ENDED_BY_WATCH = "The launcher ends the job:"
 class Watch:
     """Checks a running trainer every few seconds."""
 
-    def __init__(self, archive: Archive, plan: Plan, attempt: int, runner: Runner) -> None:
+    def __init__(self, archive: Archive, plan: Plan, attempt: int, runner: Runner, health: Health) -> None:
         self.archive = archive
         self.plan = plan
         self.runner = runner
+        self.health = health
         self.metrics = archive.metrics_file(attempt)
         self.size = 0
         self.step = 0
         self.total: int | None = None
-        # The first step that this attempt did, and when.
+        # When the watch began, and the first step that this attempt did with its time.
+        self.began: float | None = None
         self.first: tuple[int, float] | None = None
         self.last_metric = 0.0
         self.stalled = False
 
-    def check(self, now: float, last_output: float) -> Failure | None:
-        """Check once; returns why the trainer has to be ended, or None."""
+    def check(self, now: float, last_output: Callable[[], float]) -> Failure | None:
+        """Check once; returns why the trainer has to be ended, or None. last_output: when the trainer last wrote."""
+        self.began = now if self.began is None else self.began
         self.read_metrics(now)
+        self.health.look(now)
         self.total = self.total or total_steps(self.archive)
         # A full shared root must not switch deadline and stall off.
         with contextlib.suppress(OSError):
@@ -50,14 +56,15 @@ class Watch:
                 total_steps=self.total,
                 first_step=self.first[0] if self.first else None,
                 first_step_at=self.first[1] if self.first else None,
-                last_output_at=last_output,
+                last_output_at=last_output(),
+                phase=None if self.first else self.health.phase,
             )
         deadline = self.plan.deadline
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:
             self.collect(Moment.DEADLINE)
             return failures.failure(FailureKind.DEADLINE, f"the job exceeded its deadline of {deadline:g} s")
-        return self.check_for_stall(now, max(last_output, self.last_metric))
+        return self.check_for_stall(now, last_output)
 
     def collect(self, moment: Moment) -> None:
         self.runner.run("evidence", moment, seconds=EVIDENCE_SECONDS)
@@ -73,19 +80,39 @@ class Watch:
             self.step = max(step.step for step in steps)
             self.first = self.first or (self.step, now)
 
-    def check_for_stall(self, now: float, last_progress: float) -> Failure | None:
-        timeout = self.plan.stall_timeout
-        if not timeout or now - last_progress < timeout:
-            if self.stalled:
-                self.archive.event("WENT_ON")
-            self.stalled = False
+    def stall(self, now: float, last_output: float) -> str:
+        """Why the trainer counts as stalled, or "". Before its first step, it may be silent for as long as it takes."""
+        if self.first is None:
+            since = now - (self.began or now)
+            phase = f", while {self.health.phase}" if self.health.phase else ""
+            limit, reason = self.plan.start_timeout, f"no first step for {since:.0f} s{phase}"
+        else:
+            since = now - max(last_output, self.last_metric)
+            limit, reason = self.plan.stall_timeout, f"no step and no log line for {since:.0f} s, at step {self.step}"
+        return reason if limit and since >= limit else ""
+
+    def check_for_stall(self, now: float, last_output: Callable[[], float]) -> Failure | None:
+        output = last_output()
+        reason = self.stall(now, output)
+        if not reason:
+            self.went_on()
             return None
         if self.stalled:
             return None
         self.stalled = True
-        reason = f"no step and no log line for {now - last_progress:.0f} s, at step {self.step}"
         self.archive.event("STALLED", reason=reason)
+        size, began = self.size, self.first
         self.collect(Moment.STALL)
-        if self.plan.on_stall == "stop":
-            return failures.failure(FailureKind.STALLED, reason)
-        return None
+        if self.plan.on_stall != "stop":
+            return None
+        # Collecting takes minutes on a large cluster, in which the trainer may have gone on.
+        self.read_metrics(now)
+        if self.size != size or (began is not None and last_output() != output):
+            self.went_on()
+            return None
+        return failures.failure(FailureKind.STALLED, reason)
+
+    def went_on(self) -> None:
+        if self.stalled:
+            self.archive.event("WENT_ON")
+        self.stalled = False

@@ -101,7 +101,7 @@ def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) 
 def close_removed(archive: Archive) -> None:
     """Record the end of a job that no process looks after any more."""
     # There is no further attempt.
-    archive.ask_to_stop()
+    archive.ask_to_stop("cluster_down.yml")
     try:
         if archive.read_status().state not in ENDED:
             attempts.record_stop(archive, REASON)

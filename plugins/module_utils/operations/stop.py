@@ -18,6 +18,7 @@ from ..launcher.status import JobState
 from ..shared_root import JOBS
 from ..status.info import RayRecord
 from ..status.listing import UnknownJobError, find_job, unknown_job
+from ..status.state import last_checkpoint
 from .services import OperationError, Services
 
 # How long a stopped job may take to end. The launcher gives its trainer 10 s before it kills it.
@@ -36,6 +37,8 @@ class Stopped:
     # None if its status could not be read.
     before: JobState | None
     state: JobState
+    # The step of its last complete checkpoint.
+    checkpoint: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         result: dict[str, Any] = {
@@ -43,14 +46,18 @@ class Stopped:
             "submission_id": self.submission_id,
             "archive": self.archive,
             "state": str(self.state),
+            "checkpoint": self.checkpoint,
         }
         if self.changed:
             result["diff"] = {"before": f"{self.before or 'unknown'}\n", "after": f"{self.state}\n"}
         return result
 
 
-def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False) -> Stopped:
-    """Stop a job. Raises OperationError if there is no such job, or if it cannot be stopped."""
+def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False, who: str = "") -> Stopped:
+    """Stop a job. Raises OperationError if there is no such job, or if it cannot be stopped.
+
+    who: ``user@controller``, for the archive.
+    """
     jobs = Path(shared_root) / JOBS
     try:
         archive = find_job(jobs, submission_id)
@@ -60,17 +67,18 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
     if before is None and not damaged:
         raise OperationError(unknown_job(jobs, submission_id))
     if before and before.ended:
-        return Stopped(False, submission_id, str(archive.path), before, before)
+        return Stopped(False, submission_id, str(archive.path), before, before, last_checkpoint(archive))
     if check_mode:
         return Stopped(True, submission_id, str(archive.path), before, JobState.STOPPED)
     try:
-        request_stop(archive, services)
+        request_stop(archive, services, who)
     except Exception as error:
         raise OperationError(
             f"{submission_id} could not be stopped: {error}. Is the cluster up? See cluster_status.yml."
         ) from error
     # It may also have ended by itself at the same moment.
-    return Stopped(True, submission_id, str(archive.path), before, wait_for_end(archive, services))
+    state = wait_for_end(archive, services)
+    return Stopped(True, submission_id, str(archive.path), before, state, last_checkpoint(archive))
 
 
 def state_of(archive: Archive) -> tuple[JobState | None, str]:
@@ -81,9 +89,9 @@ def state_of(archive: Archive) -> tuple[JobState | None, str]:
         return None, str(error)
 
 
-def request_stop(archive: Archive, services: Services) -> None:
+def request_stop(archive: Archive, services: Services, who: str = "") -> None:
     """Let the steward or the launcher end the job; if neither runs, record that it was stopped."""
-    archive.ask_to_stop()
+    archive.ask_to_stop(who)
     damaged = state_of(archive)[1]
     # A job that has damaged its own archive is stopped as well. Its plan may name another address.
     plan = plan_of(archive)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..launcher import failures
 from ..launcher.failures import Failure
+from ..launcher.job_warnings import JobWarning
 from ..launcher.schema import Count, MalformedError, Time, parse
 from ..launcher.status import ENDED, Attempt, known_fields
 
@@ -60,6 +61,8 @@ class Heartbeat:
     # The first step of this attempt, and when it was done.
     first_step: Count | None = None
     first_step_at: Time | None = None
+    # A Phase, before the first step.
+    phase: str = ""
 
     @classmethod
     def from_json(cls, stored: object) -> Heartbeat:
@@ -100,6 +103,8 @@ class JobInfo:
     lineage: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
+    warnings: tuple[JobWarning, ...] = ()
+    phase: str = ""
     submitted_at: float = 0.0
     started_at: float | None = None
     ended_at: float | None = None
@@ -110,6 +115,7 @@ class JobInfo:
     driver_node_ip: str | None = None
     progress: Progress = Progress()
     checkpoints: tuple[int, ...] = ()
+    resumable: int | None = None
     archive: str = ""
     log: tuple[str, ...] = ()
     log_position: str = ""
@@ -123,6 +129,7 @@ class JobInfo:
         return dataclasses.asdict(self) | {
             "failure": dataclasses.asdict(self.failure) | {"lines": list(self.failure.lines)} if self.failure else None,
             "attempts": [attempt.to_json() for attempt in self.attempts],
+            "warnings": [warning.to_json() for warning in self.warnings],
             "checkpoints": list(self.checkpoints),
             "log": list(self.log),
             "unreadable": list(self.unreadable),
@@ -136,6 +143,7 @@ class JobInfo:
             | {
                 "failure": failure_from(stored.get("failure")),
                 "attempts": tuple(map(Attempt.from_json, values.get("attempts", ()))),
+                "warnings": tuple(map(JobWarning.from_json, values.get("warnings", ()))),
                 "progress": Progress(**known_fields(Progress, values.get("progress", {}))),
                 "checkpoints": tuple(values.get("checkpoints", ())),
                 "log": tuple(values.get("log", ())),

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from ..launcher import log, metrics, reading
 from ..launcher.archive import Archive
-from ..launcher.status import ENDED, JobState
+from ..launcher.job_warnings import JobWarning
+from ..launcher.status import ENDED, JobState, Status
 from ..text import duration, printable
 from .info import Heartbeat, JobInfo, Progress
 
@@ -40,13 +41,13 @@ def first_value(archive: Archive, files: Sequence[str], metric: str) -> float | 
     return None
 
 
-def progress(archive: Archive, workload: str, heartbeat: Heartbeat) -> Progress:
+def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress:
     """Steps done and to do, and the first and the last value of the workload's key metric.
 
     Reads only the ends of files: a long job has 100 MB of metrics, and its status is read every few seconds. Raises
     UnreadableError or FileNotFoundError.
     """
-    metric = KEY_METRICS.get(workload, "")
+    metric = KEY_METRICS.get(status.workload, "")
     files = metrics.files(archive.jobs, archive.submission_id)
     done, last = 0, None
     for file in reversed(files[-MOST_FILES:]):
@@ -57,7 +58,8 @@ def progress(archive: Archive, workload: str, heartbeat: Heartbeat) -> Progress:
             last = values[-1]
             break
     return Progress(
-        step=done,
+        # A job that resumes begins with the step of its checkpoint.
+        step=done or status.resumed_from_step or 0,
         total_steps=total_steps(archive, heartbeat),
         metric=metric,
         first=first_value(archive, files, metric) if last is not None else None,
@@ -79,6 +81,10 @@ def time_left(heartbeat: Heartbeat, total: int | None) -> float | None:
     return max(0.0, pace * (total - beat.step))
 
 
+def count_of(warnings: Sequence[JobWarning]) -> str:
+    return f"{len(warnings)} warning{'s'[: len(warnings) != 1]}"
+
+
 def progress_line(job: JobInfo, now: float) -> str:
     """One line: state, steps, key metric, time since the start, time left."""
     attempt = f" attempt {job.attempt}" if job.attempt > 1 else ""
@@ -86,12 +92,16 @@ def progress_line(job: JobInfo, now: float) -> str:
     done = job.progress
     if done.step or done.total_steps:
         parts.append(f"step {done.step}" + (f"/{done.total_steps}" if done.total_steps else ""))
+    if job.phase:
+        parts.append(job.phase)
     if done.last is not None:
         parts.append(f"{done.metric} {done.last:.3f}")
     if job.started_at:
         parts.append(duration((job.ended_at or now) - job.started_at))
     if job.time_left is not None and job.state == JobState.RUNNING:
         parts.append(f"{duration(job.time_left)} left")
+    if job.warnings:
+        parts.append(count_of(job.warnings))
     if job.state not in (JobState.RUNNING, *ENDED) and job.reason:
         parts.append(job.reason)
     return printable("  ".join(parts), lines=False)

@@ -16,6 +16,7 @@ from ..launcher.ray_api import ANSWERS_SLOWLY
 from ..launcher.status import ENDED, Attempt, JobState
 from ..text import duration, printable, printable_line, table
 from .info import UNREADABLE, JobInfo, JobList, Progress
+from .progress import count_of
 
 # How many archives the list explains that cannot be read.
 UNREADABLE_SHOWN = 5
@@ -151,12 +152,14 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str]) -> Report:
     text = staleness(job, now)
     text += [f"{name + ':':{width}} {printable(value, lines=False)}" for name, value in lines]
     text += failure_lines(job.failure)
+    text += warning_lines(job)
     if len(job.attempts) > 1 or (job.attempts and job.state not in ENDED):
         text += ["", attempts_table(job.attempts)]
     text += log_lines(job)
     text += ["", *head_problem(job.problem, "all of this comes from the archive"), *commands]
     attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
-    return Report(title=printable(f"Job {job.submission_id}: {job.state}{attempt}", lines=False), text=text)
+    warned = f", {count_of(job.warnings)}" if job.warnings else ""
+    return Report(title=printable(f"Job {job.submission_id}: {job.state}{attempt}{warned}", lines=False), text=text)
 
 
 def situation(job: JobInfo) -> list[tuple[str, str]]:
@@ -172,6 +175,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     if silence(job):
         why = "it cannot write" if job.root_problem else "its launcher was killed or its node is gone"
         lines.append(("Silent", f"{silence(job)}: {why}"))
+    if job.phase:
+        lines.append(("Phase", job.phase))
     if job.progress.step or job.progress.total_steps:
         has_pace = job.time_left is not None and not silence(job)
         left = f", {duration(job.time_left or 0)} left" if has_pace else ""
@@ -214,6 +219,18 @@ def failure_lines(failure: Failure | None) -> list[str]:
     lines = [f"  {clipped(line)}" for line in failure.lines]
     reason, todo = printable(failure.reason, lines=False), printable(failure.todo, lines=False)
     return ["", f"Failed: {failure.kind}: {reason}", *lines, f"To do:  {todo}"]
+
+
+def warning_lines(job: JobInfo) -> list[str]:
+    """What lets the job look better than it is."""
+    if not job.warnings:
+        return []
+    verb = f"{job.state} with " if job.state in ENDED else ""
+    return [
+        "",
+        printable(f"{verb}{count_of(job.warnings)}:", lines=False),
+        *(f"  {printable(warning.text, lines=False)}" for warning in job.warnings),
+    ]
 
 
 def log_lines(job: JobInfo) -> list[str]:

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..launcher import attempts, failures
+from ..launcher import attempts, checkpoints, failures
 from ..launcher.archive import Archive
 from ..launcher.failures import Failure
+from ..launcher.log_scan import Phase
 from ..launcher.ray_api import RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.schema import seconds_of
@@ -157,7 +158,7 @@ def readable_job(
     ended = state in ENDED and (is_complete(status, now) or bool(deciding and deciding.ended))
     log = parts.read(lambda: read_log(archive, tail, position, state in ENDED), LogPart([], position or BEGINNING))
     running = state == JobState.RUNNING
-    done = parts.read(lambda: progress(archive, status.workload, heartbeat), Progress())
+    done = parts.read(lambda: progress(archive, status, heartbeat), Progress())
     return JobInfo(
         submission_id=archive.submission_id,
         state=state,
@@ -170,6 +171,8 @@ def readable_job(
         lineage=status.lineage,
         attempt=status.attempt,
         attempts=status.attempts,
+        warnings=status.warnings,
+        phase=phase(heartbeat) if running else "",
         submitted_at=archive.created_at(),
         started_at=status.started_at,
         # While another attempt follows, this is the end of an attempt, not of the job.
@@ -181,6 +184,7 @@ def readable_job(
         driver_node_ip=record.driver_node_ip if record else None,
         progress=done,
         checkpoints=parts.read(lambda: tuple(archive.checkpoints()), ()),
+        resumable=last_checkpoint(archive) if tail and state in (JobState.FAILED, JobState.STOPPED) else None,
         archive=str(archive.path),
         log=tuple(log.lines),
         log_position=log.position,
@@ -194,6 +198,18 @@ def written_at(archive: Archive, status: Status, heartbeat: Heartbeat) -> float 
     """When a process of the job last wrote to its archive."""
     steward = archive.steward_heartbeat()
     return max(heartbeat.time or 0, steward.time if steward else 0, seconds_of(status.updated_at)) or None
+def phase(heartbeat: Heartbeat) -> str:
+    """What a running trainer does before its first step; "" if that is not known. Jobs can write to archives."""
+    return heartbeat.phase if heartbeat.phase in list(Phase) else ""
+
+
+def last_checkpoint(archive: Archive) -> int | None:
+    """The step of the last complete checkpoint; None without one, or if it cannot be read."""
+    try:
+        found = checkpoints.last_complete(archive.path / "checkpoints", archive.read_status().workload)
+    except UnreadableError:
+        return None
+    return found.step if found else None
 
 
 def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:

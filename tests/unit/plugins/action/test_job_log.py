@@ -206,3 +206,13 @@ def test_the_cause_of_a_failed_job_is_shown(shown: list[str]) -> None:
         "To do:  Correct it.",
         "Its log:  /private/jobs/sft-1/logs",
     ]
+
+
+def test_new_warnings_stand_in_the_followed_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    warned = {"warnings": [{"kind": "loss_nan", "text": "the loss was not a number"}]}
+    ended = job("SUCCEEDED", **warned)
+    action, _asked = log_action(answer(job()), answer(job("RUNNING", "a", **warned)), answer(ended), follow=True)
+    assert run(action, monkeypatch)["changed"] is False
+    assert shown.count("WARNING  the loss was not a number") == 1
+    assert shown.index("a") < shown.index("WARNING  the loss was not a number")
+    assert shown[-2:] == ["SUCCEEDED with 1 warning:", "  the loss was not a number"]

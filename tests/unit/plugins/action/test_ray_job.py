@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+import getpass
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -394,7 +396,8 @@ def test_a_message_from_the_head_is_data(answer: dict[str, Any], shown: list[str
 def test_stopping_needs_no_jobspec(shown: list[str]) -> None:
     head = Head({"changed": True, "state": "STOPPED"})
     assert head.run(state="stopped", submission_id="grpo-1")["state"] == "STOPPED"
-    assert head.calls == [("ray_job", {"state": "stopped", "submission_id": "grpo-1"})]
+    who = f"{getpass.getuser()}@{platform.node()}"
+    assert head.calls == [("ray_job", {"state": "stopped", "submission_id": "grpo-1", "requested_by": who})]
 
 
 @pytest.mark.parametrize(
@@ -499,6 +502,26 @@ def test_a_job_is_followed(value: object, shown: list[str]) -> None:
     """-e passes text."""
     head = Head(SUBMITTED, info("SUCCEEDED"))
     assert head.run(jobspec=MINIMAL, wait=value)["state"] == "SUCCEEDED"
+
+
+def test_a_new_warning_is_shown_once_and_all_of_them_at_the_end(shown: list[str]) -> None:
+    first = {"kind": "reward_raises", "text": "it raised for 1 of 4", "count": 1, "of": 4}
+    more = {**first, "text": "it raised for 3 of 8", "count": 3, "of": 8}
+    other = {"kind": "loss_nan", "text": "not\x1b[2J a number"}
+    head = Head(
+        SUBMITTED, info(warnings=[first]), info(warnings=[more, other]), info("SUCCEEDED", warnings=[more, other])
+    )
+    assert head.run(jobspec=MINIMAL, wait=True)["state"] == "SUCCEEDED"
+    assert [line for line in shown if "it raised" in line or "a number" in line or "warning" in line] == [
+        "WARNING  it raised for 1 of 4",
+        "grpo-1  RUNNING  1 warning",
+        "WARNING  not\\x1b[2J a number",
+        "grpo-1  RUNNING  2 warnings",
+        "grpo-1  SUCCEEDED  2 warnings",
+        "SUCCEEDED with 2 warnings:",
+        "  it raised for 3 of 8",
+        "  not\\x1b[2J a number",
+    ]
 
 
 @pytest.mark.parametrize(

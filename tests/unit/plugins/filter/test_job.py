@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.filter.job import evidence_rows, job_status
+from ansible_collections.argus.verl.plugins.filter.job import evidence_rows, job_commands, job_status
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 
 
@@ -56,3 +56,17 @@ def test_an_ended_job_with_a_checkpoint_can_be_exported(state: str, exported: bo
     text = job_status({"job": job, "time": 1000.0}, "mvp")["text"]
     command = "Export:    ansible-playbook playbooks/export.yml -e submission_id=sft-1"
     assert (command in [" ".join(line.split()).replace("Export: ", "Export:    ") for line in text]) == exported
+@pytest.mark.parametrize(
+    ("state", "checkpoint", "resumes"),
+    [("STOPPED", 10, True), ("FAILED", 10, True), ("STOPPED", None, False), ("SUCCEEDED", 10, False)],
+)
+def test_a_job_that_was_stopped_offers_its_checkpoint(state: str, checkpoint: int | None, resumes: bool) -> None:
+    (line,) = [line for line in job_commands("sft-1", state, checkpoint) if line.startswith("Resubmit:")]
+    assert line.endswith("resubmit.yml -e submission_id=sft-1" + " -e resume_from=sft-1" * resumes)
+    # The next call has no checkpoint.
+    assert "resume_from" not in "".join(job_commands("sft-1", state))
+
+
+def test_the_report_on_a_stopped_job_offers_its_checkpoint() -> None:
+    job = JobInfo("sft-1", "STOPPED", archive="/j/sft-1", resumable=10).to_json()
+    assert any("resume_from=sft-1" in line for line in job_status({"job": job, "time": 1000.0}, "mvp")["text"])

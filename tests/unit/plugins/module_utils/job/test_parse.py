@@ -110,6 +110,7 @@ REPLACED: list[tuple[dict[str, Any], str, Any]] = [
     ({"secrets": ["A-B", "GOOD"]}, "secrets", []),
     ({"retries": -1}, "retries", 0),
     ({"on_stall": "kill"}, "on_stall", "report"),
+    ({"start_timeout": "long"}, "start_timeout", "60m"),
     ({"stall_timeout": "long"}, "stall_timeout", "30m"),
     ({"resume_from": "A"}, "resume_from", None),
     ({"debugger": "pdb"}, "debugger", None),

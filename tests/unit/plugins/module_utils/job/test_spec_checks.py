@@ -238,6 +238,7 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"wait_for_resources": "5w"}, "wait_for_resources", "'5w' is not a duration"),
     ({"wait_for_resources": "30m1h"}, "wait_for_resources", "'30m1h' is not a duration"),
     ({"wait_for_resources": "inf"}, "wait_for_resources", "'inf' is not a duration"),
+    ({"start_timeout": "an hour"}, "start_timeout", "'an hour' is not a duration"),
     ({"stall_timeout": "-5"}, "stall_timeout", "'-5' is not a duration"),
     ({"stall_timeout": "m"}, "stall_timeout", "'m' is not a duration"),
     ({"stall_timeout": False}, "stall_timeout", "'False' is not a duration"),

@@ -244,8 +244,33 @@ def test_a_stopped_attempt(archive: Archive) -> None:
     running(archive)
     assert attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15")) == "STOPPED"
     status = archive.status_json()
-    assert (status["state"], status["reason"]) == ("STOPPED", "signal 15")
+    reason = "signal 15, not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
+    assert (status["state"], status["reason"], status["failure"]["reason"]) == ("STOPPED", reason, reason)
     assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("STOPPED", "stopped")]
+
+
+@pytest.mark.parametrize(("who", "by"), [("alice@laptop", "alice@laptop"), ("a\n b", "a b"), ("", "stop.yml")])
+def test_a_stopped_attempt_names_who_asked_for_it(archive: Archive, who: str, by: str) -> None:
+    running(archive)
+    archive.ask_to_stop(who)
+    # Who asks later has not stopped it.
+    archive.ask_to_stop("bob@desk")
+    attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15"))
+    assert archive.read_status().reason == (f"signal 15, by {by}" if who else "signal 15, by bob@desk")
+
+
+def test_other_failures_do_not_name_who_asked_for_a_stop(archive: Archive) -> None:
+    running(archive)
+    archive.ask_to_stop("alice@laptop")
+    attempts.record_end(archive, "FAILED", LOST)
+    assert archive.read_status().reason == LOST.reason
+
+
+def test_the_reason_for_waiting_ends_with_the_submission(archive: Archive) -> None:
+    archive.set_status("QUEUED", reason="no GPUs are free")
+    attempts.prepare(archive, 1)
+    status = archive.read_status()
+    assert (status.state, status.reason) == ("SUBMITTED", "")
 
 
 def test_a_job_that_never_had_an_attempt_ends_without_one(archive: Archive) -> None:

@@ -68,7 +68,7 @@ def test_a_signal_stops_a_job() -> None:
     found = outcome(End(exit_code=-15, stopped_by=15, has_steward=True, log=OOM, problem="x", watch_verdict=STALLED))
     assert shown(found) == ("STOPPED", "stopped")
     assert found.failure
-    assert found.failure.reason == "signal 15"
+    assert found.failure.reason == "stopped with signal 15"
 
 
 def test_a_signal_from_the_steward_is_a_failure_with_its_verdict() -> None:

@@ -27,6 +27,7 @@ PLAN = Plan(
     on_stall="stop",
     deadline=3600.0,
     wait_for_resources=60.0,
+    start_timeout=3600.0,
     stall_timeout=None,
     transfer_queue=True,
     resumed_from="grpo-1",

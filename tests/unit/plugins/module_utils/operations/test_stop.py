@@ -78,6 +78,7 @@ def test_a_running_job(archive: Archive, ray: FakeRay, services: Services) -> No
         "submission_id": "sft-1",
         "archive": str(archive.path),
         "state": "STOPPED",
+        "checkpoint": None,
         "diff": {"before": "RUNNING\n", "after": "STOPPED\n"},
     }
 
@@ -126,7 +127,7 @@ def test_a_job_without_a_steward_that_ray_does_not_know(
 ) -> None:
     archive.set_status(state, ended_at=0.0)
     assert stopped(archive, services).state == "STOPPED"
-    assert archive.read_status().reason == "stopped while it had no steward"
+    assert archive.read_status().reason == "stopped while it had no steward, by stop.yml"
     # It collects the final evidence and closes the archive.
     assert ray.changes == [("steward", "sft-1", "STOPPED")]
 
@@ -166,6 +167,7 @@ def test_a_job_that_has_ended(archive: Archive, ray: FakeRay, services: Services
         "submission_id": "sft-1",
         "archive": str(archive.path),
         "state": "FAILED",
+        "checkpoint": None,
     }
     assert ray.calls == []
     assert not archive.stop_requested()
@@ -247,3 +249,20 @@ def test_a_job_that_has_damaged_its_archive_is_stopped(archive: Archive, ray: Fa
     assert [call for call in ray.calls if call[0] == "stop_job"] == [("stop_job", "sft-1~2")]
     assert "its status was lost" in archive.read_status().reason
     assert result.to_json()["diff"]["before"] == "unknown\n"
+
+
+def test_who_stops_a_job_is_recorded(archive: Archive, services: Services) -> None:
+    archive.set_status("QUEUED")
+    stop(str(archive.path.parents[1]), "sft-1", services, who="alice@laptop")
+    assert archive.stop_requested_by() == "alice@laptop"
+    assert archive.read_status().reason == "stopped while it had no steward, by alice@laptop"
+
+
+def test_the_checkpoint_to_resume_from_is_named(archive: Archive, services: Services) -> None:
+    archive.set_status("STOPPED", workload="sft")
+    directory = archive.path / "checkpoints" / "global_step_7"
+    directory.mkdir()
+    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("7")
+    assert stopped(archive, services).checkpoint is None
+    (directory / "config.json").write_text("{}")
+    assert stopped(archive, services).checkpoint == 7

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import log
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.job_warnings import JobWarning
+from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Status
 from ansible_collections.argus.verl.plugins.module_utils.status.info import Heartbeat, JobInfo, Progress
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import (
     METRICS_BYTES,
@@ -49,43 +51,51 @@ def metrics(archive: Archive, *entries: tuple[int, dict[str, float]], attempt: i
 
 
 def test_progress_before_the_first_step(archive: Archive) -> None:
-    assert progress(archive, "sft", Heartbeat()) == Progress(metric="train/loss")
-    assert progress(archive, "", Heartbeat()) == Progress()
+    assert progress(archive, Status(workload="sft"), Heartbeat()) == Progress(metric="train/loss")
+    assert progress(archive, Status(workload=""), Heartbeat()) == Progress()
 
 
 def test_progress(archive: Archive) -> None:
     archive.driver_log.write_text("Total training steps: 12\n")
     metrics(archive, (1, {"critic/rewards/mean": 0.125, "x": 1}), (2, {"critic/rewards/mean": 0.25}), (3, {"x": 2}))
     expected = Progress(3, 12, "critic/rewards/mean", first=0.125, last=0.25)
-    assert progress(archive, "grpo", Heartbeat()) == progress(archive, "ppo", Heartbeat()) == expected
-    assert progress(archive, "sft", Heartbeat()).last is None
+    assert (
+        progress(archive, Status(workload="grpo"), Heartbeat())
+        == progress(archive, Status(workload="ppo"), Heartbeat())
+        == expected
+    )
+    assert progress(archive, Status(workload="sft"), Heartbeat()).last is None
 
 
 def test_progress_of_a_second_attempt(archive: Archive) -> None:
     metrics(archive, (1, {"train/loss": 6}), (2, {"train/loss": 5}), (3, {"train/loss": 4.5}))
     metrics(archive, (3, {"train/loss": 4.25}), attempt=2)
-    assert progress(archive, "sft", Heartbeat()) == Progress(3, None, "train/loss", first=6.0, last=4.25)
+    assert progress(archive, Status(workload="sft"), Heartbeat()) == Progress(
+        3, None, "train/loss", first=6.0, last=4.25
+    )
 
 
 def test_progress_of_ten_attempts(archive: Archive) -> None:
     """The tenth comes after the second."""
     for attempt in (1, 2, 10):
         metrics(archive, (attempt, {"train/loss": float(attempt)}), attempt=attempt)
-    assert progress(archive, "sft", Heartbeat()) == Progress(10, None, "train/loss", first=1.0, last=10.0)
+    assert progress(archive, Status(workload="sft"), Heartbeat()) == Progress(
+        10, None, "train/loss", first=1.0, last=10.0
+    )
 
 
 def test_progress_of_an_attempt_that_has_just_started(archive: Archive) -> None:
     metrics(archive, (1, {"train/loss": 6}), (12, {"train/loss": 5}))
     # Its first line is a validation of the step that it resumed from.
     metrics(archive, (10, {"val/loss": 7}), attempt=2)
-    done = progress(archive, "sft", Heartbeat())
+    done = progress(archive, Status(workload="sft"), Heartbeat())
     assert (done.step, done.first, done.last) == (10, 6.0, 5.0)
 
 
 def test_progress_of_an_attempt_without_a_step(archive: Archive) -> None:
     metrics(archive, (1, {"train/loss": 6}), (12, {"train/loss": 5}))
     metrics(archive, attempt=2)
-    assert progress(archive, "sft", Heartbeat()).step == 12
+    assert progress(archive, Status(workload="sft"), Heartbeat()).step == 12
 
 
 def test_progress_of_a_long_job_reads_ends_only(archive: Archive) -> None:
@@ -95,7 +105,7 @@ def test_progress_of_a_long_job_reads_ends_only(archive: Archive) -> None:
     assert (archive.path / "logs" / "metrics-1.jsonl").stat().st_size > 4 * METRICS_BYTES
     with (archive.path / "logs" / "metrics-1.jsonl").open("a") as file:
         file.write('{"step": 201, "da')
-    done = progress(archive, "sft", Heartbeat())
+    done = progress(archive, Status(workload="sft"), Heartbeat())
     assert (done.step, done.first, done.last) == (200, 1.0, 200.0)
 
 
@@ -103,7 +113,9 @@ def test_lines_that_are_not_a_step_are_skipped(archive: Archive) -> None:
     lines = ["[]", "{}", "no json", '{"step": "x", "data": {}}', '{"step": 9, "data": {"train/loss": "low"}}']
     lines += ['{"step": 2, "data": {"train/loss": 5, "val/text": "abc"}}', '{"step": 3, "data": 7}', ""]
     archive.metrics_file(1).write_text("\n".join(lines))
-    assert progress(archive, "sft", Heartbeat()) == Progress(2, None, "train/loss", first=5.0, last=5.0)
+    assert progress(archive, Status(workload="sft"), Heartbeat()) == Progress(
+        2, None, "train/loss", first=5.0, last=5.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,3 +173,23 @@ NO_STEP = Progress(metric="train/loss")
 )
 def test_a_progress_line(job: JobInfo, line: str) -> None:
     assert progress_line(job, now=1065.7) == line
+
+
+WARNED = JobInfo(
+    "grpo-1",
+    "RUNNING",
+    warnings=(JobWarning("reward_raises", "it raised for 3 of 4 samples"), JobWarning("loss_nan", "a\x1b[2Jb")),
+)
+
+
+def test_a_job_that_resumes_begins_with_the_step_of_its_checkpoint(archive: Archive) -> None:
+    archive.driver_log.write_text("Total training steps: 10\n")
+    status = Status(workload="sft", resumed_from_step=5)
+    assert progress(archive, status, Heartbeat()) == Progress(5, 10, "train/loss")
+    metrics(archive, (6, {"train/loss": 2.0}))
+    assert progress(archive, status, Heartbeat()).step == 6
+
+
+def test_the_line_has_the_phase_and_the_number_of_warnings() -> None:
+    assert progress_line(replace(WARNED, phase="loading weights"), 0) == "grpo-1  RUNNING  loading weights  2 warnings"
+    assert progress_line(replace(WARNED, warnings=WARNED.warnings[:1]), 0) == "grpo-1  RUNNING  1 warning"

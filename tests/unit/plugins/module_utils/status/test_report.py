@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure
+from ansible_collections.argus.verl.plugins.module_utils.launcher.job_warnings import JobWarning
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Attempt
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList, Progress
 from ansible_collections.argus.verl.plugins.module_utils.status.report import (
@@ -17,6 +18,7 @@ from ansible_collections.argus.verl.plugins.module_utils.status.report import (
     jobs_report,
     silence,
     steps,
+    warning_lines,
 )
 from ansible_collections.argus.verl.plugins.module_utils.text import printable_line
 
@@ -246,3 +248,17 @@ def test_an_archive_that_nobody_writes_to(age: float, state: str, told: bool) ->
 
 def test_without_a_time_nothing_is_said_of_the_shared_root() -> None:
     assert "shared root" not in "\n".join(detail(root_problem="The shared root is full"))
+def test_warnings_are_a_block_of_the_report() -> None:
+    warnings = (JobWarning("loss_nan", "a\nb\x1b[2J"), JobWarning("gradient_zero", "always 0"))
+    job = JobInfo("grpo-1", "SUCCEEDED", warnings=warnings)
+    assert warning_lines(job) == ["", "SUCCEEDED with 2 warnings:", "  a\\nb\\x1b[2J", "  always 0"]
+    assert warning_lines(replace(job, state="RUNNING", warnings=warnings[1:])) == ["", "1 warning:", "  always 0"]
+    assert warning_lines(replace(job, warnings=())) == []
+    report = job_report(job, 0.0, [])
+    assert report.title == "Job grpo-1: SUCCEEDED, 2 warnings"
+    assert "SUCCEEDED with 2 warnings:" in report.text
+
+
+def test_the_phase_before_the_first_step_is_shown() -> None:
+    text = job_report(JobInfo("grpo-1", "RUNNING", phase="loading weights"), 0.0, []).text
+    assert any(line.split(":")[0] == "Phase" and line.endswith("loading weights") for line in text)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.job_warnings import JobWarning
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.schema import seconds_of
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Status
@@ -87,6 +88,8 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "lineage": {},
         "attempt": 1,
         "attempts": [],
+        "warnings": [],
+        "phase": "",
         "submitted_at": 9.5,
         "started_at": 10.5,
         "ended_at": 20.5,
@@ -95,8 +98,9 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "driver_host": "worker-0",
         "driver_node_id": None,
         "driver_node_ip": None,
-        "progress": asdict(progress(archive, "sft", Heartbeat())),
+        "progress": asdict(progress(archive, Status(workload="sft"), Heartbeat())),
         "checkpoints": [10],
+        "resumable": None,
         "archive": str(archive.path),
         "log": ["b"],
         "log_position": "1:4",
@@ -354,3 +358,27 @@ def test_the_last_writer_counts(tmp_path: Path) -> None:
         archive.write_heartbeat(file, time=updated + 5)
         assert job_info(archive, None, False).written_at == updated + 5
         archive.write_heartbeat(file, time=updated - 5)
+def test_warnings_and_phase_travel(archive: Archive) -> None:
+    warning = JobWarning("reward_raises", "it raised", 3, 4)
+    archive.set_status("RUNNING", warnings=[warning.to_json()])
+    beat(archive, 0, phase="loading weights")
+    job = describe(archive, None, tail=1)
+    assert (job.warnings, job.phase) == ((warning,), "loading weights")
+    assert JobInfo.from_json(json.loads(json.dumps(job.to_json()))) == job
+    # Jobs can write to archives.
+    beat(archive, 0, phase="all is well")
+    assert describe(archive, None, tail=1).phase == ""
+    archive.set_status("SUCCEEDED", ended_at=1.0)
+    beat(archive, 0, phase="loading weights")
+    assert describe(archive, None, tail=1).phase == ""
+
+
+def test_the_last_complete_checkpoint_of_one_job_that_did_not_succeed(archive: Archive) -> None:
+    directory = archive.path / "checkpoints" / "global_step_7"
+    directory.mkdir()
+    (directory / "model.bin").touch()
+    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("7")
+    for state_of_job, expected in (("STOPPED", 7), ("FAILED", 7), ("SUCCEEDED", None), ("RUNNING", None)):
+        archive.set_status(state_of_job, workload="sft")
+        assert describe(archive, None, tail=1).resumable == expected
+        assert describe(archive, None, tail=0).resumable is None

@@ -1,0 +1,132 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The health of a running attempt: its phase before the first step, and its warnings, which go into the status.
+
+It reads what was appended to log and metrics since the last look, and never raises: it must not end the watch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import BinaryIO
+
+from . import job_warnings, metrics
+from .archive import Archive
+from .job_warnings import MOST_WARNINGS, OF_THE_WHOLE_JOB, Evidence, JobWarning, Seen, Settings
+from .log_scan import LogFollower, LogScan, Phase
+from .reading import UnreadableError
+
+# What is read of the log and of the metrics at most with each look, and at the end.
+LOOK_BYTES, END_BYTES = 16 << 20, 512 << 20
+PIECE_BYTES = 1 << 20
+# How often new numbers in known warnings are written; new warnings are written at once.
+WRITE_SECONDS = 30.0
+# How long reading the rest may delay the end of a job.
+END_SECONDS = 5.0
+
+
+class Health:
+    """What is known of one attempt. `look` and `finish` may be called by different threads."""
+
+    def __init__(self, archive: Archive, overrides: tuple[str, ...], attempt: int) -> None:
+        self.archive = archive
+        self.settings = Settings.of(overrides)
+        self.log = LogFollower(archive)
+        self.scan = LogScan()
+        self.seen = Seen()
+        self.metrics_name = f"logs/{archive.metrics_file(attempt).name}"
+        self.metrics_file: BinaryIO | None = None
+        self.lock = threading.Lock()
+        # As they are stored, and those of earlier attempts that stay.
+        self.warnings: tuple[JobWarning, ...] = ()
+        self.earlier: tuple[JobWarning, ...] = ()
+        self.written_at = 0.0
+        self.finished = False
+        with contextlib.suppress(UnreadableError):
+            self.warnings = archive.read_status().warnings
+        if attempt > 1:
+            self.earlier = tuple(warning for warning in self.warnings if warning.kind in OF_THE_WHOLE_JOB)
+
+    @property
+    def phase(self) -> Phase | None:
+        """What the trainer does before its first step; None if that is not known, or after it."""
+        return None if self.seen.steps else self.scan.phase
+
+    def look(self, now: float) -> None:
+        """Read what is new, and record new warnings."""
+        # No content of log and metrics may end the watch, or keep the launcher from recording the end.
+        with self.lock, contextlib.suppress(Exception):
+            if not self.finished:
+                self.read(LOOK_BYTES)
+                self.record(now, over=False)
+
+    def finish(self, over: bool) -> None:
+        """Read the rest, and record the warnings for the last time.
+
+        over: whether the trainer ended without an error.
+        """
+        with self.lock, contextlib.suppress(Exception):
+            self.finished = True
+            until = time.monotonic() + END_SECONDS
+            left = END_BYTES
+            while left > 0 and time.monotonic() < until and self.read(LOOK_BYTES):
+                left -= LOOK_BYTES
+            self.scan.finish()
+            self.written_at = 0.0
+            self.record(time.time(), over)
+
+    def read(self, size: int) -> bool:
+        """Whether there was anything new."""
+        return self.read_log(size) + self.read_metrics(size) > 0
+
+    def read_log(self, size: int) -> int:
+        done = 0
+        with contextlib.suppress(FileNotFoundError, UnreadableError, OSError):
+            while done < size and (data := self.log.read(PIECE_BYTES)):
+                done += len(data)
+                self.scan.feed(data)
+        return done
+
+    def read_metrics(self, size: int) -> int:
+        """Whole lines only: the trainer may be writing the last one."""
+        done = 0
+        with contextlib.suppress(FileNotFoundError, UnreadableError, OSError):
+            if self.metrics_file is None:
+                self.metrics_file = self.archive.open(self.metrics_name)
+            while done < size:
+                begin = self.metrics_file.tell()
+                line = self.metrics_file.readline(metrics.LINE_BYTES)
+                if not line.endswith(b"\n") and len(line) < metrics.LINE_BYTES:
+                    self.metrics_file.seek(begin)
+                    break
+                done += len(line)
+                step = metrics.step_of(line)
+                if step:
+                    self.seen.add(step)
+        return done
+
+    def record(self, now: float, over: bool) -> None:
+        saved: list[int] = []
+        with contextlib.suppress(UnreadableError):
+            saved = self.archive.checkpoints()
+        own = job_warnings.find(Evidence(self.settings, self.seen, self.scan.logged, saved, over))
+        kinds = {warning.kind for warning in own}
+        found = (*own, *(warning for warning in self.earlier if warning.kind not in kinds))
+        known = {warning.kind for warning in self.warnings}
+        is_new = known != {warning.kind for warning in found}
+        if found != self.warnings and (is_new or now - self.written_at >= WRITE_SECONDS):
+            with contextlib.suppress(OSError):
+                self.write(found[:MOST_WARNINGS])
+                for warning in found:
+                    if warning.kind not in known:
+                        self.archive.event("WARNING", about=warning.kind, text=warning.text)
+                self.warnings, self.written_at = found, now
+
+    def write(self, found: tuple[JobWarning, ...]) -> None:
+        """Only the launcher writes the status while its attempt runs."""
+        status = self.archive.status_json()
+        if status:
+            self.archive.write_json("status.json", status | {"warnings": [warning.to_json() for warning in found]})

@@ -1,0 +1,215 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the log of a running trainer shows: its phase before the first step, errors that verl survives, cut prompts.
+
+The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from enum import StrEnum
+from typing import BinaryIO
+
+from .archive import Archive
+from .job_warnings import Logged, Raised
+from .output import FRAME, process_and_text
+from .reading import UnreadableError, status_of
+
+# How many lines a traceback may have, and how many processes may have one at the same time.
+TRACEBACK_LINES, MOST_PROCESSES = 500, 1000
+# A line without an end is given up then.
+LINE_BYTES = 1 << 20
+
+
+class Phase(StrEnum):
+    """What a trainer does before its first step."""
+
+    TRAINER = "starting the trainer"
+    RAY = "connecting to Ray"
+    DATA = "reading the data"
+    WORKERS = "starting workers"
+    WEIGHTS = "loading weights"
+    ENGINE = "starting the rollout engine"
+    ROLLOUT = "first rollout"
+    STEP = "first step"
+
+
+# The line with which each phase begins, in the order of phases: of the launcher, of Ray, and of verl's
+# trainer/ppo/v1/trainer_base.py, workers/rollout/vllm_rollout and trainer/sft_trainer_ray.py.
+PHASES = (
+    (Phase.TRAINER, b"MVP_PRECHECK_MARKER="),
+    (Phase.RAY, b"Connecting to existing Ray cluster"),
+    (Phase.DATA, b"Using dataset class: "),
+    (Phase.DATA, b"dataset len: "),
+    (Phase.WORKERS, b"worker group kwargs: "),
+    (Phase.WEIGHTS, b"create worker group "),
+    (Phase.WEIGHTS, b"Loading weights: "),
+    (Phase.WEIGHTS, b"Loading checkpoint shards: "),
+    (Phase.ENGINE, b"reward loop manager initialized"),
+    (Phase.ENGINE, b"Initializing a V1 LLM engine"),
+    (Phase.ROLLOUT, b"all initialize finished, ready to fit"),
+    (Phase.STEP, b"Epoch 1/"),
+)
+ORDER = list(Phase)
+# verl/trainer/ppo/v1/agent_loop_tq.py: one line and one traceback for each sample, which is then left out.
+FAILED_SAMPLE = "Error in _run_prompt"
+# verl/experimental/reward_loop/reward_manager/limited.py: the reward is 0 then.
+FAILED_REWARD = re.compile(
+    r"Reward computation (?:failed for data_source=.*?: (?P<what>.*)\. Response preview:"
+    r"|timed out after (?P<after>\S+))"
+)
+# verl/experimental/agent_loop/agent_loop.py.
+CUT_PROMPT = re.compile(r"Prompt of (?P<tokens>\d{1,9}) tokens exceeds rollout\.prompt_length=\d+; left-truncating")
+# verl/utils/dataset/rl_dataset.py.
+ROWS = re.compile(r"(?P<filtered>filter )?dataset len: (?P<rows>\d{1,12})$")
+SELECTED = re.compile(r"selected (?P<rows>\d{1,12}) random samples out of")
+# Ray shows a line that several processes print once, and then how often it was repeated.
+REPEATED = re.compile(r" \[repeated (?P<times>\d{1,9})x across cluster\]")
+REWARD_FRAME = re.compile(r"/reward_loop/|/reward_manager/|/reward_score/|/trainer/ppo/reward\.py")
+# The exception of a task or actor of Ray. That of the process itself follows.
+OF_RAY = "ray.exceptions.RayTaskError"
+MARKERS = (
+    *(FAILED_SAMPLE.encode(), b"Reward computation ", b"left-truncating", b"dataset len: ", b"random samples out of"),
+    *(marker for _phase, marker in PHASES),
+)
+
+
+class Traceback:
+    """The traceback of a failed sample, as far as it was printed. count: how many samples it stands for."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.lines = 0
+        self.frame = ""
+        self.in_reward = False
+
+
+class LogScan:
+    """Reads a log in pieces."""
+
+    def __init__(self) -> None:
+        self.phase: Phase | None = None
+        self.logged = Logged()
+        self.rest = b""
+        # By process.
+        self.open: dict[str, Traceback] = {}
+        # The rows of the dataset that a process read last.
+        self.rows: dict[str, int] = {}
+
+    def feed(self, data: bytes) -> None:
+        """Read the next piece. Only pieces with lines of interest are read closely: a log may have gigabytes."""
+        whole, end, rest = data.rpartition(b"\n")
+        lines, self.rest = self.rest + whole + end if end else b"", (rest if end else self.rest + rest)[-LINE_BYTES:]
+        if not self.open and not any(marker in lines for marker in MARKERS):
+            return
+        for line in lines.splitlines():
+            if self.open or any(marker in line for marker in MARKERS):
+                self.read_line(line)
+
+    def read_line(self, line: bytes) -> None:
+        for phase, marker in PHASES:
+            if marker in line and (self.phase is None or ORDER.index(phase) > ORDER.index(self.phase)):
+                self.phase = phase
+        process, text = process_and_text(line.decode(errors="replace"))
+        repeated = REPEATED.search(text)
+        times = int(repeated["times"]) if repeated else 1
+        if FAILED_SAMPLE in text:
+            self.settle(process)
+            if len(self.open) < MOST_PROCESSES:
+                self.open[process] = Traceback(times)
+        elif process in self.open:
+            self.read_traceback(process, REPEATED.sub("", text))
+        else:
+            self.read_other(process, text, times)
+
+    def read_other(self, process: str, text: str, times: int) -> None:
+        logged = self.logged
+        if cut := CUT_PROMPT.search(text):
+            self.logged = replace(logged, cut=logged.cut + times, longest=max(logged.longest, int(cut["tokens"])))
+        elif failed := FAILED_REWARD.search(text):
+            cause = failed["what"] or f"it timed out after {failed['after']}"
+            self.add(True, times, cause)
+        elif selected := SELECTED.search(text):
+            self.rows[process] = int(selected["rows"])
+        elif rows := ROWS.search(text):
+            if rows["filtered"]:
+                before = self.rows.pop(process, 0)
+                dropped = max(0, before - int(rows["rows"]))
+                self.logged = replace(logged, dropped=logged.dropped + dropped, rows=logged.rows + before)
+            elif len(self.rows) < MOST_PROCESSES:
+                self.rows[process] = int(rows["rows"])
+
+    def read_traceback(self, process: str, text: str) -> None:
+        traceback = self.open[process]
+        traceback.lines += 1
+        if frame := FRAME.match(text):
+            traceback.frame = f"{frame[1]}, line {frame[2]}"
+            traceback.in_reward = traceback.in_reward or bool(REWARD_FRAME.search(frame[1]))
+        elif traceback.frame and text and not text.startswith((" ", "\t", OF_RAY)):
+            self.settle(process, f"{text} ({traceback.frame})")
+        elif traceback.lines > TRACEBACK_LINES:
+            self.settle(process)
+
+    def settle(self, process: str, cause: str = "") -> None:
+        """Count a failed sample, after its traceback."""
+        traceback = self.open.pop(process, None)
+        if traceback:
+            # Of a line that Ray repeats, there is no traceback: they fail as the others do.
+            in_reward = traceback.in_reward or (not cause and self.logged.reward.count > 0)
+            self.add(in_reward, traceback.count, cause)
+
+    def add(self, in_reward: bool, count: int, cause: str) -> None:
+        known = self.logged.reward if in_reward else self.logged.rollout
+        found = Raised(known.count + count, known.cause or cause)
+        logged = self.logged
+        self.logged = replace(logged, reward=found) if in_reward else replace(logged, rollout=found)
+
+    def finish(self) -> None:
+        """At the end of the log."""
+        self.feed(b"\n")
+        for process in list(self.open):
+            self.settle(process)
+
+
+class LogFollower:
+    """Reads what is appended to the driver's log, over the ends of its parts."""
+
+    def __init__(self, archive: Archive) -> None:
+        """Begins at the end of the log: all before it is of an earlier attempt."""
+        self.archive = archive
+        self.file: BinaryIO | None = None
+        try:
+            self.file = archive.open(f"logs/{archive.driver_log.name}")
+            self.file.seek(0, os.SEEK_END)
+        except (FileNotFoundError, UnreadableError):
+            pass
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none if nothing was appended. Raises FileNotFoundError, UnreadableError or OSError."""
+        if self.file is None:
+            self.file = self.archive.open(f"logs/{self.archive.driver_log.name}")
+        data = self.file.read(size)
+        if not data and (following := self.next_part()):
+            # The end of the part may have been written before it was renamed.
+            data = self.file.read(size)
+            if not data:
+                self.file.close()
+                self.file = self.archive.open(f"logs/{following}")
+                data = self.file.read(size)
+        return data
+
+    def next_part(self) -> str:
+        """The name of the part after the open file, or ""."""
+        if self.file is None:
+            return ""
+        own = os.fstat(self.file.fileno()).st_ino
+        names = [path.name for path in self.archive.log_files()]
+        found = [status_of(self.archive.jobs, self.archive.below(f"logs/{name}")) for name in names]
+        inodes = [each.st_ino if each else 0 for each in found]
+        # A part that was removed since was the oldest but the first: what is left follows it.
+        following = inodes.index(own) + 1 if own in inodes else min(1, len(names) - 1)
+        return names[following] if following < len(names) else ""

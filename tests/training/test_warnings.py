@@ -1,0 +1,48 @@
+"""Jobs that end with success and are none."""
+
+from __future__ import annotations
+
+import json
+
+from system import SHARED_ROOT, Submit, playbook, said
+
+RAISES = """
+import zlib
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    if zlib.crc32(solution_str.encode()) % 8 == 0:
+        raise ValueError("the judge cannot read this answer")
+    return len(set(solution_str)) / max(1, len(solution_str))
+"""
+
+
+def test_a_reward_that_raises_and_prompts_that_are_cut_are_told(submit: Submit) -> None:
+    (SHARED_ROOT / "user" / "code" / "sometimes.py").write_text(RAISES)
+    job = submit(
+        "grpo",
+        arguments=["-e", "job_wait=true"],
+        reward_fn_path="sometimes.py",
+        trainer_overrides={
+            "trainer.total_training_steps": 3,
+            "trainer.save_freq": -1,
+            "data": {"train_batch_size": 8, "max_prompt_length": 16, "max_response_length": 32},
+        },
+    )
+    status = job.wait()
+    told = {warning["kind"]: warning for warning in status["warnings"]}
+    assert {"reward_raises", "prompts_cut"} <= set(told)
+    raised, cut = told["reward_raises"], told["prompts_cut"]
+    assert raised["of"] == cut["of"] == cut["count"] == 3 * 8 * 4
+    assert 0 < raised["count"] < raised["of"] == 96
+    assert "ValueError: the judge cannot read this answer (/private/user/code/sometimes.py, line 7)" in raised["text"]
+    assert "96 of 96 prompts were cut from the left to 16 tokens" in cut["text"]
+
+    followed = said(job.submitted)
+    assert "starting workers" in followed or "loading weights" in followed or "first rollout" in followed
+    assert f"WARNING {raised['text'][:30]}" in followed
+    assert f"SUCCEEDED with {len(told)} warnings" in followed
+    shown = said(playbook("status", submission_id=job.submission_id).stdout)
+    assert f"SUCCEEDED with {len(told)} warnings" in shown and raised["text"][:30] in shown
+    events = [event for event in job.archive.read_lines("events.jsonl") if event["event"] == "WARNING"]
+    assert {event["about"] for event in events} >= set(told), json.dumps(events)
