@@ -19,7 +19,17 @@ from .spec_checks import spec_findings, syntax_findings
 # Keys whose problems do not affect the checks of other keys.
 SEPARABLE = {
     *("submission_id", "code_path", "model", "dataset", "reward_fn_path", "env_vars", "secrets", "retries", "on_stall"),
-    *("start_timeout", "stall_timeout", "resume_from", "debugger", "tags", "check_reward", "accept", "deadline", "wait_for_resources"),
+    *(
+        "start_timeout",
+        "stall_timeout",
+        "resume_from",
+        "debugger",
+        "tags",
+        "check_reward",
+        "accept",
+        "deadline",
+        "wait_for_resources",
+    ),
 }
 
 

@@ -192,6 +192,8 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
             "attempts": [one.to_json() for one in named.attempts],
         }
         archive.write_json("status.json", {**archive.status_json(), **changed})
+
+
 def with_requester(archive: Archive, stopped: Failure) -> Failure:
     """Why a job was stopped, with who asked for it."""
     who = f"by {archive.stop_requested_by() or 'stop.yml'}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..job.plan import WANDB_DIRECTORY, Job
-from ..launcher import attempts, failures, redact, steward
+from ..launcher import attempts, failures, redact, steward, writing
 from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
 from ..launcher.hydra import override_key
 from ..launcher.status import JobState
@@ -54,7 +54,7 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     if submission.reward:
         submission.reward.write(archive)
     if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
-        with archive.directory(WANDB_DIRECTORY):
+        with writing.directory(archive.jobs, archive.below(WANDB_DIRECTORY)):
             pass
     if submission.secrets:
         redact.store(archive.path, submission.secrets)

@@ -198,6 +198,8 @@ def written_at(archive: Archive, status: Status, heartbeat: Heartbeat) -> float 
     """When a process of the job last wrote to its archive."""
     steward = archive.steward_heartbeat()
     return max(heartbeat.time or 0, steward.time if steward else 0, seconds_of(status.updated_at)) or None
+
+
 def phase(heartbeat: Heartbeat) -> str:
     """What a running trainer does before its first step; "" if that is not known. Jobs can write to archives."""
     return heartbeat.phase if heartbeat.phase in list(Phase) else ""

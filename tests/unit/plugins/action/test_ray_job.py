@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 import getpass
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 

@@ -56,6 +56,8 @@ def test_an_ended_job_with_a_checkpoint_can_be_exported(state: str, exported: bo
     text = job_status({"job": job, "time": 1000.0}, "mvp")["text"]
     command = "Export:    ansible-playbook playbooks/export.yml -e submission_id=sft-1"
     assert (command in [" ".join(line.split()).replace("Export: ", "Export:    ") for line in text]) == exported
+
+
 @pytest.mark.parametrize(
     ("state", "checkpoint", "resumes"),
     [("STOPPED", 10, True), ("FAILED", 10, True), ("STOPPED", None, False), ("SUCCEEDED", 10, False)],

@@ -248,6 +248,8 @@ def test_an_archive_that_nobody_writes_to(age: float, state: str, told: bool) ->
 
 def test_without_a_time_nothing_is_said_of_the_shared_root() -> None:
     assert "shared root" not in "\n".join(detail(root_problem="The shared root is full"))
+
+
 def test_warnings_are_a_block_of_the_report() -> None:
     warnings = (JobWarning("loss_nan", "a\nb\x1b[2J"), JobWarning("gradient_zero", "always 0"))
     job = JobInfo("grpo-1", "SUCCEEDED", warnings=warnings)

@@ -358,6 +358,8 @@ def test_the_last_writer_counts(tmp_path: Path) -> None:
         archive.write_heartbeat(file, time=updated + 5)
         assert job_info(archive, None, False).written_at == updated + 5
         archive.write_heartbeat(file, time=updated - 5)
+
+
 def test_warnings_and_phase_travel(archive: Archive) -> None:
     warning = JobWarning("reward_raises", "it raised", 3, 4)
     archive.set_status("RUNNING", warnings=[warning.to_json()])
