@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.status import report
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 
 # The commands for a job: the playbook, and its variables besides the job's id.
 COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -46,7 +48,8 @@ def job_status(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     if "job" in result:
         job = JobInfo.from_json(result["job"])
         names = ("Log", "Resubmit", "Fetch") if job.state in ENDED else ("Follow", "Stop", "Fetch")
-        return report.job_report(job, result["time"], commands(job.submission_id, *names)).to_json()
+        columns = terminal(Display().columns).columns
+        return report.job_report(job, result["time"], commands(job.submission_id, *names), columns).to_json()
     return report.jobs_report(
         JobList.from_json(result),
         result["time"],

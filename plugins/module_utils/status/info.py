@@ -72,13 +72,18 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job is, and the first and the last value of its key metric."""
+    """How far a job is, the first and the last value of its key metric, and its throughput.
+
+    tokens_per_second: of all GPUs together. tokens_per_second_per_gpu: as verl measures it.
+    """
 
     step: int = 0
     total_steps: int | None = None
     metric: str = ""
     first: float | None = None
     last: float | None = None
+    tokens_per_second: float | None = None
+    tokens_per_second_per_gpu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -145,14 +150,16 @@ class JobInfo:
 class JobList:
     """The latest jobs, the newest first.
 
-    total: how many jobs there are altogether.
+    total: how many jobs there are altogether, or how many have the tags.
     problem: why the head could not be asked, or an empty string.
+    tags: what was asked for; other jobs are not listed.
     """
 
     jobs: tuple[JobInfo, ...]
     total: int
     directory: str
     problem: str = ""
+    tags: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"jobs": [job.to_json() for job in self.jobs]}
@@ -160,7 +167,9 @@ class JobList:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> JobList:
         jobs = tuple(map(JobInfo.from_json, stored["jobs"]))
-        return cls(jobs, int(stored["total"]), str(stored["directory"]), str(stored["problem"]))
+        return cls(
+            jobs, int(stored["total"]), str(stored["directory"]), str(stored["problem"]), stored.get("tags") or {}
+        )
 
 
 def failure_from(stored: Mapping[str, Any] | None) -> Failure | None:

@@ -95,12 +95,13 @@ def test_the_latest_jobs() -> None:
     foreign = job(workload="", driver_host=None, driver_node_ip="10.0.0.2")
     report = listed(waiting, job(), failed, foreign, total=40)
     assert report.title == "Cluster mvp: latest 4 of 40 jobs in /srv/verl/jobs"
-    assert report.header == ("job", "workload", "state", "class", "step", "attempt", "age", "where")
+    names = ("job", "workload", "state", "class", "step", "metric", "attempt", "age", "where")
+    assert report.header == names
     assert report.rows == (
-        ("sft-1", "sft", "PENDING", None, "-", 1, "1 min", None),
-        ("sft-1", "sft", "RUNNING", None, "4/12", 1, "1 min", "mvp-ray-worker-1"),
-        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", 2, "2 h", "mvp-ray-worker-1"),
-        ("sft-1", None, "RUNNING", None, "4/12", 1, "1 min", "10.0.0.2"),
+        ("sft-1", "sft", "PENDING", None, "-", None, None, "1 min", None),
+        ("sft-1", "sft", "RUNNING", None, "4/12", "loss 4.250", None, "1 min", "mvp-ray-worker-1"),
+        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", "loss 4.250", 2, "2 h", "mvp-ray-worker-1"),
+        ("sft-1", None, "RUNNING", None, "4/12", "loss 4.250", None, "1 min", "10.0.0.2"),
     )
     assert report.text == ["One job:  status ID"]
 
