@@ -65,8 +65,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             required_together=[("header", "rows")],
         )
         findings = [Finding(**finding) for finding in arguments["findings"] or []]
-        what = (arguments[name] for name in ("title", "header", "rows"))
-        lines = report_lines(*what, findings, arguments["text"], terminal(display.columns))
+        table_of = (arguments["title"], arguments["header"], arguments["rows"])
+        lines = report_lines(*table_of, findings, arguments["text"], terminal(display.columns))
         if lines:
             display.display("\n" + "\n".join(lines))
         message = failure(findings, arguments["fail_when"])

@@ -57,7 +57,9 @@ def findings_table(findings: Iterable[Finding], width: int | None = None) -> str
     rows = sorted(findings, key=lambda finding: finding.severity != ERROR)
     shown = table(HEADER, [(row.severity, row.where, row.what, row.todo) for row in rows], width, CELL_WIDTH)
     # A table that does not fit has no header.
-    return shown if shown.startswith(HEADER[0].upper()) or not width else "\n".join(paragraph(row, width) for row in rows)
+    return (
+        shown if shown.startswith(HEADER[0].upper()) or not width else "\n".join(paragraph(row, width) for row in rows)
+    )
 
 
 def paragraph(finding: Finding, width: int) -> str:

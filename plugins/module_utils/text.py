@@ -82,7 +82,7 @@ def table(
 ) -> str:
     """Left-aligned columns, two spaces apart. None becomes "-". Cells are shown as `printable` does.
 
-    width: how many characters a line has at most. Long cells are wrapped; if that is not enough, a row becomes a record.
+    width: how many characters a line has at most. Long cells are wrapped; if that is not enough, rows become records.
     cell: the maximum width of a column; longer cells are wrapped, and line ends in them stay.
     """
     shown = functools.partial(printable, lines=bool(cell))
@@ -91,7 +91,9 @@ def table(
     columns = list(zip(names, *cells, strict=True))
     limits = [min(cell or LARGEST, max(map(longest_line, column))) for column in columns]
     if width:
-        fitting = fitting_widths([column_width(column, limit) for column, limit in zip(columns, limits, strict=True)], width)
+        fitting = fitting_widths(
+            [column_width(column, limit) for column, limit in zip(columns, limits, strict=True)], width
+        )
         if not fitting:
             return "\n".join(record(names, row, width) for row in cells)
         limits = fitting
@@ -118,18 +120,22 @@ def fitting_widths(columns: Sequence[tuple[int, int]], width: int) -> list[int]:
     room = width - 2 * (len(columns) - 1) - sum(widths)
     if room < 0:
         return []
-    while room:
-        missing, column = max((best - widths[number], number) for number, (_least, best) in enumerate(columns))
-        if missing <= 0:
-            break
+    # The narrowest column grows first, so that short texts stay in one line.
+    growing = [number for number, (least, best) in enumerate(columns) if least < best]
+    while room and growing:
+        column = min(growing, key=lambda number: widths[number])
         widths[column] += 1
         room -= 1
+        growing = [number for number in growing if widths[number] < columns[number][1]]
     return widths
 
 
 def record(names: Sequence[str], row: Sequence[str], width: int) -> str:
-    """A row of a table that does not fit: the first cell, then the others with their names, as many in a line as fit."""
-    parts = [row[0], *(f"{name.lower()}: {value}" for name, value in zip(names[1:], row[1:], strict=True) if value != "-")]
+    """A row of a table that does not fit: the first cell, then the others with names, as many in a line as fit."""
+    parts = [
+        row[0],
+        *(f"{name.lower()}: {value}" for name, value in zip(names[1:], row[1:], strict=True) if value != "-"),
+    ]
     lines = [""]
     for part in parts:
         joined = f"{lines[-1]}  {part}" if lines[-1] else part

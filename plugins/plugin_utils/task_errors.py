@@ -19,7 +19,7 @@ OUTPUT_LINES = 20
 # Longer values are shown with -v.
 VALUE_LENGTH = 160
 # What Ansible puts before a message although the line already says that the task failed.
-PREFIX = re.compile(r"(?:Task failed: |Action failed: |Unexpected \w+ error: )*")
+PREFIX = re.compile(r"\A(?:Task failed: |Action failed: |Unexpected \w+ error: )*")
 # Messages that say less than the rest of the result.
 OF_MODULE_OUTPUT = ("MODULE FAILURE", "Module result deserialization failed")
 CRASH = "Module failed"
@@ -33,7 +33,9 @@ NOT_DETAILS = {
     "validate_args_context",
 }  # fmt: skip
 # What the validation of a role's variables says of one variable.
-WRONG_TYPE = re.compile(r"argument '(?P<name>[^']+)' is of type \w+ and we were unable to convert to (?P<type>\w+): .*", re.S)
+WRONG_TYPE = re.compile(
+    r"argument '(?P<name>[^']+)' is of type \w+ and we were unable to convert to (?P<type>\w+): .*", re.S
+)
 ORIGIN = re.compile(r"Origin: (?P<place>(?P<path>[^\n<>]+?):[0-9]+(?::[0-9]+)?)$", re.MULTILINE)
 
 Result = Mapping[str, Any]
@@ -67,7 +69,7 @@ def error_text(result: Result, action: str, source: str = "", traceback: str = "
 
 
 def message(text: str, result: Result) -> str:
-    text = text[PREFIX.match(text).end() :]
+    text = PREFIX.sub("", text)
     if text.startswith(OF_MODULE_OUTPUT):
         return "the module ended without a result"
     if text:

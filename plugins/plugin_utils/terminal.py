@@ -35,10 +35,10 @@ _measured: list[Terminal] = []
 
 
 def chosen(environment: Mapping[str, str], columns: int, is_terminal: bool) -> Terminal:
-    """The terminal as `COLUMNS` in the environment says, otherwise as measured."""
+    """The terminal as measured, with the width that `COLUMNS` in the environment says."""
     given = environment.get("COLUMNS", "")
-    if given.isdecimal() and int(given) > 0:
-        return Terminal(int(given), True)
+    if given.isascii() and given.isdecimal() and int(given) > 0:
+        return Terminal(int(given), is_terminal)
     return Terminal(columns if is_terminal else NO_TERMINAL, is_terminal)
 
 
