@@ -28,7 +28,7 @@ ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role)$", re.MULTI
 CONTENTS = {
     "Guides": [
         "docs/index", "docs/staging", "docs/jobspec", "docs/life_of_a_job", "docs/failures", "docs/debugging",
-        "docs/cpu_backend", "docs/troubleshooting",
+        "docs/cpu_backend", "docs/terminal", "docs/troubleshooting",
     ],
     "Reference": [
         "docs/archive", "docs/durations", "docs/files_on_machines",

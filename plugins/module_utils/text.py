@@ -65,7 +65,7 @@ SENTENCE_WIDTH = 120
 # Commands stay in one piece, so that they can be pasted: a playbook or program with its options, and docker's commands.
 OPTION = r"(?: -{1,2}[\w-]+(?:[ =](?:'[^']*'|[^\s'\-][^\s,;]*))?)"
 COMMAND = re.compile(
-    rf"(?:ansible-playbook{OPTION}* )?[\w./-]+\.ya?ml{OPTION}+|(?:ansible-playbook|ansible){OPTION}* [\w./-]+{OPTION}*"
+    rf"(?:ansible-playbook{OPTION}* )?[\w./-]+\.ya?ml{OPTION}+|ansible(?:-playbook|-doc)?{OPTION}* [\w./-]+{OPTION}*"
     rf"|docker (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"
 )
 # Wider than any line.
@@ -175,11 +175,13 @@ def filled(line: str, width: int, indent: str = "") -> str:
 def sentence(line: str, width: int | None) -> str:
     """A line of running text, wrapped below its beginning or behind its label, as in ``Reason:   …``.
 
-    Lines that begin with a blank come from logs, and stay as they are.
+    Lines that begin with a blank come from logs, and stay as they are. So does a command behind its label.
     """
     if not width or line[:1].isspace() or "\n" in line:
         return line
     label = LABEL.match(line)
+    if label and COMMAND.fullmatch(line, label.end()):
+        return line
     return filled(line, min(width, SENTENCE_WIDTH), " " * (label.end() if label else 2))
 
 

@@ -84,6 +84,7 @@ COMMANDS = (
     "cluster_up.yml -e rotate_token=true -e allow_disruption=true",
     'ansible-playbook playbooks/submit.yml -e \'set=["a=1", "b=2"]\' --check',
     "docker image prune",
+    "ansible-doc argus.verl.ray_job",
     "docker logs mvp-ray-head",
     "-e allow_disruption=true",
 )
@@ -106,6 +107,7 @@ def test_a_very_long_line_is_wrapped_without_looking_for_commands() -> None:
         ("one two three", 9, "one two\n  three"),
         ("one two three", None, "one two three"),
         ("Reason:   one two three", 18, "Reason:   one two\n          three"),
+        ("Fetch:    ansible-playbook x.yml -e a=b", 18, "Fetch:    ansible-playbook x.yml -e a=b"),
         # A line of a log, and a table.
         ("  one two three", 9, "  one two three"),
         ("one two\nthree four", 9, "one two\nthree four"),
