@@ -23,7 +23,7 @@ SETTINGS = REPO / "tools" / "docs"
 LINK = re.compile(r"(?P<text>\[[^\[\]]*\]\()(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 # What antsibull-docs writes: a table of contents in each page, and long titles for the sidebar.
 LOCAL_CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
-ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role)$", re.MULTILINE)
+ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role|callback)$", re.MULTILINE)
 # What the sidebar lists, in this order: titles and pages without their suffix. `*` stands for all others of a folder.
 CONTENTS = {
     "Guides": [

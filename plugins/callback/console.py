@@ -10,7 +10,7 @@ short_description: Ansible's output with each error once
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Shows what changed and what failed, as M(ansible.builtin.default#callback) does, and everything that the collection
+  - Shows what changed and what failed, as P(ansible.builtin.default#callback) does, and everything that the collection
     prints, such as tables and the progress of jobs.
   - Shows an error once, as its message. Errors of modules of other collections come with their short values and the end
     of their output. A host that fails for the same reason as another one has no second message.
