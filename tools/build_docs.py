@@ -23,12 +23,12 @@ SETTINGS = REPO / "tools" / "docs"
 LINK = re.compile(r"(?P<text>\[[^\[\]]*\]\()(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 # What antsibull-docs writes: a table of contents in each page, and long titles for the sidebar.
 LOCAL_CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
-ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role)$", re.MULTILINE)
+ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role|callback)$", re.MULTILINE)
 # What the sidebar lists, in this order: titles and pages without their suffix. `*` stands for all others of a folder.
 CONTENTS = {
     "Guides": [
         "docs/index", "docs/staging", "docs/jobspec", "docs/life_of_a_job", "docs/failures", "docs/curves",
-        "docs/debugging", "docs/cpu_backend", "docs/troubleshooting",
+        "docs/debugging", "docs/cpu_backend", "docs/terminal", "docs/troubleshooting",
     ],
     "Reference": [
         "docs/archive", "docs/durations", "docs/files_on_machines",

@@ -51,6 +51,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     node_is_gone,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 
 # Arguments, variables and results as Ansible passes them.
 Arguments = dict[str, Any]
@@ -312,11 +313,12 @@ def failed(message: str, **more: Any) -> Result:
 
 
 def show_findings(findings: Iterable[Mapping[str, str]]) -> None:
-    show(f"\n{findings_table(Finding(**finding) for finding in findings)}")
+    found = [Finding(**finding) for finding in findings]
+    show(f"\n{findings_table(found, terminal(display.columns).columns)}")
 
 
 def refused(findings: Sequence[Mapping[str, str]]) -> Result:
-    """Show the findings. The result stays short: Ansible prints the message of a failure twice, and all of its keys."""
+    """Show the findings. The result stays short: with other stdout callbacks, Ansible prints all of it, twice."""
     show_findings(findings)
     count = len(errors(Finding(**finding) for finding in findings))
     errors_text = f"{count} error{'s'[: count > 1]}"

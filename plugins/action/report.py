@@ -11,7 +11,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.text import printable, table
+from ansible_collections.argus.verl.plugins.module_utils.text import printable, sentence, table
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal, terminal
 
 display = Display()
 
@@ -22,19 +23,22 @@ def report_lines(
     rows: Sequence[Sequence[Any]] | None,
     findings: Sequence[Finding],
     text: Sequence[str],
+    where: Terminal | None = None,
 ) -> list[str]:
     """Return the lines to print; none when there is nothing below the title."""
-    lines = [table(header or (), rows)] if rows else []
-    title, text = printable(title or "", lines=False), [printable(line) for line in text]
+    width, sentence_width = (where.columns, where.sentence_width) if where else (None, None)
+    lines = [table(header or (), rows, width)] if rows else []
+    title = sentence(printable(title or "", lines=False), sentence_width)
+    text = [sentence(printable(line), sentence_width) for line in text]
     if findings:
         # An empty line separates the two tables.
-        lines += [*([""] if lines else []), findings_table(findings)]
+        lines += [*([""] if lines else []), findings_table(findings, width)]
     lines += text
     return [title, *lines] if title and lines else lines
 
 
 def failure(findings: Sequence[Finding], fail_when: str | None) -> str:
-    """Return the message to fail with, or nothing; Ansible prints it twice, so it has to be short."""
+    """Return the message to fail with, or nothing. The table says the rest."""
     wrong = len(errors(findings))
     problems = [f"{wrong} error{'s' if wrong > 1 else ''}, see the table above"] if wrong else []
     return ". ".join([*problems, *([printable(fail_when)] if fail_when else [])])
@@ -61,7 +65,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             required_together=[("header", "rows")],
         )
         findings = [Finding(**finding) for finding in arguments["findings"] or []]
-        lines = report_lines(arguments["title"], arguments["header"], arguments["rows"], findings, arguments["text"])
+        table_of = (arguments["title"], arguments["header"], arguments["rows"])
+        lines = report_lines(*table_of, findings, arguments["text"], terminal(display.columns))
         if lines:
             display.display("\n" + "\n".join(lines))
         message = failure(findings, arguments["fail_when"])

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import slowness
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.status import report
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 
 # The commands for a job: the playbook, and its variables besides the job's id.
 COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -60,7 +62,7 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
         # A job that is running may remove its checkpoints.
         names += ["Export"] if job.state in ENDED and job.checkpoints else []
         shown = commands(job.submission_id, *names, checkpoint=job.resumable)
-        return report.job_report(job, result["time"], shown).to_json()
+        return report.job_report(job, result["time"], shown, terminal(Display().columns).columns).to_json()
     return report.jobs_report(
         JobList.from_json(result),
         result["time"],

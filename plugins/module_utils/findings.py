@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from .text import table
+from .text import filled, printable, table
 
 ERROR = "error"
 WARNING = "warning"
 # The widest column of a table of findings, so that it fits a terminal whatever the longest message is.
 CELL_WIDTH = 72
+HEADER = ("severity", "where", "what", "what to do")
+INDENT = " " * 9
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,23 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == ERROR]
 
 
-def findings_table(findings: Iterable[Finding]) -> str:
-    """A table of all findings: errors first, otherwise in the given order."""
+def findings_table(findings: Iterable[Finding], width: int | None = None) -> str:
+    """A table of all findings: errors first, otherwise in the given order.
+
+    width: how many characters a line has at most. If a table does not fit, each finding is a paragraph.
+    """
     rows = sorted(findings, key=lambda finding: finding.severity != ERROR)
-    return table(
-        ("severity", "where", "what", "what to do"),
-        [(row.severity, row.where, row.what, row.todo) for row in rows],
-        width=CELL_WIDTH,
+    shown = table(HEADER, [(row.severity, row.where, row.what, row.todo) for row in rows], width, CELL_WIDTH)
+    # A table that does not fit has no header.
+    return (
+        shown if shown.startswith(HEADER[0].upper()) or not width else "\n".join(paragraph(row, width) for row in rows)
     )
+
+
+def paragraph(finding: Finding, width: int) -> str:
+    """A finding below its severity and its place."""
+    todo = f"To do: {finding.todo}" if finding.todo else ""
+    texts = [finding.where, *finding.what.splitlines(), *todo.splitlines()]
+    lines = [filled(f"{INDENT}{printable(text)}", width, INDENT) for text in texts]
+    lines[0] = f"{finding.severity:{len(INDENT)}}{lines[0].removeprefix(INDENT)}"
+    return "\n".join(lines)

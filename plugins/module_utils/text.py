@@ -60,28 +60,131 @@ def escaped(character: str) -> str:
     )
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None = None) -> str:
+# The narrowest column in which wrapped text is still easy to read. If there is less room, a row becomes a record.
+LEAST_COLUMN = 24
+# The widest line of running text.
+SENTENCE_WIDTH = 120
+# Commands stay in one piece, so that they can be pasted: a playbook or program with its options, and docker's commands.
+OPTION = r"(?: -{1,2}[\w-]+(?:[ =](?:'[^']*'|[^\s'\-][^\s,;]*))?)"
+COMMAND = re.compile(
+    rf"(?:ansible-playbook{OPTION}* )?[\w./-]+\.ya?ml{OPTION}+|ansible(?:-playbook|-doc)?{OPTION}* [\w./-]+{OPTION}*"
+    rf"|docker (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"
+)
+# Wider than any line.
+LARGEST = 1 << 20
+# Commands are looked for in lines up to this length.
+LONGEST_WRAPPED = 4000
+# Stands for a blank at which a line is not wrapped.
+FIXED_BLANK = "\ue000"
+LABEL = re.compile(r"[A-Z][\w ]{0,14}: +")
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None = None, cell: int | None = None
+) -> str:
     """Left-aligned columns, two spaces apart. None becomes "-". Cells are shown as `printable` does.
 
-    width: the maximum width of a column in characters; longer cells are wrapped, and line ends in them stay.
+    width: how many characters a line has at most. Long cells are wrapped; if that is not enough, rows become records.
+    cell: the maximum width of a column; longer cells are wrapped, and line ends in them stay.
     """
-    shown = functools.partial(printable, lines=bool(width))
-    cells = [
-        [shown(name).upper() for name in header],
-        *(["-" if cell is None else shown(cell) for cell in row] for row in rows),
-    ]
+    shown = functools.partial(printable, lines=bool(cell))
+    names = [shown(name).upper() for name in header]
+    cells = [["-" if value is None else shown(value) for value in row] for row in rows]
+    columns = list(zip(names, *cells, strict=True))
+    limits = [min(cell or LARGEST, max(map(longest_line, column))) for column in columns]
     if width:
-        cells = [line for row in cells for line in wrapped(row, width)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
-    return "\n".join(line.rstrip() for line in lines)
+        fitting = fitting_widths(
+            [column_width(column, limit) for column, limit in zip(columns, limits, strict=True)], width
+        )
+        if not fitting:
+            return "\n".join(record(names, row, width) for row in cells)
+        limits = fitting
+    lines = [line for row in (names, *cells) for line in wrapped(row, limits)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown_lines = ("  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(line.rstrip() for line in shown_lines)
 
 
-def wrapped(row: Sequence[str], width: int) -> list[list[str]]:
+def longest_line(text: str) -> int:
+    return max(map(len, text.splitlines()), default=0)
+
+
+def column_width(column: Sequence[str], limit: int) -> tuple[int, int]:
+    """The narrowest and the best width of a column. Narrow columns and words are not wrapped."""
+    words = (len(word) for value in column for word in unbroken(value).split())
+    least = max(min(limit, LEAST_COLUMN), max(words, default=0))
+    return least, max(least, limit)
+
+
+def fitting_widths(columns: Sequence[tuple[int, int]], width: int) -> list[int]:
+    """Widths for columns, given as their narrowest and best ones, that fit a line; nothing if they do not fit."""
+    widths = [least for least, _best in columns]
+    room = width - 2 * (len(columns) - 1) - sum(widths)
+    if room < 0:
+        return []
+    # The narrowest column grows first, so that short texts stay in one line.
+    growing = [number for number, (least, best) in enumerate(columns) if least < best]
+    while room and growing:
+        column = min(growing, key=lambda number: widths[number])
+        widths[column] += 1
+        room -= 1
+        growing = [number for number in growing if widths[number] < columns[number][1]]
+    return widths
+
+
+def record(names: Sequence[str], row: Sequence[str], width: int) -> str:
+    """A row of a table that does not fit: the first cell, then the others with names, as many in a line as fit."""
+    parts = [
+        row[0],
+        *(f"{name.lower()}: {value}" for name, value in zip(names[1:], row[1:], strict=True) if value != "-"),
+    ]
+    lines = [""]
+    for part in parts:
+        joined = f"{lines[-1]}  {part}" if lines[-1] else part
+        if len(joined) <= width or not lines[-1]:
+            lines[-1] = joined
+        else:
+            lines.append(f"    {part}")
+    return "\n".join(filled(line, width, "      ") for line in lines)
+
+
+def wrapped(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
     """The lines of a row with its cells wrapped at spaces. Paths and commands are never broken."""
-    wrap = functools.partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
-    cells = [[part for line in cell.splitlines() for part in wrap(line)] or [""] for cell in row]
+    cells = [
+        [part for line in cell.splitlines() for part in filled(line, width).splitlines()] or [""]
+        for cell, width in zip(row, widths, strict=True)
+    ]
     return [list(line) for line in itertools.zip_longest(*cells, fillvalue="")]
+
+
+def unbroken(text: str) -> str:
+    """Text whose commands have no blanks at which they would be wrapped."""
+    if len(text) > LONGEST_WRAPPED:
+        return text
+    return COMMAND.sub(lambda match: match[0].replace(" ", FIXED_BLANK), text)
+
+
+def filled(line: str, width: int, indent: str = "") -> str:
+    """A line wrapped at blanks. The indent is that of all lines but the first. Paths and commands are never broken."""
+    if len(line) <= width:
+        return line
+    lines = textwrap.wrap(
+        unbroken(line), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines).replace(FIXED_BLANK, " ")
+
+
+def sentence(line: str, width: int | None) -> str:
+    """A line of running text, wrapped below its beginning or behind its label, as in ``Reason:   …``.
+
+    Lines that begin with a blank come from logs, and stay as they are. So does a command behind its label.
+    """
+    if not width or line[:1].isspace() or "\n" in line:
+        return line
+    label = LABEL.match(line)
+    if label and COMMAND.fullmatch(line, label.end()):
+        return line
+    return filled(line, min(width, SENTENCE_WIDTH), " " * (label.end() if label else 2))
 
 
 def duration(seconds: float) -> str:

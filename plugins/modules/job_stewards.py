@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: job_stewards
-short_description: Start missing stewards of training jobs
+short_description: "Internal: start missing stewards of training jobs"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -17,6 +17,7 @@ description:
   - Ignores archives that this cluster has not submitted, whatever they contain.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.internal
 attributes:
   check_mode:
     support: full

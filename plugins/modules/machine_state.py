@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: machine_state
-short_description: Manage network, token and directories of a cluster
+short_description: "Internal: manage network, token and directories of a cluster"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -19,6 +19,7 @@ description:
     if nothing else is in it. The shared root is never removed.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.internal
 attributes:
   check_mode:
     support: full

@@ -32,6 +32,12 @@ options:
     description: The maximum number of jobs to list.
     type: int
     default: 20
+  tags:
+    description:
+      - List only jobs that have all of these tags. Values are compared as text.
+      - Every archive is read for it, before O(limit).
+    type: dict
+    default: {}
   shared_root:
     description: The path of the shared root on this host.
     type: path
@@ -69,6 +75,11 @@ EXAMPLES = r"""
 - name: List the latest jobs, whether the cluster is up or down
   argus.verl.ray_job_info:
     limit: 5
+  register: listed
+
+- name: List the latest jobs of a team
+  argus.verl.ray_job_info:
+    tags: {team: a}
   register: listed
 
 - name: Require that the job succeeded
@@ -157,7 +168,10 @@ job:
       description: The address of that node, once the driver has connected to Ray.
       type: str
     progress:
-      description: C(step), C(total_steps), and the C(first) and C(last) value of the job's key C(metric).
+      description:
+        - C(step), C(total_steps), and the C(first) and C(last) value of the job's key C(metric).
+        - C(tokens_per_second_per_gpu) of the last step, which verl measures for PPO and GRPO; C(tokens_per_second) of
+          all GPUs together for SFT, from the tokens of the last steps and the pace since the first one.
       type: dict
     checkpoints:
       description: The steps that have a checkpoint.
@@ -200,12 +214,16 @@ jobs:
   elements: dict
   returned: without O(submission_id)
 total:
-  description: The total number of jobs.
+  description: The total number of jobs, or of those with O(tags).
   type: int
   returned: without O(submission_id)
 root_problem:
   description: Why nothing can be written to the shared root, as this host sees it, or an empty string.
   type: str
+  returned: without O(submission_id)
+tags:
+  description: The given O(tags).
+  type: dict
   returned: without O(submission_id)
 directory:
   description: The directory of the archives.
@@ -253,7 +271,7 @@ def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:
             job = replace(job, root_problem=root_problem(jobs.parent))
             result = {"job": {**job.to_json(), "jobspec": archive.read_jobspec()}, "problem": job.problem}
         else:
-            listed = latest_jobs(jobs, head, params["limit"])
+            listed = latest_jobs(jobs, head, params["limit"], params["tags"])
             result = replace(listed, root_problem=root_problem(jobs.parent)).to_json()
     except (UnknownJobError, UnreadableError) as error:
         return failure(str(error))
@@ -267,6 +285,7 @@ def main() -> None:
         argument_spec={
             "submission_id": {"type": "str", "default": ""},
             "limit": {"type": "int", "default": 20},
+            "tags": {"type": "dict", "default": {}},
             "shared_root": {"type": "path", "default": "/private"},
             "address": {"type": "str", "default": "http://127.0.0.1:8265"},
             "token_path": {"type": "path", "no_log": False},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: report
-short_description: Show a table and findings, and fail on errors
+short_description: "Internal: show a table and findings, and fail on errors"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -16,6 +16,7 @@ description:
   - Prints nothing when there are neither rows, nor findings, nor closing lines.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.internal
 attributes:
   check_mode:
     support: full

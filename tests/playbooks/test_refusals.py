@@ -117,7 +117,8 @@ def test_container_name_of_another_owner() -> None:
 def test_job_without_a_cluster() -> None:
     done = playbook("submit", check=False, jobspec="grpo.yaml")
     assert done.returncode != 0
-    assert f"The head {HEAD} cannot be reached" in done.stdout and "cluster_up.yml" in done.stdout, done.stdout
+    assert f"The head {HEAD} cannot be reached" in said(done.stdout) and "cluster_up.yml" in done.stdout, done.stdout
+    assert done.stdout.count("cannot be reached") == 1 and "fatal:" not in done.stdout
 
 
 def test_all_problems_of_a_jobspec_are_reported_at_once(tmp_path: Path) -> None:

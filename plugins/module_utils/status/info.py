@@ -75,13 +75,18 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job is, and the first and the last value of its key metric."""
+    """How far a job is, the first and the last value of its key metric, and its throughput.
+
+    tokens_per_second: of all GPUs together. tokens_per_second_per_gpu: as verl measures it.
+    """
 
     step: int = 0
     total_steps: int | None = None
     metric: str = ""
     first: float | None = None
     last: float | None = None
+    tokens_per_second: float | None = None
+    tokens_per_second_per_gpu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,8 +161,9 @@ class JobInfo:
 class JobList:
     """The latest jobs, the newest first.
 
-    total: how many jobs there are altogether.
+    total: how many jobs there are altogether, or how many have the tags.
     problem: why the head could not be asked, or an empty string.
+    tags: what was asked for; other jobs are not listed.
     """
 
     jobs: tuple[JobInfo, ...]
@@ -165,6 +171,7 @@ class JobList:
     directory: str
     problem: str = ""
     root_problem: str = ""
+    tags: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"jobs": [job.to_json() for job in self.jobs]}
@@ -173,7 +180,8 @@ class JobList:
     def from_json(cls, stored: Mapping[str, Any]) -> JobList:
         jobs = tuple(map(JobInfo.from_json, stored["jobs"]))
         problems = str(stored["problem"]), str(stored.get("root_problem") or "")
-        return cls(jobs, int(stored["total"]), str(stored["directory"]), *problems)
+        tags = stored.get("tags") or {}
+        return cls(jobs, int(stored["total"]), str(stored["directory"]), *problems, tags)
 
 
 def failure_from(stored: Mapping[str, Any] | None) -> Failure | None:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..job.submission_id import SUBMISSION_ID
 from ..launcher import attempts
@@ -55,8 +57,24 @@ def foreign_job(record: RayRecord) -> JobInfo:
     )
 
 
-def latest_jobs(jobs: Path, head: RayHead | None, limit: int) -> JobList:
-    """The latest jobs of a directory of archives and of the head, the newest first."""
+def has_tags(archive: Archive, tags: Mapping[str, Any]) -> bool:
+    """Whether a job has all of these tags. Values are compared as text: those of a command line have no type."""
+    try:
+        own = archive.read_status().tags
+    except UnreadableError:
+        return False
+    return all(name in own and as_text(own[name]) == as_text(value) for name, value in tags.items())
+
+
+def as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str, Any] | None = None) -> JobList:
+    """The latest jobs of a directory of archives and of the head, the newest first.
+
+    tags: only jobs with these tags, which jobs that were submitted to Ray directly do not have.
+    """
     records: dict[str, RayRecord] = {}
     problem = ""
     if head:
@@ -67,8 +85,9 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int) -> JobList:
     own = archives(jobs)
     ours = {archive.submission_id for archive in own}
     foreign = [one for ray_id, one in records.items() if ray_id.partition(attempts.SEPARATOR)[0] not in ours]
-    found: list[tuple[float, Archive | RayRecord]] = [(archive.created_at(), archive) for archive in own]
-    found += [(record.started_at, record) for record in foreign]
+    wanted = [archive for archive in own if not tags or has_tags(archive, tags)]
+    found: list[tuple[float, Archive | RayRecord]] = [(archive.created_at(), archive) for archive in wanted]
+    found += [(record.started_at, record) for record in foreign if not tags]
     found.sort(key=lambda one: one[0], reverse=True)
 
     def row(one: Archive | RayRecord) -> JobInfo:
@@ -84,4 +103,4 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int) -> JobList:
             # Whatever was overlooked must not hide all other jobs.
             return unreadable_job(one, UnreadableError(one.path, f"causes {type(error).__name__}: {error}"))
 
-    return JobList(tuple(row(one) for _at, one in found[:limit]), len(found), str(jobs), problem)
+    return JobList(tuple(row(one) for _at, one in found[:limit]), len(found), str(jobs), problem, tags=tags or {})

@@ -16,6 +16,10 @@ from .info import Heartbeat, JobInfo, Progress
 
 # The metric that people check first, by workload.
 KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}
+# verl measures it for PPO and GRPO: tokens per second and GPU, prompts and responses.
+THROUGHPUT = "perf/throughput"
+# For SFT, it only counts the tokens of a step.
+STEP_TOKENS = "train/global_tokens"
 # How much is read of the end of a metrics file: one step of PPO takes about 8 KiB.
 METRICS_BYTES = 256 << 10
 # How much is read to find the first value, and how many files to find the last.
@@ -41,6 +45,10 @@ def first_value(archive: Archive, files: Sequence[str], metric: str) -> float | 
     return None
 
 
+def values(steps: Sequence[metrics.Step], metric: str) -> list[float]:
+    return [value for value in (step.value(metric) for step in steps) if value is not None]
+
+
 def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress:
     """Steps done and to do, and the first and the last value of the workload's key metric.
 
@@ -49,13 +57,13 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
     """
     metric = KEY_METRICS.get(status.workload, "")
     files = metrics.files(archive.jobs, archive.submission_id)
-    done, last = 0, None
+    done, last, found = 0, None, []
     for file in reversed(files[-MOST_FILES:]):
         found = metrics.last_steps(archive.jobs, file, METRICS_BYTES)
         done = done or (found[-1].step if found else 0)
-        values = [value for value in (step.value(metric) for step in found) if value is not None]
-        if values:
-            last = values[-1]
+        known = values(found, metric)
+        if known:
+            last = known[-1]
             break
     return Progress(
         # A job that resumes begins with the step of its checkpoint.
@@ -64,7 +72,25 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
         metric=metric,
         first=first_value(archive, files, metric) if last is not None else None,
         last=last,
+        tokens_per_second=tokens_per_second(found, heartbeat),
+        tokens_per_second_per_gpu=next(iter(values(found, THROUGHPUT)[-1:]), None),
     )
+
+
+def tokens_per_second(steps: Sequence[metrics.Step], heartbeat: Heartbeat) -> float | None:
+    """The throughput of all GPUs from the tokens of the last steps and the pace; None if either is unknown."""
+    tokens, seconds = values(steps, STEP_TOKENS), pace(heartbeat)
+    return sum(tokens) / len(tokens) / seconds if tokens and seconds else None
+
+
+def pace(heartbeat: Heartbeat) -> float | None:
+    """Seconds for each step since the first one; None while it is unknown."""
+    beat = heartbeat
+    if beat.time is None or beat.step is None or beat.first_step is None or beat.first_step_at is None:
+        return None
+    if beat.step <= beat.first_step:
+        return None
+    return (beat.time - beat.first_step_at) / (beat.step - beat.first_step)
 
 
 def time_left(heartbeat: Heartbeat, total: int | None) -> float | None:
@@ -72,13 +98,10 @@ def time_left(heartbeat: Heartbeat, total: int | None) -> float | None:
 
     Both times come from the launcher's clock, which may differ from the clock of this host.
     """
-    beat = heartbeat
-    if total is None or beat.time is None or beat.step is None or beat.first_step is None or beat.first_step_at is None:
+    seconds = pace(heartbeat)
+    if total is None or heartbeat.step is None or seconds is None:
         return None
-    if beat.step <= beat.first_step:
-        return None
-    pace = (beat.time - beat.first_step_at) / (beat.step - beat.first_step)
-    return max(0.0, pace * (total - beat.step))
+    return max(0.0, seconds * (total - heartbeat.step))
 
 
 def count_of(warnings: Sequence[JobWarning]) -> str:

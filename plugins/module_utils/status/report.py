@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,12 @@ UNREADABLE_SHOWN = 5
 SILENT_SECONDS = 60
 # The steward writes every 5 s at most, the launcher every 2 s.
 STALE_SECONDS = 20
+# How the list names the key metrics.
+METRIC_NAMES = {"critic/rewards/mean": "reward", "train/loss": "loss"}
+# How much of the tags of a job the list shows.
+TAGS_LENGTH = 40
+# The columns of the list that are left out if no job has a value there.
+OPTIONAL = {"class", "metric", "tokens/s", "attempt", "tags", "where"}
 # How much of a line of a log a report shows.
 LINE_LENGTH = 160
 
@@ -84,6 +90,23 @@ def staleness(job: JobInfo, now: float) -> list[str]:
     return [printable(f"{problem}; what follows is from {age(since)} ago.", lines=False)] if problem else []
 
 
+def number(value: float) -> str:
+    """A number with three decimals, or in few characters if it is large."""
+    return f"{value:.3f}" if abs(value) < 1e6 else f"{value:.3g}"
+
+
+def throughput(progress: Progress) -> str | None:
+    """``1840/GPU`` as verl measures it, or ``7360`` of all GPUs together."""
+    for value, unit in ((progress.tokens_per_second_per_gpu, "/GPU"), (progress.tokens_per_second, "")):
+        if value is not None:
+            return f"{f'{value:.0f}' if 10 <= value < 1e7 else f'{value:.3g}'}{unit}"
+    return None
+
+
+def tags_text(tags: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(tags.items()))
+
+
 def failure_class(job: JobInfo) -> str | None:
     if job.failure:
         return job.failure.kind
@@ -107,9 +130,10 @@ def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: st
     status_command: shows one job.
     submit_command: submits one; shown if there are no jobs yet.
     """
-    rows = tuple(job_row(job, now) for job in listed.jobs)
+    header, rows = without_empty_columns([job_row(job, now) for job in listed.jobs])
     shown, total = len(rows), listed.total
     count = f"latest {shown} of {total} jobs" if shown < total else f"{total} job{'s'[: total != 1]}"
+    count += f" with {tags_text(listed.tags)}" if listed.tags else ""
     text = head_problem(listed.problem, "states come from the archives")
     if listed.root_problem:
         text.append(printable(f"{listed.root_problem}; states may be behind.", lines=False))
@@ -119,32 +143,49 @@ def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: st
     text += [field("Unreadable", "; ".join(job.unreadable) or job.reason) for job in bad[:UNREADABLE_SHOWN]]
     if len(bad) > UNREADABLE_SHOWN:
         text.append(f"{len(bad) - UNREADABLE_SHOWN} more archives are unreadable.")
-    text.append(field("One job", status_command) if rows else field("Submit", submit_command))
+    if rows or not listed.tags:
+        text.append(field("One job", status_command) if rows else field("Submit", submit_command))
+    else:
+        text.append("No job has these tags. Without tags, all jobs are listed.")
     return Report(
         title=printable(f"Cluster {cluster}: {count} in {listed.directory}", lines=False),
-        header=("job", "workload", "state", "class", "step", "attempt", "age", "where"),
+        header=header,
         rows=rows,
         text=text,
     )
 
 
-def job_row(job: JobInfo, now: float) -> tuple[str | int | None, ...]:
-    return (
-        job.submission_id,
-        job.workload or None,
-        job.state,
-        failure_class(job),
-        steps(job.progress),
-        job.attempt,
-        age(now - job.submitted_at),
-        job.driver_host or job.driver_node_ip,
-    )
+def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
+    done, tags = job.progress, tags_text(job.tags)
+    return {
+        "job": job.submission_id,
+        "workload": job.workload or None,
+        "state": job.state,
+        "class": failure_class(job),
+        "step": steps(done),
+        "metric": None if done.last is None else f"{METRIC_NAMES.get(done.metric, done.metric)} {number(done.last)}",
+        "tokens/s": throughput(done),
+        "attempt": job.attempt if job.attempt > 1 else None,
+        "age": age(now - job.submitted_at),
+        "tags": (tags if len(tags) <= TAGS_LENGTH else f"{tags[: TAGS_LENGTH - 1]}…") or None,
+        "where": job.driver_host or job.driver_node_ip,
+    }
 
 
-def job_report(job: JobInfo, now: float, commands: Sequence[str]) -> Report:
+def without_empty_columns(
+    rows: Sequence[Mapping[str, str | int | None]],
+) -> tuple[tuple[str, ...], tuple[tuple[str | int | None, ...], ...]]:
+    """Header and rows without those optional columns in which no row has a value."""
+    names = list(rows[0]) if rows else []
+    header = tuple(name for name in names if name not in OPTIONAL or any(row[name] is not None for row in rows))
+    return header, tuple(tuple(row[name] for name in header) for row in rows)
+
+
+def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int | None = None) -> Report:
     """One job in detail.
 
     commands: the lines with the commands for this job.
+    columns: the width of the terminal.
     """
     lines = [*situation(job), *timing(job, now), *origin(job)]
     width = max(len(name) for name, _value in lines) + 1
@@ -154,7 +195,7 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str]) -> Report:
     text += failure_lines(job.failure)
     text += warning_lines(job)
     if len(job.attempts) > 1 or (job.attempts and job.state not in ENDED):
-        text += ["", attempts_table(job.attempts)]
+        text += ["", attempts_table(job.attempts, columns)]
     text += log_lines(job)
     text += ["", *head_problem(job.problem, "all of this comes from the archive"), *commands]
     attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
@@ -166,7 +207,7 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     """What the job is, and how far."""
     lines = [("Workload", f"{job.workload or 'unknown'} on {job.code_id or 'unknown'}")]
     if job.tags:
-        lines.append(("Tags", ", ".join(f"{name}={value}" for name, value in sorted(job.tags.items()))))
+        lines.append(("Tags", tags_text(job.tags)))
     if job.reason and not job.failure:
         lines.append(("Reason", job.reason))
     # The reason of an unreadable job says the same.
@@ -183,6 +224,10 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
         lines.append(("Step", f"{steps(job.progress)}{left}"))
     if job.progress.last is not None:
         lines.append(("Metric", f"{job.progress.metric} {job.progress.last:.3f}, initially {job.progress.first:.3f}"))
+    speed = throughput(job.progress)
+    if speed:
+        value, _slash, unit = speed.partition("/")
+        lines.append(("Throughput", f"{value} tokens/s{f' per {unit}' if unit else ''}"))
     return lines
 
 
@@ -240,9 +285,9 @@ def log_lines(job: JobInfo) -> list[str]:
     return ["", "The end of its log:", *(f"  {clipped(line)}" for line in job.log)]
 
 
-def attempts_table(attempts: Sequence[Attempt]) -> str:
+def attempts_table(attempts: Sequence[Attempt], columns: int | None = None) -> str:
     rows = []
     for one in attempts:
         took = duration(one.ended_at - one.started_at) if one.started_at and one.ended_at else None
         rows.append((one.attempt, one.state, one.kind or None, took, one.resumed_from or None, one.reason or None))
-    return table(("attempt", "state", "class", "took", "from step", "reason"), rows)
+    return table(("attempt", "state", "class", "took", "from step", "reason"), rows, columns)

@@ -242,6 +242,12 @@ def info(*arguments: Any, **changes: Any) -> dict[str, Any]:
     return {"job": job(*arguments, **changes), "time": 1000.0}
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So wide that no table is wrapped."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 class Clock:
     """Time that passes only during sleeps."""
 

@@ -52,6 +52,25 @@ def test_the_table_fits_a_terminal() -> None:
     assert max(map(len, lines)) <= 2 * CELL_WIDTH + 20
 
 
+def test_findings_that_do_not_fit_a_table_are_paragraphs() -> None:
+    long = Finding("trainer_overrides: trainer.nnodes", "word " * 12 + "end\x1b", "run docker image prune", WARNING)
+    assert findings_table([long, SECOND], 60).splitlines() == [
+        "error    b",
+        "         gone",
+        "         To do: bring it back",
+        "warning  trainer_overrides: trainer.nnodes",
+        "         word word word word word word word word word word",
+        "         word word end\\x1b",
+        "         To do: run docker image prune",
+    ]
+    assert findings_table([long], 100).startswith("SEVERITY")
+    assert max(map(len, findings_table([long], 100).splitlines())) <= 100
+
+
+def test_a_finding_without_advice_has_no_empty_line() -> None:
+    assert findings_table([Finding("a" * 30, "gone", "")], 40) == f"error    {'a' * 30}\n         gone"
+
+
 @pytest.mark.parametrize("wrap", [list, tuple, iter])
 def test_warnings_are_not_errors(wrap: type) -> None:
     assert errors(wrap([FIRST, SECOND, THIRD])) == [SECOND, THIRD]

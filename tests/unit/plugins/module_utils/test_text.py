@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.text import (
+    LEAST_COLUMN,
     duration,
     edits,
+    filled,
+    fitting_widths,
     misspelt,
     nearest,
     one_line,
+    sentence,
     size_text,
     table,
     wrapped,
@@ -22,12 +26,12 @@ def test_a_table_without_rows_has_a_header() -> None:
 
 
 def test_a_table_wraps_wide_cells() -> None:
-    assert table(("a", "b"), [("x", "one two three")], width=7) == "A  B\nx  one two\n   three"
+    assert table(("a", "b"), [("x", "one two three")], cell=7) == "A  B\nx  one two\n   three"
 
 
 def test_wrapped_cells_keep_their_lines() -> None:
     what = "is not fit to be trained on:\n- train: has no messages: 1 row\n\n- val: is too long for this table\n"
-    assert wrapped(["dataset sums", what], 32) == [
+    assert wrapped(["dataset sums", what], [32, 32]) == [
         ["dataset sums", "is not fit to be trained on:"],
         ["", "- train: has no messages: 1 row"],
         ["", "- val: is too long for this"],
@@ -36,10 +40,88 @@ def test_wrapped_cells_keep_their_lines() -> None:
 
 
 def test_paths_and_commands_are_never_broken() -> None:
-    assert wrapped(["/private/common/code/verl-0.9.1 x", ""], 10) == [
+    assert wrapped(["/private/common/code/verl-0.9.1 x", ""], [10, 10]) == [
         ["/private/common/code/verl-0.9.1", ""],
         ["x", ""],
     ]
+
+
+def test_a_table_that_fits_is_not_changed() -> None:
+    header, rows = ("node", "gpus"), [("worker-0", 4), ("head", None)]
+    assert table(header, rows, width=14) == table(header, rows)
+    assert table(header, rows, width=13) == "worker-0\n    gpus: 4\nhead"
+
+
+def test_the_widest_columns_of_a_table_are_wrapped() -> None:
+    text = "one two three four five six seven"
+    lines = table(("name", "what"), [("worker-0", text), ("head", "x")], width=8 + 2 + LEAST_COLUMN).splitlines()
+    assert lines == ["NAME      WHAT", "worker-0  one two three four five", "          six seven", "head      x"]
+    # A column would be narrower than the least one.
+    assert table(("name", "what"), [("worker-0", text)], width=33) == (
+        "worker-0\n    what: one two three four five\n      six seven"
+    )
+
+
+def test_a_record_has_as_many_cells_in_a_line_as_fit() -> None:
+    header, row = ("job", "state", "step", "where"), ("grpo-20260101", "RUNNING", "4/12", None)
+    assert table(header, [row], width=32) == "grpo-20260101  state: RUNNING\n    step: 4/12"
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "expected"),
+    [
+        ([(4, 4), (24, 70)], 30, [4, 24]),
+        ([(4, 4), (24, 70)], 29, []),
+        ([(4, 4), (24, 70)], 200, [4, 70]),
+        ([(24, 60), (24, 40)], 60, [29, 29]),
+        ([(4, 4), (24, 30), (24, 70)], 80, [4, 30, 42]),
+    ],
+)
+def test_how_wide_columns_are(columns: list[tuple[int, int]], width: int, expected: list[int]) -> None:
+    assert fitting_widths(columns, width) == expected
+
+
+COMMANDS = (
+    "ansible-playbook -i inventories/prod playbooks/fetch.yml -e submission_id=grpo-1",
+    "cluster_up.yml -e rotate_token=true -e allow_disruption=true",
+    'ansible-playbook playbooks/submit.yml -e \'set=["a=1", "b=2"]\' --check',
+    "docker image prune",
+    "ansible-doc argus.verl.ray_job",
+    "docker logs mvp-ray-head",
+    "-e allow_disruption=true",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_not_wrapped(command: str) -> None:
+    lines = filled(f"run one of these: {command}, or wait", 24, "  ").splitlines()
+    assert any(line.startswith(f"  {command},") for line in lines)
+
+
+def test_a_very_long_line_is_wrapped_without_looking_for_commands() -> None:
+    lines = filled(f"{'word ' * 2000}docker image prune", 24).splitlines()
+    assert max(map(len, lines)) <= 24
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "expected"),
+    [
+        ("one two three", 9, "one two\n  three"),
+        ("one two three", None, "one two three"),
+        ("Reason:   one two three", 18, "Reason:   one two\n          three"),
+        ("Fetch:    ansible-playbook x.yml -e a=b", 18, "Fetch:    ansible-playbook x.yml -e a=b"),
+        # A line of a log, and a table.
+        ("  one two three", 9, "  one two three"),
+        ("one two\nthree four", 9, "one two\nthree four"),
+        ("x" * 30, 9, "x" * 30),
+    ],
+)
+def test_sentences_are_wrapped(line: str, width: int | None, expected: str) -> None:
+    assert sentence(line, width) == expected
+
+
+def test_sentences_are_not_wider_than_people_read() -> None:
+    assert max(map(len, sentence("word " * 60, 300).splitlines())) == 119
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ def test_one_job(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture
     assert abs(result["time"] - time.time()) < 60
     job = result["job"]
     assert (job["state"], job["log"], job["jobspec"]) == ("RUNNING", ["b"], {"workload": "sft"})
-    assert job["progress"] == {"step": 0, "total_steps": None, "metric": "train/loss", "first": None, "last": None}
+    unknown = ("total_steps", "first", "last", "tokens_per_second", "tokens_per_second_per_gpu")
+    assert job["progress"] == {"step": 0, "metric": "train/loss", **dict.fromkeys(unknown)}
     assert run(ray_job_info, capsys, **arguments, log_position="")["job"]["log"] == ["a", "b"]
 
 

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
@@ -77,6 +78,33 @@ def test_the_latest_jobs_from_their_archives(jobs: Path) -> None:
     listed = latest_jobs(jobs, None, 2)
     assert states(listed) == [("sft-3", "SUBMITTED"), ("grpo-2", "RUNNING")]
     assert (listed.total, listed.problem, listed.directory) == (3, "", str(jobs))
+
+
+@pytest.mark.parametrize(
+    ("tags", "names"),
+    [
+        ({"team": "a"}, ["grpo-2", "grpo-1"]),
+        ({"team": "a", "stage": "2"}, ["grpo-2"]),
+        ({"team": "a", "final": "true"}, ["grpo-1"]),
+        ({"final": True}, ["grpo-1"]),
+        ({"team": "b"}, []),
+        ({"other": "None"}, []),
+        ({}, ["sft-3", "raysubmit_1", "grpo-2", "grpo-1"]),
+    ],
+)
+def test_jobs_with_tags(jobs: Path, listing: RayHead, tags: dict[str, Any], names: list[str]) -> None:
+    Archive(jobs / "grpo-1").set_status("SUCCEEDED", tags={"team": "a", "final": True})
+    Archive(jobs / "grpo-2").set_status("RUNNING", attempt=2, tags={"team": "a", "stage": 2})
+    listed = latest_jobs(jobs, listing, 20, tags)
+    assert [job.submission_id for job in listed.jobs] == names
+    assert (listed.total, listed.tags) == (len(names), tags)
+    assert JobList.from_json(listed.to_json()).tags == tags
+
+
+def test_tags_count_before_the_limit(jobs: Path) -> None:
+    Archive(jobs / "grpo-1").set_status("SUCCEEDED", tags={"team": "a"})
+    (jobs / "sft-3" / "status.json").write_text("{")
+    assert states(latest_jobs(jobs, None, 1, {"team": "a"})) == [("grpo-1", "SUCCEEDED")]
 
 
 def test_the_latest_jobs_with_a_head(jobs: Path, listing: RayHead) -> None:

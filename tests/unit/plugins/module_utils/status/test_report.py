@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.status.report import (
     steps,
     warning_lines,
 )
-from ansible_collections.argus.verl.plugins.module_utils.text import printable_line
+from ansible_collections.argus.verl.plugins.module_utils.text import printable_line, table
 
 NOW = 1_767_268_900.0
 FAILURE = Failure(
@@ -98,14 +98,47 @@ def test_the_latest_jobs() -> None:
     foreign = job(workload="", driver_host=None, driver_node_ip="10.0.0.2")
     report = listed(waiting, job(), failed, foreign, total=40)
     assert report.title == "Cluster mvp: latest 4 of 40 jobs in /srv/verl/jobs"
-    assert report.header == ("job", "workload", "state", "class", "step", "attempt", "age", "where")
+    names = ("job", "workload", "state", "class", "step", "metric", "attempt", "age", "where")
+    assert report.header == names
     assert report.rows == (
-        ("sft-1", "sft", "PENDING", None, "-", 1, "1 min", None),
-        ("sft-1", "sft", "RUNNING", None, "4/12", 1, "1 min", "mvp-ray-worker-1"),
-        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", 2, "2 h", "mvp-ray-worker-1"),
-        ("sft-1", None, "RUNNING", None, "4/12", 1, "1 min", "10.0.0.2"),
+        ("sft-1", "sft", "PENDING", None, "-", None, None, "1 min", None),
+        ("sft-1", "sft", "RUNNING", None, "4/12", "loss 4.250", None, "1 min", "mvp-ray-worker-1"),
+        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", "loss 4.250", 2, "2 h", "mvp-ray-worker-1"),
+        ("sft-1", None, "RUNNING", None, "4/12", "loss 4.250", None, "1 min", "10.0.0.2"),
     )
     assert report.text == ["One job:  status ID"]
+
+
+def test_throughput_and_tags_of_the_list() -> None:
+    rl = Progress(4, 12, "critic/rewards/mean", first=0.1, last=2e7, tokens_per_second_per_gpu=1840.4)
+    sft = Progress(4, 12, "train/loss", first=6.0, last=4.25, tokens_per_second=9.87)
+    report = listed(job(progress=rl, tags={"team": "x", "a": 1}), job(progress=sft, tags={"long": "x" * 40}))
+    rows = [dict(zip(report.header, row, strict=True)) for row in report.rows]
+    assert [(row["metric"], row["tokens/s"]) for row in rows] == [("reward 2e+07", "1840/GPU"), ("loss 4.250", "9.87")]
+    assert [row["tags"] for row in rows] == ["a=1, team=x", f"long={'x' * 34}…"]
+    assert "Throughput: 1840 tokens/s per GPU" in detail(progress=rl)
+    assert "Throughput: 9.87 tokens/s" in detail(progress=sft)
+
+
+def test_jobs_with_tags_are_named_in_the_title() -> None:
+    found = JobList((job(),), 1, "/jobs", tags={"team": "x", "stage": 2})
+    report = jobs_report(found, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
+    assert report.title == "Cluster mvp: 1 job with stage=2, team=x in /jobs"
+    none = jobs_report(replace(found, jobs=(), total=0), NOW, cluster="m", status_command="s", submit_command="submit")
+    assert none.text == ["No job has these tags. Without tags, all jobs are listed."]
+
+
+def test_the_list_fits_narrow_terminals() -> None:
+    progress = Progress(4, 12, "train/loss", first=6.0, last=4.25, tokens_per_second=987.0)
+    row = job(submission_id="sft-20260101-120000-1a2b", progress=progress, tags={"team": "x"}, attempt=2)
+    report = listed(row, replace(row, state="FAILED", failure=FAILURE))
+    narrow = table(report.header, report.rows, 80).splitlines()
+    assert narrow[:2] == [
+        "sft-20260101-120000-1a2b  workload: sft  state: RUNNING  step: 4/12",
+        "    metric: loss 4.250  tokens/s: 987  attempt: 2  age: 1 min  tags: team=x",
+    ]
+    assert max(map(len, narrow)) <= 80
+    assert len(table(report.header, report.rows, 160).splitlines()) == 3
 
 
 def test_one_job_is_singular() -> None:
@@ -145,8 +178,8 @@ def test_archives_that_cannot_be_read_are_explained() -> None:
 def test_a_report_has_the_arguments_of_the_report_module() -> None:
     assert listed(job()).to_json() == {
         "title": "Cluster mvp: 1 job in /srv/verl/jobs",
-        "header": ["job", "workload", "state", "class", "step", "attempt", "age", "where"],
-        "rows": [["sft-1", "sft", "RUNNING", None, "4/12", 1, "1 min", "mvp-ray-worker-1"]],
+        "header": ["job", "workload", "state", "step", "metric", "age", "where"],
+        "rows": [["sft-1", "sft", "RUNNING", "4/12", "loss 4.250", "1 min", "mvp-ray-worker-1"]],
         "text": ["One job:  status ID"],
     }
 

@@ -1,0 +1,230 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: console
+type: stdout
+short_description: Ansible's output with each error once
+version_added: 0.1.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Shows what changed and what failed, as P(ansible.builtin.default#callback) does, and everything that the collection
+    prints, such as tables and the progress of jobs.
+  - Shows an error once, as its message. Errors of modules of other collections come with their short values and the end
+    of their output. A host that fails for the same reason as another one has no second message.
+  - The summary has one line, and a table when several hosts failed.
+  - With C(-v) and more, the output is that of P(ansible.builtin.default#callback).
+  - Measures the terminal for the tables of the collection. E(COLUMNS) overrides its width.
+options:
+  display_ok_hosts:
+    name: Show 'ok' hosts
+    description: Whether to show each task that changed nothing.
+    type: bool
+    default: false
+    env:
+      - name: ANSIBLE_DISPLAY_OK_HOSTS
+    ini:
+      - key: display_ok_hosts
+        section: defaults
+  display_skipped_hosts:
+    name: Show skipped hosts
+    description: Whether to show each task that was skipped.
+    type: bool
+    default: false
+    env:
+      - name: ANSIBLE_DISPLAY_SKIPPED_HOSTS
+    ini:
+      - key: display_skipped_hosts
+        section: defaults
+  result_format:
+    name: Format of the task result
+    description: The format of results that are shown as a whole, such as with C(-v).
+    type: str
+    default: yaml
+    env:
+      - name: ANSIBLE_CALLBACK_RESULT_FORMAT
+    ini:
+      - key: callback_result_format
+        section: defaults
+    choices:
+      - json
+      - yaml
+extends_documentation_fragment:
+  - default_callback
+  - result_format_callback
+requirements:
+  - It is set as C(stdout_callback) in the configuration of Ansible.
+"""
+
+EXAMPLES = r"""
+# In ansible.cfg, or as the environment variable ANSIBLE_STDOUT_CALLBACK.
+# [defaults]
+# stdout_callback = argus.verl.console
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ansible import constants, context
+from ansible.executor.stats import AggregateStats
+from ansible.executor.task_result import CallbackTaskResult
+from ansible.playbook.block import Block
+from ansible.playbook.task import Task
+from ansible.playbook.task_include import TaskInclude
+from ansible.plugins.callback.default import CallbackModule as Default
+from ansible_collections.argus.verl.plugins.module_utils.text import filled
+from ansible_collections.argus.verl.plugins.plugin_utils import terminal
+from ansible_collections.argus.verl.plugins.plugin_utils.run_summary import Failures, summary
+from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import error_text
+
+FAILED = "failed"
+IGNORED = "ignored"
+RESCUED = "rescued"
+UNREACHABLE = "unreachable"
+
+
+def is_rescued(task: Task) -> bool:
+    """Whether the playbook handles a failure of this task: a block around it has a rescue, and is not in it."""
+    below, above = task, task._parent
+    while above:
+        if isinstance(above, Block) and above.rescue and below._uuid in {one._uuid for one in above.block}:
+            return True
+        below, above = above, above._parent
+    return False
+
+
+def kind_of(result: CallbackTaskResult) -> str:
+    """What becomes of a failure."""
+    if result.task_fields.get("ignore_errors"):
+        return IGNORED
+    return RESCUED if is_rescued(result.task) else FAILED
+
+
+def events(exception: Any) -> Iterator[Any]:
+    """The error of a task and its causes, the innermost last."""
+    event = getattr(exception, "event", None)
+    while event:
+        yield event
+        event = event.chain.event if event.chain else None
+
+
+class CallbackModule(Default):  # type: ignore[misc]
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "argus.verl.console"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failures = Failures()
+        # What was shown of a task that may be shown again, with the host that it was shown for.
+        self._shown: dict[tuple[str, str], str] = {}
+
+    def _is_verbose(self) -> bool:
+        return bool(self._display.verbosity)
+
+    # --- Errors ---
+
+    def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
+        kind = kind_of(result)
+        if kind == FAILED:
+            self._failures.add(result.host.get_name(), FAILED, result.task.get_name())
+        if self._is_verbose():
+            super().v2_runner_on_failed(result, ignore_errors)
+        elif not (result.task.loop and "results" in result.result):
+            self._show_error(kind, result, self.host_label(result))
+
+    def v2_runner_item_on_failed(self, result: CallbackTaskResult) -> None:
+        if self._is_verbose():
+            super().v2_runner_item_on_failed(result)
+            return
+        self._show_error(kind_of(result), result, f"{self.host_label(result)}, {self._get_item_label(result.result)}")
+
+    def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
+        if not result.task.ignore_unreachable:
+            self._failures.add(result.host.get_name(), UNREACHABLE, result.task.get_name())
+        if self._is_verbose():
+            super().v2_runner_on_unreachable(result)
+        else:
+            kind = f"{UNREACHABLE}, {IGNORED}" if result.task.ignore_unreachable else UNREACHABLE
+            self._show_error(kind, result, self.host_label(result))
+
+    def _show_error(self, kind: str, result: CallbackTaskResult, label: str) -> None:
+        task = result.task
+        if self._last_task_banner != task._uuid:
+            self._print_task_banner(task)
+        self._handle_warnings(result.result)
+        found = list(events(result.exception))
+        text = error_text(
+            result.result,
+            str(getattr(task, "resolved_action", None) or task.action),
+            "\n".join(event.formatted_source_context or "" for event in found),
+            next((event.formatted_traceback for event in reversed(found) if event.formatted_traceback), ""),
+        )
+        same = self._shown.setdefault((task._uuid, text), label)
+        shown = text if same == label else f"the same as {same}"
+        width = terminal.measure().sentence_width
+        first, *rest = f"{kind}: [{label}]: {shown}".split("\n")
+        colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
+        self._display.display(
+            "\n".join([filled(first, width, "  ") if width else first, *rest]),
+            color=colour.get(kind, constants.COLOR_SKIP),
+            stderr=self.get_option("display_failed_stderr") and kind in colour,
+        )
+
+    # --- Progress ---
+
+    def v2_playbook_on_task_start(self, task: Task, is_conditional: bool) -> None:
+        terminal.measure()
+        super().v2_playbook_on_task_start(task, is_conditional)
+
+    def v2_playbook_on_handler_task_start(self, task: Task) -> None:
+        terminal.measure()
+        super().v2_playbook_on_handler_task_start(task)
+
+    def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
+        # The tasks of included files are shown, and not that they were included.
+        if self._is_verbose() or not isinstance(result.task, TaskInclude):
+            super().v2_runner_on_ok(result)
+
+    def v2_playbook_on_include(self, included_file: Any) -> None:
+        if self._is_verbose():
+            super().v2_playbook_on_include(included_file)
+
+    def v2_runner_retry(self, result: CallbackTaskResult) -> None:
+        if self._is_verbose() or self._is_first("retry", result):
+            super().v2_runner_retry(result)
+
+    def v2_runner_on_async_poll(self, result: CallbackTaskResult) -> None:
+        if self._is_verbose() or self._is_first("poll", result):
+            super().v2_runner_on_async_poll(result)
+
+    def v2_runner_on_async_ok(self, result: CallbackTaskResult) -> None:
+        if self._is_verbose():
+            super().v2_runner_on_async_ok(result)
+
+    def _is_first(self, kind: str, result: CallbackTaskResult) -> bool:
+        """Whether to show a line that would be repeated until a task is done; logs of CI have it once."""
+        host = result.host.get_name()
+        known = (result.task._uuid, f"{kind} {host}")
+        is_first = known not in self._shown
+        self._shown[known] = host
+        return is_first or sys.stdout.isatty()
+
+    # --- The summary ---
+
+    def v2_playbook_on_no_hosts_remaining(self) -> None:
+        # The errors and the summary say the same.
+        if self._is_verbose():
+            super().v2_playbook_on_no_hosts_remaining()
+
+    def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
+        custom = stats.custom and self.get_option("show_custom_stats")
+        if self._is_verbose() or custom:
+            super().v2_playbook_on_stats(stats)
+            return
+        hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
+        text, colour = summary(hosts, self._failures, context.CLIARGS["check"], terminal.measure().columns)
+        self._display.display(f"\n{text}", color=getattr(constants, colour))

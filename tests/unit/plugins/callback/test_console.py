@@ -1,0 +1,275 @@
+"""The output of real runs of ansible-playbook, without a terminal unless a test says otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[4]
+SECRET = "wandb-3f7c9a1b"
+CRASHING_MODULE = """#!/usr/bin/python
+from ansible.module_utils.basic import AnsibleModule
+AnsibleModule(argument_spec={})
+raise ZeroDivisionError("boom")
+"""
+
+
+def run(tmp_path: Path, tasks: str, *arguments: str, hosts: str = "a", **environment: str) -> tuple[int, list[str]]:
+    """Run tasks on local hosts; the exit code, and the lines of the output without banners' stars."""
+    (tmp_path / "library").mkdir(exist_ok=True)
+    (tmp_path / "library" / "crash.py").write_text(CRASHING_MODULE)
+    book = tmp_path / "play.yml"
+    head = "- name: Try\n  hosts: all\n  gather_facts: false\n"
+    book.write_text(tasks if tasks.startswith("- hosts") else f"{head}  tasks:\n{tasks}")
+    interpreter = f"ansible_python_interpreter={sys.executable}"
+    inventory = ["-i", "".join(f"{host}," for host in hosts.split()), "-c", "local", "-e", interpreter]
+    own = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "ANSIBLE_FORCE_COLOR")}
+    done = subprocess.run(
+        ["ansible-playbook", *inventory, str(book), *arguments],
+        cwd=tmp_path,
+        env={**own, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_HOME": str(tmp_path / "home"), **environment},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    lines = [line.rstrip("* ") if line.startswith(("PLAY", "TASK", "RUNNING")) else line for line in
+             done.stdout.splitlines()]  # fmt: skip
+    return done.returncode, [line for line in [*lines, *done.stderr.splitlines()] if line]
+
+
+def test_an_error_is_shown_once(tmp_path: Path) -> None:
+    tasks = """
+    - name: Check
+      argus.verl.report:
+        title: Inventory
+        findings: [{where: head, what: has no hosts, todo: add one, severity: error}]
+"""
+    assert run(tmp_path, tasks) == (
+        2,
+        [
+            "PLAY [Try]",
+            "Inventory",
+            "SEVERITY  WHERE  WHAT          WHAT TO DO",
+            "error     head   has no hosts  add one",
+            "TASK [Check]",
+            "failed: [a]: 1 error, see the table above",
+            "Failed: a  changed=0 failed=1",
+        ],
+    )
+
+
+def test_errors_of_other_modules(tmp_path: Path) -> None:
+    tasks = """
+    - name: Program
+      ansible.builtin.command: sh -c 'seq 30; echo broken >&2; exit 3'
+      ignore_errors: true
+    - name: Variable
+      ansible.builtin.debug: {msg: "{{ missing.one }}"}
+      ignore_errors: true
+    - name: Crash
+      crash:
+      ignore_errors: true
+    - name: Judged
+      ansible.builtin.command: "true"
+      failed_when: true
+      ignore_errors: true
+    - name: Items
+      ansible.builtin.command: sh -c 'exit {{ item }}'
+      loop: [0, 4]
+      changed_when: false
+      ignore_errors: true
+    - name: Around
+      block:
+        - name: Inside
+          block:
+            - name: Handled
+              ansible.builtin.fail: {msg: not here}
+      rescue:
+        - name: Rescue
+          ansible.builtin.fail: {msg: "not there\\e[2J"}
+"""
+    numbers = [f"    {number}" for number in range(11, 31)]
+    assert run(tmp_path, tasks) == (
+        2,
+        [
+            "PLAY [Try]",
+            "TASK [Program]",
+            "ignored: [a]: non-zero return code",
+            "  cmd: sh -c 'seq 30; echo broken >&2; exit 3'",
+            "  rc: 3",
+            "  stdout, the last 20 of 30 lines:",
+            *numbers,
+            "  stderr:",
+            "    broken",
+            "  (-v shows the whole result)",
+            "TASK [Variable]",
+            "ignored: [a]: Finalization of task args for 'ansible.builtin.debug' failed: Error while resolving value "
+            "for 'msg': 'missing' is undefined",
+            "  at play.yml:10:36",
+            "TASK [Crash]",
+            "ignored: [a]: Module failed: boom",
+            "  at play.yml:12:7",
+            "  (-vvv shows its traceback)",
+            "TASK [Judged]",
+            "ignored: [a]: failed_when is true",
+            "  cmd: true",
+            "  rc: 0",
+            "TASK [Items]",
+            "ignored: [a, 4]: non-zero return code",
+            "  cmd: sh -c 'exit 4'",
+            "  rc: 4",
+            "TASK [Handled]",
+            "rescued: [a]: not here",
+            "TASK [Rescue]",
+            "failed: [a]: not there\\x1b[2J",
+            "Failed: a  ok=5 changed=2 failed=1 rescued=1 ignored=5",
+        ],
+    )
+
+
+def test_secrets_stay_hidden(tmp_path: Path) -> None:
+    tasks = f"""
+    - name: Direct
+      ansible.builtin.command: sh -c 'echo {SECRET}; exit 3'
+      no_log: true
+      ignore_errors: true
+    - name: Items
+      ansible.builtin.command: sh -c 'echo {{{{ item }}}}; exit 3'
+      loop: [{SECRET}]
+      no_log: true
+      ignore_errors: true
+    - name: Template
+      ansible.builtin.command: "echo {{{{ ['{SECRET}'].nothing }}}}"
+      no_log: true
+"""
+    code, lines = run(tmp_path, tasks)
+    assert code == 2
+    assert SECRET not in "\n".join(lines)
+    assert [line for line in lines if "hidden" in line] == [
+        "ignored: [a]: the reason is hidden, because the task has no_log",
+        "ignored: [a, (censored due to no_log)]: the reason is hidden, because the task has no_log",
+        "failed: [a]: the reason is hidden, because the task has no_log",
+    ]
+
+
+def test_several_hosts_with_one_reason(tmp_path: Path) -> None:
+    tasks = """- hosts: all
+  name: Try
+  gather_facts: false
+  strategy: ansible.builtin.free
+  tasks:
+    - name: Leave
+      ansible.builtin.meta: end_host
+      when: inventory_hostname == 'd'
+    - name: Stop
+      ansible.builtin.fail: {msg: "no {{ 'disk' if inventory_hostname == 'c' else 'room' }}"}
+"""
+    code, lines = run(tmp_path, tasks, hosts="a b c d", ANSIBLE_FORKS="1")
+    assert code == 2
+    assert [line for line in lines if not line.startswith("TASK")] == [
+        "PLAY [Try]",
+        "failed: [a]: no room",
+        "failed: [b]: the same as a",
+        "failed: [c]: no disk",
+        "RESULT  TASK  HOSTS",
+        "failed  Stop  a, b, c",
+        "Failed: 3 of 3 hosts  changed=0 failed=3",
+    ]
+
+
+def test_a_host_that_cannot_be_reached_has_one_line(tmp_path: Path) -> None:
+    tasks = """
+    - name: First
+      ansible.builtin.ping:
+      ignore_unreachable: true
+    - name: Second
+      ansible.builtin.ping:
+"""
+    code, lines = run(tmp_path, tasks, "-e", "ansible_connection=ssh", "-e", "ansible_host=nowhere.invalid")
+    assert code == 4
+    shown = [line for line in lines if "ssh" in line]
+    assert [line.partition("]")[0] for line in shown] == ["unreachable, ignored: [a", "unreachable: [a"]
+    assert lines[0::2] == ["PLAY [Try]", shown[0], shown[1]] and lines[-1].startswith("Failed: a  ")
+
+
+def test_what_changed_is_shown_and_what_did_not_is_not(tmp_path: Path) -> None:
+    (tmp_path / "more.yml").write_text("- name: Included\n  ansible.builtin.command: 'true'\n")
+    tasks = f"""
+    - name: Quiet
+      ansible.builtin.command: "true"
+      changed_when: false
+    - name: Skipped
+      ansible.builtin.command: "true"
+      when: false
+    - name: Include
+      ansible.builtin.include_tasks: more.yml
+    - name: File
+      ansible.builtin.copy: {{content: "x\\n", dest: "{tmp_path}/x"}}
+      notify: Tell
+    - name: Elsewhere
+      ansible.builtin.command: "true"
+      delegate_to: localhost
+    - name: Later
+      ansible.builtin.command: sleep 1
+      async: 20
+      poll: 1
+  handlers:
+    - name: Tell
+      ansible.builtin.command: "true"
+"""
+    code, lines = run(tmp_path, tasks, "--diff")
+    assert code == 0
+    assert [line for line in lines if not line.startswith(("---", "+++"))] == [
+        "PLAY [Try]",
+        "TASK [Included]",
+        "changed: [a]",
+        "TASK [File]",
+        "@@ -0,0 +1 @@",
+        "+x",
+        "changed: [a]",
+        "TASK [Elsewhere]",
+        "changed: [a -> localhost]",
+        *[line for line in lines if line.startswith("ASYNC POLL")][:1],
+        "TASK [Later]",
+        "changed: [a]",
+        "RUNNING HANDLER [Tell]",
+        "changed: [a]",
+        "Done: 1 host  ok=7 changed=5",
+    ]
+
+
+def test_check_mode_is_named(tmp_path: Path) -> None:
+    code, lines = run(tmp_path, f"    - ansible.builtin.copy: {{content: x, dest: {tmp_path}/x}}\n", "--check")
+    assert (code, lines[-1]) == (0, "Checked: 1 host  ok=1 changed=1")
+
+
+def test_verbose_output_is_that_of_the_default(tmp_path: Path) -> None:
+    tasks = "    - name: Stop\n      ansible.builtin.fail: {msg: no room}\n"
+    code, lines = run(tmp_path, tasks, "-v")
+    expected = run(
+        tmp_path, tasks, "-v", ANSIBLE_STDOUT_CALLBACK="default", ANSIBLE_DISPLAY_OK_HOSTS="0",
+        ANSIBLE_CALLBACK_RESULT_FORMAT="yaml",
+    )  # fmt: skip
+    assert (code, lines) == expected
+    assert any("Origin:" in line for line in lines) and any("PLAY RECAP" in line for line in lines)
+
+
+def test_the_variables_of_roles(tmp_path: Path) -> None:
+    tasks = "    - ansible.builtin.import_role: {name: argus.verl.job, tasks_from: status}\n"
+    code, lines = run(tmp_path, tasks, "-e", '{"tag": [1]}', "-e", "cluster_name=x")
+    assert code == 2
+    assert lines[2:-1] == ["failed: [a]: 1 error in the variables of role job", "  tag: is not a mapping"]
+
+
+@pytest.mark.parametrize(("columns", "first"), [("80", "error    "), ("160", "SEVERITY")])
+def test_tables_have_the_width_that_columns_says(tmp_path: Path, columns: str, first: str) -> None:
+    finding = {"where": "where " * 7, "what": "what " * 8, "todo": "todo " * 8, "severity": "error"}
+    tasks = f"    - argus.verl.report: {{findings: [{json.dumps(finding)}]}}\n"
+    _code, lines = run(tmp_path, tasks, COLUMNS=columns)
+    assert lines[1].startswith(first)
+    assert max(len(line) for line in lines if not line.startswith("TASK")) <= int(columns)
