@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..launcher import redact
-from ..launcher.archive import JOB
+from ..launcher.archive import JOB, JOB_CONFIG
 from ..launcher.attempts import METRICS_VARIABLE
 from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, merge
@@ -68,8 +68,13 @@ class Job:
 
     def train_command(self) -> str:
         """The trainer's own command, for a worker: without the launcher, and without the values of secrets."""
-        variables = {**self.runtime_env["env_vars"], **self.plan.driver_env}
-        given = [f"{name}={value}" for name, value in variables.items() if name not in NOT_IN_COMMAND]
+        own = {name: value for name, value in self.runtime_env["env_vars"].items() if name not in NOT_IN_COMMAND}
+        # The hook reads secrets, which are gone with the job.
+        further = {name: value for name, value in self.runtime_env.items() if name != "worker_process_setup_hook"}
+        # As Ray passes it to the driver of a job: without it, Ray's workers would have none of these variables.
+        config = json.dumps({"runtime_env": {**further, "env_vars": own}})
+        variables = {**own, **self.plan.driver_env, JOB_CONFIG: config}
+        given = [f"{name}={value}" for name, value in variables.items()]
         return f"{shlex.join(['env', *given, 'python3', '-m', self.plan.module, *self.plan.overrides])}\n"
 
     def with_python_path(self, further: str) -> Job:

@@ -29,7 +29,8 @@ from .writing import DIRECTORY_MODE
 # The variables that mark a process as part of a job: other processes must not inherit them. With Ray's own, a further
 # ray.init would replace the job's driver in Ray's record of the job.
 JOB = "ARGUS_VERL_JOB"
-JOB_ENV = (JOB, "RAY_JOB_CONFIG_JSON_ENV_VAR")
+JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+JOB_ENV = (JOB, JOB_CONFIG)
 # The steward's heartbeat; the file is older than the name.
 HEARTBEAT_OF_STEWARD = "keeper.json"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.

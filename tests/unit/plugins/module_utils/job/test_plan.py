@@ -96,11 +96,18 @@ def test_the_command_of_the_trainer() -> None:
     assert words[end:] == ["python3", "-m", "verl.trainer.main_ppo", *job.plan.overrides]
     given = dict(word.split("=", 1) for word in words[1:end])
     # Variables of the driver alone too; not those by which its processes would count as the job's.
+    config = json.loads(given.pop("RAY_JOB_CONFIG_JSON_ENV_VAR"))
     expected = {**job.runtime_env["env_vars"], "NCCL_ALGO": "Ring"}
     for name in ("ARGUS_VERL_JOB", "ARGUS_VERL_ARCHIVE", "VERL_FILE_LOGGER_PATH", "RAY_JOB_STOP_WAIT_TIME_S"):
         del expected[name]
     assert given == expected
     assert given["A"] == "b c" and "HF_TOKEN" not in given
+    # Ray's workers get the same, without the hook for secrets. verl passes the rest on itself.
+    del expected["NCCL_ALGO"]
+    assert config == {"runtime_env": {"env_vars": expected}}
+    profiled = shlex.split(planned(ray={"runtime_env": {"nsight": "default"}}).train_command())
+    (text,) = [word.partition("=")[2] for word in profiled if word.startswith("RAY_JOB_CONFIG_JSON_ENV_VAR=")]
+    assert json.loads(text)["runtime_env"]["nsight"] == "default"
 
 
 def test_a_job_with_secrets_has_a_setup_hook_for_workers() -> None:
