@@ -30,8 +30,11 @@ MANIFEST_BYTES = 8 << 20
 # Rows with these are longer by an amount that only a processor knows.
 MEDIA = ("images", "videos", "audios")
 TOO_LONG = "is longer than"
-# transformers takes seconds to import, tokenizers milliseconds. Both render and tokenize alike: a template is rendered
-# as in transformers/utils/chat_template_utils.py, and its text is tokenized without further special tokens.
+# Up to this part of the limit, no other way to split the text makes a row too long.
+CERTAIN = 0.7
+# tokenizers is imported in milliseconds, transformers in seconds, most of them for torch, which is hidden from it here.
+# transformers 5 replaces parts of some tokenizer.json by those of the model's class, so lengths near the limit are
+# counted again with it. A template is rendered as in transformers/utils/chat_template_utils.py.
 PROGRAM = """
 import time
 until = time.monotonic() + given["seconds"]
@@ -81,27 +84,50 @@ tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
 tokenizer.no_truncation()
 tokenizer.no_padding()
 
+texts = {split: [] for split in given["rows"]}
+longest = 0
 for split, rows in given["rows"].items():
     for row in rows:
         if time.monotonic() > until:
-            sys.exit()
+            break
         try:
             text = template.render(messages=row, tools=None, documents=None, **{
                 **special, "add_generation_prompt": given["generation"], **given["arguments"]})
         except Exception as error:
             say(split=split, refused=f"{type(error).__name__}: {error}"[:300])
         else:
-            say(split=split, length=len(tokenizer.encode(text, add_special_tokens=False).ids))
+            length = len(tokenizer.encode(text, add_special_tokens=False).ids)
+            longest = max(longest, length)
+            texts[split].append(text)
+            say(split=split, length=length)
+
+if longest > given["limit"] * given["certain"]:
+    import importlib.util
+    find_spec = importlib.util.find_spec
+    hidden = {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "scipy", "sklearn", "pandas", "PIL"}
+    importlib.util.find_spec = lambda name, *more: None if name.split(".")[0] in hidden else find_spec(name, *more)
+    from transformers import AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained(str(directory))
+    for split, rendered in texts.items():
+        found = tokenizer(rendered, add_special_tokens=False)["input_ids"] if rendered else []
+        say(split=split, exact=[len(tokens) for tokens in found])
+else:
+    for split in texts:
+        say(split=split, certain=True)
 """
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """What was measured of a split: the lengths in tokens, and why the chat template refused other rows."""
+    """What was measured of a split: the lengths in tokens, and why the chat template refused other rows.
+
+    about: "about " if there was no time to count as the job's tokenizer does.
+    """
 
     lengths: tuple[int, ...]
     refused: tuple[str, ...]
     total: int
+    about: str = ""
 
     @property
     def rows(self) -> int:
@@ -124,13 +150,10 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     samples = {split: sample(request, split) for split in ("train", "val")}
     rows = {split: found for split, (found, _total) in samples.items() if found}
     found = []
-    for split, measured in measure(request, directory, samples).items() if rows else ():
+    for split, measured in measure(request, directory, limit, samples).items() if rows else ():
         if measured.rows:
-            longest = max(measured.lengths, default=0)
-            facts.note(
-                f"Prompts: {measured.rows} of {measured.total} in {split} measured, the longest has {longest} "
-                f"tokens of {key} {limit}"
-            )
+            longest = f"the longest has {measured.about}{max(measured.lengths, default=0)} tokens of {key} {limit}"
+            facts.note(f"Prompts: {measured.rows} of {measured.total} in {split} measured, {longest}")
             found += [*length_findings(request, split, key, limit, measured), *refusals(split, measured)]
     return found
 
@@ -195,25 +218,33 @@ def samples_of(path: Path, key: str, wanted: int) -> Iterator[tuple[list[Any], i
         return
 
 
-def measure(request: CheckRequest, directory: str, samples: dict[str, tuple[list[Any], int]]) -> dict[str, Lengths]:
+def measure(
+    request: CheckRequest, directory: str, limit: int, samples: dict[str, tuple[list[Any], int]]
+) -> dict[str, Lengths]:
     section = "model" if request.is_sft else "actor_rollout_ref.model"
     arguments = request.setting("data.apply_chat_template_kwargs")
     given = {
         "directory": directory,
+        "limit": limit,
+        "certain": CERTAIN,
         "template": request.setting(f"{section}.custom_chat_template"),
         "arguments": arguments if isinstance(arguments, dict) else {},
         "generation": not request.is_sft,
         "seconds": MEASURING_SECONDS,
         "rows": {split: rows for split, (rows, _total) in samples.items()},
     }
-    answer = run_program(PROGRAM, given, {}, LIMITS)
+    answer = run_program(PROGRAM, given, {"HF_HUB_OFFLINE": "1"}, LIMITS)
     return {split: lengths_in(answer, split, total) for split, (_rows, total) in samples.items()}
 
 
 def lengths_in(answer: Answer, split: str, total: int) -> Lengths:
     own = [line for line in answer.lines if line.get("split") == split]
     lengths = [line["length"] for line in own if isinstance(line.get("length"), int)]
-    return Lengths(tuple(lengths), tuple(str(line["refused"]) for line in own if "refused" in line), total)
+    refused = tuple(str(line["refused"]) for line in own if "refused" in line)
+    exact = next((line["exact"] for line in own if isinstance(line.get("exact"), list)), None)
+    if exact is not None and len(exact) == len(lengths) and all(isinstance(length, int) for length in exact):
+        return Lengths(tuple(exact), refused, total)
+    return Lengths(tuple(lengths), refused, total, "" if any(line.get("certain") for line in own) else "about ")
 
 
 def length_findings(request: CheckRequest, split: str, key: str, limit: int, measured: Lengths) -> list[Finding]:
@@ -223,11 +254,12 @@ def length_findings(request: CheckRequest, split: str, key: str, limit: int, mea
     sampled = "" if measured.rows >= measured.total else "sampled "
     kind, longest = ("conversations" if request.is_sft else "prompts"), max(measured.lengths)
     outcome, severity = fate(request, split, measured, longer)
-    what = f"is {limit}, but {longer} of {measured.rows} {sampled}{kind} in {split} are longer (the longest has "
+    what = f"is {limit}, but {longer} of {measured.rows} {sampled}{kind} in {split} are longer"
+    what = f"{what} (the longest has {measured.about}{longest} tokens): {outcome}"
     todo = f"set it to {longest} or more, with the memory that this takes"
     if not request.is_sft:
         todo += ", or data.filter_overlong_prompts=True to leave them out"
-    return [about(key, f"{what}{longest} tokens): {outcome}", todo, severity)]
+    return [about(key, what, todo, severity)]
 
 
 def fate(request: CheckRequest, split: str, measured: Lengths, longer: int) -> tuple[str, str]:

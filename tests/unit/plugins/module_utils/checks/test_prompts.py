@@ -28,6 +28,13 @@ class Tokenizer:
         assert not add_special_tokens
         return Encoding(text)
 """
+# What the model's class makes of its tokenizer.json, if it makes anything else of it.
+TRANSFORMERS = """
+class AutoTokenizer:
+    @classmethod
+    def from_pretrained(cls, path):
+        return lambda texts, add_special_tokens: {"input_ids": [text.split() * FACTOR for text in texts]}
+"""
 TEMPLATE = (
     "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}go {{ eos_token }}{% endif %}"
 )
@@ -37,6 +44,7 @@ TEMPLATE = (
 def tokenizers(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/tokenizers.py").write_text(TOKENIZERS)
+    (tmp_path / "lib/transformers.py").write_text(f"FACTOR = 1\n{TRANSFORMERS}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
     settings = {"chat_template": TEMPLATE, "eos_token": {"content": "<end>"}}
     (root / "common/models/tiny/tokenizer_config.json").write_text(json.dumps(settings))
@@ -219,3 +227,23 @@ def test_a_template_that_does_not_end(root: Path) -> None:
     (root / "common/models/tiny/chat_template.jinja").write_text(loop)
     prompts(root, 1)
     assert said(root) == ([], Facts())
+
+
+def test_lengths_near_the_limit_are_counted_as_the_models_class_does(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "lib/transformers.py").write_text(f"FACTOR = 2\n{TRANSFORMERS}")
+    prompts(root, 6)
+    prompts(root, 1, split="val")
+    findings, _facts = said(root)
+    assert findings[0][1].startswith("is 10, but 1 of 1 prompts in train are longer (the longest has 16 tokens)")
+    # 7 of 10 cannot become more than 10.
+    prompts(root, 5)
+    assert said(root)[0] == []
+
+
+def test_lengths_that_cannot_be_counted_again_are_approximate(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "lib/transformers.py").write_text("raise ImportError")
+    prompts(root, 9)
+    prompts(root, 1, split="val")
+    findings, facts = said(root)
+    assert "(the longest has about 11 tokens)" in findings[0][1]
+    assert "the longest has about 11 tokens" in facts.notes[0]
