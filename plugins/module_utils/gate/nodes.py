@@ -32,6 +32,7 @@ from ..text import one_line
 from . import composition, worker
 from .composition import Composition, Refusal
 from .config import config_findings
+from .transfer_queue import QueueSettings
 from .worker import WorkerAnswer, inspect_job
 
 ANSWER_SECONDS = 60.0
@@ -51,6 +52,7 @@ class NodeAnswers:
     findings: tuple[Finding, ...] = ()
     resolved: str = ""
     facts: Facts = field(default_factory=Facts)
+    queue: QueueSettings = field(default_factory=QueueSettings)
 
 
 def ask_nodes(
@@ -85,7 +87,10 @@ def ask_nodes(
     if answer:
         found += inspection_findings(answer, job, version, request)
     found += findings_of_nodes(values)
-    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts) if answer else NodeAnswers(tuple(found))
+    if not answer:
+        return NodeAnswers(tuple(found))
+    queue = QueueSettings.of(Configuration(answer.composition.config or {}))
+    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts, queue)
 
 
 def check_request(spec: JobSpec, job: Job) -> CheckRequest:

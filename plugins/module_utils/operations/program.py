@@ -12,15 +12,15 @@ from collections.abc import Iterator
 
 from ..launcher import __name__ as launcher_package
 from ..launcher import (
-    archive as archive_module,
-)
-from ..launcher import (
+    admission,
+    attempt_checks,
     attempts,
     checkpoints,
     commands,
     evidence,
     failures,
     hydra,
+    isolation,
     launch,
     log,
     masking,
@@ -34,6 +34,7 @@ from ..launcher import (
     ray_api,
     reading,
     redact,
+    room,
     schema,
     status,
     steward,
@@ -41,17 +42,23 @@ from ..launcher import (
     tasks,
     watch,
 )
+from ..launcher import (
+    archive as archive_module,
+)
 from ..launcher.archive import Archive
 from ..launcher.program import MAIN, PACKAGE, Program
 
 LAUNCHER_MODULES = (
+    admission,
     archive_module,
+    attempt_checks,
     attempts,
     checkpoints,
     commands,
     evidence,
     failures,
     hydra,
+    isolation,
     launch,
     log,
     masking,
@@ -65,6 +72,7 @@ LAUNCHER_MODULES = (
     ray_api,
     reading,
     redact,
+    room,
     schema,
     status,
     steward,

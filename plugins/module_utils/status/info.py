@@ -87,6 +87,7 @@ class JobInfo:
 
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
     unreadable: what of the archive could not be read, and why.
+    notice: what the job waits for, according to its steward.
     """
 
     submission_id: str
@@ -115,6 +116,7 @@ class JobInfo:
     log_position: str = ""
     problem: str = ""
     unreadable: tuple[str, ...] = ()
+    notice: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {

@@ -186,7 +186,14 @@ def readable_job(
         log_position=log.position,
         problem=problem,
         unreadable=tuple(parts.problems),
+        notice="" if state in ENDED else steward_notice(archive),
     )
+
+
+def steward_notice(archive: Archive) -> str:
+    """What the job's steward says at the moment, or ""."""
+    heartbeat = archive.steward_heartbeat()
+    return heartbeat.notice if heartbeat and heartbeat.is_recent else ""
 
 
 def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:
