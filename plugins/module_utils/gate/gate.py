@@ -86,11 +86,10 @@ def examine(
     found += new_findings(answers.findings, found)
     job = with_queue(job, answers.queue)
     if can_run:
-        found += storage_findings(spec, cluster, job.plan.storage_units)
-        room = Room(tuple(head.capacity(started)), placed)
-        waits_for = room.problem(submission_id, Demand.of(job.plan), head.jobs())
-    else:
-        room, waits_for = Room(), ""
+        found += (never := storage_findings(spec, cluster, job.plan.storage_units))
+        can_run = not never
+    room = Room(tuple(head.capacity(started)), placed) if can_run else Room()
+    waits_for = room.problem(submission_id, Demand.of(job.plan), head.jobs()) if can_run else ""
     if waits_for and not spec.wait_for_resources:
         found.append(no_room(waits_for))
     return GateResult(

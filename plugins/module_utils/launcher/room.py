@@ -161,7 +161,7 @@ def placed(jobs: Iterable[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]
     for job in jobs:
         demand, job_id = Demand.from_job(job), str(job.get("job_id"))
         has_all = demand is not None and gpus.get(job_id, -1) >= demand.nnodes * demand.gpus
-        is_old = now - (job.get("start_time") or 0) / 1000 > UNPLACED_SECONDS and job_id not in waiting
+        is_old = now - (job.get("start_time") or now * 1000) / 1000 > UNPLACED_SECONDS and job_id not in waiting
         if has_all or (is_old and job["status"] == "RUNNING"):
             found.add(str(job["submission_id"]))
     return frozenset(found)

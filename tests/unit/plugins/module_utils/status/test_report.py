@@ -217,3 +217,11 @@ def test_no_failure_has_no_lines() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(None, ""), (60, ""), (60.5, "no heartbeat for 1 min")])
 def test_silence(seconds: float | None, text: str) -> None:
     assert silence(job(silent_for=seconds)) == text
+
+
+def test_what_a_job_waits_for() -> None:
+    notice = "waits for its placement: 1 x 1 GPU and 10 CPU are not free together"
+    lines = job_report(job(notice=notice), NOW, []).text
+    assert any(" ".join(line.split()) == f"Waits: {notice.removeprefix('waits ')}" for line in lines)
+    assert JobInfo.from_json(job(notice=notice).to_json()).notice == notice
+    assert not any(line.startswith("Waits") for line in job_report(job(), NOW, []).text)

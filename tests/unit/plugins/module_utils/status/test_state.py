@@ -100,6 +100,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "log_position": "1:4",
         "problem": "",
         "unreadable": [],
+        "notice": "",
     }
 
 
@@ -336,3 +337,14 @@ def test_a_failure_as_it_was_stored(stored: dict[str, Any], kind: str, todo: str
 
 def test_no_failure() -> None:
     assert failure_from(None) is None
+
+
+def test_what_the_steward_says_of_a_job(archive: Archive) -> None:
+    archive.set_status("RUNNING")
+    archive.write_heartbeat("keeper.json", time=time.time(), notice="waits for its placement: …")
+    assert describe(archive, None, tail=0).notice == "waits for its placement: …"
+    archive.write_heartbeat("keeper.json", time=time.time() - 1000, notice="waits for its placement: …")
+    assert describe(archive, None, tail=0).notice == ""
+    archive.write_heartbeat("keeper.json", time=time.time(), notice="waits for its placement: …")
+    archive.set_status("STOPPED")
+    assert describe(archive, None, tail=0).notice == ""
