@@ -121,14 +121,15 @@ def test_each_job_has_its_own_samples(submit: Submit) -> None:
 
 
 def test_what_was_just_accepted_counts_as_taken(submit: Submit) -> None:
-    """Two jobs at once, and one place."""
+    """Two jobs at once, and one place. Ray may place a job of two nodes on one that has room, so each has one GPU."""
     short = {"trainer.total_training_steps": 2}
     jobs: list[Job] = []
 
     def run() -> None:
-        jobs.append(submit("sft", wait_for_resources="10m", trainer_overrides=short))
+        jobs.append(submit("sft", resources=ONE_NODE, wait_for_resources="10m", trainer_overrides=short))
 
-    with held(entrypoint_num_gpus=3, entrypoint_resources={"worker_node": 1}):
+    on_worker: dict[str, Any] = {"entrypoint_resources": {"worker_node": 1}}
+    with held(entrypoint_num_gpus=4, **on_worker), held(entrypoint_num_gpus=3, **on_worker):
         threads = [threading.Thread(target=run) for _job in range(2)]
         for thread in threads:
             thread.start()

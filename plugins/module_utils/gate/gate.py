@@ -46,7 +46,7 @@ class GateResult:
     job: None if it could not be planned; then there are findings.
     checkpoint: the path of the checkpoint that the job resumes from, or "".
     capacity_problem: why the cluster has no capacity for the job now, or "".
-    room: what was free then, to be looked at again right before the submission.
+    room: what was free then, for the last check right before the submission.
     resolved: the composed configuration as YAML, or "".
     """
 

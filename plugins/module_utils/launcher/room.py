@@ -47,7 +47,7 @@ class Demand:
     gpus, cpus: on each of `nnodes` workers.
     driver_cpus, controller_cpus: on any worker, of the driver and of TransferQueue's controller.
     storage_units: of TransferQueue. verl pins them to the workers in turn, each with a CPU.
-    exclusive: a service of which the cluster can have one; "" for most jobs.
+    exclusive: the name of a service that the cluster can have only once; "" for most jobs.
     """
 
     nnodes: Count = 0
@@ -216,10 +216,10 @@ def capacity_problem(workers: Sequence[WorkerCapacity], demand: Demand) -> str:
     fitting = [worker for worker in left if fits(worker, demand)]
     if len(fitting) < demand.nnodes:
         free = ", ".join(f"{worker.name}: {worker.free_gpus:g} GPU, {worker.free_cpus:g} CPU" for worker in workers)
-        beside = f", besides {units} CPU on every worker for TransferQueue's storage units" if units else ""
+        beside = f" and {units} CPU on every worker for TransferQueue's storage units" if units else ""
         return (
             f"the job needs {demand.nnodes} {'worker' if demand.nnodes == 1 else 'workers'} with {demand.gpus:g} GPUs "
-            f"and {demand.cpus:g} CPUs free{beside}; available: {len(fitting)} ({free or 'no worker is alive'})"
+            f"and {demand.cpus:g} CPUs{beside} free; available: {len(fitting)} ({free or 'no worker is alive'})"
         )
     # Ray may place these on any worker with free CPUs: if the job needs that worker, they must fit beside the job.
     cpus = sum(demand.anywhere)

@@ -138,8 +138,8 @@ QUEUE = "the driver's and TransferQueue's 2 CPUs are not free beside the job on 
         (
             [(4, 15), (0, 4)],
             (1, 4, 12, 1, 1, 8),
-            "the job needs 1 worker with 4 GPUs and 12 CPUs free, besides 4 CPU on every worker for TransferQueue's "
-            "storage units; available: 0 (worker-0: 4 GPU, 15 CPU, worker-1: 0 GPU, 4 CPU)",
+            "the job needs 1 worker with 4 GPUs and 12 CPUs and 4 CPU on every worker for TransferQueue's storage "
+            "units free; available: 0 (worker-0: 4 GPU, 15 CPU, worker-1: 0 GPU, 4 CPU)",
         ),
     ],
 )
