@@ -94,4 +94,6 @@ def progress_line(job: JobInfo, now: float) -> str:
         parts.append(f"{duration(job.time_left)} left")
     if job.state not in (JobState.RUNNING, *ENDED) and job.reason:
         parts.append(job.reason)
+    if job.notice:
+        parts.append(job.notice)
     return printable("  ".join(parts), lines=False)
