@@ -45,6 +45,7 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path, capsys: pytest.C
     jobspec = shown.pop("jobspec")
     expected = json.loads(json.dumps(EXPECTED[name]["jobs"][job]).replace("<jobs>", str(root / "jobs")))
     assert shown.pop("unreadable") == []
+    assert shown.pop("notice") == ""
     assert shown == expected
     assert jobspec["workload"] == expected["workload"]
 
@@ -55,6 +56,7 @@ def test_status_of_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFix
     shown = result(ray_job_info, {"shared_root": str(root), "address": ""}, capsys)
     expected = json.loads(json.dumps(EXPECTED[name]["recent"]).replace("<jobs>", str(root / "jobs")))
     assert [job.pop("unreadable") for job in shown["jobs"]] == [[]] * len(expected)
+    assert {job.pop("notice") for job in shown["jobs"]} == {""}
     assert shown["jobs"] == expected
 
 
