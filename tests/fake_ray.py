@@ -36,6 +36,8 @@ class FakeRay:
     answers: bool = True
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     submitted: list[dict[str, Any]] = field(default_factory=list)
+    # What was submitted with a job, by Ray's ids.
+    metadata: dict[str, dict[str, str]] = field(default_factory=dict)
     # What happens inside submit_job, stop_job and cancel_pending.
     on_submit: Callable[[], None] = lambda: None
     on_stop: Callable[[str], None] = lambda _identifier: None
@@ -52,7 +54,10 @@ class FakeRay:
     def jobs(self) -> list[dict[str, Any]]:
         if not self.answers:
             raise RayApiError("http://127.0.0.1:8265/api/jobs/ does not answer: refused")
-        return [{"submission_id": identifier, "status": status} for identifier, status in self.statuses.items()]
+        return [
+            {"submission_id": identifier, "status": status, "metadata": self.metadata.get(identifier)}
+            for identifier, status in self.statuses.items()
+        ]
 
     # As ray.job_submission.JobSubmissionClient.
 

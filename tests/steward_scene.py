@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.attempt_checks import CONTROLLERS
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, WorkerCapacity
+from ansible_collections.argus.verl.plugins.module_utils.launcher.room import PLACEMENT_GROUPS
 from ansible_collections.argus.verl.plugins.module_utils.launcher.steward import Steward
 
 HEAD = {"node_id": "h", "node_name": "ray-head", "state": "ALIVE", "is_head_node": True}
@@ -26,13 +29,19 @@ class Head:
         self.records: dict[str, dict[str, Any]] = {}
         self.node_list = [HEAD, worker("w0"), worker("w1")]
         self.actors: list[dict[str, Any]] = []
+        self.controllers: list[dict[str, Any]] = []
+        self.groups: list[dict[str, Any]] = []
         self.workers = [WorkerCapacity("worker-w0", "w0", 8, 48, 8, 48)]
         self.asked: list[str] = []
         self.silent = False
 
     def get(self, path: str) -> Any:
-        assert path.startswith("/api/v0/actors?detail=1")
-        return {"data": {"result": {"result": self.actors}}}
+        if path == PLACEMENT_GROUPS:
+            found = self.groups
+        else:
+            assert path == CONTROLLERS or path.startswith("/api/v0/actors?detail=1")
+            found = self.controllers if path == CONTROLLERS else self.actors
+        return {"data": {"result": {"result": found}}}
 
     def nodes(self) -> list[dict[str, Any]]:
         return self.node_list
@@ -114,11 +123,18 @@ class Scene:
         self.archive.reserve()
         self.archive.write_json("config/plan.json", {"nnodes": 1, "gpus_per_node": 8, "retries": 1, **plan})
         self.head, self.runner, self.clock = Head(), Runner(), Clock()
+        self.meanwhile: Callable[[], object] = lambda: None
         self.start()
 
     def start(self) -> None:
         """A steward that knows only the archive."""
-        self.steward = Steward(self.archive, self.head, self.runner, self.clock)
+        self.steward = Steward(self.archive, self.head, self.runner, self.clock, self.admission)
+
+    @contextlib.contextmanager
+    def admission(self) -> Iterator[None]:
+        """Between the last look at the head and the submission; `meanwhile` is what happens until then."""
+        self.meanwhile()
+        yield
 
     def state(self, state: str, **details: Any) -> None:
         self.archive.set_status(state, submitted_at=self.clock.now, **details)

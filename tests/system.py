@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,39 @@ class Job:
 
 
 Submit = Callable[..., Job]
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not within {seconds} s")
+        time.sleep(0.5)
+
+
+def events(job: Job) -> list[str]:
+    return [event["event"] for event in job.archive.read_lines("events.jsonl")]
+
+
+def in_ray(code: str) -> str:
+    """The output of Python code that runs on the head, with Ray's client as `c`."""
+    client = "from ray.job_submission import JobSubmissionClient as C; c = C('http://127.0.0.1:8265');"
+    return on_node(HEAD, "python3", "-c", f"{client} {code}")
+
+
+def ray_jobs(submission_id: str) -> dict[str, str]:
+    listed = in_ray("import json; print(json.dumps({j.submission_id: j.status for j in c.list_jobs()}))")
+    return {key: state for key, state in json.loads(listed).items() if key.partition("~")[0] == submission_id}
+
+
+@contextmanager
+def held(**resources: Any) -> Iterator[None]:
+    """Another job, submitted to Ray directly, holds resources."""
+    holder = f"holder-{time.time_ns()}"
+    in_ray(f"c.submit_job(entrypoint='sleep 900', submission_id={holder!r}, **{resources!r})")
+    try:
+        until(lambda: ray_jobs(holder) == {holder: "RUNNING"}, "the holder runs", 60)
+        yield
+    finally:
+        in_ray(f"c.stop_job({holder!r})")
+        until(lambda: ray_jobs(holder) == {holder: "STOPPED"}, "the holder is gone", 60)

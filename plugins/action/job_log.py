@@ -77,8 +77,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def follow(self, job: JobInfo, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         """Print new lines until the job has ended and its whole log was shown."""
         answered = time.monotonic()
-        state = job.state
         warnings = NewWarnings()
+        shown = (job.state, "")
         while True:
             began = time.monotonic()
             since = {"log_position": job.log_position, "wait_timeout": WAIT_SECONDS}
@@ -90,8 +90,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             show(warnings.lines(job))
             if job.state in ENDED and not job.log:
                 break
-            if job.state != state and job.state not in ENDED:
-                state = job.state
+            now = (job.state, job.notice)
+            if now != shown and job.state not in ENDED:
+                shown = now
                 display.display(progress_line(job, answer["time"]))
             if not is_unreachable(job):
                 answered = time.monotonic()

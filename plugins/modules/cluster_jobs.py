@@ -71,8 +71,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import REGISTRY
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead, job_client
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registry
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.removal import Removal, close_jobs, end_jobs
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import Services
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root

@@ -64,10 +64,11 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
+from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import REGISTRY
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import allow_host
 from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registered, Registry
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import start_steward
 from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, JOBS
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job

@@ -362,13 +362,14 @@ from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
 from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
+from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import REGISTRY
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     PATIENCE_SECONDS,
     RayHead,
     allow_host,
     job_client,
 )
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import REGISTRY, Registry
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.resubmit import original
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
     OperationError,

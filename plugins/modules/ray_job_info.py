@@ -108,6 +108,9 @@ job:
     reason:
       description: Why the job is in this state, if that is known.
       type: str
+    notice:
+      description: What the job waits for, according to its steward; otherwise an empty string.
+      type: str
     failure:
       description:
         - Why a job failed, with its C(kind), the C(reason), the C(lines) of the log that show it, and in C(todo) what

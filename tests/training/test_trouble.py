@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,26 +24,19 @@ from system import (
     SHARED_ROOT,
     Job,
     Submit,
+    events,
+    held,
+    in_ray,
     on_node,
     playbook,
     playbook_command,
+    ray_jobs,
+    until,
 )
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 # Does not end by itself. Its checkpoints are not at the end of an epoch, which has 8 steps.
 ENDLESS = {"trainer.total_epochs": 1000, "trainer.save_freq": 5, "trainer.test_freq": -1}
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {seconds} s")
-        time.sleep(0.5)
-
-
-def events(job: Job) -> list[str]:
-    return [event["event"] for event in job.archive.read_lines("events.jsonl")]
 
 
 def engine(*arguments: str) -> None:
@@ -59,30 +51,6 @@ def killed(node: str) -> Iterator[None]:
         yield
     finally:
         engine("start", node)
-
-
-def in_ray(code: str) -> str:
-    """The output of Python code that runs on the head, with Ray's client as `c`."""
-    client = "from ray.job_submission import JobSubmissionClient as C; c = C('http://127.0.0.1:8265');"
-    return on_node(HEAD, "python3", "-c", f"{client} {code}")
-
-
-def ray_jobs(submission_id: str) -> dict[str, str]:
-    listed = in_ray("import json; print(json.dumps({j.submission_id: j.status for j in c.list_jobs()}))")
-    return {key: state for key, state in json.loads(listed).items() if key.partition("~")[0] == submission_id}
-
-
-@contextmanager
-def held(**resources: Any) -> Iterator[None]:
-    """Another job, submitted to Ray directly, holds resources."""
-    holder = f"holder-{time.time_ns()}"
-    in_ray(f"c.submit_job(entrypoint='sleep 900', submission_id={holder!r}, **{resources!r})")
-    try:
-        until(lambda: ray_jobs(holder) == {holder: "RUNNING"}, "the holder runs", 60)
-        yield
-    finally:
-        in_ray(f"c.stop_job({holder!r})")
-        until(lambda: ray_jobs(holder) == {holder: "STOPPED"}, "the holder is gone", 60)
 
 
 def assert_retried(job: Job, *kinds: str) -> None:

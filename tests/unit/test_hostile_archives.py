@@ -124,13 +124,6 @@ def test_other_verbs_see_the_good_job(bad: Archive) -> None:
     with in_time("cluster_up"):
         assert unclosed(bad.jobs)[GOOD]["host"] == "head"
         assert GOOD in [archive.submission_id for archive in archives(bad.jobs)]
-    with in_time("submit"):
-        other = attempts.other_transfer_queue(Archive(bad.jobs / "asks-1"), [])
-        active = [name for name in (bad.submission_id, GOOD) if f"job {name} is active" in other]
-        assert active
-        # Under the names of archives, and under others.
-        records = [{"submission_id": name, "status": "RUNNING"} for name in (bad.submission_id, "../x", "a\0b", GOOD)]
-        assert "is active" in attempts.other_transfer_queue(Archive(bad.jobs / "asks-1"), records)
 
 
 def test_what_operations_and_stewards_ask(bad: Archive) -> None:

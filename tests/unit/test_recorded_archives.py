@@ -51,6 +51,7 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path, capsys: pytest.C
     assert (shown.pop("root_problem"), shown.pop("written_at") > 0) == ("", True)
     # Younger than the archives, whose checkpoints have no contents.
     assert [shown.pop(name) for name in YOUNGER] == [[], "", None]
+    assert shown.pop("notice") == ""
     assert shown == expected
     assert jobspec["workload"] == expected["workload"]
 
@@ -63,6 +64,7 @@ def test_status_of_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert [job.pop("unreadable") for job in shown["jobs"]] == [[]] * len(expected)
     assert [[job.pop(name) for name in YOUNGER] for job in shown["jobs"]] == [[[], "", None]] * len(expected)
     assert all(job.pop("written_at") > 0 and job.pop("root_problem") == "" for job in shown["jobs"])
+    assert {job.pop("notice") for job in shown["jobs"]} == {""}
     assert shown["jobs"] == expected
 
 

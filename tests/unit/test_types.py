@@ -12,6 +12,7 @@ from ansible_collections.argus.verl.plugins import module_utils
 # They collect something while they are filled, and stay in the function or object that does it.
 MUTABLE = {
     "checks.facts.Facts",
+    "launcher.attempt_checks.AttemptChecks",
     "launcher.steward.Observed",
     "staging.dataset.builder.DatasetBuilder",
     "staging.dataset.checks.Problem",

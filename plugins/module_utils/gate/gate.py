@@ -13,18 +13,18 @@ from typing import Any, Protocol
 
 from ..checks.facts import Facts
 from ..findings import Finding, about, errors
-from ..job.capacity import Cluster, size_findings, size_of
+from ..job.capacity import Cluster, size_findings, size_of, storage_findings
 from ..job.driver_resources import driver_findings
 from ..job.owned import OVERRIDES
 from ..job.plan import Job, plan_job
 from ..job.spec import JobSpec
 from ..job.spec_checks import accelerator_findings
 from ..job.verl_releases import SFT
-from ..launcher import attempts, ray_api
-from ..launcher.archive import Archive
 from ..launcher.ray_api import WorkerCapacity, free_workers
+from ..launcher.room import Demand, Room, look_at_placed
 from .head import file_findings, read_marker, resume_findings, snapshot_profile
 from .nodes import NodeAnswers, ask_nodes
+from .transfer_queue import with_queue
 
 AskNodes = Callable[[JobSpec, Job, str, Mapping[str, str]], NodeAnswers]
 
@@ -36,6 +36,8 @@ class Head(Protocol):
 
     def jobs(self) -> list[dict[str, Any]]: ...
 
+    def get(self, path: str) -> Any: ...
+
     def capacity(self, since: float | None = None) -> list[WorkerCapacity]: ...
 
 
@@ -46,6 +48,7 @@ class GateResult:
     job: None if it could not be planned; then there are findings.
     checkpoint: the path of the checkpoint that the job resumes from, or "".
     capacity_problem: why the cluster has no capacity for the job now, or "".
+    room: what was free then, for the last check right before the submission.
     resolved: the composed configuration as YAML, or "".
     """
 
@@ -53,6 +56,7 @@ class GateResult:
     job: Job | None = None
     checkpoint: str = ""
     capacity_problem: str = ""
+    room: Room = field(default_factory=Room)
     resolved: str = ""
     facts: Facts = field(default_factory=Facts)
 
@@ -66,6 +70,7 @@ def examine(
 ) -> GateResult:
     """All problems of a JobSpec without syntax errors. Raises RayApiError if the head does not answer."""
     started = clock()
+    placed = look_at_placed(head, started)
     nodes = head.nodes()
     cluster = Cluster.of(nodes)
     found = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
@@ -83,15 +88,20 @@ def examine(
     can_run = not errors(found)
     answers = ask(spec, job, profile.version, workers_of(nodes))
     found += new_findings(answers.findings, found)
-    waits_for = capacity_problem(job, head, started) if can_run else ""
+    job = with_queue(job, answers.queue)
+    if can_run:
+        found += (never := storage_findings(spec, cluster, job.plan.storage_units))
+        can_run = not never
+    room = Room(tuple(head.capacity(started)), placed) if can_run else Room()
+    waits_for = room.problem(submission_id, Demand.of(job.plan), head.jobs()) if can_run else ""
     if waits_for and not spec.wait_for_resources:
-        todo = "wait until other jobs have ended, or set wait_for_resources: 2h"
-        found.append(about("resources", waits_for, todo))
+        found.append(no_room(waits_for))
     return GateResult(
         findings=tuple(found),
         job=job.with_python_path(answers.python_path),
         checkpoint=str(checkpoint.path) if checkpoint else "",
         capacity_problem=waits_for,
+        room=room,
         resolved=answers.resolved,
         facts=answers.facts,
     )
@@ -112,10 +122,5 @@ def workers_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {worker.node_id: worker.name for worker in free_workers(nodes, {})}
 
 
-def capacity_problem(job: Job, head: Head, since: float) -> str:
-    """Why a job cannot start now, or "". Only what Ray measured after `since` counts as free."""
-    plan = job.plan
-    other = attempts.other_transfer_queue(Archive(job.archive), head.jobs()) if plan.transfer_queue else ""
-    return other or ray_api.capacity_problem(
-        head.capacity(since), plan.nnodes, plan.gpus_per_node, plan.cpus_per_node, plan.entrypoint_num_cpus
-    )
+def no_room(problem: str) -> Finding:
+    return about("resources", problem, "wait until other jobs have ended, or set wait_for_resources: 2h")

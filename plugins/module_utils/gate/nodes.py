@@ -32,6 +32,7 @@ from ..text import one_line
 from . import composition, worker
 from .composition import Composition, Refusal
 from .config import config_findings
+from .transfer_queue import QueueSettings
 from .worker import WorkerAnswer, inspect_job
 
 ANSWER_SECONDS = 60.0
@@ -56,6 +57,7 @@ class NodeAnswers:
     resolved: str = ""
     facts: Facts = field(default_factory=Facts)
     python_path: str = ""
+    queue: QueueSettings = field(default_factory=QueueSettings)
 
 
 def ask_nodes(
@@ -90,9 +92,10 @@ def ask_nodes(
     if answer:
         found += inspection_findings(answer, job, version, request)
     found += findings_of_nodes(values)
-    if answer is None:
+    if not answer:
         return NodeAnswers(tuple(found))
-    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts, answer.python_path)
+    queue = QueueSettings.of(Configuration(answer.composition.config or {}))
+    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts, answer.python_path, queue)
 
 
 def check_request(spec: JobSpec, job: Job) -> CheckRequest:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import Finding
+from ..launcher.room import UNITS_KEY
 from .spec import JobSpec
 from .verl_releases import GRPO, PPO, SFT
 
@@ -50,7 +51,15 @@ class JobSize:
     def gpus(self) -> int:
         return self.nnodes * self.gpus_per_node
 
+    def most_storage_units(self, cluster: Cluster, driver_cpus: float) -> int:
+        """How many storage units of TransferQueue fit beside the job, its driver and the queue's controller."""
+        # verl pins as many to each worker. The driver and the controller may be on one that the job uses.
+        anywhere = driver_cpus + CONTROLLER_CPUS if self.nnodes >= cluster.workers else 0
+        return int(max(0, cluster.cpus_per_node - self.cpus_per_node - anywhere)) * cluster.workers
 
+
+# transfer_queue/controller.py
+CONTROLLER_CPUS = 1
 # CPUs that verl requests with each GPU in a bundle of its placement groups (single_controller/ray/base.py).
 CPUS_PER_GPU = {SFT: 10, PPO: 3, GRPO: 3}
 
@@ -84,3 +93,19 @@ def size_findings(spec: JobSpec, cluster: Cluster) -> list[Finding]:
         what = f"{spec.workload} on {size.gpus_per_node} GPUs asks for {asked}, workers have {cluster.cpus_per_node:g}"
         found.append(Finding(gpus_key, what, "ask for fewer GPUs, or set ray_node_cpus", key=gpus_key))
     return found
+
+
+def storage_findings(spec: JobSpec, cluster: Cluster, units: int) -> list[Finding]:
+    """Why the storage units of a TransferQueue can never fit beside their job. verl would wait for ever."""
+    size = size_of(spec, cluster)
+    most = size.most_storage_units(cluster, spec.entrypoint_num_cpus)
+    if units <= most:
+        return []
+    each = -(-units // cluster.workers)
+    what = (
+        f"is {units}: TransferQueue takes {each} CPUs of every worker, besides {CONTROLLER_CPUS} for its controller, "
+        f"{spec.entrypoint_num_cpus:g} for the driver and {size.cpus_per_node} per worker for {spec.workload}; workers "
+        f"have {cluster.cpus_per_node:g}"
+    )
+    todo = f"set it to {most} in trainer_overrides" if most else "ask for fewer GPUs, or set ray_node_cpus"
+    return [Finding(UNITS_KEY, what, todo, key=UNITS_KEY)]

@@ -26,6 +26,7 @@ OWNED_ENVIRONMENT = {
 OURS = "ARGUS_VERL_"
 # Variables of Ray that a JobSpec has a key for.
 RAY_VARIABLES = {
+    "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR": "remove it: the hook is that of the job's secrets and its TransferQueue",
     "RAY_ADDRESS": "remove it: every job joins the cluster that it is submitted to",
     "RAY_DEBUG_POST_MORTEM": "set debugger: post_mortem",
     "RAY_DEBUG": "set debugger: legacy, or debugger: post_mortem",

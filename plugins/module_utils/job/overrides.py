@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..launcher.hydra import hydra_value
-from .capacity import JobSize
+from ..launcher.room import UNITS_KEY
+from .capacity import Cluster, JobSize
 from .spec import Inputs
 from .verl_releases import GRPO, PPO, SFT, Profile
 
 # Hydra's directory in the archive, and the setting that names the file of the reward function.
 HYDRA_DIRECTORY = "config/hydra"
 REWARD_PATH = "reward.custom_reward_function.path"
+# trainer/config/ppo_trainer.yaml: the number of storage units, each with a CPU.
+VERL_UNITS = 8
 
 
 def common_overrides(workload: str, size: JobSize, submission_id: str, archive: str, profile: Profile) -> list[str]:
@@ -77,6 +82,15 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
     return overrides
 
 
+def storage_overrides(size: JobSize, cluster: Cluster, driver_cpus: float, known: Collection[str]) -> list[str]:
+    """Fewer storage units of TransferQueue where verl's own number of them would wait for CPUs for ever.
+
+    known: the keys of other overrides, which decide if one of them sets the number.
+    """
+    most = size.most_storage_units(cluster, driver_cpus)
+    return [] if UNITS_KEY in known or most >= VERL_UNITS else [f"{UNITS_KEY}={max(1, most)}"]
+
+
 # Settings that the CPU test backend needs; see docs/cpu_backend.md.
 CPU_RL = [
     "trainer.device=cpu",
@@ -91,7 +105,7 @@ CPU_RL = [
     "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
     "actor_rollout_ref.rollout.agent.num_workers=1",
     "reward.num_workers=1",
-    "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
+    f"{UNITS_KEY}=1",
 ]
 CPU_CRITIC = [
     "critic.strategy=fsdp2",

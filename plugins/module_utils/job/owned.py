@@ -22,6 +22,8 @@ from .verl_releases import GRPO, SFT
 # The key of a finding about one override is `trainer_overrides.<key of the override>`.
 OVERRIDES = "trainer_overrides"
 JOINS = "the job joins an existing cluster"
+RUNTIME_ENV = "set env_vars or secrets; worker_process_setup_hook is that of the job's secrets and its TransferQueue"
+OWN_NAMESPACE = "every job has a namespace of its own in Ray, and would collide with others in this one"
 # By setting, what to do instead.
 OWNED_OVERRIDES = {
     "trainer.nnodes": "set resources.nnodes",
@@ -37,8 +39,10 @@ OWNED_OVERRIDES = {
     "ray_kwargs.ray_init.num_cpus": f"remove it: {JOINS}, which knows its CPUs",
     "ray_init.address": f"remove it: {JOINS}",
     "ray_kwargs.ray_init.address": f"remove it: {JOINS}",
-    "ray_init.runtime_env": "set env_vars or secrets",
-    "ray_kwargs.ray_init.runtime_env": "set env_vars or secrets",
+    "ray_init.runtime_env": RUNTIME_ENV,
+    "ray_kwargs.ray_init.runtime_env": RUNTIME_ENV,
+    "ray_init.namespace": f"remove it: {OWN_NAMESPACE}",
+    "ray_kwargs.ray_init.namespace": f"remove it: {OWN_NAMESPACE}",
     # Hydra writes its files into the archive.
     "hydra": "remove it: Hydra's files belong in the job's archive",
 }
@@ -122,7 +126,7 @@ def owned_values(workload: str, archive: str, reward: tuple[str, str] | None, re
     """
     values: dict[str, Any] = {"trainer.default_local_dir": f"{archive}/checkpoints"}
     for init in ("ray_init", "ray_kwargs.ray_init"):
-        values |= {f"{init}.num_cpus": None, f"{init}.address": None, f"{init}.runtime_env": None}
+        values |= {f"{init}.{name}": None for name in ("num_cpus", "address", "runtime_env", "namespace")}
     if workload == SFT:
         return values
     values["algorithm.adv_estimator"] = "grpo" if workload == GRPO else "gae"

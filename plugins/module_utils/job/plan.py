@@ -15,12 +15,12 @@ from ..launcher import redact
 from ..launcher.archive import JOB, JOB_CONFIG
 from ..launcher.attempts import METRICS_VARIABLE
 from ..launcher.checkpoints import Checkpoint
-from ..launcher.hydra import hydra_value, merge
+from ..launcher.hydra import hydra_value, merge, override_key
 from ..launcher.plan import Plan
 from ..shared_root import HF_HOME, USER_CODE, archive_path
 from .capacity import Cluster, JobSize, size_of
 from .environment import asked_variables
-from .overrides import accelerator_overrides, common_overrides, rl_overrides, sft_overrides
+from .overrides import accelerator_overrides, common_overrides, rl_overrides, sft_overrides, storage_overrides
 from .spec import JobSpec
 from .verl_releases import SFT, Profile
 
@@ -42,8 +42,8 @@ DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBU
 WANDB_DIRECTORY = "logs/wandb"
 # What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
 NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
-# Ray runs this function first in every worker process of a job with secrets.
-HOOK = "argus_launcher.redact.enter_worker"
+# Ray runs this function first in every worker process of a job with secrets or with a TransferQueue.
+HOOK = "argus_launcher.isolation.enter_worker"
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,25 @@ class Job:
         return replace(self, runtime_env={**self.runtime_env, "env_vars": variables})
 
 
-def environment(spec: JobSpec, archive: str) -> dict[str, str]:
-    """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs."""
+def has_hook(spec: JobSpec, profile: Profile) -> bool:
+    return bool(spec.secrets) or uses_queue(spec, profile)
+
+
+def uses_queue(spec: JobSpec, profile: Profile) -> bool:
+    """Whether the trainer keeps its samples in TransferQueue, unless its composed configuration tells otherwise."""
+    return spec.workload != SFT and profile.transfer_queue
+
+
+def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
+    """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs.
+
+    hook: whether workers run HOOK.
+    """
     asked, reward = asked_variables(spec), spec.inputs.reward
     # The archive contains the package with HOOK.
-    hook = f"{archive}/config/launcher" if spec.secrets else ""
+    launcher = f"{archive}/config/launcher" if hook else ""
     user_code = f"{spec.shared_root}/{USER_CODE}" if reward and reward.module else ""
-    python_path = filter(None, (spec.inputs.code_path, user_code, asked.get("PYTHONPATH", ""), hook))
+    python_path = filter(None, (spec.inputs.code_path, user_code, asked.get("PYTHONPATH", ""), launcher))
     return {
         "HF_HUB_OFFLINE": "1",  # models are staged once, not downloaded by every node
         "PYTHONUNBUFFERED": "1",
@@ -158,7 +170,10 @@ def plan_job(
     """
     size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
     defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint, validates)
-    env = environment(spec, archive)
+    if uses_queue(spec, profile):
+        defaults += storage_overrides(size, cluster, spec.entrypoint_num_cpus, {override_key(one) for one in defaults})
+    hook = has_hook(spec, profile)
+    env = environment(spec, archive, hook)
     forwarded = {name: value for name, value in env.items() if name in FORWARDED_BY_VERL}
     plan = Plan(
         code_path=spec.inputs.code_path,
@@ -181,12 +196,12 @@ def plan_job(
         wait_for_resources=spec.wait_for_resources,
         start_timeout=spec.start_timeout,
         stall_timeout=spec.stall_timeout,
-        transfer_queue=spec.workload != SFT and profile.transfer_queue,
+        transfer_queue=uses_queue(spec, profile),
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )
     variables = {name: value for name, value in env.items() if name not in forwarded}
     runtime_env: dict[str, Any] = {**spec.runtime_env, "env_vars": variables}
-    if spec.secrets:
+    if hook:
         runtime_env["worker_process_setup_hook"] = HOOK
     return Job(submission_id, archive, plan, runtime_env, dict(spec.tags))

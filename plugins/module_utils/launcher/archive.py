@@ -72,6 +72,8 @@ class StewardHeartbeat:
     time: Time = 0
     host: str = ""
     pid: int = 0
+    # What the job waits for, which nothing else tells.
+    notice: str = ""
 
     @property
     def is_recent(self) -> bool:

@@ -9,16 +9,17 @@ import contextlib
 import dataclasses
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from . import checkpoints, failures, metrics
-from .archive import NAME, Archive, unclosed
+from .archive import Archive
 from .failures import Failure, FailureKind
 from .hydra import hydra_value, override_key
 from .plan import Plan
 from .ray_api import with_names
 from .reading import UnreadableError
+from .room import Demand
 from .schema import MalformedError, parse
 from .status import Attempt, JobState, StoredFailure
 
@@ -202,32 +203,6 @@ def with_requester(archive: Archive, stopped: Failure) -> Failure:
     return dataclasses.replace(stopped, reason=f"{stopped.reason}, {who}")
 
 
-def other_transfer_queue(archive: Archive, jobs: Iterable[Mapping[str, Any]]) -> str:
-    """Why a job that needs verl's TransferQueue must wait for another job, or ""; `jobs` are Ray's records.
-
-    verl's TransferQueue has one controller per Ray cluster (transfer_queue/interface.py: an actor with a fixed name
-    and namespace): a second job would mix its data with that of the first.
-    """
-    others = {
-        str(job["submission_id"]).partition(SEPARATOR)[0] for job in jobs if job["status"] in ("PENDING", "RUNNING")
-    }
-    # A job that waits for its lost node must find its place free when the node is back.
-    neighbours = (Archive(archive.jobs / name) for name in unclosed(archive.jobs))
-    others |= {
-        neighbour.submission_id
-        for neighbour in neighbours
-        if neighbour.has_steward() and neighbour.state() in (JobState.ENDING, JobState.RETRYING)
-    }
-    # Anyone with the cluster's token can submit to Ray directly, under any id.
-    for identifier in sorted(filter(NAME.fullmatch, others - {archive.submission_id})):
-        # The archive of another job is none of this job's problems.
-        with contextlib.suppress(UnreadableError):
-            plan = Archive(archive.jobs / identifier).plan()
-            if plan and plan.transfer_queue:
-                return f"job {identifier} is active, and verl's TransferQueue serves one ppo or grpo job per cluster"
-    return ""
-
-
 class JobClient(Protocol):
     """The methods of ray.job_submission.JobSubmissionClient that are called here."""
 
@@ -269,7 +244,11 @@ def submit(archive: Archive, attempt: int, client: JobClient) -> None:
             runtime_env=runtime_env,
             entrypoint_num_cpus=plan.entrypoint_num_cpus,
             entrypoint_resources=dict(plan.entrypoint_resources),
-            metadata={"submission_id": archive.submission_id, "attempt": str(attempt)},
+            metadata={
+                "submission_id": archive.submission_id,
+                "attempt": str(attempt),
+                **Demand.of(plan).to_metadata(),
+            },
         )
     except Exception:
         # Only the answer may have been lost.

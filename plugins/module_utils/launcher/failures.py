@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from .isolation import FOREIGN
 from .output import DRIVER, FRAME, MARKS, last_lines, one_line, output_by_process, shorten, tracebacks
 
 
@@ -33,6 +34,7 @@ class FailureKind(StrEnum):
     STOPPED = "stopped"
     DEADLINE = "deadline"
     NO_RESOURCES = "no_resources"
+    TRANSFER_QUEUE = "transfer_queue"
     UNKNOWN = "unknown"
 
     def retryable(self, steps: int) -> bool:
@@ -68,6 +70,8 @@ WHAT_TO_DO = {
     FailureKind.STOPPED: "Nothing: the job was stopped on request.",
     FailureKind.DEADLINE: "Give the job more time, or resume it from its last checkpoint.",
     FailureKind.NO_RESOURCES: "Request less, or submit again when other jobs have ended.",
+    FailureKind.TRANSFER_QUEUE: "Submit it again while no other job of ppo or grpo runs. Every job should have a "
+    "TransferQueue of its own: check that nothing in the job's code or image changes ray.get_actor.",
     UNKNOWN: "Read the end of logs/driver.log in the archive.",
 }
 
@@ -120,13 +124,19 @@ CONFIG_CODE = r'File "[^"\n]*/verl/(?:utils/config\.py|workers/config/|trainer/c
 DATA_CODE = r'File "[^"\n]*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
 REWARD_CODE = r'File "[^"\n]*/verl/(?:experimental/reward_loop|workers/reward_manager|trainer/ppo/reward\.py)'
 
+UNSCHEDULABLE = r"^\S*(?:Task|Actor)UnschedulableError: .*\bNodeAffinitySchedulingStrategy doesn't exist any more.*"
+
 # A job can write any line: each pattern takes a time in proportion to its length. What has to follow somewhere is a
 # lookahead from the beginning of the line, because two `.*` in a row would try every pair of places.
 # The first rule that matches decides. Causes come before the failures that they lead to.
 CAUSES = (
+    # The message of isolation.refuse_foreign.
+    Rule(FailureKind.TRANSFER_QUEUE, rf"^\S*Error: (?P<what>\w+ {FOREIGN}: .*)", "{what}"),
     Rule(NODE_LOST, r"^.*\bits node has died\. Node Id: (?P<node>\w+).*", "node {node} was lost", anywhere=True),
     Rule(NODE_LOST, r"^(?=.*Owner's node has crashed).* Owner Ip address: (?P<ip>\S+) .*", "node {ip} was lost"),
     Rule(NODE_LOST, r"^\S*(?:NodeDied|LocalRayletDied)Error: (?P<what>.*)", "{what}"),
+    # A task or an actor is pinned to a node that is gone.
+    Rule(NODE_LOST, UNSCHEDULABLE, "a worker left the cluster while the job placed its processes on it"),
     Rule(NODE_LOST, r"^.*(?P<what>Failed to connect to GCS.*)", "the head was lost: {what}", anywhere=True),
     # /dev/shm is memory, although the error message is that of a disk.
     Rule(

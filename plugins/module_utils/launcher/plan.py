@@ -50,6 +50,10 @@ class Plan:
     stall_timeout: Seconds | None = None
     # Whether the trainer keeps its samples in verl's TransferQueue.
     transfer_queue: bool = False
+    # The storage units of TransferQueue, each with a CPU of a worker.
+    storage_units: Count = 0
+    # A backend of TransferQueue that cannot serve two jobs of a cluster; "" for the others.
+    exclusive_backend: str = ""
     resumed_from: str | None = None
     resumed_from_step: Count | None = None
 

@@ -368,22 +368,3 @@ def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -
                 free_cpus=cpus - used.get("CPU", [0])[0],
             )
     return list(found.values())
-
-
-def capacity_problem(
-    workers: Sequence[WorkerCapacity], nnodes: int, gpus: float, cpus: float, driver_cpus: float
-) -> str:
-    """Why a job cannot start now, or "": it needs `gpus` and `cpus` on each of `nnodes` workers, its driver on any."""
-    fitting = [worker for worker in workers if worker.free_gpus >= gpus and worker.free_cpus >= cpus]
-    if len(fitting) < nnodes:
-        free = ", ".join(f"{worker.name}: {worker.free_gpus:g} GPU, {worker.free_cpus:g} CPU" for worker in workers)
-        return (
-            f"the job needs {nnodes} {'worker' if nnodes == 1 else 'workers'} with {gpus:g} GPUs and {cpus:g} CPUs "
-            f"free; available: {len(fitting)} ({free or 'no worker is alive'})"
-        )
-    # Ray may place the driver on any worker with free CPUs: if the job needs all workers, it must fit beside the job.
-    if len(fitting) == nnodes and any(worker.free_cpus - cpus < driver_cpus for worker in fitting):
-        others = [worker for worker in workers if worker not in fitting and worker.free_cpus >= driver_cpus]
-        if not others:
-            return f"the driver's {driver_cpus:g} CPUs are not free beside the job on each worker that the job needs"
-    return ""

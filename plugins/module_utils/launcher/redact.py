@@ -172,12 +172,14 @@ def environment(variables: Mapping[str, str], redactor: Redactor) -> dict[str, s
 
 
 def enter_worker() -> None:
-    """Ray's `worker_process_setup_hook`: every worker process of a job with secrets starts with this.
+    """Give a worker process the job's secrets, and mask them in its output; nothing for a job without secrets.
 
     What native code writes to the file descriptors is not masked: a pipe in their place would lose the last words of a
     process that crashes, by which its failure is recognised.
     """
     values = load(Path(os.environ[ARCHIVE]))
+    if not values:
+        return
     os.environ.update(values)
     for name in ("stdout", "stderr"):
         stream = RedactedStream(getattr(sys, name), Redactor(values.values()))

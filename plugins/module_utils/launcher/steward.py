@@ -16,16 +16,20 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from . import attempts, evidence, failures, redact
+from . import attempts, evidence, failures, redact, room
+from .admission import one_at_a_time
 from .archive import HEARTBEAT_OF_STEWARD, Archive, now
+from .attempt_checks import AttemptChecks, Progress
 from .evidence import Moment
 from .failures import Failure, FailureKind
 from .plan import Plan
 from .processes import LauncherRunner, Process, Runner
-from .ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, capacity_problem, with_names
+from .ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, with_names
+from .room import Demand, Room
 from .status import ENDED, JobState, Status
 from .steward_decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 
@@ -91,13 +95,21 @@ class Steward:
     """Looks after one job; a job has one steward at a time."""
 
     def __init__(
-        self, archive: Archive, head: Head | None = None, runner: Runner | None = None, clock: Clock = time
+        self,
+        archive: Archive,
+        head: Head | None = None,
+        runner: Runner | None = None,
+        clock: Clock = time,
+        admission: Callable[[], AbstractContextManager[None]] = one_at_a_time,
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
         self.head = head or RayHead(self.plan.address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
         self.runner = runner or LauncherRunner(archive)
         self.clock = clock
+        self.admission = admission
+        self.demand, self.room = Demand.of(self.plan), Room()
+        self.checks = AttemptChecks(self.head, self.demand)
         # An attempt that is running was known to an earlier steward, before the head was restarted.
         self.observed = Observed(known=archive.read_status().state is JobState.RUNNING)
         self.next_stop = 0.0
@@ -165,9 +177,8 @@ class Steward:
 
     def step(self) -> bool:
         """Observe the job once and do what is to be done; True at its end."""
-        self.archive.write_heartbeat(
-            HEARTBEAT_OF_STEWARD, time=self.clock.time(), host=socket.gethostname(), pid=os.getpid()
-        )
+        own = {"time": self.clock.time(), "host": socket.gethostname(), "pid": os.getpid()}
+        self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **own, notice=self.checks.notice)
         view = self.observe()
         action: Action = decide(view)
         self.actions[action.kind](view, action.failure)
@@ -217,6 +228,7 @@ class Steward:
             head_node_id=next((node["node_id"] for node in nodes if node["is_head_node"]), ""),
             driver_alive=not job or not job.driver_node_id or job.driver_node_id in alive,
             lost_node=self.lost_node(job, nodes, status, moment),
+            queue_problem=self.look(job, status, moment),
         )
 
     def ray_id(self, status: Status) -> str:
@@ -238,15 +250,22 @@ class Steward:
             self.observed.lost_since, self.observed.lost_at_step = moment, step
         return lost
 
+    def look(self, job: JobRecord | None, status: Status, moment: float) -> str:
+        """What is wrong with the TransferQueue of the current attempt, or ""."""
+        if job and not job.ended:
+            heartbeat = self.archive.read_mapping("heartbeat.json")
+            progress = Progress.from_heartbeat(heartbeat, status.attempt_started_at or moment)
+            self.checks.look(job.job_id, progress, moment)
+        return self.checks.queue_problem
+
     def capacity_problem(self) -> str:
-        plan = self.plan
-        if plan.transfer_queue:
-            other = attempts.other_transfer_queue(self.archive, self.head.jobs())
-            if other:
-                return other
-        return capacity_problem(
-            self.head.capacity(), plan.nnodes, plan.gpus_per_node, plan.cpus_per_node, plan.entrypoint_num_cpus
-        )
+        placed = room.look_at_placed(self.head, self.clock.time())
+        self.room = Room(tuple(self.head.capacity()), placed)
+        return self.problem_now()
+
+    def problem_now(self) -> str:
+        """Why the next attempt cannot start, as far as Ray's list of jobs tells since its resources were counted."""
+        return self.room.problem(self.archive.submission_id, self.demand, self.head.jobs())
 
     # --- Acting ------------------------------------------------------------------------------------------------------
 
@@ -269,8 +288,11 @@ class Steward:
     def submit(self, view: View, _failure: Failure | None) -> None:
         """Submit the next attempt."""
         attempt = view.status.attempt + 1 if view.status.state is JobState.RETRYING else 1
-        self.observed = Observed()
-        self.runner.run_ray_client("submit", attempt)
+        # Other jobs may have waited for the same resources; the next step looks again.
+        with self.admission():
+            if not self.problem_now():
+                self.observed, self.checks = Observed(), AttemptChecks(self.head, self.demand)
+                self.runner.run_ray_client("submit", attempt)
 
     def cancel(self, view: View, failure: Failure | None) -> None:
         self.runner.run_ray_client("cancel", view.status.attempt)

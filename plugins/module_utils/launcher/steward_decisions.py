@@ -61,6 +61,7 @@ class HeadAnswer:
     job: Ray's record of the current attempt, or None if it has none.
     lost_node: the name of a node that died with processes of the attempt, or "".
     capacity_problem: why the next attempt cannot start now, or "".
+    queue_problem: what is wrong with the attempt's TransferQueue, or "".
     """
 
     job: JobRecord | None = None
@@ -68,6 +69,7 @@ class HeadAnswer:
     driver_alive: bool = True
     lost_node: str = ""
     capacity_problem: str = ""
+    queue_problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,8 @@ def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
         return Action(ActionKind.STOP_ATTEMPT, failure)
     if over_deadline(view, 0 if job.pending else OVERDUE_SECONDS):
         return Action(end, deadline_failure(view))
+    if head.queue_problem:
+        return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.TRANSFER_QUEUE, head.queue_problem))
     if head.lost_node and view.elapsed(view.lost_since) > LOST_NODE_SECONDS:
         reason = f"node {head.lost_node} was lost, and the trainer neither resumed nor failed"
         return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.NODE_LOST, reason))

@@ -14,10 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 CONNECT_SECONDS = 20
+# Ray's error for a task on a node that is gone, which Ray did not know yet when it listed the node.
+GONE = "TaskUnschedulableError"
 
 
 def last_line(error: Exception) -> str:
     """An error in one line; for an error of the function itself, the line after its traceback."""
+    if type(error).__name__ == GONE:
+        return "the node has just left the cluster"
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[-1] if 'Traceback' in str(error) else lines[0]}"
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 from ..launcher import __name__ as launcher_package
 from ..launcher import (
-    archive as archive_module,
-)
-from ..launcher import (
+    admission,
+    attempt_checks,
     attempts,
     checkpoints,
     commands,
@@ -22,6 +21,7 @@ from ..launcher import (
     failures,
     health,
     hydra,
+    isolation,
     job_warnings,
     launch,
     log,
@@ -38,6 +38,7 @@ from ..launcher import (
     reading,
     recording,
     redact,
+    room,
     schema,
     status,
     steward,
@@ -46,11 +47,16 @@ from ..launcher import (
     watch,
     writing,
 )
+from ..launcher import (
+    archive as archive_module,
+)
 from ..launcher.archive import Archive
 from ..launcher.program import MAIN, PACKAGE, Program
 
 LAUNCHER_MODULES = (
+    admission,
     archive_module,
+    attempt_checks,
     attempts,
     checkpoints,
     commands,
@@ -58,6 +64,7 @@ LAUNCHER_MODULES = (
     failures,
     health,
     hydra,
+    isolation,
     job_warnings,
     launch,
     log,
@@ -74,6 +81,7 @@ LAUNCHER_MODULES = (
     reading,
     recording,
     redact,
+    room,
     schema,
     status,
     steward,

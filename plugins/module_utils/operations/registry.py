@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ..job.submission_id import SUBMISSION_ID
+from ..launcher.admission import REGISTRY
 from ..launcher.reading import MIB, UnreadableError, open_directory, read_mapping
 
-# Where the head has the registry.
-REGISTRY = "/var/lib/argus-verl/jobs"
 ENDING = ".json"
 # A JobSpec has at most 1 MiB; JSON may escape each of its characters.
 ENTRY_BYTES = 8 * MIB

@@ -6,20 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..findings import Finding, errors
-from ..gate.gate import GateResult
+from ..gate.gate import GateResult, no_room
 from ..job.environment import secret_value_findings
 from ..job.parse import parse_jobspec, separate_key
 from ..job.plan import Job
 from ..job.spec import JobSpec
 from ..job.submission_id import new_submission_id
+from ..launcher.admission import one_at_a_time
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
 from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
+from ..launcher.room import Demand
 from ..launcher.status import JobState
 from ..shared_root import archive_path
 from ..status.state import describe
@@ -107,9 +109,14 @@ def submit(request: Request, services: Services) -> Submitted:
     changed = changes(Archive(archive_path(spec.shared_root, origin)), reward) if origin else []
     if not request.check_mode:
         try:
-            send(archive, submission, services.client(spec.address), services.registry, services.start_steward)
+            client = services.client(spec.address)
+            with one_at_a_time(services.registry.path):
+                submission = looked_at_again(submission, spec, result, head)
+                send(archive, submission, client, services.registry, services.start_steward)
         except FileExistsError:
             return existing_job(archive, request, head, services)
+        except RefusedError:
+            raise
         except Exception as error:
             where = f"Its archive is {archive.path}." if archive.exists() else "Nothing was changed."
             raise OperationError(f"{submission_id} could not be submitted: {error}. {where}") from error
@@ -156,6 +163,17 @@ def submission_of(
         queue_reason=result.capacity_problem,
         reward=reward,
     )
+
+
+def looked_at_again(submission: Submission, spec: JobSpec, result: GateResult, head: RayHead) -> Submission:
+    """The submission, queued if a job that was submitted meanwhile takes its place. Raises RefusedError."""
+    if submission.queue_reason:
+        return submission
+    job = submission.job
+    problem = result.room.problem(job.submission_id, Demand.of(job.plan), head.jobs())
+    if problem and not spec.wait_for_resources:
+        raise RefusedError([no_room(problem)])
+    return replace(submission, queue_reason=problem)
 
 
 def refuse_errors(findings: list[Finding]) -> None:

@@ -95,6 +95,7 @@ class JobInfo:
 
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
     unreadable: what of the archive could not be read, and why.
+    notice: what the job waits for, according to its steward.
     """
 
     submission_id: str
@@ -129,6 +130,7 @@ class JobInfo:
     root_problem: str = ""
     written_at: float | None = None
     unreadable: tuple[str, ...] = ()
+    notice: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {

@@ -127,4 +127,6 @@ def progress_line(job: JobInfo, now: float) -> str:
         parts.append(count_of(job.warnings))
     if job.state not in (JobState.RUNNING, *ENDED) and job.reason:
         parts.append(job.reason)
+    if job.notice:
+        parts.append(job.notice)
     return printable("  ".join(parts), lines=False)

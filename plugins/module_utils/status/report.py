@@ -210,6 +210,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
         lines.append(("Tags", tags_text(job.tags)))
     if job.reason and not job.failure:
         lines.append(("Reason", job.reason))
+    if job.notice:
+        lines.append(("Waits", job.notice.removeprefix("waits ")))
     # The reason of an unreadable job says the same.
     if job.unreadable and job.state != UNREADABLE:
         lines.append(("Unreadable", "; ".join(job.unreadable)))

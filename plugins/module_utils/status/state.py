@@ -191,6 +191,7 @@ def readable_job(
         problem=problem,
         written_at=written_at(archive, status, heartbeat),
         unreadable=tuple(parts.problems),
+        notice="" if state in ENDED else steward_notice(archive),
     )
 
 
@@ -212,6 +213,12 @@ def last_checkpoint(archive: Archive) -> int | None:
     except UnreadableError:
         return None
     return found.step if found else None
+
+
+def steward_notice(archive: Archive) -> str:
+    """What the job's steward says at the moment, or ""."""
+    heartbeat = archive.steward_heartbeat()
+    return heartbeat.notice if heartbeat and heartbeat.is_recent else ""
 
 
 def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:

@@ -136,6 +136,17 @@ def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.Monk
     ]
 
 
+def test_what_a_followed_job_waits_for_is_shown_once(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    notice = "waits for its placement: 1 x 8 GPU and 80 CPU are not free together"
+    waits = answer(job(log_position="1:1", notice=notice))
+    going_on, done = answer(job(log_position="1:1")), answer(job("SUCCEEDED", log_position="1:1", ended=False))
+    action, _asked = log_action(answer(job("RUNNING", "a")), waits, waits, going_on, done, follow=True)
+    run(action, monkeypatch)
+    lines = [line for line in shown if line.startswith("sft-1  ")]
+    running = "sft-1  RUNNING  step 4/12  train/loss 4.250  1:05"
+    assert lines == [f"{running}  {notice}", running, "sft-1  SUCCEEDED  step 4/12  train/loss 4.250  1:05"]
+
+
 def test_a_job_that_has_ended_is_not_followed(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     action, asked = log_action(answer(job("FAILED", "a")), follow=True)
     assert "failed" not in run(action, monkeypatch)

@@ -13,10 +13,12 @@ from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Fac
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.gate.gate import GateResult, examine, new_findings
 from ansible_collections.argus.verl.plugins.module_utils.gate.nodes import NodeAnswers
+from ansible_collections.argus.verl.plugins.module_utils.gate.transfer_queue import QueueSettings
 from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job
 from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import WorkerCapacity
+from ansible_collections.argus.verl.plugins.module_utils.launcher.room import PLACEMENT_GROUPS, Demand, Room
 from gate_job import CODE, parsed, snapshot
 
 NOW = 1000.0
@@ -41,13 +43,21 @@ class FakeHead:
     )
     free_nodes: list[WorkerCapacity] = field(default_factory=lambda: [free_node("worker-0"), free_node("worker-1")])
     ray_jobs: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    looked: list[str] = field(default_factory=list)
     since: float | None = None
 
     def nodes(self) -> list[dict[str, Any]]:
         return self.ray_nodes
 
     def jobs(self) -> list[dict[str, Any]]:
+        self.looked.append("jobs")
         return self.ray_jobs
+
+    def get(self, path: str) -> Any:
+        assert path == PLACEMENT_GROUPS
+        self.looked.append("groups")
+        return {"data": {"result": {"result": self.groups}}}
 
     def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
         self.since = since
@@ -78,7 +88,8 @@ def test_a_job_without_problems(root: Path) -> None:
     result = gate(root, head, nodes)
     job = result.job
     assert job
-    assert result == GateResult((), job, "", "", "trainer: {}\n", Facts(train_rows=3))
+    room = Room(tuple(head.free_nodes))
+    assert result == GateResult((), job, "", "", room, "trainer: {}\n", Facts(train_rows=3))
     assert (job.submission_id, job.archive) == ("grpo-1", f"{root}/jobs/grpo-1")
     assert (job.plan.code_id, job.plan.nnodes, job.plan.gpus_per_node) == ("verl-0.9.1", 2, 4)
     # Only workers that are alive are asked.
@@ -160,36 +171,48 @@ def test_a_job_smaller_than_what_is_free(root: Path) -> None:
 
 
 def test_the_driver_needs_cpus_beside_the_job(root: Path) -> None:
-    # PPO and GRPO take 3 CPUs for each GPU.
-    head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=12) for name in ("worker-0", "worker-1")])
+    # PPO and GRPO take 3 CPUs for each GPU, and 1 for the controller of TransferQueue.
+    head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=13) for name in ("worker-0", "worker-1")])
     assert "driver" in gate(root, head).capacity_problem
     without = {"ray": {"resources": {"entrypoint_num_cpus": 0}}}
     assert gate(root, head, **without).capacity_problem == ""
 
 
-def running(root: Path, **changes: Any) -> FakeHead:
-    """A head on which another job runs."""
-    other = gate(root, **changes).job
-    assert other
-    archive = Archive(root / "jobs/other")
-    archive.reserve()
-    archive.write_json("config/plan.json", replace(other.plan).to_json())
-    return FakeHead(ray_jobs=[{"submission_id": "other", "status": "RUNNING"}])
-
-
-def test_verl_has_one_transfer_queue(root: Path) -> None:
-    head = running(root)
-    result = gate(root, head)
-    assert "TransferQueue" in result.capacity_problem
-    assert [finding.what for finding in result.findings] == [result.capacity_problem]
-    assert gate(root, head, wait_for_resources="2h").findings == ()
-    # SFT does not use it.
-    assert gate(root, head, workload="sft", reward_fn_path=None).capacity_problem == ""
-
-
-def test_jobs_without_a_transfer_queue_run_side_by_side(root: Path) -> None:
-    head = running(root, workload="sft", reward_fn_path=None)
+def test_what_was_just_accepted_counts_as_taken(root: Path) -> None:
+    jobs = [{"submission_id": "other", "status": "RUNNING", "metadata": Demand(1, 2, 6).to_metadata(), "job_id": "01"}]
+    head = FakeHead(ray_jobs=jobs)
+    assert gate(root, head).capacity_problem.endswith(", once other has what it needs")
+    # It may take its place while Ray counts: what is asked first counts as free at most once.
+    assert head.looked == ["jobs", "groups", "jobs"]
+    head.groups = [{"creator_job_id": "01", "state": "CREATED", "bundles": [{"unit_resources": {"GPU": 2}}]}]
     assert gate(root, head).capacity_problem == ""
+
+
+def test_the_queue_is_part_of_the_room(root: Path) -> None:
+    nodes = FakeNodes(NodeAnswers(queue=QueueSettings(True, 8)))
+    result = gate(root, nodes=nodes)
+    assert result.job and result.job.plan.storage_units == 8
+    # 12 for the job, 4 for storage units, 2 for the driver and the controller.
+    for cpus, has_room in ((18, True), (17, False)):
+        head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=cpus) for name in ("worker-0", "worker-1")])
+        assert (gate(root, head, nodes).capacity_problem == "") is has_room
+        without = FakeNodes(NodeAnswers(queue=QueueSettings(False)))
+        assert gate(root, head, without).capacity_problem == ""
+
+
+def test_storage_units_that_can_never_fit(root: Path) -> None:
+    (finding,) = gate(root, nodes=FakeNodes(NodeAnswers(queue=QueueSettings(True, 100)))).findings
+    assert finding.key == "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+
+
+def test_a_backend_of_the_queue_that_serves_one_job(root: Path) -> None:
+    other = Demand(exclusive="Yuanrong")
+    head = FakeHead(ray_jobs=[{"submission_id": "other", "status": "RUNNING", "metadata": other.to_metadata()}])
+    result = gate(root, head, FakeNodes(NodeAnswers(queue=QueueSettings(True, 0, "Yuanrong"))))
+    assert result.capacity_problem == (
+        "job other is active, and TransferQueue's backend Yuanrong serves one job per cluster"
+    )
+    assert gate(root, head, FakeNodes(NodeAnswers(queue=QueueSettings(True, 8)))).capacity_problem == ""
 
 
 # --- Findings that several parts report -------------------------------------------------------------------------------

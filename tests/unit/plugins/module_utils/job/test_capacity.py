@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster, JobSize, size_findings, size_of
+from ansible_collections.argus.verl.plugins.module_utils.job.capacity import (
+    Cluster,
+    JobSize,
+    size_findings,
+    size_of,
+    storage_findings,
+)
 from jobs import CPU, CUDA, jobspec
 
 
@@ -97,3 +103,30 @@ def test_the_size_of_a_job(workload: str, cpus: int) -> None:
 def test_nodes_without_resources_have_no_capacity() -> None:
     worker = node("worker-0", worker_node=1.0)
     assert Cluster.of([worker]) == Cluster("cpu", workers=1, gpus_per_node=0, cpus_per_node=0)
+
+
+UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "units", "todo"),
+    [
+        (28, 8, None),
+        (28, 9, "set it to 8 in trainer_overrides"),
+        (27, 8, "set it to 4 in trainer_overrides"),
+        (26, 1, "ask for fewer GPUs, or set ray_node_cpus"),
+        (26, 0, None),
+    ],
+)
+def test_storage_units_need_cpus_on_every_worker(cpus: int, units: int, todo: str | None) -> None:
+    """24 CPUs for 8 GPUs, 1 for the driver and 1 for the controller; the rest is for storage units, on 4 workers."""
+    found = storage_findings(jobspec(), Cluster("cuda", 4, 8, cpus), units)
+    assert [(finding.key, finding.todo) for finding in found] == ([(UNITS, todo)] if todo else [])
+
+
+def test_the_numbers_of_storage_units_that_do_not_fit() -> None:
+    (finding,) = storage_findings(jobspec(), Cluster("cuda", 4, 8, 27), 9)
+    assert finding.what == (
+        "is 9: TransferQueue takes 3 CPUs of every worker, besides 1 for its controller, 1 for the driver and 24 per "
+        "worker for grpo; workers have 27"
+    )

@@ -238,3 +238,30 @@ def test_the_cpu_backend_of_grpo_has_no_critic() -> None:
 def test_overrides_of_an_accelerator() -> None:
     assert accelerator_overrides("sft", "cuda", 1) == []
     assert accelerator_overrides("grpo", "cuda", 2) == ["actor_rollout_ref.rollout.name=vllm"]
+
+
+UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "workers", "nnodes", "units"),
+    [
+        # 24 for 8 GPUs, 2 for the driver and the controller, and 2 on each of 4 workers.
+        (28, 4, 4, None),
+        (27, 4, 4, "4"),
+        (26, 4, 4, "1"),
+        # The driver and the controller may be on a worker that the job does not use.
+        (26, 4, 3, None),
+        (25, 4, 3, "4"),
+        (28, 2, 1, None),
+        (27, 2, 1, "6"),
+    ],
+)
+def test_as_many_storage_units_as_fit(cpus: int, workers: int, nnodes: int, units: str | None) -> None:
+    """verl's own number is 8. Each is pinned to a worker, and waits for a CPU there."""
+    cluster = Cluster("cuda", workers, 8, cpus)
+    assert settings(planned(cluster, resources={"nnodes": nnodes})).get(UNITS) == units
+    assert UNITS not in settings(planned(cluster, PROFILES[-3], resources={"nnodes": nnodes}))
+    assert UNITS not in settings(planned(cluster, workload="sft", resources={"nnodes": nnodes}))
+    asked = planned(cluster, resources={"nnodes": nnodes}, trainer_overrides={UNITS: 2})
+    assert settings(asked)[UNITS] == "2"

@@ -35,6 +35,12 @@ PAST_THE_KEY: list[tuple[Any, str]] = [
     (["++ray_kwargs={ray_init:{address:'ray://x'}}"], "ray_kwargs"),
     (["+ray_kwargs.ray_init.address=ray://x"], "ray_kwargs.ray_init.address"),
     (["+ray_init.address=x"], "ray_init.address"),
+    (["+ray_init.namespace=x"], "ray_init.namespace"),
+    (["+ray_kwargs.ray_init.namespace=x"], "ray_kwargs.ray_init.namespace"),
+    (
+        ["+ray_kwargs.ray_init.runtime_env.worker_process_setup_hook=a.b"],
+        "ray_kwargs.ray_init.runtime_env.worker_process_setup_hook",
+    ),
     (["hydra.run.dir=/tmp"], "hydra.run.dir"),
     (["hydra.searchpath=[/private/user]"], "hydra.searchpath"),
     (["hydra={run:{dir:/tmp}}"], "hydra"),
@@ -138,7 +144,7 @@ def test_the_values_that_a_composed_configuration_must_have() -> None:
     free = dict.fromkeys(
         f"{init}.{name}"
         for init in ("ray_init", "ray_kwargs.ray_init")
-        for name in ("num_cpus", "address", "runtime_env")
+        for name in ("num_cpus", "address", "runtime_env", "namespace")
     )
     where = {"trainer.default_local_dir": "/p/jobs/x/checkpoints", **free}
     assert owned_values("sft", "/p/jobs/x", None, "reward.custom_reward_function") == where

@@ -11,6 +11,8 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints im
 from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
 from jobs import CPU, CUDA, NEWEST, PROFILES, jobspec, planned, settings
 
+HOOK = "/private/jobs/job-1/config/launcher"
+
 
 def test_the_environment() -> None:
     job = planned(env_vars={"NCCL_DEBUG": "WARN", "OURS": 1})
@@ -23,7 +25,7 @@ def test_the_environment() -> None:
             "WANDB_DIR": "/private/jobs/job-1/logs/wandb",
             "NCCL_DEBUG": "WARN",
             "OURS": "1",
-            "PYTHONPATH": "/private/common/code/verl/verl-0.9.1",
+            "PYTHONPATH": "/private/common/code/verl/verl-0.9.1:/private/jobs/job-1/config/launcher",
             "PYTHONDONTWRITEBYTECODE": "1",
             "HF_HOME": "/private/hf",
             "VERL_FILE_LOGGER_PATH": "/private/jobs/job-1/logs/metrics-1.jsonl",
@@ -31,7 +33,8 @@ def test_the_environment() -> None:
             "ARGUS_VERL_ARCHIVE": "/private/jobs/job-1",
             "RAY_ADDRESS": "auto",
             "RAY_JOB_STOP_WAIT_TIME_S": "30",
-        }
+        },
+        "worker_process_setup_hook": "argus_launcher.isolation.enter_worker",
     }
 
 
@@ -110,16 +113,25 @@ def test_the_command_of_the_trainer() -> None:
     assert json.loads(text)["runtime_env"]["nsight"] == "default"
 
 
-def test_a_job_with_secrets_has_a_setup_hook_for_workers() -> None:
-    runtime_env = planned(secrets=["HF_TOKEN"]).runtime_env
-    assert runtime_env["worker_process_setup_hook"] == "argus_launcher.redact.enter_worker"
+@pytest.mark.parametrize("workload", ["sft", "grpo"])
+def test_a_job_with_secrets_has_a_setup_hook_for_workers(workload: str) -> None:
+    runtime_env = planned(workload=workload, secrets=["HF_TOKEN"]).runtime_env
+    assert runtime_env["worker_process_setup_hook"] == "argus_launcher.isolation.enter_worker"
     snapshot, hook = "/private/common/code/verl/verl-0.9.1", "/private/jobs/job-1/config/launcher"
     assert runtime_env["env_vars"]["PYTHONPATH"] == f"{snapshot}:{hook}"
-    both = planned(secrets=["HF_TOKEN"], env_vars={"PYTHONPATH": "/private/user/code"}).runtime_env
+    both = planned(workload=workload, secrets=["HF_TOKEN"], env_vars={"PYTHONPATH": "/private/user/code"}).runtime_env
     assert both["env_vars"]["PYTHONPATH"] == f"{snapshot}:/private/user/code:{hook}"
     # Every user of the cluster can read the runtime environment.
     assert "HF_TOKEN" not in runtime_env["env_vars"]
-    assert "worker_process_setup_hook" not in planned().runtime_env
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
+def test_a_job_with_a_transfer_queue_has_the_hook_as_well(profile: Profile, workload: str) -> None:
+    runtime_env = planned(CUDA, profile, workload=workload).runtime_env
+    uses_queue = workload != "sft" and profile.release >= (0, 9, 0)
+    assert ("worker_process_setup_hook" in runtime_env) is uses_queue
+    assert runtime_env["env_vars"]["PYTHONPATH"].endswith("/config/launcher") is uses_queue
 
 
 @pytest.mark.parametrize(
@@ -188,7 +200,7 @@ def test_the_plan() -> None:
 def test_the_snapshot_comes_first_on_pythonpath() -> None:
     spec = jobspec(code_path="/private/common/code/verl/mine", env_vars={"PYTHONPATH": "/private/user/code"})
     job = plan_job(spec, CPU, "mine", "job-1", NEWEST)
-    assert job.runtime_env["env_vars"]["PYTHONPATH"] == "/private/common/code/verl/mine:/private/user/code"
+    assert job.runtime_env["env_vars"]["PYTHONPATH"] == "/private/common/code/verl/mine:/private/user/code:" + HOOK
     assert job.plan.code_path == "/private/common/code/verl/mine"
 
 
@@ -241,6 +253,8 @@ def test_the_plan_as_it_is_stored() -> None:
         "resumed_from": None,
         "resumed_from_step": None,
         "transfer_queue": True,
+        "storage_units": 0,
+        "exclusive_backend": "",
     }
     assert Plan.from_json(json.loads(json.dumps(job.plan.to_json()))) == job.plan
 

@@ -13,6 +13,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import
 from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import Checkpoint
 from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure, FailureKind
 from ansible_collections.argus.verl.plugins.module_utils.launcher.plan import Plan
+from ansible_collections.argus.verl.plugins.module_utils.launcher.room import Demand
 
 OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
 PLAN: dict[str, Any] = {
@@ -392,7 +393,11 @@ def test_the_submission_to_ray(archive: Archive, attempt: int, identifier: str) 
             },
             "entrypoint_num_cpus": 1,
             "entrypoint_resources": {"worker_node": 1},
-            "metadata": {"submission_id": "sft-1", "attempt": str(attempt)},
+            "metadata": {
+                "submission_id": "sft-1",
+                "attempt": str(attempt),
+                **Demand.of(archive.plan() or Plan()).to_metadata(),
+            },
         }
     ]
 

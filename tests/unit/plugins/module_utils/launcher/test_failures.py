@@ -10,6 +10,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher import failure
 from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import (
     classify,
 )
+from ansible_collections.argus.verl.plugins.module_utils.launcher.isolation import refuse_foreign
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -363,3 +364,28 @@ def test_the_module_needs_the_standard_library_only() -> None:
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
+
+
+UNSCHEDULABLE = (
+    "ray.exceptions.{error}: The {what} is not schedulable: {what} is unschedulable: The node specified via "
+    "NodeAffinitySchedulingStrategy doesn't exist any more or is infeasible, and soft=False was specified. id=16310a\n"
+)
+
+
+@pytest.mark.parametrize(("error", "what"), [("TaskUnschedulableError", "task"), ("ActorUnschedulableError", "actor")])
+def test_a_worker_that_left_while_processes_were_placed_on_it(error: str, what: str) -> None:
+    found = classify(HYDRA + UNSCHEDULABLE.format(error=error, what=what), 1)
+    assert (found.kind, found.reason) == (
+        "node_lost",
+        "a worker left the cluster while the job placed its processes on it",
+    )
+
+
+def test_the_guard_of_the_transfer_queue() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        refuse_foreign("TransferQueueController", "01000000", "02000000")
+    wrapped = "ray.exceptions.RayTaskError(RuntimeError): ray::TaskRunnerV1.run() (pid=7)"
+    found = classify(f"{HYDRA}{wrapped}\nRuntimeError: {raised.value}\n", 1)
+    assert found.kind == "transfer_queue"
+    assert found.reason == str(raised.value)
+    assert not found.kind.retryable(5)

@@ -22,7 +22,6 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import
     RayApiError,
     RayHead,
     WorkerCapacity,
-    capacity_problem,
     free_workers,
 )
 
@@ -548,56 +547,6 @@ def test_a_head_that_has_not_counted_since(
     server.answers["/api/cluster_status"] = {"data": {"clusterStatus": status}}
     with pytest.raises(RayApiError, match="does not report what is in use"):
         head.capacity(since=101.0)
-
-
-def free(*workers: tuple[float, float]) -> list[WorkerCapacity]:
-    """By the GPUs and CPUs that are free on each."""
-    return [WorkerCapacity(f"worker-{n}", f"n{n}", 8, 48, gpus, cpus) for n, (gpus, cpus) in enumerate(workers)]
-
-
-DRIVER = "the driver's 1 CPUs are not free beside the job on each worker that the job needs"
-
-
-@pytest.mark.parametrize(
-    ("workers", "asked", "answer"),
-    [
-        # (nnodes, GPUs and CPUs on each, CPUs of the driver)
-        ([(4, 13)], (1, 4, 12, 1), ""),
-        ([(4, 13), (4, 13)], (2, 4, 12, 1), ""),
-        ([(4, 12), (3, 48)], (1, 4, 12, 1), ""),
-        # The driver needs no GPU, only CPUs that the job does not.
-        ([(4, 12), (0, 0.5)], (1, 4, 12, 1), DRIVER),
-        ([(4, 12), (0, 1)], (1, 4, 12, 1), ""),
-        ([(4, 12), (0, 0)], (1, 4, 12, 0), ""),
-        ([(4, 12)], (1, 4, 12, 1), DRIVER),
-        ([(4, 12.5)], (1, 4, 12, 0.5), ""),
-        ([(4, 12), (4, 12)], (2, 4, 12, 1), DRIVER),
-        # Ray may put the driver on either of them.
-        ([(4, 12), (4, 13)], (2, 4, 12, 1), DRIVER),
-        # A worker that could take the job, and that it does not need.
-        ([(4, 12), (4, 12)], (1, 4, 12, 1), ""),
-        (
-            [(4, 12), (3, 48)],
-            (2, 4, 12, 1),
-            "the job needs 2 workers with 4 GPUs and 12 CPUs free; available: 1 "
-            "(worker-0: 4 GPU, 12 CPU, worker-1: 3 GPU, 48 CPU)",
-        ),
-        (
-            [(4, 11.5)],
-            (1, 4, 12, 1),
-            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (worker-0: 4 GPU, 11.5 CPU)",
-        ),
-        (
-            [],
-            (1, 4, 12, 1),
-            "the job needs 1 worker with 4 GPUs and 12 CPUs free; available: 0 (no worker is alive)",
-        ),
-    ],
-)
-def test_whether_a_job_has_capacity(
-    workers: list[tuple[float, float]], asked: tuple[int, float, float, float], answer: str
-) -> None:
-    assert capacity_problem(free(*workers), *asked) == answer
 
 
 def test_the_host_of_the_inventory_is_allowed_to_this_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:

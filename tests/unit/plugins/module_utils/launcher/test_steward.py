@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures, redact, steward
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import WorkerCapacity
+from ansible_collections.argus.verl.plugins.module_utils.launcher.room import Demand
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import JobState
 from ansible_collections.argus.verl.plugins.module_utils.launcher.steward_decisions import GRACE_SECONDS, NOTICE_SECONDS
 from steward_scene import Evidence, Scene
@@ -139,30 +139,6 @@ def test_a_clean_up_is_done_once_for_an_attempt(scene: Scene) -> None:
     assert scene.verbs() == ["end", "end"]
 
 
-def test_a_job_that_needs_the_transfer_queue_waits_for_another(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, transfer_queue=True)
-    other = Archive(scene.archive.path.with_name("two"))
-    other.reserve()
-    other.write_json("config/plan.json", {"transfer_queue": True})
-    scene.head.records["two"] = {"status": "RUNNING"}
-    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
-    scene.step()
-    assert scene.verbs() == []
-    scene.head.records["two"]["status"] = "SUCCEEDED"
-    scene.step(after=2)
-    assert scene.verbs() == ["submit 1"]
-
-
-def test_a_job_without_the_transfer_queue_does_not_wait_for_it(scene: Scene) -> None:
-    other = Archive(scene.archive.path.with_name("two"))
-    other.reserve()
-    other.write_json("config/plan.json", {"transfer_queue": True})
-    scene.head.records["two"] = {"status": "RUNNING"}
-    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
-    scene.step()
-    assert scene.verbs() == ["submit 1"]
-
-
 def test_a_job_waits_for_its_own_size(tmp_path: Path) -> None:
     scene = Scene(tmp_path, cpus_per_node=40, entrypoint_num_cpus=9)
     scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
@@ -171,6 +147,67 @@ def test_a_job_waits_for_its_own_size(tmp_path: Path) -> None:
     scene.head.workers = [WorkerCapacity("worker-w0", "w0", 8, 49, 8, 49)]
     scene.step()
     assert scene.verbs() == ["submit 1"]
+
+
+def accepted(identifier: str, demand: Demand) -> dict[str, Any]:
+    return {"status": "RUNNING", "submission_id": identifier, "metadata": demand.to_metadata()}
+
+
+def test_two_jobs_that_wait_for_the_same_place(scene: Scene) -> None:
+    """Another steward has seen the same place free, and was first."""
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    other = accepted("two", Demand(1, 8, 24))
+    scene.meanwhile = lambda: scene.head.records.update(two=other)
+    scene.step()
+    assert scene.verbs() == []
+    assert scene.archive.read_status().state == "QUEUED"
+    scene.head.records = {}
+    scene.meanwhile = lambda: None
+    scene.step(after=2)
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_a_job_that_was_accepted_and_has_its_place_by_now(scene: Scene) -> None:
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.head.records["two"] = {**accepted("two", Demand(1, 8, 24)), "job_id": "02"}
+    scene.step()
+    assert scene.verbs() == []
+    bundles = [{"unit_resources": {"GPU": 8.0}}]
+    scene.head.groups = [{"creator_job_id": "02", "state": "CREATED", "bundles": bundles}]
+    scene.step(after=2)
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_an_attempt_without_its_own_queue_is_stopped(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, transfer_queue=True)
+    scene.running()
+    scene.head.controllers = [{"class_name": "TransferQueueController", "job_id": "01", "state": "ALIVE"}] * 2
+    scene.step()
+    assert "stop 1" in scene.verbs()
+    verdict = attempts.verdict(scene.archive)
+    assert verdict and verdict.kind == "transfer_queue"
+    assert verdict.reason == "the job has 2 controllers of TransferQueue: its samples are in several queues"
+
+
+def test_the_queue_of_an_earlier_attempt_is_forgotten(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, transfer_queue=True)
+    scene.steward.checks.queue_problem = "it is gone"
+    scene.state("RETRYING", attempt=1, ended_at=scene.clock.now)
+    scene.step()
+    scene.step(after=2)
+    assert scene.verbs() == ["end", "submit 2"]
+    assert scene.steward.checks.queue_problem == ""
+
+
+def test_what_a_job_waits_for_is_in_the_heartbeat(scene: Scene) -> None:
+    scene.running()
+    bundles = [{"unit_resources": {"GPU": 8.0, "CPU": 24.0}}]
+    scene.head.groups = [{"creator_job_id": "01", "state": "PENDING", "bundles": bundles}]
+    for _step in range(3):
+        scene.step(after=30)
+    heartbeat = scene.archive.steward_heartbeat()
+    assert heartbeat
+    assert heartbeat.notice == "waits for its placement: 1 x 8 GPU and 24 CPU are not free together"
 
 
 # --- Its end ----------------------------------------------------------------------------------------------------------

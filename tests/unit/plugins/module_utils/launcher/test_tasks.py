@@ -141,3 +141,10 @@ def test_a_head_that_does_not_answer(ray: Ray, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_an_error_without_its_traceback(error: Exception, text: str) -> None:
     assert last_line(error) == text
+
+
+def test_a_node_that_has_just_left_is_a_sentence() -> None:
+    class TaskUnschedulableError(Exception):
+        """As Ray names it."""
+
+    assert last_line(TaskUnschedulableError("The task is not schedulable: …")) == "the node has just left the cluster"

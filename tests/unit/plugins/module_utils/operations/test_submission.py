@@ -14,6 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, pl
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.room import Demand
 from ansible_collections.argus.verl.plugins.module_utils.operations import submission
 from ansible_collections.argus.verl.plugins.module_utils.operations.program import LAUNCHER_MODULES
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
@@ -79,7 +80,11 @@ def test_a_job_is_submitted(root: Path, archive: Archive) -> None:
             "runtime_env": planned(asked).runtime_env,
             "entrypoint_num_cpus": 1,
             "entrypoint_resources": {"worker_node": 1},
-            "metadata": {"submission_id": "grpo-1", "attempt": "1"},
+            "metadata": {
+                "submission_id": "grpo-1",
+                "attempt": "1",
+                **Demand.of(planned(asked).plan).to_metadata(),
+            },
         }
     ]
     status = archive.read_status()

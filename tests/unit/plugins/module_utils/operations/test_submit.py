@@ -13,8 +13,10 @@ from ansible_collections.argus.verl.plugins.module_utils.job.plan import plan_jo
 from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
 from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
 from ansible_collections.argus.verl.plugins.module_utils.launcher import redact
+from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import BusyError, one_at_a_time
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError
+from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, WorkerCapacity
+from ansible_collections.argus.verl.plugins.module_utils.launcher.room import Demand, Room
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
     OperationError,
@@ -39,7 +41,9 @@ class FakeGate:
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self.details: dict[str, Any] = {"resolved": "trainer: {}\n", "facts": Facts(train_rows=64)}
+        workers = (WorkerCapacity("worker-0", "w0", 4, 48, 4, 48), WorkerCapacity("worker-1", "w1", 4, 48, 4, 48))
+        answers = {"resolved": "trainer: {}\n", "facts": Facts(train_rows=64)}
+        self.details: dict[str, Any] = {"room": Room(workers), **answers}
         self.examined: list[str] = []
 
     def examine(self, spec: JobSpec, submission_id: str, _head: Any) -> GateResult:
@@ -131,6 +135,40 @@ def test_a_job_without_capacity_is_queued(head: Head) -> None:
     assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
     assert head.ray.changes == [("steward", "grpo-1", "QUEUED")]
     assert head.archive.read_status().reason == NO_CAPACITY
+
+
+def room_for_one(head: Head) -> None:
+    """At the gate there was room for the job, and meanwhile another one was submitted."""
+    head.ray.statuses["sft-1"] = "PENDING"
+    head.ray.metadata["sft-1"] = Demand(1, 1, 10, 1).to_metadata()
+
+
+def test_a_job_that_was_submitted_meanwhile_has_the_place(head: Head) -> None:
+    room_for_one(head)
+    assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
+    assert head.ray.changes == [("steward", "grpo-1", "QUEUED")]
+    assert head.archive.read_status().reason.endswith(", once sft-1 has what it needs")
+
+
+def test_without_a_wish_to_wait_nothing_is_left_of_it(head: Head) -> None:
+    room_for_one(head)
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec())
+    (finding,) = refused.value.findings
+    assert finding.key == "resources"
+    assert finding.what.endswith(", once sft-1 has what it needs")
+    assert_nothing_changed(head)
+
+
+def test_the_place_is_kept_until_ray_has_the_job(head: Head) -> None:
+    def submitted() -> None:
+        with pytest.raises(BusyError), one_at_a_time(head.registry.path, 0):
+            pytest.fail("another one may submit")
+
+    head.ray.on_submit = submitted
+    assert head.submit(head.jobspec()).state == "SUBMITTED"
+    with one_at_a_time(head.registry.path, 0):
+        pass
 
 
 def test_lineage(head: Head) -> None:

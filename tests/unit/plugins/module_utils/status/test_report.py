@@ -297,3 +297,11 @@ def test_warnings_are_a_block_of_the_report() -> None:
 def test_the_phase_before_the_first_step_is_shown() -> None:
     text = job_report(JobInfo("grpo-1", "RUNNING", phase="loading weights"), 0.0, []).text
     assert any(line.split(":")[0] == "Phase" and line.endswith("loading weights") for line in text)
+
+
+def test_what_a_job_waits_for() -> None:
+    notice = "waits for its placement: 1 x 1 GPU and 10 CPU are not free together"
+    lines = job_report(job(notice=notice), NOW, []).text
+    assert any(" ".join(line.split()) == f"Waits: {notice.removeprefix('waits ')}" for line in lines)
+    assert JobInfo.from_json(job(notice=notice).to_json()).notice == notice
+    assert not any(line.startswith("Waits") for line in job_report(job(), NOW, []).text)

@@ -108,6 +108,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "root_problem": "",
         "written_at": seconds_of(archive.read_status().updated_at),
         "unreadable": [],
+        "notice": "",
     }
 
 
@@ -384,3 +385,14 @@ def test_the_last_complete_checkpoint_of_one_job_that_did_not_succeed(archive: A
         archive.set_status(state_of_job, workload="sft")
         assert describe(archive, None, tail=1).resumable == expected
         assert describe(archive, None, tail=0).resumable is None
+
+
+def test_what_the_steward_says_of_a_job(archive: Archive) -> None:
+    archive.set_status("RUNNING")
+    archive.write_heartbeat("keeper.json", time=time.time(), notice="waits for its placement: …")
+    assert describe(archive, None, tail=0).notice == "waits for its placement: …"
+    archive.write_heartbeat("keeper.json", time=time.time() - 1000, notice="waits for its placement: …")
+    assert describe(archive, None, tail=0).notice == ""
+    archive.write_heartbeat("keeper.json", time=time.time(), notice="waits for its placement: …")
+    archive.set_status("STOPPED")
+    assert describe(archive, None, tail=0).notice == ""

@@ -1,0 +1,50 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One submission to Ray at a time: between the last look at what is free and the submission, no other job comes first.
+
+All jobs of a cluster are submitted on its head, by ray_job or by their stewards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+# The registry of jobs, a directory that only the head sees: jobs cannot hold a lock there.
+REGISTRY = "/var/lib/argus-verl/jobs"
+# No id of a job begins with a dot.
+LOCK = ".admission.lock"
+# A submission takes a second; a steward's may take two minutes on a busy head (processes.RAY_CLIENT_SECONDS).
+ADMISSION_SECONDS = 150.0
+POLL_SECONDS = 0.05
+
+
+class BusyError(Exception):
+    """Another submission did not end in time."""
+
+
+@contextlib.contextmanager
+def one_at_a_time(
+    directory: str | Path = REGISTRY,
+    seconds: float = ADMISSION_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Wait until no other process is here, and keep the others out. Raises BusyError after that time, and OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(Path(directory) / LOCK, flags, 0o640)
+    try:
+        for _attempt in range(max(1, round(seconds / POLL_SECONDS))):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            sleep(POLL_SECONDS)
+        else:
+            raise BusyError(f"another submission did not end within {seconds:g} s")
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the steward asks of Ray about an attempt that runs: its TransferQueue, and whether it has its resources."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import room
+from .isolation import CONTROLLER
+from .ray_api import ALIVE, Head, RayApiError
+from .room import Demand
+
+# How often Ray is asked.
+ASK_SECONDS = 20.0
+# A trainer closes its TransferQueue seconds before it ends.
+GONE_SECONDS = 60.0
+# A placement group is made within a second if there is room.
+WAITING_SECONDS = 20.0
+CONTROLLERS = (
+    f"/api/v0/actors?filter_keys=class_name&filter_predicates=%3D&filter_values={CONTROLLER}&detail=0&limit=10000"
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an attempt is, from the launcher's heartbeat."""
+
+    step: int = 0
+    total_steps: int = 0
+
+    @classmethod
+    def from_heartbeat(cls, stored: Mapping[str, Any], since: float) -> Progress:
+        """From a file that jobs can write. since: when the attempt started; an older one is of an earlier attempt."""
+        at, step, total = (stored.get(name) for name in ("time", "step", "total_steps"))
+        if not isinstance(at, (int, float)) or at < since:
+            return cls()
+        return cls(*(value if isinstance(value, int) else 0 for value in (step, total)))
+
+
+@dataclass
+class AttemptChecks:
+    """The checks of one attempt, with what they remember between the steward's steps.
+
+    queue_problem: what is wrong with the attempt's TransferQueue, or "".
+    notice: what the attempt waits for, or "".
+    """
+
+    head: Head
+    demand: Demand
+    queue_problem: str = ""
+    notice: str = ""
+    next_at: float = 0.0
+    gone_since: float | None = None
+    gone_at_step: int = 0
+    waiting_since: float | None = None
+
+    def look(self, job_id: str, progress: Progress, now: float) -> None:
+        """Ask Ray, if it is time to; job_id: Ray's own id of the attempt."""
+        if not job_id or now < self.next_at:
+            return
+        self.next_at = now + ASK_SECONDS
+        # What Ray does not answer is asked again.
+        with contextlib.suppress(RayApiError, KeyError, TypeError):
+            if self.demand.controller_cpus:
+                actors = self.head.get(CONTROLLERS)["data"]["result"]["result"]
+                self.judge_queue(alive_controllers(actors, job_id), progress, now)
+            waits = placement_notice(room.placement_groups(self.head), job_id) if progress.step == 0 else ""
+            self.waiting_since = (self.waiting_since or now) if waits else None
+            self.notice = waits if waits and now - (self.waiting_since or now) >= WAITING_SECONDS else ""
+
+    def judge_queue(self, controllers: int, progress: Progress, now: float) -> None:
+        is_gone = controllers == 0 and progress.step > 0
+        if not is_gone:
+            self.gone_since = None
+        elif self.gone_since is None:
+            self.gone_since, self.gone_at_step = now, progress.step
+        gone_for = 0.0 if self.gone_since is None else now - self.gone_since
+        self.queue_problem = queue_problem(controllers, progress, gone_for, self.gone_at_step)
+
+
+def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
+    """How many controllers of TransferQueue a job has. Ray also lists dead ones."""
+    own = (actor for actor in actors if actor.get("job_id") == job_id and actor.get("class_name") == CONTROLLER)
+    return sum(actor.get("state") == ALIVE for actor in own)
+
+
+def queue_problem(controllers: int, progress: Progress, gone_for: float, gone_at_step: int) -> str:
+    """What is wrong with the TransferQueue of an attempt, or "". It has none before its first data, and at its end.
+
+    gone_for, gone_at_step: for how long, and since which step, an attempt that has done a step has no controller.
+    """
+    if controllers > 1:
+        return f"the job has {controllers} controllers of TransferQueue: its samples are in several queues"
+    if controllers or gone_for < GONE_SECONDS:
+        return ""
+    if progress.step > gone_at_step:
+        return "the job trains without a TransferQueue of its own: its samples may be those of another job"
+    is_unfinished = progress.step < progress.total_steps
+    return "the controller of the job's TransferQueue is gone: no sample can reach the trainer" if is_unfinished else ""
+
+
+def placement_notice(groups: Iterable[Mapping[str, Any]], job_id: str) -> str:
+    """What a job waits for whose placement groups do not fit, or ""."""
+    waiting = [
+        bundle
+        for group in groups
+        if group.get("creator_job_id") == job_id and group.get("state") in room.UNPLACED
+        for bundle in room.bundles(group)
+    ]
+    counted = Counter((bundle.get("GPU", 0), bundle.get("CPU", 0)) for bundle in waiting)
+    parts = [f"{count} x {gpus:g} GPU and {cpus:g} CPU" for (gpus, cpus), count in sorted(counted.items())]
+    return f"waits for its placement: {', '.join(parts)} are not free together" if parts else ""

@@ -1,0 +1,144 @@
+"""Several jobs of PPO and GRPO in one cluster: each has a TransferQueue of its own, and none gets another's samples."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.operations.program import launcher_files
+from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, until
+
+USER_CODE = SHARED_ROOT / "user" / "code"
+# The share of digits, moved to a range of its own.
+REWARD = """
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    return {lowest} + sum(character.isdigit() for character in solution_str) / max(1, len(solution_str))
+"""
+# As small as a job can be. Lengths that differ keep a sample of another job from being a valid one of this job.
+SMALL = {
+    "trainer.total_training_steps": 3,
+    "data": {"train_batch_size": 4, "max_prompt_length": 64, "max_response_length": 16},
+    "actor_rollout_ref.actor.ppo_mini_batch_size": 4,
+    "actor_rollout_ref.rollout.n": 2,
+}
+ONE_NODE: dict[str, Any] = {"nnodes": 1, "gpus_per_node": 1}
+SECRET = "canary-of-several-jobs"
+# A controller of another job, under the name that TransferQueue uses when nothing maps it.
+FOREIGN_CONTROLLER = """
+import sys, time, ray
+ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+class TransferQueueController:
+    def ready(self): return True
+actor = ray.remote(num_cpus=0)(TransferQueueController)
+actor = actor.options(name="TransferQueueController", namespace="transfer_queue").remote()
+ray.get(actor.ready.remote())
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def reward(name: str, lowest: int) -> str:
+    (USER_CODE / f"{name}.py").write_text(REWARD.format(lowest=lowest))
+    return f"{name}.py"
+
+
+@contextmanager
+def foreign_controller() -> Iterator[None]:
+    command = ["docker", "exec", "-i", HEAD, "python3", "-c", FOREIGN_CONTROLLER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdin
+        assert process.stdout.readline() == "ready\n"
+        yield
+        process.stdin.close()
+
+
+def assert_own_samples(job: Job, lowest: float, steps: int = 3) -> None:
+    """All rewards of the job are its own."""
+    for name in ("critic/rewards/min", "critic/rewards/max"):
+        values = job.values(name)
+        assert len(values) == steps
+        assert all(lowest <= value <= lowest + 1 for value in values), (job.submission_id, name, values)
+
+
+def kill_once(job: Job) -> None:
+    """Kill the first attempt of a job once it trains."""
+    until(lambda: job.archive.read_mapping("heartbeat.json").get("step"), f"{job.submission_id} trains")
+    host = job.archive.read_status().driver["host"]
+    node = next(node for node in NODES if on_node(node, "hostname").strip() == host)
+    pattern = f"verl.trainer.main_ppo.*{job.submission_id}"
+    subprocess.run(["docker", "exec", node, "pkill", "-KILL", "-f", pattern], check=True)
+
+
+def without_mapping() -> str:
+    """A directory for PYTHONPATH with a hook that maps nothing, so that the guard alone is left."""
+    directory = USER_CODE / "unmapped"
+    for name, text in launcher_files().items():
+        file = directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.replace('f"{SHARED_NAMESPACE}-{job_id}"', "SHARED_NAMESPACE"))
+    return "/private/user/code/unmapped"
+
+
+def test_each_job_has_its_own_samples(submit: Submit) -> None:
+    """At the same time: GRPO with a secret and a retry, GRPO over two nodes, PPO, and a job whose hook maps nothing."""
+    waits: dict[str, Any] = {"wait_for_resources": "10m"}
+    with foreign_controller():
+        first = submit(
+            "grpo",
+            **waits,
+            environment={"CANARY_API_KEY": SECRET},
+            arguments=["-e", '{"job_secrets_from_environment": ["CANARY_API_KEY"]}'],
+            secrets=["CANARY_API_KEY"],
+            resources=ONE_NODE,
+            retries=1,
+            reward_fn_path=reward("one_to_two", 1),
+            trainer_overrides={**SMALL, "trainer.total_training_steps": 5},
+        )
+        two_nodes, below_zero = {**ONE_NODE, "nnodes": 2}, reward("minus_five", -5)
+        second = submit("grpo", **waits, trainer_overrides=SMALL, resources=two_nodes, reward_fn_path=below_zero)
+        third = submit("ppo", **waits, trainer_overrides=SMALL, resources=ONE_NODE)
+        path = {"PYTHONPATH": without_mapping()}
+        control = submit("grpo", **waits, trainer_overrides=SMALL, resources=ONE_NODE, env_vars=path)
+        status = control.wait("FAILED")
+        assert status["failure"]["kind"] == "transfer_queue"
+        assert "TransferQueueController belongs to another job: Ray's job" in status["reason"]
+        assert control.submission_id in status["reason"]
+        assert not list(control.archive.metrics())
+        kill_once(first)
+        for job in (second, third, first):
+            job.wait()
+    assert_own_samples(first, 1, steps=5)
+    assert_own_samples(second, -5)
+    assert_own_samples(third, 0)
+    attempts = first.archive.read_status().attempts
+    assert [(attempt.state, attempt.kind) for attempt in attempts] == [("FAILED", "killed"), ("SUCCEEDED", "")]
+    ended = [job.archive.read_status() for job in (first, second, third)]
+    assert max(one.started_at or 0 for one in ended) < min(one.ended_at or 0 for one in ended), "not at the same time"
+    assert SECRET not in first.log()
+
+
+def test_what_was_just_accepted_counts_as_taken(submit: Submit) -> None:
+    """Two jobs at once, and one place. Ray may place a job of two nodes on one that has room, so each has one GPU."""
+    short = {"trainer.total_training_steps": 2}
+    jobs: list[Job] = []
+
+    def run() -> None:
+        jobs.append(submit("sft", resources=ONE_NODE, wait_for_resources="10m", trainer_overrides=short))
+
+    on_worker: dict[str, Any] = {"entrypoint_resources": {"worker_node": 1}}
+    with held(entrypoint_num_gpus=4, **on_worker), held(entrypoint_num_gpus=3, **on_worker):
+        threads = [threading.Thread(target=run) for _job in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        first, second = sorted(jobs, key=lambda job: "QUEUED" in events(job))
+        assert "QUEUED" not in events(first)
+        assert f"once {first.submission_id} has what it needs" in second.archive.read_status().reason
+        for job in (first, second):
+            job.wait()
+    ended = [job.archive.read_status() for job in (first, second)]
+    assert (ended[0].ended_at or 0) <= (ended[1].started_at or 0)
