@@ -172,8 +172,7 @@ def plan_job(
     defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint, validates)
     if uses_queue(spec, profile):
         defaults += storage_overrides(size, cluster, spec.entrypoint_num_cpus, {override_key(one) for one in defaults})
-    hook = has_hook(spec, profile)
-    env = environment(spec, archive, hook)
+    env = environment(spec, archive, hook := has_hook(spec, profile))
     forwarded = {name: value for name, value in env.items() if name in FORWARDED_BY_VERL}
     plan = Plan(
         code_path=spec.inputs.code_path,
@@ -201,7 +200,5 @@ def plan_job(
         resumed_from_step=checkpoint.step if checkpoint else None,
     )
     variables = {name: value for name, value in env.items() if name not in forwarded}
-    runtime_env: dict[str, Any] = {**spec.runtime_env, "env_vars": variables}
-    if hook:
-        runtime_env["worker_process_setup_hook"] = HOOK
-    return Job(submission_id, archive, plan, runtime_env, dict(spec.tags))
+    own = {"env_vars": variables, **({"worker_process_setup_hook": HOOK} if hook else {})}
+    return Job(submission_id, archive, plan, {**spec.runtime_env, **own}, dict(spec.tags))

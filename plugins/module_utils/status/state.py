@@ -154,15 +154,13 @@ def readable_job(
     heartbeat = Heartbeat.from_json(archive.read_json("heartbeat.json"))
     deciding = deciding_record(archive, record, answered, is_overdue(status, heartbeat, now))
     state, reason = merge_states(status, deciding)
-    # Ray's record ends together with the launcher. Without it, the archive has to show that the job is complete.
-    ended = state in ENDED and (is_complete(status, now) or bool(deciding and deciding.ended))
     log = parts.read(lambda: read_log(archive, tail, position, state in ENDED), LogPart([], position or BEGINNING))
     running = state == JobState.RUNNING
     done = parts.read(lambda: progress(archive, status, heartbeat), Progress())
     return JobInfo(
         submission_id=archive.submission_id,
         state=state,
-        ended=ended,
+        ended=has_ended(status, state, deciding, now),
         reason=reason,
         failure=failure(status, state, reason, lost=record is None and deciding is not None),
         workload=status.workload,
@@ -193,6 +191,11 @@ def readable_job(
         unreadable=tuple(parts.problems),
         notice="" if state in ENDED else steward_notice(archive),
     )
+
+
+def has_ended(status: Status, state: str, deciding: RayRecord | None, now: float) -> bool:
+    # Ray's record ends together with the launcher. Without it, the archive has to show that the job is complete.
+    return state in ENDED and (is_complete(status, now) or bool(deciding and deciding.ended))
 
 
 def written_at(archive: Archive, status: Status, heartbeat: Heartbeat) -> float | None:

@@ -127,4 +127,5 @@ def test_no_variable_of_the_collection_is_a_misspelt_key() -> None:
         for entry in yaml.safe_load(file.read_text())["argument_specs"].values():
             names |= set(entry.get("options", {}))
     assert len(names) > 50
-    assert misspelt([dict.fromkeys(names - KEYS)]) == []
+    # `tag` is a variable of status.yml alone, and a misspelt key for submit.yml.
+    assert misspelt([dict.fromkeys(names - KEYS - {"tag"})]) == []

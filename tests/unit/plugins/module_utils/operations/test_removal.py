@@ -125,7 +125,7 @@ def test_archives_are_closed_without_any_node(cluster: Cluster, state: str) -> N
     one = cluster.job("one", state)
     assert cluster.close() == Removal(("one",))
     status = one.read_status()
-    assert (status.state, status.reason) == ("STOPPED", REASON)
+    assert (status.state, status.reason) == ("STOPPED", f"{REASON}, by cluster_down.yml")
     assert status.closed_at
     assert not redact.secrets_file(one.path).exists()
     assert not (one.path / "keeper.json").exists()

@@ -123,22 +123,22 @@ PACE = Heartbeat(time=160.0, step=4, first_step=1, first_step_at=100.0)
 
 def test_the_throughput_that_verl_measures(archive: Archive) -> None:
     metrics(archive, (1, {"critic/rewards/mean": 0.1, "perf/throughput": 900.5}), (2, {"perf/throughput": 1800.25}))
-    done = progress(archive, "grpo", PACE)
+    done = progress(archive, Status(workload="grpo"), PACE)
     assert (done.tokens_per_second_per_gpu, done.tokens_per_second) == (1800.25, None)
 
 
 def test_the_throughput_from_the_tokens_of_steps(archive: Archive) -> None:
     metrics(archive, *((step, {"train/loss": 5.0, "train/global_tokens": 700 + step * 100}) for step in (1, 2, 3)))
     # 900 tokens a step on average, and 20 seconds for each.
-    assert progress(archive, "sft", PACE).tokens_per_second == 45.0
-    assert progress(archive, "sft", PACE).tokens_per_second_per_gpu is None
-    assert progress(archive, "sft", Heartbeat()).tokens_per_second is None
+    assert progress(archive, Status(workload="sft"), PACE).tokens_per_second == 45.0
+    assert progress(archive, Status(workload="sft"), PACE).tokens_per_second_per_gpu is None
+    assert progress(archive, Status(workload="sft"), Heartbeat()).tokens_per_second is None
 
 
 def test_two_steps_at_the_same_time_have_no_throughput(archive: Archive) -> None:
     metrics(archive, (1, {"train/loss": 5.0, "train/global_tokens": 700}))
     beat = Heartbeat(time=100.0, step=4, first_step=1, first_step_at=100.0)
-    assert progress(archive, "sft", beat).tokens_per_second is None
+    assert progress(archive, Status(workload="sft"), beat).tokens_per_second is None
 
 
 @pytest.mark.parametrize(
