@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import merge, override_list
 from system import REPO, SHARED_ROOT, Job, Submit, playbook
 
 
@@ -20,8 +21,8 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
         name: str, check: bool = True, environment: Any = None, arguments: Sequence[str] = (), **changes: Any
     ) -> Job:
         spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / f"{name}.yaml").read_text())
-        overrides = changes.pop("trainer_overrides", {})
-        spec.update(changes, trainer_overrides={**spec["trainer_overrides"], **overrides})
+        overrides = override_list(changes.pop("trainer_overrides", {}))
+        spec.update(changes, trainer_overrides=merge(override_list(spec["trainer_overrides"]), overrides))
         spec["submission_id"] = f"test-{name}-{time.time_ns()}"
         file = jobspecs / f"{spec['submission_id']}.yaml"
         file.write_text(yaml.safe_dump(spec))

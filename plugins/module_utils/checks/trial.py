@@ -118,7 +118,7 @@ def trial_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     if not rows:
         return []
     given = {
-        "path": request.reward_file,
+        "path": f"pkg://{request.reward_module}" if request.reward_module else request.reward_file,
         "function": request.reward_function,
         "arguments": reward_arguments(request),
         "rows": rows,

@@ -42,14 +42,24 @@ def limit_findings(given: Any) -> list[Finding]:
             found = CONTROL.search(value)
             if found:
                 return [_finding(key, f"contains the control character U+{ord(found[0]):04X}", "remove it")]
-        elif isinstance(value, float) and not math.isfinite(value):
-            # JSON, in which archives keep JobSpecs, has no such numbers.
-            return [_finding(key, f"is {value}", "give a finite number; in an override, inf works as text: key=inf")]
         elif value is not None and not isinstance(value, (bool, int, float, date)):
             return [_finding(key, f"is a {type(value).__name__}", "give text, a number, a list or a mapping")]
         if characters > MAX_CHARACTERS:
             return [_finding("", f"has more than {MAX_CHARACTERS:,} characters", SHORTER)]
     return []
+
+
+def infinite_findings(given: Any) -> list[Finding]:
+    """Numbers that JSON, in which archives keep JobSpecs, does not have. `given` is within the limits."""
+    found, waiting = [], [("", given)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, (Mapping, list, tuple)):
+            waiting += [(_below(key, name), part) for name, part in _parts(value)]
+        elif isinstance(value, float) and not math.isfinite(value):
+            todo = "give a finite number; in a list of overrides, inf works as text: key=inf"
+            found.append(_finding(key, f"is {value}", todo))
+    return found
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:

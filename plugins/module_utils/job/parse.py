@@ -10,7 +10,7 @@ from typing import Any
 
 from ..findings import Finding
 from ..launcher.hydra import override_key, override_list
-from .limits import limit_findings
+from .limits import infinite_findings, limit_findings
 from .options import OPTIONS, STAND_INS, typed, unknown_keys, without_empty
 from .owned import OVERRIDES
 from .spec import JobSpec
@@ -42,7 +42,7 @@ def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
     if not isinstance(given, Mapping):
         what = f"is a {type(given).__name__}"
         return [Finding("jobspec", what, "give a mapping of keys, such as workload: grpo")], None
-    too_large = limit_findings(given)
+    too_large = limit_findings(given) or infinite_findings(given)
     if too_large:
         return too_large, None
     given = without_empty(given, OPTIONS)
