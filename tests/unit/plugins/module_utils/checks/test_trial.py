@@ -93,9 +93,13 @@ def test_the_environment_and_the_arguments(root: Path) -> None:
 def test_a_module_of_the_search_path(root: Path) -> None:
     (root / "user/code/mine").mkdir()
     (root / "user/code/mine/scores.py").write_text(f"{HEAD}    raise KeyError('x')\n")
-    changes = {"reward_file": "pkg://mine.scores", "environment": {"PYTHONPATH": f"{root}/user/code"}}
+    changes = {
+        "reward_file": f"{root}/user/code/mine/scores.py",
+        "reward_module": "mine.scores",
+        "environment": {"PYTHONPATH": f"{root}/user/code"},
+    }
     ((_severity, what),) = tried(root, "", **changes)[0]
-    assert what.startswith("pkg://mine.scores, line 2: compute_score raises KeyError: 'x'")
+    assert what.startswith(f"{root}/user/code/mine/scores.py, line 2: compute_score raises KeyError: 'x'")
 
 
 def test_a_function_that_ends_the_process(root: Path) -> None:
