@@ -57,11 +57,13 @@ def is_boolean_argument(path: tuple[str, ...]) -> bool:
 
 
 def uses(name: str) -> list[tuple[Path, tuple[str, ...], str]]:
+    """Where its value is read: not in a message with its name, nor where only its presence counts."""
+    unread = re.compile(rf"-e {name}=|\b{name} is defined")
     return [
         (file, path, text)
         for file in FILES
-        for path, text in texts(yaml.safe_load(file.read_text()))
-        if re.search(rf"\b{name}\b", text)
+        for path, whole in texts(yaml.safe_load(file.read_text()))
+        if re.search(rf"\b{name}\b", text := unread.sub("", whole))
     ]
 
 

@@ -103,7 +103,7 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
     connection = FakeConnection()
     spec, job = planned(root, trainer_overrides=["~trainer.user", "+data@x.y='a=b'"])
     assert ask_nodes(spec, job, "0.9.1", WORKERS, lambda: connection) == NodeAnswers(  # type: ignore[arg-type]
-        (), "trainer: {}\n", Facts(train_rows=7), QueueSettings(True, 8)
+        (), "trainer: {}\n", Facts(train_rows=7), queue=QueueSettings(True, 8)
     )
     request = check_request(spec, job)
     *everywhere, (node_id, function, arguments) = connection.started
