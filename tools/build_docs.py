@@ -23,6 +23,8 @@ SETTINGS = REPO / "tools" / "docs"
 LINK = re.compile(r"(?P<text>\[[^\[\]]*\]\()(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 # What antsibull-docs writes: a table of contents in each page, and long titles for the sidebar.
 LOCAL_CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
+# Antsibull names a page of Ansible that is not part of this website.
+FOREIGN_LABEL = re.compile(r"^See :ref:`callback_plugins`.*\n", re.MULTILINE)
 ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role|callback)$", re.MULTILINE)
 # What the sidebar lists, in this order: titles and pages without their suffix. `*` stands for all others of a folder.
 CONTENTS = {
@@ -104,7 +106,7 @@ def write_reference(folder: Path) -> None:
         "--dest-dir", str(folder), "argus.verl",
     )  # fmt: skip
     for page in folder.glob("*.rst"):
-        text = LOCAL_CONTENTS.sub("", page.read_text(encoding="utf-8"))
+        text = FOREIGN_LABEL.sub("", LOCAL_CONTENTS.sub("", page.read_text(encoding="utf-8")))
         if page.stem == "index":
             text = ENTRY.sub(r"    \g<name> (\g<kind>) <\g<name>_\g<kind>>", text)
             text = text.replace("Argus.Verl\n==========", "Modules, roles and filters\n==========================", 1)
