@@ -112,7 +112,7 @@ def longest_line(text: str) -> int:
 def column_width(column: Sequence[str], limit: int) -> tuple[int, int]:
     """The narrowest and the best width of a column. Narrow columns and words are not wrapped."""
     words = [len(word) for value in column for word in unbroken(value).split()]
-    least = max(words + [min(limit, LEAST_COLUMN)])
+    least = max(*words, min(limit, LEAST_COLUMN), 0)
     return least, max(least, limit)
 
 
