@@ -23,7 +23,7 @@ NODES = (HEAD, "test-ray-worker-0", "test-ray-worker-1")
 JOB_SECONDS = 420
 
 
-ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "250"}
 
 
 def playbook_command(*names: str, inventories: Sequence[Path] = (INVENTORY,), **variables: Any) -> list[str]:

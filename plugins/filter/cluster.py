@@ -28,6 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo
+from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
 
 # The facts of the roles preflight and ray_node that filters read.
 PREFLIGHT = "__preflight"
@@ -94,7 +95,8 @@ def inventory_findings(
     works_on: Iterable[str] = (),
     sources: Iterable[str] = (),
 ) -> list[dict[str, str]]:
-    found = inventory.validate(hostvars, groups, public_variables())
+    # Keys of a JobSpec are variables of the command line.
+    found = inventory.validate(hostvars, groups, {*public_variables(), *OPTIONS, "set"})
     found += inventory.run_findings(reached, works_on, hostvars, groups)
     found += inventory.source_findings(map(str, sources), constants.INVENTORY_IGNORE_PATTERNS)
     return [finding.as_dict() for finding in found]

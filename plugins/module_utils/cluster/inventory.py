@@ -211,6 +211,7 @@ def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
 def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]], known: set[str]) -> list[Finding]:
     """Find variables that nothing reads: those with a prefix of this collection, and those that are almost known."""
     unknown: dict[str, list[str]] = {}
+    hosts = list(hosts)
     for host in hosts:
         for name in hostvars[host]:
             if name not in known and not str(name).startswith("ansible_"):
@@ -221,14 +222,15 @@ def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]
         near = nearest(name, known) if with_prefix else misspelt(name, known)
         if with_prefix or near:
             todo = near or "remove it; the roles' READMEs list all variables"
-            found.append(Finding(", ".join(at), f"variable {name} is unknown", todo))
+            where = ", ".join(at) if len(at) < len(hosts) or len(hosts) == 1 else "all hosts"
+            found.append(Finding(where, f"variable {name} is unknown", todo))
     return found
 
 
 def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[Finding]:
     """Return every problem of an inventory that is visible without touching a host.
 
-    known: the names of all public variables of the roles.
+    known: the names of all variables that have a meaning here.
     """
     found = group_findings(hostvars, groups)
     nodes = cluster_nodes(groups)

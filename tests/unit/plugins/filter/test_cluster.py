@@ -328,6 +328,23 @@ def test_inventory_is_checked_against_the_variables_of_the_roles() -> None:
     assert finding["todo"] == 'did you mean "ray_node_gpus"?'
 
 
+@pytest.mark.parametrize("name", ["tags", "retries", "model", "set", "submission_id", "jobspec"])
+def test_variables_of_the_command_line_are_known(name: str) -> None:
+    """`tags` is almost `tag`, a variable of status.yml."""
+    hostvars = variables()
+    for host in hostvars:
+        hostvars[host][name] = "x"
+    assert inventory_findings(hostvars, {**GROUPS, "machines": ["box"]}) == []
+
+
+def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
+    hostvars = variables()
+    for host in hostvars:
+        hostvars[host]["hared_root"] = "/x"
+    (finding,) = inventory_findings(hostvars, {**GROUPS, "machines": ["box"]})
+    assert (finding["where"], finding["todo"]) == ("all hosts", 'did you mean "shared_root"?')
+
+
 def test_misspelt_prefixes_are_recognized() -> None:
     """Also of variables of the roles that are not those of the cluster."""
     names = {"stagging_models": "staging_models", "jobs_secrets": "job_secrets", "resume_form": "resume_from"}
