@@ -31,6 +31,7 @@ from system import (
     playbook,
     playbook_command,
     ray_jobs,
+    said,
     until,
 )
 
@@ -191,7 +192,7 @@ def test_a_job_without_capacity_is_refused_or_queued(submit: Submit) -> None:
     with held(entrypoint_num_gpus=4, entrypoint_resources={"worker_node": 1}):
         refused = submit("sft", check=False, trainer_overrides=two_steps)
         expected = "the job needs 2 workers with 1 GPUs and 10 CPUs free; available: 1"
-        assert expected in " ".join(refused.submitted.split())
+        assert expected in said(refused.submitted)
         assert not refused.archive.path.exists()
         job = submit("sft", wait_for_resources="5m", trainer_overrides=two_steps)
         assert job.archive.read_status().state == "QUEUED"
