@@ -305,7 +305,7 @@ def test_jobs_end_with_their_cluster(submit: Submit, head: str) -> None:
     assert job.submission_id in output
     assert not secrets.exists()
     status = job.wait("STOPPED")
-    assert (status["reason"], status["failure"]["kind"]) == ("the cluster was removed", "stopped")
+    assert (status["reason"], status["failure"]["kind"]) == ("the cluster was removed, by cluster_down.yml", "stopped")
     # Its evidence is collected while there is a head.
     assert bool(list(job.archive.path.glob("debug/*-end-*"))) == (head == "alive")
     assert events(job)[-1] == "CLOSED" and "RETRYING" not in events(job)

@@ -75,7 +75,7 @@ def ask_to_end(archive: Archive, services: Services) -> None:
     allow_host(job.address if job else "")
     if archive.state() not in (*ENDED, JobState.ENDING):
         attempts.set_verdict(archive, failures.failure(FailureKind.STOPPED, REASON))
-    request_stop(archive, services)
+    request_stop(archive, services, "cluster_down.yml")
 
 
 def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) -> Removal:
