@@ -80,8 +80,10 @@ def ask_nodes(
     request = check_request(spec, job)
     one = min(workers, key=lambda node_id: workers[node_id])
     overrides = [(override_key(override), override) for override in job.plan.overrides]
-    started = {name: connection.on(node_id, check_node, request) for node_id, name in workers.items()}
-    started[INSPECTION] = connection.on(one, inspect_job, request, job.plan.module, overrides)
+    # Each task starts a process, which takes longer than the checks: one on each worker, the longest first.
+    started = {INSPECTION: connection.on(one, inspect_job, request, job.plan.module, overrides)}
+    others = {node_id: name for node_id, name in workers.items() if node_id != one}
+    started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
     values, problems = connection.results(started, ANSWER_SECONDS)
     connection.ray.shutdown()
     found = [
@@ -91,6 +93,7 @@ def ask_nodes(
     answer = values.pop(INSPECTION, None)
     if answer:
         found += inspection_findings(answer, job, version, request)
+        values[workers[one]] = answer.on_node
     found += findings_of_nodes(values)
     if not answer:
         return NodeAnswers(tuple(found))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ..checks.common import CheckRequest
 from ..checks.configuration import Configuration
 from ..checks.facts import Facts
+from ..checks.node import check_node
 from ..checks.worker import check_worker
 from ..findings import Finding
 from .composition import Composition, Overrides, compose
@@ -23,6 +24,8 @@ class WorkerAnswer:
     facts: Facts
     # As the image of the nodes sets it.
     python_path: str = ""
+    # What every worker is checked for.
+    on_node: tuple[Finding, ...] = ()
 
 
 def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> WorkerAnswer:
@@ -33,4 +36,4 @@ def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> Wor
     composition = compose(request.code_path, module, overrides, environment)
     config = None if composition.config is None else Configuration(composition.config)
     result = check_worker(replace(request, config=config, environment=environment))
-    return WorkerAnswer(composition, result.findings, result.facts, image)
+    return WorkerAnswer(composition, result.findings, result.facts, image, tuple(check_node(request)))

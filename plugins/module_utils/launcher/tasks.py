@@ -32,6 +32,8 @@ class Connection:
     def __init__(self) -> None:
         self.problem = ""
         self.ray: Any = None
+        # Ray pickles a function, with all modules that travel with it, once for each remote function.
+        self.remote: dict[Callable[..., Any], Any] = {}
         # ray.init waits minutes for a head that is gone.
         thread = threading.Thread(target=self._connect, daemon=True)
         thread.start()
@@ -59,7 +61,9 @@ class Connection:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
-        task = self.ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
+        if function not in self.remote:
+            self.remote[function] = self.ray.remote(function)
+        task = self.remote[function].options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
         return task.remote(*arguments)
 
     def results(self, started: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:

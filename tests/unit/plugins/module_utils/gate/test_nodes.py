@@ -47,10 +47,10 @@ def planned(root: Path, **changes: Any) -> tuple[JobSpec, Job]:
 
 
 class FakeConnection:
-    """Ray with three workers: `answers` by the name of the node, "" for the inspection of the job."""
+    """Ray with three workers: `answers` by the name of the node, "" for the inspection of the job, on worker-0."""
 
     def __init__(self, answers: dict[str, Any] | None = None, problem: str = "") -> None:
-        self.answers = {"worker-0": [], "worker-1": [], "worker-2": [], "": GOOD, **(answers or {})}
+        self.answers = {"worker-1": [], "worker-2": [], "": GOOD, **(answers or {})}
         self.problem = problem
         self.by_value: list[ModuleType] = []
         self.started: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = []
@@ -106,8 +106,8 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
         (), "trainer: {}\n", Facts(train_rows=7), queue=QueueSettings(True, 8)
     )
     request = check_request(spec, job)
-    *everywhere, (node_id, function, arguments) = connection.started
-    assert everywhere == [(each, check_node, (request,)) for each in WORKERS]
+    (node_id, function, arguments), *elsewhere = connection.started
+    assert elsewhere == [(each, check_node, (request,)) for each in WORKERS if each != "a"]
     assert (node_id, function, arguments[:2]) == ("a", inspect_job, (request, "verl.trainer.main_ppo"))
     assert [override for _key, override in arguments[2]] == list(job.plan.overrides)
     assert arguments[2][-2:] == [("trainer.user", "~trainer.user"), ("data", "+data@x.y='a=b'")]
@@ -147,9 +147,12 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
         Refusal("LexerNoViableAltException: a b."),
     )
     answer = WorkerAnswer(
-        Composition(config, "y", output(root), refusals), (about("model", "has no weights", WARNING),), Facts()
+        Composition(config, "y", output(root), refusals),
+        (about("model", "has no weights", WARNING),),
+        Facts(),
+        on_node=(about("shared_root", "is not writable"),),
     )
-    result = ask(root, {"": answer, "worker-0": [about("shared_root", "is not writable")]})
+    result = ask(root, {"": answer})
     todo = "correct it; config/ beside the snapshot's trainer defines all keys"
     assert result.findings[:4] == (
         Finding(
@@ -350,6 +353,10 @@ def test_the_checks_get_the_composed_configuration(
         (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment),
         replace(request, config=None if config is None else Configuration(config)),
     ]
+    # It is also checked for what every worker is checked for.
+    (root / "jobs").rmdir()
+    (finding,) = inspect_job(request, "verl.trainer.main_ppo", []).on_node
+    assert (finding.key, finding.what) == ("shared_root", f"{root}/jobs does not exist")
 
 
 def test_what_travels_imports_nothing_else_of_the_collection() -> None:

@@ -98,7 +98,7 @@ def test_missing_results_are_reported(ray: Ray) -> None:
         raise ValueError("Traceback (most recent call last):\n  File x\nKeyError: 'a'")
 
     connection = Connection()
-    late = connection.on("n1", max, 1, 2)
+    late = connection.on("n1", min, 1, 2)
     late.hangs = True
     started = {"one": connection.on("n0", max, 1, 2), "two": connection.on("n0", fail), "three": late}
     assert connection.results(started, 0.5) == (
