@@ -111,10 +111,11 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.state import St
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
 
-def network_exists(module: AnsibleModule, *filters: str) -> bool:
-    argv = [module.params["engine"], "network", "ls", "--format", "{{.Name}}", *filters]
+def networks(module: AnsibleModule, *filters: str) -> list[str]:
+    """The ids of the networks of this name: Docker makes a second one for a process that asks at the same moment."""
+    argv = [module.params["engine"], "network", "ls", "--format", "{{.ID}} {{.Name}}", *filters]
     _code, out, _err = module.run_command(argv, check_rc=True)
-    return module.params["network"] in out.split()
+    return [line.split()[0] for line in out.splitlines() if line.split()[1:] == [module.params["network"]]]
 
 
 def change_network(module: AnsibleModule, wanted: bool) -> list[str]:
@@ -122,12 +123,14 @@ def change_network(module: AnsibleModule, wanted: bool) -> list[str]:
     name = module.params["network"]
     # A network without the label may be used, but belongs to another owner and is not removed.
     label = f"{CLUSTER_LABEL}={module.params['cluster']}"
-    own = [] if wanted else ["--filter", f"label={label}"]
-    if name in (None, "host") or network_exists(module, *own) == wanted:
+    if name in (None, "host"):
         return []
-    create = ["create", "--label", label, name]
+    there = networks(module, *([] if wanted else ["--filter", f"label={label}"]))
+    if bool(there) == wanted:
+        return []
     if not module.check_mode:
-        module.run_command([module.params["engine"], "network", *(create if wanted else ["rm", name])], check_rc=True)
+        create = ["create", "--label", label, name]
+        module.run_command([module.params["engine"], "network", *(create if wanted else ["rm", *there])], check_rc=True)
     return [f"network {name}"]
 
 
@@ -160,15 +163,15 @@ def check_params(module: AnsibleModule) -> None:
 def present(module: AnsibleModule) -> None:
     params = module.params
     user = User(*map(int, params["user"].split(":")))
-    changes = change_network(module, wanted=True)
     state = State(params["state_dir"], params["cluster"], module.check_mode)
+    # With the directory locked: of two runs at the same time, the second finds everything.
     with state.opened(create=True) as directory:
+        changes = change_network(module, wanted=True)
         if directory is not None:
             changes += state.protect(directory)
         changes += state.provide_token(directory, user, params["token"] or "", params["rotate"])
         if params["registry"]:
             changes += state.provide_registry(directory, user)
-        # With the directory locked: of two runs at the same time, the second finds everything.
         if params["shared_root"]:
             result = create_directories(Path(params["shared_root"]), user, module.check_mode, params["common_mode"])
             if result.get("failed"):

@@ -219,6 +219,33 @@ def test_a_pending_driver_is_really_cancelled(submit: Submit) -> None:
         assert jobs["FAILED"].archive.read_status().failure["kind"] == "deadline"
 
 
+def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> None:
+    spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
+    spec |= {**ONE_NODE, "submission_id": f"test-killed-{time.time_ns()}"}
+    spec["trainer_overrides"]["trainer.total_training_steps"] = 2
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    job = Job(spec["submission_id"])
+    submitting = subprocess.Popen(
+        playbook_command("submit", jobspec=str(tmp_path / "spec.yaml")),
+        cwd=REPO,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not job.archive.path.exists():
+        assert time.monotonic() < deadline and submitting.poll() is None
+    # The module, as Ansible starts it on the head.
+    subprocess.run(["pkill", "-KILL", "-u", "61000", "-f", "^python3 -$"], check=True)
+    assert submitting.wait(60) != 0
+    # The head knows of it, and the next cluster_up gives it a steward.
+    assert job.submission_id in playbook("cluster_up").stdout
+    until(lambda: events(job)[-1:] == ["CLOSED"], "it is closed")
+    status = job.archive.read_status()
+    assert (status.state, status.reason) == ("FAILED", "its submission was interrupted")
+    assert ray_jobs(job.submission_id) == {}
+
+
 @pytest.mark.usefixtures("submit")  # the cluster
 def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) -> None:
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())

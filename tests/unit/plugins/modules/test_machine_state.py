@@ -18,11 +18,11 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.directories imp
 from ansible_collections.argus.verl.plugins.modules import machine_state
 
 ENGINE = """#!/bin/sh
-# "network ls" with a filter lists networks with the label; "create" adds one, "rm" removes one.
+# "network ls" with a filter lists networks with the label; "create" adds one, "rm" removes those with the ids.
 case "$2" in
-  ls) grep -h . "$NETWORKS/own" $([ "$5" = --filter ] || echo "$NETWORKS/foreign") ;;
+  ls) cat "$NETWORKS/own" $([ "$5" = --filter ] || echo "$NETWORKS/foreign") | sed 's/.*/id-& &/' ;;
   create) echo "$5" >> "$NETWORKS/own" ;;
-  rm) sed -i "/^$3$/d" "$NETWORKS/own" "$NETWORKS/foreign" ;;
+  rm) shift 2; for id; do sed -i "0,/^${id#id-}$/{/^${id#id-}$/d}" "$NETWORKS/own"; done ;;
 esac
 true
 """
@@ -159,6 +159,13 @@ def test_network_of_another_owner_is_used_and_not_removed(machine: Machine) -> N
     assert machine.networks["own"].read_text() == ""
     machine.run(state="absent")
     assert machine.networks["foreign"].read_text() == "mvp-ray\n"
+
+
+def test_two_networks_of_the_name_are_both_removed(machine: Machine) -> None:
+    """Docker makes them for two processes that ask at the same moment, and then finds the name ambiguous."""
+    machine.networks["own"].write_text("mvp-ray\nmvp-ray\nmvp-ray-2\n")
+    assert machine.run(state="absent")["changed"]
+    assert machine.networks["own"].read_text() == "mvp-ray-2\n"
 
 
 @pytest.mark.parametrize("network", ["host", None])
