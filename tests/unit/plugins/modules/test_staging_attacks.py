@@ -111,7 +111,7 @@ def test_nothing_is_written_through_what_stands_in_the_place_of_a_lock(
     listed = staged_info(shared_root)
     assert "was left unfinished: .mine.lock" in json.dumps(listed)
     assert staged_info(shared_root, progress_of=str(lock.with_name("mine")))["progress"] is None
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     victim.require_unchanged()
     if form == "hard link":
         assert (lock.parent / "a file of the user").read_text() == SECRET
@@ -273,7 +273,7 @@ def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) 
     for verify in ("no", "quick", "full"):
         started = time.monotonic()
         answer = staged_info(shared_root, verify=verify)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         entries = {entry["name"]: entry for entry in answer["staged"]}  # type: ignore[attr-defined]
         assert entries["mine"]["problems"] == []
         for number, form in enumerate(BAD):

