@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_jobs
-short_description: End the jobs of a cluster that is removed
+short_description: "Internal: end the jobs of a cluster that is removed"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -19,6 +19,7 @@ description:
     nodes, never as root.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.internal
 attributes:
   check_mode:
     support: full
