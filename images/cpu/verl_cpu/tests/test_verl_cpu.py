@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import verl_cpu
+from torchdata.stateful_dataloader import StatefulDataLoader
 from transformers import (
     AutoModelForTokenClassification,
     PreTrainedTokenizerFast,
@@ -154,6 +155,11 @@ class TestPatches:
         tensor = torch.ones(2)
         assert tensor.pin_memory() is tensor
         assert tensor.pin_memory("cpu") is tensor
+
+    def test_data_is_loaded_without_further_processes(self) -> None:
+        loader = StatefulDataLoader(list(range(6)), batch_size=2, num_workers=8, drop_last=True)
+        assert loader.num_workers == 0
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
 
     def test_a_critic_loads_without_flash_attention(self, model_path: str) -> None:
         critic = AutoModelForTokenClassification.from_pretrained(

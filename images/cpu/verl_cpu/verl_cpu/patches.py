@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import transformers
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 
 def engine_of_cuda() -> None:
@@ -48,8 +49,24 @@ def eager_critic() -> None:
     cls.from_pretrained = classmethod(from_pretrained)
 
 
+def no_loader_processes() -> None:
+    """SFT reads its data with 8 forked processes (trainer/sft_trainer_ray.py).
+
+    They are forks of a driver with dozens of threads, and hang once in a while in ``torch.set_num_threads``. Tests have
+    little data.
+    """
+    init = StatefulDataLoader.__init__
+
+    @functools.wraps(init)
+    def without_processes(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **{**kwargs, "num_workers": 0})
+
+    StatefulDataLoader.__init__ = without_processes
+
+
 def apply() -> None:
     engine_of_cuda()
     one_backend_per_device()
     no_pinned_memory()
     eager_critic()
+    no_loader_processes()
