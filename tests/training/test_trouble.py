@@ -236,7 +236,7 @@ def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> Non
     while not job.archive.path.exists():
         assert time.monotonic() < deadline and submitting.poll() is None
     # The module, as Ansible starts it on the head.
-    subprocess.run(["pkill", "-KILL", "-u", "61000", "-f", "^python3 -$"], check=True)
+    subprocess.run(["pkill", "-KILL", "-u", "61000", "-x", "-f", "python3"], check=True)
     assert submitting.wait(60) != 0
     # The head knows of it, and the next cluster_up gives it a steward.
     assert job.submission_id in playbook("cluster_up").stdout
