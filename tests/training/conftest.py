@@ -32,7 +32,8 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
     SHARED_ROOT.mkdir(parents=True, exist_ok=True)
     # An earlier run may have been interrupted.
     playbook("cluster_down", allow_disruption=True)
-    playbook("cluster_up", "stage")
+    # In one run, as in `make demo`: what one playbook registers is no mistake for the next.
+    playbook("cluster_up", "stage", "status")
     try:
         yield submit
     finally:

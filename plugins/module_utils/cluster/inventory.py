@@ -214,7 +214,8 @@ def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]
     hosts = list(hosts)
     for host in hosts:
         for name in hostvars[host]:
-            if name not in known and not str(name).startswith("ansible_"):
+            # Results of earlier plays of the same run begin with an underscore.
+            if name not in known and not str(name).startswith(("ansible_", "_")):
                 unknown.setdefault(str(name), []).append(host)
     found = []
     for name, at in unknown.items():
