@@ -53,9 +53,9 @@ options:
       - The absolute path of a directory that this node sees, with a model in the format of transformers. It is copied,
         by sharing blocks if the file system supports it. Links to files are followed; C(.git), C(.cache) and
         C(__pycache__) are excluded. As long as the directory exists, different file names or sizes are an error.
-      - The checkpoint of a job (V(job:grpo-20260101-120000-1a2b@12)), without a step the last complete one. verl's own
-        C(model_merger), from the snapshot of the job, merges it on a worker with 2 CPUs and enough memory free. Only
-        FSDP's checkpoints can be merged; of PPO, the actor is.
+      - The checkpoint of a job (V(job:grpo-20260101-120000-1a2b@12)), without a step or with V(@0) the last complete
+        one. verl's own C(model_merger), from the snapshot of the job, merges it on a worker with 2 CPUs and enough
+        memory free. Only FSDP's checkpoints can be merged; of PPO, the actor is.
       - V(tiny) generates a random Qwen2 model with two layers. It shows that a job runs, not that a recipe works.
       - Required for O(state=present).
     type: str

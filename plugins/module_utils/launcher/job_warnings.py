@@ -13,11 +13,11 @@ from typing import Any
 
 from .hydra import override_key, override_text
 from .metrics import Step
+from .output import one_line
 from .schema import Count, parse
 
 # What a status holds at most; there are fewer kinds.
 MOST_WARNINGS = 50
-TEXT_LENGTH = 300
 # How many steps tell that something never changes: while the job runs, and at its end.
 ENOUGH_STEPS, ENOUGH_STEPS_AT_END = 5, 2
 # From which share on: responses that reach the limit, steps with a gradient of zero.
@@ -227,8 +227,7 @@ def find(evidence: Evidence) -> tuple[JobWarning, ...]:
 
 
 def warning(kind: WarningKind, text: str, count: int = 0, of: int = 0) -> JobWarning:
-    line = " ".join(text.split())
-    return JobWarning(kind, line if len(line) <= TEXT_LENGTH else f"{line[: TEXT_LENGTH - 1]}…", count, of)
+    return JobWarning(kind, one_line(text), count, of)
 
 
 def share(count: int, of: int, what: str) -> str:

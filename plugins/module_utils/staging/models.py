@@ -204,7 +204,7 @@ def source_of(
         if not match:
             todo = "Give job:<submission_id>, or job:<submission_id>@<step>; status.yml lists the latest jobs."
             raise StagingError("source", f'"{text}" names no job.', todo)
-        return CheckpointSource(shared_root, match["job"], int(match["step"]) if match["step"] else None)
+        return CheckpointSource(shared_root, match["job"], int(match["step"] or 0) or None)
     if text.startswith("/"):
         return DirectorySource(Path(os.path.normpath(text)), exclude)
     if not NAME.fullmatch(text):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import metrics
 from ansible_collections.argus.verl.plugins.module_utils.launcher.job_warnings import (
-    TEXT_LENGTH,
     Evidence,
     JobWarning,
     Logged,
@@ -18,6 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.job_warnings i
     Settings,
     find,
 )
+from ansible_collections.argus.verl.plugins.module_utils.launcher.output import MAX_LENGTH
 from ansible_collections.argus.verl.plugins.module_utils.launcher.schema import MalformedError
 
 GRPO = Settings.of(
@@ -93,7 +93,7 @@ def test_rewards_that_raise() -> None:
     (warning,) = find(Evidence(Settings(samples_of_step=32), steps, Logged(reward=raised)))
     assert (warning.kind, warning.count, warning.of) == ("reward_raises", 11, 320)
     (warning,) = find(Evidence(Settings(), steps, Logged(reward=Raised(1, "x" * 1000))))
-    assert len(warning.text) == TEXT_LENGTH and warning.text.endswith("x…")
+    assert len(warning.text) == MAX_LENGTH and warning.text.endswith("x")
 
 
 @pytest.mark.parametrize(
