@@ -4,9 +4,9 @@
 cluster_up      compared with three concurrent `docker run … ray start --block`, until 3 nodes are ALIVE
 cluster_up      again, on the healthy cluster
 submit --check  the gate alone, including the start of Ansible
-submit          compared with a call of the SDK in a new Python process on the head
+submit          compared with a call of the SDK in a new Python process on the head, and with this machine over SSH
 
-Run it after `make setup-dev`, on an otherwise idle machine: `.venv/bin/python benchmarks/speed.py`.
+Run it after `make setup-dev`, on an otherwise idle machine with sshd: `.venv/bin/python benchmarks/speed.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests"))
 
-from system import HEAD, SHARED_ROOT, module, playbook
+from loopback import over_ssh
+from scale import COUNTING, host_tasks
+from system import HEAD, INVENTORY, SHARED_ROOT, module, playbook
 
 IMAGE = "argus-verl-cpu:0.1.0"
 PORT = 8285
@@ -50,11 +52,11 @@ def docker(*arguments: str) -> None:
     subprocess.run(["docker", *arguments], check=True, capture_output=True)
 
 
-def alive(token: str) -> int:
-    request = urllib.request.Request(f"http://127.0.0.1:{PORT}/api/v0/nodes")
+def alive(token: str, head: str = f"127.0.0.1:{PORT}") -> int:
+    request = urllib.request.Request(f"http://{head}/api/v0/nodes")
     request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=2) as answer:  # noqa: S310 - always http to this machine
+        with urllib.request.urlopen(request, timeout=2) as answer:  # noqa: S310 - always http to nodes of this machine
             nodes = json.load(answer)["data"]["result"]["result"]
     except (OSError, KeyError, TypeError, ValueError):
         return 0
@@ -90,13 +92,24 @@ def raw_down() -> None:
         subprocess.run(["docker", *command], check=False, capture_output=True)
 
 
+def submit(*overlays: Path) -> float:
+    """Submit a job, end it, and return how long the former took."""
+    start = time.monotonic()
+    output = playbook("submit", inventories=(INVENTORY, *overlays), jobspec="sft.yaml").stdout
+    seconds = time.monotonic() - start
+    # The next job must not compete with this one for the CPUs.
+    (job,) = re.findall(r"^Job (\S+):", output, re.MULTILINE)
+    module("ray_job", state="stopped", submission_id=job)
+    return seconds
+
+
 def down() -> None:
     playbook("cluster_down", allow_disruption=True)
 
 
-def host_tasks(output: str) -> int:
-    """Count the tasks times hosts in the recap; skipped tasks cost time as well."""
-    return sum(map(int, re.findall(r"(?:ok|skipped)=(\d+)", output)))
+def line(name: str, values: list[float], more: str = "") -> None:
+    each = ", ".join(f"{value:.1f}" for value in values)
+    print(f"{name:36} {statistics.median(values):6.1f} s   ({each}) {more}", flush=True)
 
 
 def main() -> None:
@@ -109,37 +122,30 @@ def main() -> None:
         raw_down()
         ours.append(timed(lambda: playbook("cluster_up")))
         start = time.monotonic()
-        tasks = host_tasks(playbook("cluster_up").stdout)
+        tasks = host_tasks(playbook("cluster_up", environment=COUNTING).stdout)
         again.append(time.monotonic() - start)
         down()
+    line("raw: three docker run, 3 ALIVE", raw)
+    ratio = statistics.median(ours) / statistics.median(raw)
+    line("cluster_up from nothing", ours, f"{ratio:.2f} times the raw commands")
+    line("cluster_up on the healthy cluster", again, f"{tasks} host-tasks")
 
     playbook("cluster_up", "stage")
-    sdk, gate, submit = [], [], []
+    sdk, gate, local, remote = [], [], [], []
     for _ in range(ROUNDS):
         sdk.append(timed(lambda: docker("exec", HEAD, "python3", "-c", SUBMIT)))
     for name in ("sft", "grpo", "ppo"):
         gate.append(timed(lambda: playbook("submit", arguments=["--check"], jobspec=f"{name}.yaml")))  # noqa: B023
-    for _ in range(ROUNDS):
-        start = time.monotonic()
-        output = playbook("submit", jobspec="sft.yaml").stdout
-        submit.append(time.monotonic() - start)
-        # The next job must not compete with this one for the CPUs.
-        (job,) = re.findall(r"^Job (\S+):", output, re.MULTILINE)
-        module("ray_job", state="stopped", submission_id=job)
-    down()
-
-    def line(name: str, values: list[float], more: str = "") -> None:
-        print(
-            f"{name:36} {statistics.median(values):6.1f} s   ({', '.join(f'{value:.1f}' for value in values)}) {more}"
-        )
-
-    ratio = statistics.median(ours) / statistics.median(raw)
-    line("raw: three docker run, 3 ALIVE", raw)
-    line("cluster_up from nothing", ours, f"{ratio:.2f} times the raw commands")
-    line("cluster_up on the healthy cluster", again, f"{tasks} host-tasks")
     line("submit_job of the SDK", sdk)
     line("submit --check of SFT, GRPO, PPO", gate)
-    line("submit", submit, f"{statistics.median(submit) - statistics.median(sdk):.1f} s over it")
+    with over_ssh() as overlay:
+        for _ in range(ROUNDS):
+            local.append(submit())
+            remote.append(submit(overlay))
+    down()
+
+    line("submit", local, f"{statistics.median(local) - statistics.median(sdk):.1f} s over it")
+    line("submit over SSH", remote, f"{statistics.median(remote) / statistics.median(local):.2f} times the local one")
 
 
 if __name__ == "__main__":

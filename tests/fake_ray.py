@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError
+
+
+def answered(path: str, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The answer of Ray's state API for a path with filters."""
+    query = parse_qs(urlsplit(path).query)
+    filters = zip(*(query.get(f"filter_{part}", []) for part in ("keys", "predicates", "values")), strict=True)
+    found = list(entries)
+    for key, predicate, value in filters:
+        found = [entry for entry in found if (str(entry.get(key)) == value) == (predicate == "=")]
+    return {"data": {"result": {"result": found}}}
 
 
 class FakeClock:

@@ -14,16 +14,19 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     EngineStatus,
     Image,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu, Hca
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.mounts import PathState
+from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     NodePlan,
     Settings,
     accelerator_of,
     plan_node,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessHost
+from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
 
 RECORDED = Path(__file__).parent / "unit" / "fixtures" / "machine"
 GIB = 2**30
@@ -121,6 +124,7 @@ SETTINGS = Settings(
     address="worker-0",
     head_address="ray-head",
     dashboard_port=8265,
+    port_base=20000,
     shared_root="/private",
     shared_root_source="/srv/shared",
     state_dir="/var/lib/argus-verl",
@@ -131,6 +135,9 @@ SETTINGS = Settings(
     read_only=True,
     capabilities=[],
     devices=[],
+    rdma="auto",
+    groups=[],
+    ulimits=[],
     rotate_token=False,
 )
 WORKERS = ["worker-0", "worker-1"]
@@ -148,3 +155,30 @@ def plan(gpus_there: int = 0, siblings: list[str] = WORKERS, uid: int = 1001, **
 
 def head(**changes: Any) -> NodePlan:
     return plan(name="ray-head", role="head", **changes)
+
+
+# The host of a node without a container, and the settings of such a node.
+PROCESS_HOST = ProcessHost(
+    directory="/home/ml/.local/state/argus-verl/mvp/nodes/worker-0",
+    home="/home/ml",
+    address="10.0.0.21",
+    ray="/opt/verl/bin/ray",
+    node=FoundProcess(),
+    neighbours=[],
+    others=[],
+)
+PROCESS_SETTINGS = replace(
+    SETTINGS,
+    runtime="process",
+    python="/opt/verl/bin/python3",
+    network="host",
+    address="10.0.0.21",
+    head_address="10.0.0.20",
+    images={},
+)
+
+
+def process_plan(host: ProcessHost = PROCESS_HOST, **changes: Any) -> NodePlan:
+    return plan_node(
+        replace(PROCESS_SETTINGS, **changes), machine(process=host, user="ml"), [changes.get("name", "worker-0")]
+    )

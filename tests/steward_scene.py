@@ -14,6 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.launcher.attempt_checks
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, WorkerCapacity
 from ansible_collections.argus.verl.plugins.module_utils.launcher.room import PLACEMENT_GROUPS
 from ansible_collections.argus.verl.plugins.module_utils.launcher.steward import Steward
+from fake_ray import answered
 
 HEAD = {"node_id": "h", "node_name": "ray-head", "state": "ALIVE", "is_head_node": True}
 
@@ -41,7 +42,7 @@ class Head:
         else:
             assert path == CONTROLLERS or path.startswith("/api/v0/actors?detail=1")
             found = self.controllers if path == CONTROLLERS else self.actors
-        return {"data": {"result": {"result": found}}}
+        return answered(path, found)
 
     def nodes(self) -> list[dict[str, Any]]:
         return self.node_list

@@ -20,7 +20,7 @@ INVENTORY = REPO / "tests" / "inventory"
 SHARED_ROOT = REPO / ".cache" / "test" / "shared"
 HEAD = "test-ray-head"
 NODES = (HEAD, "test-ray-worker-0", "test-ray-worker-1")
-JOB_SECONDS = 420
+JOB_SECONDS = 900
 
 
 ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "250"}

@@ -29,11 +29,15 @@ ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role|callback)$",
 # What the sidebar lists, in this order: titles and pages without their suffix. `*` stands for all others of a folder.
 CONTENTS = {
     "Guides": [
-        "docs/index", "docs/staging", "docs/jobspec", "docs/life_of_a_job", "docs/failures", "docs/curves",
-        "docs/debugging", "docs/cpu_backend", "docs/terminal", "docs/troubleshooting",
+        "docs/index", "docs/install", "docs/production", "docs/platform", "docs/preflight", "docs/staging",
+        "docs/jobspec", "docs/life_of_a_job", "docs/failures", "docs/warnings", "docs/curves", "docs/debugging",
+        "docs/security", "docs/cpu_backend", "docs/terminal", "docs/troubleshooting",
+    ],
+    "Other machines": [
+        "docs/slurm", "docs/torchrun", "docs/from_dstack", "docs/podman", "docs/rocm", "docs/images",
     ],
     "Reference": [
-        "docs/archive", "docs/durations", "docs/files_on_machines",
+        "docs/archive", "docs/durations", "docs/files_on_machines", "docs/ports",
         "collections/index",
     ],
     "Playbooks": ["docs/playbooks/*"],

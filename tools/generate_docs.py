@@ -2,7 +2,8 @@
 """Write the generated tables of the documentation, between their markers; with --check only compare.
 
 A README of a role has its entry points and variables, from meta/argument_specs.yml. docs/jobspec.md has the keys of a
-JobSpec, from the documentation of the module ray_job. A marker names the table:
+JobSpec, from the documentation of the module ray_job; docs/preflight.md has all checks; docs/ports.md has Ray's ports,
+from cluster/ports.py. A marker names the table:
 
     <!-- begin generated: variables -->
     <!-- end generated -->
@@ -18,6 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
+    HEAD_USES,
+    NODE_PORTS,
+    NODE_USES,
+    WORKERS_OFFSET,
+)
+from ansible_collections.argus.verl.plugins.module_utils.preflight.all_checks import all_checks
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 from jobspec_schema import plain
 
@@ -115,12 +123,35 @@ def jobspec_tables() -> dict[str, str]:
     return {"keys": options_table("Key", dict(keys(documented)))}
 
 
+def preflight_tables() -> dict[str, str]:
+    rows = [
+        (f"`{key}`", check.severity, check.tier.value, check.about, check.todo)
+        for key, check in sorted(all_checks().items())
+    ]
+    return {"checks": table(("Key", "Severity", "Tier", "Expected", "What to do"), rows)}
+
+
+def port_tables() -> dict[str, str]:
+    titles = ("Port", "Node", "What listens", "Who connects", "Set by")
+    rows = [
+        (f"+ {use.offset}", node, use.name, use.clients, f"`{use.option or use.variable}`")
+        for node, uses in (("head", HEAD_USES), ("every node", NODE_USES))
+        for use in uses
+    ]
+    workers = f"+ {WORKERS_OFFSET} to {NODE_PORTS - 1}"
+    options = "`--min-worker-port`, `--max-worker-port`"
+    rows.append((workers, "every node", "worker processes and drivers", "all nodes", options))
+    return {"ports": table(titles, rows)}
+
+
 def filled(text: str, tables: Mapping[str, str]) -> str:
     return BLOCK.sub(lambda found: f"{found['begin']}{tables[found['name']]}{found['end']}", text)
 
 
 def pages() -> Iterator[tuple[Path, dict[str, str]]]:
     yield REPO / "docs" / "jobspec.md", jobspec_tables()
+    yield REPO / "docs" / "preflight.md", preflight_tables()
+    yield REPO / "docs" / "ports.md", port_tables()
     for specs in sorted(REPO.glob("roles/*/meta/argument_specs.yml")):
         loaded = yaml.safe_load(specs.read_text(encoding="utf-8"))
         yield specs.parents[1] / "README.md", role_tables(loaded["argument_specs"])

@@ -37,17 +37,16 @@ def run(*argv: str | Path, **kwargs: object) -> subprocess.CompletedProcess[str]
     return subprocess.run([str(arg) for arg in argv], text=True, check=True, **kwargs)  # type: ignore[call-overload]
 
 
-def inputs() -> list[Path]:
+def inputs(directory: Path) -> list[Path]:
     """The files that determine the image, in a fixed order."""
-    return sorted(
-        path for path in HERE.rglob("*") if path.is_file() and not NOT_INPUTS & set(path.relative_to(HERE).parts)
-    )
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return sorted(path for path in found if not NOT_INPUTS & set(path.relative_to(directory).parts))
 
 
-def inputs_hash() -> str:
+def inputs_hash(directory: Path) -> str:
     digest = hashlib.sha256()
-    for path in inputs():
-        digest.update(f"{path.relative_to(HERE)}\0".encode())
+    for path in inputs(directory):
+        digest.update(f"{path.relative_to(directory)}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -111,6 +110,25 @@ def collect_wheels(target: Path) -> None:
         downloaded.check_returncode()
 
 
+def build_context(engine: str, tag: str, digest: str, base: str, context: Path) -> None:
+    """Build an image with the hash of its inputs as a label, in place of the one with other inputs."""
+    command = [engine, "build", "--quiet", "--build-arg", f"BASE={base}"]
+    built = subprocess.run(
+        [*command, "--label", f"{LABEL}={digest}", "--tag", tag, str(context)],
+        env={**os.environ, "DOCKER_BUILDKIT": "0"},  # distributions may lack the plugin that BuildKit needs
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    if built.returncode:
+        fail(f"the build failed:\n{built.stdout}")
+    # Remove the build stage, which no later build can reuse, and the image that this one replaces.
+    for label in (STAGE_LABEL, LABEL):
+        prune = [engine, "image", "prune", "--force", "--filter", f"label={label}"]
+        subprocess.run(prune, capture_output=True, check=False)
+
+
 def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
     docker_root = run(engine, "info", "--format", "{{ .DockerRootDir }}", capture_output=True).stdout.strip()
     for directory in (tempfile.gettempdir(), docker_root):
@@ -121,7 +139,7 @@ def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
     base = base_image(engine)
     with tempfile.TemporaryDirectory(prefix="argus-verl-cpu-") as name:
         context = Path(name)
-        for path in inputs():
+        for path in inputs(HERE):
             copy = context / path.relative_to(HERE)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
@@ -131,21 +149,7 @@ def build(engine: str, tag: str, digest: str, wheels: Path | None) -> None:
         print("collecting wheels (about 430 MiB)", flush=True)
         collect_wheels(context / "wheels")
         print(f"building {tag} (about 2 GiB)", flush=True)
-        build = [engine, "build", "--quiet", "--build-arg", f"BASE={base}"]
-        built = subprocess.run(
-            [*build, "--label", f"{LABEL}={digest}", "--tag", tag, name],
-            env={**os.environ, "DOCKER_BUILDKIT": "0"},  # distributions may lack the plugin that BuildKit needs
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if built.returncode:
-        fail(f"the build failed:\n{built.stdout}")
-    # Remove the build stage, which no later build can reuse, and the image that this one replaces.
-    for label in (STAGE_LABEL, LABEL):
-        prune = [engine, "image", "prune", "--force", "--filter", f"label={label}"]
-        subprocess.run(prune, capture_output=True, check=False)
+        build_context(engine, tag, digest, base, context)
 
 
 def main() -> None:
@@ -160,7 +164,7 @@ def main() -> None:
     reached = subprocess.run([args.engine, "info"], text=True, capture_output=True, check=False)
     if reached.returncode:
         fail(f"{args.engine} does not answer: {reached.stderr.strip()}")
-    digest = inputs_hash()
+    digest = inputs_hash(HERE)
     if built_hash(args.engine, args.tag) == digest and not args.force:
         print(f"{args.tag}: exists, built from the same inputs ({digest})")
         return

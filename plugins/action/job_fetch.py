@@ -23,6 +23,8 @@ from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
     unpack,
 )
 from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
+from ansible_collections.argus.verl.plugins.module_utils.text import size_text
+from ansible_collections.argus.verl.plugins.plugin_utils import copying
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_such_id
 
 display = Display()
@@ -38,6 +40,24 @@ def limits_of(arguments: Mapping[str, Any]) -> Limits:
     return limits(checkpoints, *(int(arguments.get(name) or 0) for name in ("max_file_mib", "max_total_mib")))
 
 
+def fetch(connection: Any, host: str, remote: str, local: str, size: int) -> None:
+    """Fetch a bundle. Raises BundleError.
+
+    Not with the connection's own fetch_file: where nodes are processes, the bundle belongs to the user of the jobs, and
+    one of them may have replaced it by a FIFO, or by a link to what has no end.
+    """
+
+    def run(command: str, _data: bytes | None) -> bytes:
+        code, stdout, stderr = connection.exec_command(command, sudoable=False)
+        if code:
+            raise BundleError(copying.not_copied(host, remote, stderr))
+        return bytes(stdout)
+
+    copying.fetch(run, remote, local, size)
+    if Path(local).stat().st_size != size:
+        raise BundleError(f"{host}: another process has changed {remote}; fetch again")
+
+
 class ActionModule(ActionBase):  # type: ignore[misc]
     _supports_check_mode = True
 
@@ -50,14 +70,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         result: dict[str, Any] = self._execute_module("argus.verl.job_fetch", arguments, task_vars=task_vars)
         if result.get("failed"):
             return result
-        remote, skipped = result.pop("bundle"), [str(one) for one in result.get("skipped", [])]
+        remote, skipped = str(result.pop("bundle")), [str(one) for one in result.get("skipped", [])]
         dest = Path(arguments["dest"]).expanduser().resolve()
         target = dest / arguments["submission_id"]
-        change = not self._task.check_mode
+        change, allowed, size = not self._task.check_mode, limits_of(arguments), int(result.pop("bundle_bytes"))
         try:
+            if size > allowed.bundle:
+                raise BundleError(f"its bundle has {size_text(size)}, more than {size_text(allowed.bundle)}")
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as local:
-                self._connection.fetch_file(remote, local.name)
-                files = unpack(local.name, dest, target.name, limits_of(arguments), change)
+                fetch(self._connection, str((task_vars or {}).get("inventory_hostname")), remote, local.name, size)
+                files = unpack(local.name, dest, target.name, allowed, change)
         except BundleError as error:
             return {"failed": True, "changed": False, "msg": f"The archive was not fetched: {error}."}
         finally:

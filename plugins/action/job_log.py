@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.status.report import warning_lines
+from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, warning_lines
 from ansible_collections.argus.verl.plugins.module_utils.text import printable, printable_line
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     NO_JOB,
@@ -65,6 +65,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             why = f": {printable(job.reason, lines=False)}" if job.reason else ""
             display.display(f"\n{title}, no log{'' if job.state in ENDED else ' yet'}{why}")
         show(job.log)
+        if job.state in ENDED:
+            show(failure_lines(job.failure))
         if not follow or job.state in ENDED:
             return {"changed": False, "job": answer["job"]}
         display.display(f"\n{announcement(job.submission_id)}\n")
@@ -99,9 +101,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
                 return {"failed": True, "job": answer["job"], "msg": given_up(job.submission_id, job.problem)}
             time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
-        reason = f"  {printable(job.reason, lines=False)}" if job.reason else ""
+        reason = f"  {printable(job.reason, lines=False)}" if job.reason and not job.failure else ""
         display.display(f"\n{progress_line(job, answer['time'])}{reason}")
-        show(warning_lines(job))
+        show([*failure_lines(job.failure), *warning_lines(job)])
         return {"changed": False, "job": answer["job"]}
 
 

@@ -18,6 +18,8 @@ from ansible.module_utils.common.validation import check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.job.environment import (
     secret_value_findings,
@@ -47,11 +49,13 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     announcement,
     given_up,
     is_unreachable,
+    no_answer,
     no_such_id,
     node_is_gone,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
+from ansible_collections.argus.verl.plugins.plugin_utils.user_code import unstaged
 
 # Arguments, variables and results as Ansible passes them.
 Arguments = dict[str, Any]
@@ -59,8 +63,9 @@ Variables = dict[str, Any]
 Result = dict[str, Any]
 
 display = Display()
-# Each poll costs the head half a second of CPU, and a line of progress appears at least every 10 seconds.
-POLL_SECONDS = 6.0
+# Each poll costs nearly a second of CPU, on two cores at the expense of the job, and takes up to two on a slow machine:
+# a line of progress has to appear at least every 10 seconds.
+POLL_SECONDS = 7.0
 LOG_LINES = 15
 # Defaults that the role takes from other variables than job_defaults.
 INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")
@@ -131,21 +136,30 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         variables, arguments = task_vars or {}, dict(self._task.args)
         warnings: list[Mapping[str, str]] = []
-        self.source = str(arguments.pop("shared_root_source", ""))
+        self.source = str(arguments.get("shared_root_source", ""))
         self.root = plain_root(str(arguments.get("defaults", {}).get("shared_root") or DEFAULT_SHARED_ROOT))
         problem = self.prepare(arguments, variables, warnings)
         if problem:
             return problem
         # -e passes text: "false" is true for Python.
         wait = boolean(arguments.pop("wait", False)) and not self._task.check_mode
+        if arguments.get("state") == "stopped" and not self._task.check_mode:
+            show(f"\nStopping {arguments['submission_id']}. While it starts, that may take a minute.")
+        sources = check_type_list(arguments.pop("user_code", []))
         result = self.on_head("argus.verl.ray_job", arguments, variables)
         found = result.pop("findings", [])
+        found += [finding.as_dict() for finding in unstaged(sources, result.get("reward_files") or {})]
         if result.get("failed") and (found or arguments.get("findings")):
             # If the head does not answer, the controller's own findings are shown.
             return refused(self.located([*warnings, *(found or arguments["findings"])]))
         if found or warnings:
             show_findings(self.located([*warnings, *found]))
+        facts = result.get("facts") or {}
+        if facts.get("workers"):
+            facts["notes"] = [*facts.get("notes", []), *outside_notes(facts["workers"], variables["groups"][NODES])]
         if wait and not result.get("failed"):
+            for note in facts.get("notes", []):
+                show(note)
             result = with_end(result, self.follow(result["submission_id"], arguments["jobspec"], variables))
         result.pop("head_is_gone", None)
         return result
@@ -206,8 +220,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def on_head(self, name: str, arguments: Arguments, variables: Variables) -> Result:
         """Run a module. If the head is gone, the result's message tells so instead of the connection's error."""
-        result: Result = self._execute_module(name, arguments, task_vars=variables)
-        gone = node_is_gone(result, f"The head {variables.get('inventory_hostname')}")
+        head = f"The head {variables.get('inventory_hostname')}"
+        try:
+            result: Result = self._execute_module(name, arguments, task_vars=variables)
+        except AnsibleConnectionFailure as error:
+            return failed(no_answer(error, head), head_is_gone=True)
+        gone = node_is_gone(result, head)
         if gone:
             return failed(f"{gone}. cluster_up.yml brings the cluster up", head_is_gone=True)
         # Jobs can write what the head reads, and the id becomes part of paths and of commands for people.
@@ -225,7 +243,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         answered = time.monotonic()
         warnings = NewWarnings()
         while True:
-            result = self.job_info(arguments, variables)
+            result = self.on_head("argus.verl.ray_job_info", arguments, variables)
             if result.get("head_is_gone"):
                 problem = result["msg"]
                 display.display(f"{submission_id}  the head does not answer")
@@ -238,18 +256,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     show(line)
                 show_progress(job, result["time"])
                 if job.ended:
-                    return end_of(job, result["job"])
+                    return end_of(job, result["job"], with_source(job.archive, self.root, self.source))
                 problem = job.problem if is_unreachable(job) else ""
             if not problem:
                 answered = time.monotonic()
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
                 return {"failed": True, "msg": printable(given_up(submission_id, problem))}
-
-    def job_info(self, arguments: Arguments, variables: Variables) -> Result:
-        try:
-            return self.on_head("argus.verl.ray_job_info", arguments, variables)
-        except AnsibleConnectionFailure as error:
-            return failed(str(error), head_is_gone=True)
 
 
 def info_arguments(submission_id: str, jobspec: object) -> Arguments:
@@ -283,16 +295,16 @@ def show_progress(job: JobInfo, now: float) -> None:
     show(f"{progress_line(job, now)}{closing}")
 
 
-def end_of(job: JobInfo, returned: Result) -> Result:
+def end_of(job: JobInfo, returned: Result, archive: str) -> Result:
     """The result for a job that has ended. The end of its log and the cause are shown if it did not succeed.
 
-    returned: the job as ray_job_info returned it.
+    returned: the job as ray_job_info returned it. archive: its path for people.
     """
     if job.state == JobState.SUCCEEDED:
-        if job.warnings:
-            show("\n".join(warning_lines(job)))
+        if lines := [*([f"Reason:  {job.reason}"] if job.reason else []), *warning_lines(job)]:
+            show("\n".join(lines))
         return {"job": returned, "state": job.state}
-    where = f"Its log:  {job.archive}/logs"
+    where = f"Its log:  {archive}/logs"
     show("\n".join([*log_lines(job), *failure_lines(job.failure), *warning_lines(job), where]))
     fetch = playbook_command("fetch", {"submission_id": job.submission_id})
     message = f"{job.submission_id} {job.state}: {job.reason}. Its archive: {fetch}"

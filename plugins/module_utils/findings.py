@@ -12,6 +12,8 @@ from .text import filled, printable, table
 
 ERROR = "error"
 WARNING = "warning"
+NOTE = "note"
+SEVERITIES = (ERROR, WARNING, NOTE)
 # The widest column of a table of findings, so that it fits a terminal whatever the longest message is.
 CELL_WIDTH = 72
 HEADER = ("severity", "where", "what", "what to do")
@@ -25,9 +27,9 @@ class Finding:
     where: the host, file or key that was checked, as people read it.
     what: the problem, with the value.
     todo: what the reader can do about it.
-    severity: "error" stops the operation, "warning" does not.
+    severity: "error" stops the operation, "warning" does not. "note" is information, or an accepted problem.
     key: for code, the key of the JobSpec or of the composed configuration that the finding is about, dotted, with
-        overrides below ``trainer_overrides``. Empty if it is not about a key.
+        overrides below ``trainer_overrides``; or the key of the check of preflight. Empty if it is not about a key.
     """
 
     where: str
@@ -50,11 +52,11 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def findings_table(findings: Iterable[Finding], width: int | None = None) -> str:
-    """A table of all findings: errors first, otherwise in the given order.
+    """A table of all findings, worst first, otherwise in the given order.
 
     width: how many characters a line has at most. If a table does not fit, each finding is a paragraph.
     """
-    rows = sorted(findings, key=lambda finding: finding.severity != ERROR)
+    rows = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     shown = table(HEADER, [(row.severity, row.where, row.what, row.todo) for row in rows], width, CELL_WIDTH)
     # A table that does not fit has no header.
     return (

@@ -12,12 +12,14 @@ Runs on machines with Python 3.9 and newer.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import ctypes
 import encodings.idna
 import gzip
 import json
 import os
+import socket
 import stat
 import traceback
 from collections.abc import Callable
@@ -30,9 +32,9 @@ from .shared_root import JOBS
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
 HANDED_OVER_BYTES = 64 << 10
-# What the standard library imports only when it is needed, for sockets and tar files: root's Python may then be out of
-# reach.
-LATE_IMPORTS = (encodings.idna, gzip)
+# What the standard library imports only when it is needed, for sockets, descriptors and tar files: root's Python may
+# then be out of reach.
+LATE_IMPORTS = (array, encodings.idna, gzip)
 # Constants of mount(2) and unshare(2); Python has unshare since 3.12 only.
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 
@@ -79,6 +81,31 @@ def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[
         return work()
     closed = closed_above(shared_root, user)
     return as_user(user, work, lambda: uncover(shared_root, closed) if closed else None)
+
+
+def opened_without_root(shared_root: Path, work: Callable[[], int]) -> int:
+    """Open a file on a shared root as the user of its nodes, and return its descriptor, with which root may go on.
+
+    work: opens it, or raises OSError.
+    """
+    if os.geteuid() or not user_of(shared_root).uid:
+        return work()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+
+        def send() -> dict[str, Any]:
+            try:
+                socket.send_fds(theirs, [b"."], [work()])
+            except OSError as error:
+                return failure(error.strerror or str(error))
+            return {}
+
+        result = without_root(shared_root, send)
+        if result.get("failed"):
+            raise OSError(result["msg"])
+        _data, (descriptor,), _flags, _address = socket.recv_fds(ours, 1, 1)
+    os.set_inheritable(descriptor, False)
+    return descriptor
 
 
 def closed_above(shared_root: Path, user: User) -> Path | None:

@@ -64,11 +64,11 @@ def escaped(character: str) -> str:
 LEAST_COLUMN = 24
 # The widest line of running text.
 SENTENCE_WIDTH = 120
-# Commands stay in one piece, so that they can be pasted: a playbook or program with its options, and docker's commands.
+# Commands stay in one piece, so that they can be pasted: a playbook or program with its options, and the engine's.
 OPTION = r"(?: -{1,2}[\w-]+(?:[ =](?:'[^']*'|[^\s'\-][^\s,;]*))?)"
 COMMAND = re.compile(
     rf"(?:ansible-playbook{OPTION}* )?[\w./-]+\.ya?ml{OPTION}+|ansible(?:-playbook|-doc)?{OPTION}* [\w./-]+{OPTION}*"
-    rf"|docker (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"
+    rf"|(?:docker|podman) (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"
 )
 # Wider than any line.
 LARGEST = 1 << 20

@@ -36,9 +36,9 @@ options:
     type: path
     default: /private
   registry:
-    description: The directory on this host that records which jobs this cluster has submitted.
+    description:
+      - The directory on this host that records which jobs this cluster has submitted. By default, that of this node.
     type: path
-    default: /var/lib/argus-verl/jobs
 """
 
 EXAMPLES = r"""
@@ -72,8 +72,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import REGISTRY
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead, job_client
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.removal import Removal, close_jobs, end_jobs
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import Services
@@ -97,10 +97,11 @@ def main() -> None:
         argument_spec={
             "state": {"type": "str", "choices": ["ended", "closed"], "required": True},
             "shared_root": {"type": "path", "default": DEFAULT_SHARED_ROOT},
-            "registry": {"type": "path", "default": REGISTRY},
+            "registry": {"type": "path"},
         },
         supports_check_mode=True,
     )
+    enter_node(module.fail_json)
     root, registry = Path(module.params["shared_root"]), Registry(module.params["registry"])
     registered = registry.ids()
     if not registered:

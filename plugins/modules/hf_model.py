@@ -176,6 +176,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.module_utils.staging import models
 from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
@@ -200,6 +201,7 @@ def main() -> None:
         required_if=[("state", "present", ["source"]), ("state", "absent", ["name"])],
         supports_check_mode=True,
     )
+    enter_node(module.fail_json)
     # A node can be a machine whose Ansible is root; a model from the internet is nothing for root.
     root = Path(module.params["shared_root"])
     result = without_root(root, lambda: result_of(root, module.params, check=module.check_mode))

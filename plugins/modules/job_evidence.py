@@ -64,6 +64,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import allow_host
 from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 from ansible_collections.argus.verl.plugins.module_utils.operations.evidence import Collected, EvidenceError, collect
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
@@ -77,6 +78,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    enter_node(module.fail_json)
     try:
         archive = find_job(Path(module.params["shared_root"]) / "jobs", module.params["submission_id"])
         job = Registry().read(archive.submission_id)

@@ -102,13 +102,14 @@ def fetch(params: dict[str, Any], descriptor: int) -> dict[str, Any]:
         archive = find_job(jobs, params["submission_id"])
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             skipped = pack(jobs, archive.submission_id, params["checkpoints"], size, file)
+        bundle_bytes = os.fstat(descriptor).st_size
     except (UnknownJobError, BundleError, UnreadableError) as error:
         return failure(str(error))
     except OSError as error:
         return failure(
             f"The bundle cannot be written: {error.strerror}. Does {tempfile.gettempdir()} have enough free space?"
         )
-    return {"changed": False, "archive": str(archive.path), "skipped": skipped}
+    return {"changed": False, "archive": str(archive.path), "skipped": skipped, "bundle_bytes": bundle_bytes}
 
 
 def main() -> None:

@@ -29,9 +29,9 @@ options:
     type: path
     default: /private
   registry:
-    description: The directory that records which jobs this cluster has submitted.
+    description:
+      - The directory that records which jobs this cluster has submitted. By default, that of this node.
     type: path
-    default: /var/lib/argus-verl/jobs
   adopt:
     description:
       - Jobs to register although this cluster has not submitted them, for example because its head was moved to another
@@ -64,10 +64,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
-from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import REGISTRY
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import allow_host
 from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import start_steward
 from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, JOBS
@@ -109,11 +109,12 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "shared_root": {"type": "path", "default": DEFAULT_SHARED_ROOT},
-            "registry": {"type": "path", "default": REGISTRY},
+            "registry": {"type": "path"},
             "adopt": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
+    enter_node(module.fail_json)
     jobs, registry = Path(module.params["shared_root"]) / JOBS, Registry(module.params["registry"])
     try:
         known = set(registry.ids())

@@ -61,6 +61,10 @@ options:
             started earlier does not count, because Ray reports a killed node as alive for a while. By default, any
             time.
         type: float
+      absent:
+        description: Why the node cannot come. It is then not waited for, and this is the reason in its row.
+        type: str
+        default: ""
   wait_timeout:
     description: How many seconds to wait for O(expected). With V(0), the head is asked once.
     type: float
@@ -69,8 +73,14 @@ options:
     description: The path of the shared root on this host, for RV(unattended). Without it, no jobs are checked.
     type: path
   registry:
-    description: The directory on this host that records which jobs the cluster has submitted, for RV(unattended).
+    description:
+      - The directory on this host that records which jobs the cluster has submitted, for RV(unattended), and which
+        nodes get no new work.
     type: path
+  cluster:
+    description: The name of the cluster, for RV(unknown).
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -98,10 +108,15 @@ missing:
   type: list
   elements: str
   returned: always
+awaited:
+  description: Those of RV(missing) that may still come. The module stops to wait when there are none.
+  type: list
+  elements: str
+  returned: always
 rows:
   description:
-    - One row for every expected node - its name, its expected resources, those that Ray reports, and C(alive),
-      C(differs) or C(missing).
+    - One row for every expected node - its name, its expected resources, those that Ray reports or why there are none,
+      and C(alive), C(draining), C(differs) or C(missing).
   type: list
   elements: list
   returned: always
@@ -118,7 +133,9 @@ slow:
   type: float
   returned: always
 nodes:
-  description: All nodes that the head knows, dead ones included, as Ray's state API returns them.
+  description:
+    - All nodes that the head knows, dead ones included, as Ray's state API returns them. C(draining) is true for those
+      that get no new work.
   type: list
   elements: dict
   returned: always
@@ -155,7 +172,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import wait_until_ready
+from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import exposure, wait_until_ready
+from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import REGISTRY
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import PATIENCE_SECONDS, RayApiError, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
@@ -167,7 +185,7 @@ from ansible_collections.argus.verl.plugins.module_utils.shared_root import JOBS
 
 def unattended_jobs(module: AnsibleModule, expected: Sequence[ExpectedNode]) -> Unattended:
     """The jobs without a steward. An archive that cannot be read must not fail a cluster."""
-    shared_root, registry = module.params["shared_root"], module.params["registry"]
+    shared_root, registry, cluster = (module.params[name] for name in ("shared_root", "registry", "cluster"))
     if not shared_root or not registry:
         return Unattended()
     # A steward from before this head is gone.
@@ -177,7 +195,7 @@ def unattended_jobs(module: AnsibleModule, expected: Sequence[ExpectedNode]) -> 
     # The names only: the directory is the cluster's, and its entries are those of the nodes' user.
     registered = set(Registry(registry).ids())
     jobs = Path(shared_root) / JOBS
-    result = without_root(Path(shared_root), lambda: unattended(jobs, registered, head, oldest).to_json())
+    result = without_root(Path(shared_root), lambda: unattended(jobs, registered, head, oldest, cluster).to_json())
     if result.get("failed"):
         module.warn(f"The jobs in {shared_root} were not checked: {result['msg']}")
         return Unattended()
@@ -187,7 +205,19 @@ def unattended_jobs(module: AnsibleModule, expected: Sequence[ExpectedNode]) -> 
 def head_of(params: dict[str, Any]) -> RayHead:
     # Waiting is patient already.
     patience = 0 if params["wait_timeout"] else PATIENCE_SECONDS
-    return RayHead(params["address"], params["token_path"] or "", patience=patience)
+    registry = params["registry"] or REGISTRY
+    return RayHead(params["address"], params["token_path"] or "", patience=patience, registry=registry)
+
+
+EXPECTED = {
+    "name": {"type": "str", "required": True},
+    "head": {"type": "bool", "default": False},
+    "cpus": {"type": "float"},
+    "gpus": {"type": "float", "default": 0},
+    "resources": {"type": "dict", "default": {}},
+    "since": {"type": "float"},
+    "absent": {"type": "str", "default": ""},
+}
 
 
 def main() -> None:
@@ -195,22 +225,11 @@ def main() -> None:
         argument_spec={
             "address": {"type": "str", "default": "http://127.0.0.1:8265"},
             "token_path": {"type": "path", "no_log": False},
-            "expected": {
-                "type": "list",
-                "elements": "dict",
-                "default": [],
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "head": {"type": "bool", "default": False},
-                    "cpus": {"type": "float"},
-                    "gpus": {"type": "float", "default": 0},
-                    "resources": {"type": "dict", "default": {}},
-                    "since": {"type": "float"},
-                },
-            },
+            "expected": {"type": "list", "elements": "dict", "default": [], "options": EXPECTED},
             "wait_timeout": {"type": "float", "default": 0},
             "shared_root": {"type": "path"},
             "registry": {"type": "path"},
+            "cluster": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -223,11 +242,14 @@ def main() -> None:
         nodes, jobs = head.nodes(), head.jobs()
     except RayApiError as error:
         problem = str(error)
+    if expected and not problem:
+        problem = exposure(head.address)
     module.exit_json(
         changed=False,
         **unattended_jobs(module, expected).to_json(),
         complete=readiness.membership.complete and not problem,
         missing=readiness.membership.missing,
+        awaited=readiness.membership.awaited,
         rows=[row.to_json() for row in readiness.membership.rows],
         waited=round(readiness.waited, 1),
         problem=problem,

@@ -73,10 +73,18 @@ options:
     type: list
     elements: str
     default: []
+  user_code:
+    description:
+      - The users' own Python files and directories on the controller, as C(staging_user_code) names them. If the reward
+        function differs from them, there is a warning.
+    type: list
+    elements: str
+    default: []
   registry:
-    description: The directory on the head with the JobSpecs of submitted jobs, which jobs cannot change.
+    description:
+      - The directory on the head with the JobSpecs of submitted jobs, which jobs cannot change.
+      - By default, that of this node.
     type: path
-    default: /var/lib/argus-verl/jobs
   requested_by:
     description:
       - Who stops the job, with O(state=stopped), for the archive. The user and the name of the controller if not given.
@@ -107,8 +115,8 @@ options:
     default: false
   shared_root_source:
     description:
-      - The shared root on the machines. Findings about paths name it beside the one that nodes see. Used by the action
-        plugin.
+      - The shared root on the machines. Findings about paths name it beside the one that nodes see, and a head with
+        another one is refused, which is that of another cluster.
     type: str
     default: ""
   jobspec:
@@ -246,6 +254,13 @@ options:
             V(0) turns the check off.
         type: str
         default: 30m
+      launcher:
+        description:
+          - What starts the processes of the trainer. V(ray) is verl's way, V(torchrun) is for C(sft) with verl 0.6.1 or
+            newer. C(verl.trainer.sft_trainer) then runs under C(torch.distributed.run), started by a task on each node.
+        type: str
+        choices: [ray, torchrun]
+        default: ray
       on_stall:
         description:
           - What happens to a stalled job after its evidence was collected. V(report) lets it run, V(stop) ends it.
@@ -341,6 +356,10 @@ facts:
       C(checkpoint_space), C(free_bytes), and the C(versions) of the packages that verl declares.
   type: dict
   returned: when a job was submitted, or would be in check mode
+reward_files:
+  description: The SHA-256 of each file of the reward function, by its path relative to the shared root.
+  type: dict
+  returned: when a job was submitted, or would be in check mode
 overrides:
   description: The Hydra overrides that the trainer gets.
   type: list
@@ -352,9 +371,11 @@ job:
   returned: with O(wait=true)
 """
 
+import atexit
 import copy
 import importlib.util
 import os
+import sys
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
@@ -362,13 +383,14 @@ from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
 from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
 from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import REGISTRY
+from ansible_collections.argus.verl.plugins.module_utils.launcher.identity import mismatch
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     PATIENCE_SECONDS,
     RayHead,
     allow_host,
     job_client,
 )
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.operations.resubmit import original
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
@@ -386,9 +408,16 @@ RAY_ERROR = None if importlib.util.find_spec("ray") else "No module named 'ray'"
 
 def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     """The result of the operation that `state` names."""
+    wrong = mismatch(params["shared_root_source"])
+    if wrong:
+        raise OperationError(wrong)
     token_path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
     allow_host(str((params["defaults"].get("ray") or {}).get("address") or ""))
-    services = Services(head=lambda address: RayHead(address, token_path, patience=PATIENCE_SECONDS), client=job_client)
+    services = Services(
+        head=lambda address: RayHead(address, token_path, patience=PATIENCE_SECONDS),
+        client=job_client,
+        registry=Registry(params["registry"]),
+    )
     if params["state"] == "registered":
         return original(Registry(params["registry"]), params["submission_id"]).to_json()
     if params["state"] == "stopped":
@@ -410,6 +439,15 @@ def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     return submit(request, services).to_json()
 
 
+def leave(failed: bool) -> None:
+    """End this process as soon as its result is written: closing Ray and Python takes half a second.
+
+    The head notices, and ends what the gate has started on nodes.
+    """
+    sys.stdout.flush()
+    os._exit(int(failed))
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -422,7 +460,8 @@ def main() -> None:
             "findings": {"type": "list", "elements": "dict", "default": []},
             "secret_values": {"type": "dict", "default": {}, "no_log": True},
             "secrets_from_environment": {"type": "list", "elements": "str", "default": [], "no_log": False},
-            "registry": {"type": "path", "default": REGISTRY},
+            "user_code": {"type": "list", "elements": "str", "default": []},
+            "registry": {"type": "path"},
             "resubmitted_from": {"type": "str"},
             "resume_from": {"type": "str"},
             "requested_by": {"type": "str", "default": ""},
@@ -437,6 +476,7 @@ def main() -> None:
         ],
         supports_check_mode=True,
     )
+    enter_node(module.fail_json)
     if RAY_ERROR:
         module.fail_json(msg=missing_required_lib("ray[default]"), exception=RAY_ERROR)
     try:
@@ -453,4 +493,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SystemExit as end:
+        # Python calls the last function first, before those of Ray.
+        atexit.register(leave, bool(end.code))
+        raise

@@ -255,6 +255,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import PATIENCE_SECONDS, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, handed_over, without_root
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
 from ansible_collections.argus.verl.plugins.module_utils.status.logs import PositionError
@@ -298,6 +299,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    enter_node(module.fail_json)
     root = Path(module.params["shared_root"])
     token_path = handed_over(root, module.params["token_path"] or os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
     result = without_root(root, lambda: information(module.params, token_path))

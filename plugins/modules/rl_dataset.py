@@ -345,6 +345,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import COLUMN_TEXTS, DatasetOptions
@@ -418,6 +419,7 @@ def main() -> None:
         required_together=[("model", "max_prompt_length")],
         supports_check_mode=True,
     )
+    enter_node(module.fail_json)
     # A node can be a machine whose Ansible is root; neither a script of verl nor data from the internet is for root.
     root = Path(module.params["shared_root"])
     with opened(module.params["chunk"]) as chunk:

@@ -86,7 +86,7 @@ staged:
       type: list
       elements: str
     problems:
-      description: What is wrong with it, one line for each file.
+      description: What is wrong with it, one line for each of the first 20 files, and the number of the others.
       type: list
       elements: str
   sample:

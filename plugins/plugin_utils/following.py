@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.report import SILENT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.text import one_line, printable
@@ -63,3 +64,8 @@ def node_is_gone(result: Mapping[str, Any], node: str) -> str:
         return ""
     reason = one_line(stderr) or f"exit code {result.get('rc')}"
     return f"{node} cannot be reached ({reason})"
+
+
+def no_answer(error: AnsibleConnectionFailure, node: str) -> str:
+    """The message for a node to which no connection was made. The connection's own has what to do."""
+    return f"{node} cannot be reached: {one_line(error)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,7 +17,7 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import ProgressReport
 from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
-from ansible_collections.argus.verl.plugins.plugin_utils.following import node_is_gone
+from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer, node_is_gone
 
 display = Display()
 # Enough for a model of a terabyte over a slow line.
@@ -42,10 +43,14 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
 
     def stage(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         """The result of the module, however long it takes."""
-        result = self.execute({**arguments, "defer": not self._task.check_mode}, task_vars)
-        if result.get("status") != Status.DEFERRED:
-            return result
-        started = self.start(arguments, task_vars)
+        try:
+            result = self.execute({**arguments, "defer": not self._task.check_mode}, task_vars)
+            if result.get("status") != Status.DEFERRED:
+                return result
+            started = self.start(arguments, task_vars)
+        except AnsibleConnectionFailure as error:
+            # Not "unreachable", after which Ansible would run nothing more for this host: other items are staged.
+            return unstaged(Finding("", no_answer(error, node_name(task_vars)), "Then run it again"))
         if "ansible_job_id" not in started:
             return started
         return self.follow(result["path"], started["ansible_job_id"], task_vars)
@@ -56,11 +61,8 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
         answer: dict[str, Any] = self._execute_module(
             module or self._task.resolved_action, arguments, task_vars=task_vars, wrap_async=detached
         )
-        gone = node_is_gone(answer, str((task_vars or {}).get("inventory_hostname")))
-        if gone:
-            finding = Finding("", f"{gone}.", "cluster_up.yml brings the cluster up")
-            return {"failed": True, "msg": f"{gone}. {finding.todo}", "finding": finding.as_dict()}
-        return answer
+        gone = node_is_gone(answer, node_name(task_vars))
+        return unstaged(Finding("", gone, "cluster_up.yml brings the cluster up")) if gone else answer
 
     def start(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         self._task.async_val = ASYNC_SECONDS
@@ -73,7 +75,7 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
     def follow(self, path: str, job: str, task_vars: dict[str, Any] | None) -> dict[str, Any]:
         """Shows the progress every few seconds, and returns the result of the module."""
         name = PurePosixPath(path).name
-        pause, answered, shown = FIRST_POLL_SECONDS, time.monotonic(), time.monotonic()
+        pause, answered, shown, line = FIRST_POLL_SECONDS, time.monotonic(), time.monotonic(), ""
         async_job = {"jid": job, "_async_dir": self.get_shell_option("async_dir", default="~/.ansible_async")}
         while True:
             time.sleep(pause)
@@ -86,20 +88,33 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
                     return final_result(name, polled)
                 if time.monotonic() - shown >= POLL_SECONDS:
                     shown = time.monotonic()
-                    self.show_progress(name, path, task_vars)
+                    line = self.show_progress(name, path, task_vars, line)
             except (AnsibleConnectionFailure, KeyError) as error:
                 if time.monotonic() - answered > UNANSWERED_SECONDS:
                     why = f"its machine has not answered for {UNANSWERED_SECONDS:.0f} s: {error}"
                     todo = "Run it again: it continues, or waits for this one"
                     return {"failed": True, "msg": f"{name}: {why}. {todo}"}
 
-    def show_progress(self, name: str, path: str, task_vars: dict[str, Any] | None) -> None:
+    def show_progress(self, name: str, path: str, task_vars: dict[str, Any] | None, shown: str) -> str:
+        """Show the progress unless it is what was shown last, and return it."""
         # The shared root tells whose rights it is read with.
         given = {name: self._task.args[name] for name in ("shared_root",) if name in self._task.args}
         answer = self.execute({**given, "progress_of": path}, task_vars, "argus.verl.staged_info")
         progress = ProgressReport.from_json(answer["progress"])
-        if progress:
-            display.display(f"{name}: {progress.line()}")
+        line = f"{name}: {progress.line()}" if progress else shown
+        if line != shown:
+            display.display(line)
+        return line
+
+
+def node_name(task_vars: Mapping[str, Any] | None) -> str:
+    return str((task_vars or {}).get("inventory_hostname"))
+
+
+def unstaged(finding: Finding) -> dict[str, Any]:
+    """The failure of an item whose module did not run."""
+    finding = replace(finding, what=f"{finding.what}.")
+    return {"failed": True, "msg": f"{finding.what} {finding.todo}", "finding": finding.as_dict()}
 
 
 def final_result(name: str, polled: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.text import printable, printable_line
+from ansible_collections.argus.verl.plugins.module_utils.text import nearest, printable, printable_line
 
 COLLECTION = "argus.verl."
 # How many lines of the end of each output are shown.
@@ -35,6 +35,12 @@ NOT_DETAILS = {
 # What the validation of a role's variables says of one variable.
 WRONG_TYPE = re.compile(
     r"argument '(?P<name>[^']+)' is of type \w+ and we were unable to convert to (?P<type>\w+): .*", re.S
+)
+# Of a role's variable, or of a module, as ansible.module_utils.common.arg_spec puts it.
+UNKNOWN_KEY = re.compile(
+    r"(?:Unsupported parameters for \(\S+\) module: )?"
+    r"(?P<name>[^,\s]+)\. Supported parameters include: (?P<known>.*?)\.?",
+    re.S,
 )
 ORIGIN = re.compile(r"Origin: (?P<place>(?P<path>[^\n<>]+?):[0-9]+(?::[0-9]+)?)$", re.MULTILINE)
 
@@ -85,10 +91,22 @@ def argument_errors(result: Result) -> str:
     lines = [f"{len(found)} error{'s'[: len(found) != 1]} in the variables{role}"]
     for error in found:
         wrong = WRONG_TYPE.fullmatch(error)
+        unknown = unknown_key(error)
+        if unknown:
+            error = f"{unknown[0]}: is unknown. {unknown[1]}"
         if wrong:
             error = f"{wrong['name']}: {reason(error, wrong['type'], wrong['name'] in secret)}"
         lines.append(printable(error, lines=False))
     return "\n  ".join(lines)
+
+
+def unknown_key(error: str) -> tuple[str, str] | None:
+    """The unknown key that an error of Ansible is about, and a hint; None if it is another error."""
+    match = UNKNOWN_KEY.fullmatch(error)
+    if not match:
+        return None
+    near = nearest(match["name"].rpartition(".")[2], match["known"].split(", "))
+    return match["name"], near or f"Known are: {match['known']}"
 
 
 def reason(error: str, kind: str, is_secret: bool) -> str:

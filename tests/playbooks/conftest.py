@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 import pytest
-from system import SHARED_ROOT, playbook
+from system import REPO, SHARED_ROOT, playbook
+
+STATE = REPO / ".cache" / "test" / "state" / "test"
+
+
+def listed(*kind: str) -> str:
+    command = ["docker", *kind, "--quiet", "--filter", "label=argus.verl.cluster=test"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def remove_cluster() -> None:
+    """Run cluster_down if anything is there: most tests are about what is refused before anything starts."""
+    if listed("container", "ls", "--all") or listed("network", "ls") or STATE.exists():
+        playbook("cluster_down", allow_disruption=True)
 
 
 @pytest.fixture(autouse=True)
 def no_cluster() -> Iterator[None]:
     SHARED_ROOT.mkdir(parents=True, exist_ok=True)
-    playbook("cluster_down", allow_disruption=True)
+    remove_cluster()
     yield
-    playbook("cluster_down", allow_disruption=True)
+    remove_cluster()

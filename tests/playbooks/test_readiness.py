@@ -14,11 +14,12 @@ def test_worker_that_cannot_join_is_reported_with_its_log(tmp_path: Path) -> Non
     (tmp_path / "broken.yml").write_text(yaml.safe_dump(broken))
     sources = (INVENTORY, tmp_path / "broken.yml")
 
-    done = playbook("cluster_up", check=False, inventories=sources, ray_node_start_timeout=20)
+    done = playbook("cluster_up", check=False, inventories=sources, ray_node_start_timeout=600)
     assert done.returncode != 0
     assert "Cluster test: 2 of 3 nodes as expected" in done.stdout, done.stdout
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("test-ray-worker-1  missing")]
-    assert "never joined" in row
+    # Known long before the timeout: it ends again and again, although the head answers.
+    assert "its container ended" in row
     _, _, log = done.stdout.partition("The last lines of test-ray-worker-1:")
     assert "/nowhere/token" in log, done.stdout
     assert "The last lines of test-ray-worker-0:" not in done.stdout

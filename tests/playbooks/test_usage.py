@@ -33,12 +33,13 @@ def test_inventory_without_hosts(content: str | None, tmp_path: Path) -> None:
     file = tmp_path / "hosts.yml"
     if content is not None:
         file.write_text(content)
-    refused("submit", f"The inventory {file} has no hosts: pass an inventory that exists", inventories=(file,))
+    problem = "does not exist correct the path" if content is None else "has no hosts add hosts; Ansible's warnings"
+    refused("submit", f"error {file} {problem}", inventories=(file,))
 
 
 def test_inventory_without_hosts_and_a_limit(tmp_path: Path) -> None:
     missing = (tmp_path / "hosts.yml",)
-    refused("submit", "has no hosts", inventories=missing, arguments=["--limit", HEAD])
+    refused("submit", "does not exist", inventories=missing, arguments=["--limit", HEAD])
 
 
 def test_second_inventory_that_is_missing(tmp_path: Path) -> None:

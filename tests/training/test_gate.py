@@ -87,8 +87,8 @@ REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
         "grpo",
         {"reward_fn_path": "fragile.py", "check_reward": 4},
         reward("fragile.py", "def compute_score(solution_str, **kwargs):\n    return float(solution_str.split()[0])\n"),
-        "line 2: compute_score raises IndexError: list index out of range for row 0 with an empty text as the answer, "
-        "and in 3 more of 8 calls",
+        "line 2: compute_score, called for row 0 with an empty text as the answer, raises IndexError: list index "
+        "out of range, and in 3 more of 8 calls",
     ),
     ("sft", {"trainer_overrides": {"data.train_files": "/home/ann/train.parquet"}}, None, "on the machines)"),
     ("sft", {"debugger": "post_mortem"}, None, "the workers do not have debugpy 1.8 or newer"),

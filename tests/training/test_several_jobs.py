@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.checks.child import MARK
 from ansible_collections.argus.verl.plugins.module_utils.operations.program import launcher_files
 from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, until
 
 USER_CODE = SHARED_ROOT / "user" / "code"
-# The share of digits, moved to a range of its own.
-REWARD = """
+# The share of digits, moved to a range of its own. In a job, not in the gate's dry call, it waits for the file `go`.
+REWARD = f"""
+import os, pathlib, time
+GO = pathlib.Path("/private/user/code/go")
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
-    return {lowest} + sum(character.isdigit() for character in solution_str) / max(1, len(solution_str))
+    if {MARK!r} not in os.environ and not GO.exists():
+        print("waits for the others", flush=True)
+        while not GO.exists():
+            time.sleep(0.2)
+    return LOWEST + sum(character.isdigit() for character in solution_str) / max(1, len(solution_str))
 """
 # As small as a job can be. Lengths that differ keep a sample of another job from being a valid one of this job.
 SMALL = {
@@ -41,8 +49,19 @@ sys.stdin.read()
 
 
 def reward(name: str, lowest: int) -> str:
-    (USER_CODE / f"{name}.py").write_text(REWARD.format(lowest=lowest))
+    (USER_CODE / f"{name}.py").write_text(REWARD.replace("LOWEST", str(lowest)))
     return f"{name}.py"
+
+
+@contextmanager
+def together() -> Iterator[Callable[[], None]]:
+    """The jobs' rewards wait until what this gives is called."""
+    go = USER_CODE / "go"
+    go.unlink(missing_ok=True)
+    try:
+        yield go.touch
+    finally:
+        go.touch()
 
 
 @contextmanager
@@ -63,9 +82,12 @@ def assert_own_samples(job: Job, lowest: float, steps: int = 3) -> None:
         assert all(lowest <= value <= lowest + 1 for value in values), (job.submission_id, name, values)
 
 
-def kill_once(job: Job) -> None:
-    """Kill the first attempt of a job once it trains."""
-    until(lambda: job.archive.read_mapping("heartbeat.json").get("step"), f"{job.submission_id} trains")
+def waits_for_others(job: Job) -> bool:
+    return job.archive.driver_log.exists() and "waits for the others" in job.log()
+
+
+def kill_attempt(job: Job) -> None:
+    """Kill the attempt of a job that runs."""
     host = job.archive.read_status().driver["host"]
     node = next(node for node in NODES if on_node(node, "hostname").strip() == host)
     pattern = f"verl.trainer.main_ppo.*{job.submission_id}"
@@ -83,9 +105,9 @@ def without_mapping() -> str:
 
 
 def test_each_job_has_its_own_samples(submit: Submit) -> None:
-    """At the same time: GRPO with a secret and a retry, GRPO over two nodes, PPO, and a job whose hook maps nothing."""
+    """At once: GRPO with a secret and a retry, over two nodes and plain, PPO, and a job whose hook maps nothing."""
     waits: dict[str, Any] = {"wait_for_resources": "10m"}
-    with foreign_controller():
+    with foreign_controller(), together() as go:
         first = submit(
             "grpo",
             **waits,
@@ -99,7 +121,14 @@ def test_each_job_has_its_own_samples(submit: Submit) -> None:
         )
         two_nodes, below_zero = {**ONE_NODE, "nnodes": 2}, reward("minus_five", -5)
         second = submit("grpo", **waits, trainer_overrides=SMALL, resources=two_nodes, reward_fn_path=below_zero)
-        third = submit("ppo", **waits, trainer_overrides=SMALL, resources=ONE_NODE)
+        zero, above_nine = reward("zero_to_one", 0), reward("nine_to_ten", 9)
+        third = submit("ppo", **waits, trainer_overrides=SMALL, resources=ONE_NODE, reward_fn_path=zero)
+        fourth = submit("grpo", **waits, trainer_overrides=SMALL, resources=ONE_NODE, reward_fn_path=above_nine)
+        # All of them are in their first step, with samples in their queues.
+        for job in (first, second, third, fourth):
+            until(partial(waits_for_others, job), f"{job.submission_id} computes its first rewards")
+        kill_attempt(first)
+        go()
         path = {"PYTHONPATH": without_mapping()}
         control = submit("grpo", **waits, trainer_overrides=SMALL, resources=ONE_NODE, env_vars=path)
         status = control.wait("FAILED")
@@ -107,16 +136,15 @@ def test_each_job_has_its_own_samples(submit: Submit) -> None:
         assert "TransferQueueController belongs to another job: Ray's job" in status["reason"]
         assert control.submission_id in status["reason"]
         assert not list(control.archive.metrics())
-        kill_once(first)
-        for job in (second, third, first):
+        for job in (second, third, fourth, first):
             job.wait()
     assert_own_samples(first, 1, steps=5)
     assert_own_samples(second, -5)
     assert_own_samples(third, 0)
+    assert len(set(third.values("critic/vf_loss"))) == 3
+    assert_own_samples(fourth, 9)
     attempts = first.archive.read_status().attempts
     assert [(attempt.state, attempt.kind) for attempt in attempts] == [("FAILED", "killed"), ("SUCCEEDED", "")]
-    ended = [job.archive.read_status() for job in (first, second, third)]
-    assert max(one.started_at or 0 for one in ended) < min(one.ended_at or 0 for one in ended), "not at the same time"
     assert SECRET not in first.log()
 
 

@@ -120,7 +120,8 @@ def assert_critic(job: Job, steps: int) -> None:
     assert {"actor", "critic"} <= there
 
 
-def test_ppo_trains_a_critic_twice_in_a_row(submit: Submit) -> None:
+def test_ppo_trains_a_critic(submit: Submit) -> None:
+    """For the second time in this cluster: test_several_jobs has a job of PPO as well."""
     # The reward is a function of a package with a relative import, and the command line changes the job.
     package = SHARED_ROOT / "user" / "code" / "graders"
     package.mkdir(exist_ok=True)
@@ -150,10 +151,6 @@ def test_ppo_trains_a_critic_twice_in_a_row(submit: Submit) -> None:
     again = playbook("resubmit", submission_id=job.submission_id, arguments=("--check",))
     assert "changed: user/code/graders/share.py" in said(again.stdout)
     assert_critic(job, 10)
-
-    second = submit("ppo", trainer_overrides={"trainer.total_training_steps": 2})
-    second.wait()
-    assert_critic(second, 2)
 
 
 def test_sft_on_two_nodes_with_four_gpus_each(submit: Submit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -37,7 +38,19 @@ from system import (
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 # Does not end by itself. Its checkpoints are not at the end of an epoch, which has 8 steps.
-ENDLESS = {"trainer.total_epochs": 1000, "trainer.save_freq": 5, "trainer.test_freq": -1}
+LONG = {"trainer.save_freq": 5, "trainer.test_freq": -1}
+SLOW_ROWS = Path(__file__).with_name("slow_rows.py")
+ENDLESS = {
+    **LONG,
+    "trainer.total_epochs": 1000,
+    "data.custom_cls.path": f"/private/user/code/{SLOW_ROWS.name}",
+    "data.custom_cls.name": "SlowRows",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def slow_rows(submit: Submit) -> None:
+    shutil.copy(SLOW_ROWS, SHARED_ROOT / "user" / "code")
 
 
 def engine(*arguments: str) -> None:
@@ -86,7 +99,7 @@ def test_grpo_resumes_after_a_worker_was_lost(submit: Submit) -> None:
 
 
 def test_sft_resumes_after_a_process_was_killed_and_after_the_drivers_node_was_lost(submit: Submit) -> None:
-    job = submit("sft", **ONE_NODE, retries=2, trainer_overrides={**ENDLESS, "trainer.total_epochs": 3})
+    job = submit("sft", **ONE_NODE, retries=2, trainer_overrides={**LONG, "trainer.total_epochs": 3})
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
     for node in NODES[1:]:
@@ -98,6 +111,39 @@ def test_sft_resumes_after_a_process_was_killed_and_after_the_drivers_node_was_l
     with killed(job.archive.read_status().driver["host"]):
         until(lambda: events(job).count("RETRYING") == 2, "the loss is noticed")
     assert_retried(job, "killed", "node_lost")
+
+
+def ranks_of(job: Job, node: str) -> list[str]:
+    """The processes of a job on a node that are a rank of torchrun."""
+    lines = on_node(node, "ps", "-eo", "pid=,args=").splitlines()
+    wanted = f"-m {job.archive.plan().module} "
+    return [line.split()[0] for line in lines if wanted in line and job.submission_id in line]
+
+
+def test_torchrun_resumes_after_a_rank_was_killed_and_ends_on_all_nodes(submit: Submit) -> None:
+    job = submit(
+        "sft", launcher="torchrun", resources={"nnodes": 2, "gpus_per_node": 2}, retries=1, trainer_overrides=ENDLESS
+    )
+    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
+    until(tracker.exists, "a checkpoint")
+    ranks = {node: ranks_of(job, node) for node in NODES}
+    assert {node: len(found) for node, found in ranks.items()} == dict(zip(NODES, (0, 2, 2), strict=True))
+    on_node(NODES[2], "kill", "-KILL", ranks[NODES[2]][1])
+    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it resumes")
+    stopped = playbook("stop", submission_id=job.submission_id)
+    assert "changed=1" in stopped.stdout
+    status = job.wait("STOPPED")
+    first, second = status["attempts"]
+    assert (first["kind"], second["kind"]) == ("killed", "stopped") and second["resumed_from"] > 0
+    assert re.search(r"rank [0-3] \(pid=\d+\) was killed by SIGKILL", first["reason"])
+    log = job.log()
+    # Every rank names itself, on whichever node it is.
+    assert set(re.findall(r"\(rank(\d) pid=\d+\)", log)) == set("0123")
+    assert re.search(r"\(rank0 pid=\d+\) .*Total training steps: 8000,", log)
+    for node in NODES:
+        assert job.submission_id not in on_node(node, "ps", "-eo", "args")
+    swept = [event for event in job.archive.read_lines("events.jsonl") if event["event"] == "SWEPT"]
+    assert [(event["killed"], event["left"]) for event in swept] == [(0, 0), (0, 0)]
 
 
 CANARY = "canary-7d1e-4b0a"

@@ -14,15 +14,20 @@ PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 UTILS = PLUGINS / "module_utils"
 PREFIX = ("ansible_collections", "argus", "verl", "plugins", "module_utils")
 # The files above the packages, and what each room may import besides itself.
-FILES = {"findings", "privileges", "text", "shared_root"}
+FILES = {"findings", "privileges", "text", "shared_root", "node_environment"}
 MAY_IMPORT: dict[str, set[str]] = {
     "text": set(),
     "shared_root": set(),
+    "node_environment": set(),
     "findings": {"text"},
     "privileges": {"shared_root"},
     # It is copied into every archive.
     "launcher": set(),
-    "cluster": {*FILES, "launcher"},
+    "network": {*FILES, "launcher"},
+    "storage": {*FILES, "network"},
+    "cluster": {*FILES, "launcher", "network"},
+    "preflight": {*FILES, "launcher", "network", "storage", "cluster"},
+    "slurm": FILES,
     "job": {*FILES, "launcher"},
     "status": {*FILES, "launcher", "job"},
     "checks": {*FILES, "launcher", "job"},

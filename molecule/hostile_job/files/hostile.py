@@ -23,7 +23,7 @@ ARCHIVE = Path(os.environ["ARGUS_VERL_ARCHIVE"])
 ROOT = ARCHIVE.parents[1]
 # A file of the machine that only Ansible's user there can read, at its path there.
 VICTIM = Path("/tmp/argus-verl-victim/secret")  # noqa: S108
-OTHER_HEAD = "test-other-head"
+OTHER_HEAD = "scenarios-other-head"
 # Whatever runs this on a head leaves a trace that everybody can see.
 PWNED = "import pathlib, socket; pathlib.Path('{root}/pwned-' + socket.gethostname()).touch()\n"
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x1b[31mred\x1b[0m \x9b31m \u202etxt.exe \x1bP+q\x1b\\"
@@ -111,7 +111,7 @@ def plant_archive(name: str, head: str) -> None:
 
 def on_the_shared_root() -> None:
     """Traps for the operator's next commands."""
-    for head in (OTHER_HEAD, "test-ray-head"):
+    for head in (OTHER_HEAD, "scenarios-ray-head"):
         plant_archive(f"planted-{head}", head)
     for archive in (ROOT / "jobs" / "kept", ARCHIVE):
         plant_launcher(archive)

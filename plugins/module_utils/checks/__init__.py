@@ -4,7 +4,7 @@
 """Checks that run on a worker, where neither Ansible nor this collection is installed.
 
 Lives here: checks of the node, model, dataset, reward function, packages and disk space, and the order in which a
-worker runs them (worker). The package travels to workers by value, inside a Ray task.
+worker runs them (worker). The package travels to workers by value.
 Called by: the gate, which starts them on the cluster, and staging, which checks datasets and models before they are
 used.
 """

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What all checks share: the request that describes a job, and findings about its files.
 
-Checks travel into Ray tasks by value, because nodes have neither Ansible nor this collection. They may import this
+Checks travel to nodes by value, because nodes have neither Ansible nor this collection. They may import this
 package, `findings`, `shared_root`, `text` and `launcher.reading`, and packages of the image only inside functions. Of
 datasets and weights they read footers, headers and a few rows.
 """
@@ -64,6 +64,10 @@ class CheckRequest:
     def setting(self, key: str, default: Any = None) -> Any:
         """A value of the composed configuration."""
         return self.config.get(key, default) if self.config else default
+
+    def number(self, key: str, default: int = 0) -> int:
+        """A whole number of the composed configuration; the default for any other value, which has a finding."""
+        return self.config.number(key, default) if self.config else default
 
     def severity_of(self, check: str) -> str:
         """The severity of a check's errors."""

@@ -73,7 +73,7 @@ def split_findings(request: CheckRequest, facts: Facts, files: Sequence[str]) ->
 
 def batch_findings(request: CheckRequest, split: str, rows: int, files: str) -> list[Finding]:
     """verl drops a last batch that is not full. If there is no other batch, nothing is left."""
-    batch = request.setting("data.train_batch_size")
+    batch = request.number("data.train_batch_size")
     if not batch or rows >= batch or request.setting("data.custom_cls.path"):
         return []
     what = f"{files} has {rows} rows, but data.train_batch_size is {batch}"

@@ -18,6 +18,7 @@ class Facts:
     checkpoint_bytes: the size of one checkpoint.
     checkpoints_kept, checkpoint_space: the checkpoints that exist at the same time, and their size.
     seconds: the duration of each check.
+    workers: the names of those that are alive.
     notes: what is worth a line for people although it is no problem.
     """
 
@@ -28,6 +29,7 @@ class Facts:
     parameters: int | None = None
     critic_parameters: int | None = None
     versions: dict[str, str | None] | None = None
+    workers: list[str] | None = None
     free_bytes: int | None = None
     steps: int | None = None
     checkpoint_bytes: int | None = None

@@ -20,6 +20,9 @@ from .facts import Facts
 
 # The packages that verl's rollouts of these names call, and the extra of verl that declares them.
 ENGINES = {"vllm": ("vllm", "vllm"), "sglang": ("sglang", "sglang"), "trtllm": ("tensorrt-llm", "trtllm")}
+# verl 0.9 imports it for PPO and GRPO, and does not declare it: verl's published image may lack it.
+QUEUE = "transferqueue"
+WITHOUT_QUEUE = "add it to the image, as images/cuda does, set trainer.use_v1=False, or set accept: [requirements]"
 # With an older version, Ray silently ignores breakpoints (ray/util/debugpy.py).
 DEBUGPY = (1, 8)
 
@@ -91,10 +94,18 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         elif name not in unneeded:
             what = f"{verl} requires {each.declared}, which the workers do not have"
             found.append(about("code_path", what, todo, severity))
+    if uses_queue(request) and installed_version(request, QUEUE) is None:
+        what = f"{verl} imports TransferQueue without declaring it, and the workers do not have it"
+        found.append(about("code_path", what, WITHOUT_QUEUE, severity))
     if tested:
         what = f"{verl} is tested for {extra} with {', '.join(tested)}"
         found.append(about("code_path", what, "no action is needed if this image is known to work", WARNING))
     return found
+
+
+def uses_queue(request: CheckRequest) -> bool:
+    # trainer/main_ppo.py:main
+    return not request.is_sft and request.is_since((0, 9)) and request.setting("trainer.use_v1", True) is not False
 
 
 def installed(request: CheckRequest, lines: list[str], extra: str) -> Iterator[Installed]:

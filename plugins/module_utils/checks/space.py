@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 from ..findings import WARNING, Finding, about
@@ -14,6 +15,7 @@ from .common import ITEM_BYTES, CheckRequest
 from .facts import Facts
 
 ALMOST_FULL = 0.8
+RESUMED_STEP = re.compile(r"global_step_(?P<step>[0-9]{1,15})")
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,10 @@ def full_finding(request: CheckRequest, needs: list[Need], saved: int, free: int
 
 def step_findings(request: CheckRequest, facts: Facts) -> tuple[list[Finding], int | None]:
     """Problems with the steps of the job, and how many checkpoints it writes; None if that is unknown."""
-    rows, batch = facts.train_rows, request.setting("data.train_batch_size")
+    rows, batch = facts.train_rows, request.number("data.train_batch_size")
     epochs, asked = request.setting("trainer.total_epochs", 1), request.setting("trainer.total_training_steps")
-    if not rows or not batch:
+    # What has the wrong type is found by the checks of numbers.
+    if not rows or not batch or not isinstance(epochs, int) or not isinstance(asked or 0, int):
         return [], None
     steps_per_epoch = rows // batch
     steps = steps_per_epoch * epochs
@@ -125,6 +128,7 @@ def step_findings(request: CheckRequest, facts: Facts) -> tuple[list[Finding], i
     elif asked is not None and steps:
         steps = asked
     facts.steps = steps
+    found += nothing_left(request, steps) or skipped_epoch(request, steps, steps_per_epoch, epochs)
     every = request.setting("trainer.save_freq", -1)
     every = steps_per_epoch if every == "after_each_epoch" else every
     # SFT saves its last step even with save_freq=-1, RL does not.
@@ -133,6 +137,37 @@ def step_findings(request: CheckRequest, facts: Facts) -> tuple[list[Finding], i
     if steps and is_last_saved and (every <= 0 or steps % every):
         saved += 1
     return found, saved
+
+
+def resumed_step(request: CheckRequest) -> int | None:
+    match = RESUMED_STEP.search(str(request.setting("trainer.resume_from_path") or ""))
+    return int(match["step"]) if match else None
+
+
+def nothing_left(request: CheckRequest, steps: int) -> list[Finding]:
+    """The finding that the checkpoint to resume from is that of the last step, or of a later one."""
+    step = resumed_step(request)
+    if step is None or not steps or step < steps:
+        return []
+    what = f"its checkpoint is of step {step}, and the job has {steps} steps: nothing is left to train"
+    return [about("resume_from", what, "raise trainer.total_training_steps or trainer.total_epochs")]
+
+
+def skipped_epoch(request: CheckRequest, steps: int, steps_per_epoch: int, epochs: int) -> list[Finding]:
+    """The finding that SFT would skip an epoch, and end before its last step, which alone is saved at the end.
+
+    trainer/sft_trainer_ray.py: fit. At the end of an epoch, the state of the data loader has no rows left for the next.
+    """
+    step = resumed_step(request)
+    is_at_end = step is not None and steps_per_epoch > 0 and step % steps_per_epoch == 0
+    if not request.is_sft or not step or not is_at_end or steps <= steps_per_epoch * (epochs - 1):
+        return []
+    what = (
+        f"its checkpoint of step {step} is the end of an epoch: verl's SFT trainer skips the next one, ends at step "
+        f"{steps_per_epoch * (epochs - 1)} of {steps}, and does not save its last steps"
+    )
+    todo = f"set trainer.total_epochs={epochs + 1} and trainer.total_training_steps={steps}"
+    return [about("resume_from", what, todo, WARNING)]
 
 
 def checkpoints_kept(request: CheckRequest, part: Part, saved: int) -> int:

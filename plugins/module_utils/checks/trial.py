@@ -174,8 +174,9 @@ def call_findings(request: CheckRequest, calls: Sequence[Call]) -> Iterator[Find
         first = same[0]
         where = f"{request.reward_file}, line {first.line}" if first.line else str(request.reward_file)
         more = f", and in {len(same) - 1} more of {len(calls)} calls" if len(same) > 1 else ""
-        said = f"{where}: {request.reward_function} {what} for row {first.row} with {first.text} as the answer{more}"
-        yield problem(said, "correct the function: verl counts such an answer as it likes, or ends")
+        tried = f"called for row {first.row} with {first.text} as the answer"
+        said = f"{where}: {request.reward_function}, {tried}, {what}{more}"
+        yield problem(said, "correct the function: it has to return a number, or a mapping with a score")
 
 
 def end_findings(request: CheckRequest, answer: Answer, calls: Sequence[Call], asked: int) -> Iterator[Finding]:

@@ -5,12 +5,15 @@
 
 Inventory: `inventory` checks groups, names and variables before any host is touched.
 Machines: `probe` reads a machine with the parsers of `hardware`, `mounts` and `engine`; the answer is a
-`machine.Machine`, which `preflight` compares with what is expected.
+`machine.Machine`, which the package preflight compares with what is expected, with the help of `port_checks`,
+`devices` and `images`. `programs` runs what may hang.
+Ports: `ports` plans them from one number, `port_inventory` checks the plan of an inventory, `local_ports` parses those
+of a machine.
 Nodes: `nodes` plans each Ray node, `container` derives its container, `actions` decides what has to be done; `changes`
 collects that for a run, and `disruption` lists the jobs that it would end.
 Readiness: `membership` compares expected nodes with those that Ray reports, `readiness` waits until they agree,
 `report` shows the result.
 
-Callers: the modules machine_info, machine_state and ray_cluster_info, and the filters in plugins/filter/cluster.py.
+Callers: the modules machine_info, machine_state and ray_cluster_info, and the filters of plugin_utils/filters.
 What machine_info and machine_state import runs on machines with Python 3.9.
 """

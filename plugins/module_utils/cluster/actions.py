@@ -1,21 +1,31 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Actions: a planned node compared with the containers of its machine."""
+"""Actions: a planned node compared with what its machine has of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from .container import SPECIFICATION_LABEL, container_arguments
-from .engine import RUNNING, Container
+from .container import DERIVED_LABEL, SPECIFICATION_LABEL, container_arguments
+from .engine import PODMAN
 from .machine import Machine
 from .membership import ExpectedNode
-from .nodes import NodePlan, Settings, expected_node, plan_node
+from .node_state import RuntimeState, runtime_state
+from .nodes import CONTAINER, NodePlan, Settings, expected_node, plan_node
+from .podman import podman_run
+from .process import process_arguments
 from .settings_label import SETTINGS_LABEL, changed_settings
+
+AS_PLANNED = "runs as planned"
+# Not a reason to end jobs, which run with the old ones.
+STALE = (
+    "runs with other variables of NCCL or gloo than derived now, as after a port came up or went down; without jobs, "
+    "run cluster_down.yml and cluster_up.yml for the new ones"
+)
 
 
 class ActionKind(StrEnum):
@@ -27,40 +37,54 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True)
 class Action:
-    """What has to be done to a node's container, and why; it disrupts when it ends a running container."""
+    """What has to be done to a node's container or process, and why; it disrupts when it ends one that runs."""
 
     kind: ActionKind
     reason: str
     disrupts: bool = False
 
 
-def decide(plan: NodePlan, arguments: Mapping[str, Any], containers: Mapping[str, Container]) -> Action:
-    """Compare the planned container of a node with the containers of its machine, by name."""
-    there = containers.get(plan.name)
+@dataclass(frozen=True)
+class Wanted:
+    """What identifies the settings of a planned node, the settings by name, and the variables derived for it."""
+
+    specification: str
+    settings: str
+    derived: str = ""
+
+
+def decide(plan: NodePlan, wanted: Wanted, there: RuntimeState | None) -> Action:
+    """Compare a planned node with what its machine has of it."""
     if there is None:
-        return Action(ActionKind.CREATE, "no container")
-    running = there.state == RUNNING
+        return Action(ActionKind.CREATE, f"no {plan.settings.runtime}")
     if plan.settings.rotate_token:
         # The token is mounted as a file, which cannot be replaced in a running container, and Ray reads it only once.
-        return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=running)
-    if there.labels.get(SPECIFICATION_LABEL) != arguments["labels"][SPECIFICATION_LABEL]:
-        changed = changed_settings(there.labels.get(SETTINGS_LABEL), arguments["labels"][SETTINGS_LABEL])
+        return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=there.running)
+    if there.specification != wanted.specification:
+        changed = changed_settings(there.settings, wanted.settings)
         reason = f"its settings changed{f': {changed}' if changed else ''}, it is {there.state}"
-        return Action(ActionKind.RECREATE, reason, disrupts=running)
+        return Action(ActionKind.RECREATE, reason, disrupts=there.running)
+    if plan.outdated:
+        reason = f"{plan.image} is built again from other inputs, it is {there.state}"
+        return Action(ActionKind.RECREATE, reason, disrupts=there.running)
     if plan.image_id and there.image_id != plan.image_id:
-        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=running)
-    if not running:
-        return Action(ActionKind.START, f"container is {there.state}")
-    return Action(ActionKind.KEEP, "runs as planned")
+        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=there.running)
+    if not there.running:
+        return Action(ActionKind.START, f"{there.kind} is {there.state}")
+    if there.derived != wanted.derived:
+        return Action(ActionKind.KEEP, STALE)
+    return Action(ActionKind.KEEP, AS_PLANNED)
 
 
 @dataclass(frozen=True)
 class PlannedNode:
-    """A planned node and the action for its container: the answer of the filter node_plan.
+    """A planned node and the action for it: the answer of the filter node_plan.
 
     image_missing: whether the machine lacks the image.
-    container: arguments of community.docker.docker_container.
-    started_at: when the container was last started, as the engine reports it; None for a new one.
+    container: arguments of community.docker.docker_container; empty for a process.
+    podman: instead of them, arguments of ansible.builtin.command.
+    process: arguments of argus.verl.node_process; empty for a container.
+    started_at: when it was last started, as the engine or the supervisor reports it; None for a new one.
     """
 
     accelerator: str
@@ -71,6 +95,8 @@ class PlannedNode:
     action: Action
     started_at: str | None
     expected: ExpectedNode
+    process: dict[str, Any] = field(default_factory=dict)
+    podman: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fact __ray_node_plan; the roles read the fields of the action at its top level."""
@@ -88,15 +114,25 @@ class PlannedNode:
 def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> PlannedNode:
     """Plan a node and decide what has to be done; PlanError when the machine cannot hold it."""
     plan = plan_node(settings, machine, siblings)
-    arguments = container_arguments(plan)
-    there = machine.containers.get(plan.name)
+    there = runtime_state(plan, machine)
+    container: dict[str, Any] = {}
+    process: dict[str, Any] = {}
+    if plan.host is None:
+        container = container_arguments(plan)
+        labels = container["labels"]
+        wanted = Wanted(labels[SPECIFICATION_LABEL], labels[SETTINGS_LABEL], labels.get(DERIVED_LABEL, ""))
+    else:
+        process = process_arguments(plan, plan.host, machine.user)
+        wanted = Wanted(process["specification"], process["settings"], process["derived"])
     return PlannedNode(
         accelerator=plan.accelerator,
         image=plan.image,
-        image_missing=not plan.image_id,
+        image_missing=plan.settings.runtime == CONTAINER and not plan.image_id,
         user=plan.user,
-        container=arguments,
-        action=decide(plan, arguments, machine.containers),
+        container=container,
+        process=process,
+        podman=podman_run(container) if container and settings.engine == PODMAN else {},
+        action=decide(plan, wanted, there),
         started_at=there.started_at if there else None,
         expected=expected_node(plan),
     )

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from .actions import ActionKind, PlannedNode
+from .actions import AS_PLANNED, ActionKind, PlannedNode
+from .departure import ODD_NAME, drain_command, is_plain
 from .machine import Machine
 from .membership import ExpectedNode
 
@@ -19,7 +20,7 @@ class MachineWork:
     """What a machine needs before its nodes start.
 
     user: the user of the nodes, as uid:gid; empty when no node has to be started.
-    images: the images that have to be pulled.
+    images: those that the machine lacks.
     """
 
     user: str = ""
@@ -46,19 +47,20 @@ def expected_since(plan: PlannedNode, started_at: str | None) -> ExpectedNode:
 def change_rows(
     plans: Mapping[str, PlannedNode], machines: Mapping[str, Machine], inventory_nodes: Iterable[str], cluster: str
 ) -> list[list[str]]:
-    """Return rows of node, action and reason; nodes that are kept have no row.
+    """Return rows of node, action and reason; nodes that run as planned have no row.
 
     A container of a node that left the inventory has a row, but no action: jobs may still run there.
     """
     rows = [
         [node, plan.action.kind.value, plan.action.reason]
         for node, plan in plans.items()
-        if plan.action.kind != ActionKind.KEEP
+        if plan.action.reason != AS_PLANNED
     ]
     known = set(inventory_nodes)
-    for machine, probed in machines.items():
-        for name in probed.containers_of(cluster):
+    for probed in machines.values():
+        for name in probed.nodes_of(cluster):
             if name not in known:
-                todo = f"`docker rm -fv {name}` on {machine} removes it"
+                # Without containers, the names are those of directories, which jobs can create.
+                todo = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
                 rows.append([name, "none", f"no longer in the inventory; {todo}"])
     return rows

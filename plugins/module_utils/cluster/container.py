@@ -1,22 +1,29 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The container of a node: the command line of Ray, its environment, and the arguments of docker_container."""
+"""The container of a node: the command line of Ray, its environment, and the arguments of docker_container.
+
+What is different with Podman is in `podman`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from .engine import CLUSTER_LABEL
-from .nodes import HEAD, WORKER_RESOURCES, NodePlan
+from ..launcher.identity import identity
+from .devices import INFINIBAND, LOCK_CAPABILITY, UNLIMITED_MEMLOCK
+from .engine import CLUSTER_LABEL, PODMAN
+from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError
+from .podman import for_podman
+from .ports import DASHBOARD_PORT
+from .rocm import DRI, KFD, PROFILES, VISIBLE, groups_of
 from .settings_label import SETTINGS_LABEL, settings_label
 from .state import REGISTRY, TOKEN
 
-GCS_PORT = 6379
-DASHBOARD_PORT = 8265
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
 # The registry of jobs inside the head, where its stewards run.
@@ -26,6 +33,8 @@ ACCELERATOR_LABEL = "argus.verl/accelerator"
 NODE_LABEL = "argus.verl.node"
 ROLE_LABEL = "argus.verl.role"
 SPECIFICATION_LABEL = "argus.verl.specification"
+# The variables of NCCL and gloo that were derived when the container was created, as JSON.
+DERIVED_LABEL = "argus.verl.derived"
 
 
 def ray_start_arguments(plan: NodePlan) -> list[str]:
@@ -37,17 +46,17 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
         listen = "127.0.0.1" if plan.settings.network == "host" else "0.0.0.0"  # noqa: S104
         arguments += [
             "--head",
-            f"--port={GCS_PORT}",
             f"--dashboard-host={listen}",
             f"--dashboard-port={plan.settings.dashboard_port if plan.settings.network == 'host' else DASHBOARD_PORT}",
         ]
     else:
         arguments += [
-            f"--address={plan.settings.head_address}:{GCS_PORT}",
+            f"--address={plan.settings.head_address}:{plan.ports.base}",
             f"--resources={json.dumps(WORKER_RESOURCES)}",
         ]
     if plan.settings.network == "host":
         arguments.append(f"--node-ip-address={plan.settings.address}")
+    arguments += plan.ports.options()
     if plan.cpus is not None:
         arguments.append(f"--num-cpus={plan.cpus}")
     arguments += [
@@ -60,20 +69,53 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
     return arguments
 
 
-def ray_environment(plan: NodePlan) -> dict[str, str]:
-    """Return the environment of every process of the node, jobs included."""
+# The user may have no entry in the image's passwd: getpass and caches need a name and a writable home.
+IN_CONTAINER = MappingProxyType({"USER": "ray", "HOME": "/tmp"})  # noqa: S108
+
+
+def ray_environment(
+    plan: NodePlan, token_path: str = TOKEN_PATH, own: Mapping[str, str] = IN_CONTAINER
+) -> dict[str, str]:
+    """Return the environment of every process of the node, jobs included.
+
+    own: what depends on where it runs.
+    """
     return {
         # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": TOKEN_PATH,
-        # The user may have no entry in the image's passwd: getpass and caches need a name and a writable home.
-        "USER": "ray",
-        "HOME": "/tmp",  # noqa: S108
+        "RAY_AUTH_TOKEN_PATH": token_path,
+        **own,
         # How often the head counts the resources in use, in seconds; with Ray's default of 5 the gate of a job waits
         # that long for a count.
+        **plan.ports.environment(),
         **({"AUTOSCALER_UPDATE_INTERVAL_S": "1"} if plan.role == HEAD else {}),
+        **PROFILES.get(plan.settings.env_profile, {}),
+        **plan.settings.derived_env,
         **plan.settings.env,
+        **visible_gpus(plan),
+        **identity(plan.name, plan.settings.cluster, plan.settings.shared_root_source),
     }
+
+
+def visible_gpus(plan: NodePlan) -> dict[str, str]:
+    """What tells Ray the share of a node of the GPUs of its machine, where its devices do not."""
+    shared = plan.accelerator == ROCM and plan.gpu_ids is not None
+    return {VISIBLE: ",".join(map(str, plan.gpu_ids or ()))} if shared else {}
+
+
+def derived_environment(plan: NodePlan) -> dict[str, str]:
+    """Return the derived variables that the inventory does not set."""
+    settings = plan.settings
+    return {name: value for name, value in settings.derived_env.items() if name not in settings.env}
+
+
+def own_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment by which a node is told from another.
+
+    Not what is derived from all machines: a cable that breaks elsewhere must not restart this node.
+    """
+    derived = derived_environment(plan)
+    return {name: value for name, value in environment.items() if name not in derived}
 
 
 def token_file(state_dir: str, cluster: str) -> str:
@@ -84,7 +126,7 @@ def token_file(state_dir: str, cluster: str) -> str:
 def hardening(plan: NodePlan) -> dict[str, Any]:
     """Return the arguments that limit what the processes of a node can do to its machine."""
     settings = plan.settings
-    ulimits = ["core:0:0"]
+    limits = ["core:0:0"]
     arguments: dict[str, Any] = {
         "security_opts": ["no-new-privileges:true"],
         "cap_drop": ["ALL"],
@@ -95,13 +137,26 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
         # The image's own may be out of reach for the user, or read-only.
         "working_dir": "/tmp",  # noqa: S108
     }
-    if settings.capabilities:
-        arguments["capabilities"] = list(settings.capabilities)
-    if settings.devices:
-        arguments["devices"] = list(settings.devices)
-        # InfiniBand locks the memory that it reads and writes. A capability would not help: only root gets it.
-        ulimits.append("memlock:-1:-1")
-    return {**arguments, "ulimits": ulimits}
+    capabilities, devices = list(settings.capabilities), list(settings.devices)
+    if plan.rdma:
+        capabilities.append(LOCK_CAPABILITY)
+        devices.append(f"{INFINIBAND}:{INFINIBAND}")
+    groups = list(settings.groups)
+    if plan.amd_devices:
+        # A program opens all render nodes to count its GPUs; the share of the node is in its environment.
+        devices += [f"{path}:{path}" for path in (KFD, DRI)]
+        groups += groups_of(plan.amd_devices)
+    if capabilities:
+        arguments["capabilities"] = list(dict.fromkeys(capabilities))
+    if devices:
+        arguments["devices"] = list(dict.fromkeys(devices))
+        # Devices such as InfiniBand lock the memory that they read and write.
+        limits.append(UNLIMITED_MEMLOCK)
+    if groups:
+        arguments["groups"] = list(dict.fromkeys(groups))
+    # A limit of the settings replaces the one of the same name.
+    by_name = {limit.partition(":")[0]: limit for limit in [*limits, *settings.ulimits]}
+    return {**arguments, "ulimits": list(by_name.values())}
 
 
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
@@ -137,11 +192,19 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         arguments["networks"] = [{"name": settings.network}]
         if plan.role == HEAD:
             arguments["published_ports"] = [f"127.0.0.1:{settings.dashboard_port}:{DASHBOARD_PORT}"]
-    if plan.gpu_ids is not None:
+    if plan.gpu_ids is not None and plan.accelerator != ROCM:
         arguments["device_requests"] = [
             {"driver": "nvidia", "device_ids": [str(index) for index in plan.gpu_ids], "capabilities": [["gpu"]]}
         ]
-    arguments["labels"][SPECIFICATION_LABEL] = specification(arguments)
+    if settings.engine == PODMAN and plan.engine:
+        if long := [name for name, value in arguments["env"].items() if "\n" in value]:
+            what = f"{plan.name}: {long[0]} in ray_node_env has several lines, which no file of variables has"
+            raise PlanError(f"{what}; put the value into a file on the shared root, and its path into the variable")
+        arguments = for_podman(arguments, plan.engine)
+    own = own_environment(plan, arguments["env"])
+    arguments["labels"][SPECIFICATION_LABEL] = specification({**arguments, "env": own})
+    if derived_environment(plan):
+        arguments["labels"][DERIVED_LABEL] = json.dumps(derived_environment(plan), sort_keys=True)
     # Not part of the specification: a container without it is no other container.
     arguments["labels"][SETTINGS_LABEL] = settings_label(plan)
     return arguments

@@ -5,25 +5,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..findings import WARNING, Finding
+from ..launcher.status import submission_id_of
 from .actions import PlannedNode
 from .report import ClusterInfo
 
 WHAT_TO_DO = "wait for them or stop them, or pass -e allow_disruption=true"
 
 
-def job_findings(cluster: ClusterInfo, where: str, operation: str) -> list[Finding]:
+def job_findings(cluster: ClusterInfo, where: str, operation: str, unended: Sequence[str] = ()) -> list[Finding]:
     """Return why an operation that ends nodes has to be refused now; no finding when no job runs.
 
     operation: the first words of a sentence, such as "restarting it".
+    unended: the ids of further jobs that it would end, which Ray may not know yet.
     """
+    running = {submission_id_of(job.submission_id) for job in cluster.jobs}
+    jobs = [f"{job.submission_id} ({job.status})" for job in cluster.jobs]
+    jobs += [submission_id for submission_id in unended if submission_id not in running]
     if cluster.problem:
         what = f"{operation} may end jobs, and they cannot be listed: {cluster.problem}"
-    elif cluster.jobs:
-        what = f"{operation} would end " + ", ".join(f"{job.submission_id} ({job.status})" for job in cluster.jobs)
+        what += f"; it would end {', '.join(unended)}" if unended else ""
+    elif jobs:
+        what = f"{operation} would end {', '.join(jobs)}"
     else:
         return []
     return [Finding(where, what, WHAT_TO_DO)]

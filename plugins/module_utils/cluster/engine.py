@@ -17,7 +17,9 @@ CLUSTER_LABEL = "argus.verl.cluster"
 # Exit codes of a shell for a program that does not exist, and of timeout(1) for one that took too long.
 NOT_INSTALLED = 127
 TIMED_OUT = 124
-# The command that stands for a machine without a container engine.
+# The engines, by their commands, and what stands for a machine without one.
+DOCKER = "docker"
+PODMAN = "podman"
 NO_ENGINE = "none"
 _ABSENT = re.compile(r"no such (container|object|image)|image not known", re.I)
 
@@ -44,6 +46,9 @@ class Engine:
 
     error: why it cannot be used, None with status OK.
     nvidia: whether it can give GPUs to containers.
+    rootless: whether it runs as a user without root. limits_pids: whether it can limit the processes of a container.
+    lingers, boots: whether containers outlive the user's connection, and start again after a boot.
+    tun: whether it may open /dev/net/tun, by which containers without root have networks.
     """
 
     name: str
@@ -52,6 +57,11 @@ class Engine:
     error: str | None = None
     root_dir: str | None = None
     nvidia: bool = False
+    rootless: bool = False
+    limits_pids: bool = True
+    lingers: bool = True
+    boots: bool = True
+    tun: bool = True
 
 
 class EngineError(Exception):
@@ -95,15 +105,29 @@ def parse_engine_info(command: str, code: int, out: str, err: str) -> EngineInfo
         return EngineInfo(_engine_failure(command, code, server_errors or message("", err)), [])
     if "host" in info and "store" in info:
         # Also printed by the shim "docker" of the package podman-docker.
-        version, root_dir = str(info["version"]["Version"]), info["store"]["graphRoot"]
-        return EngineInfo(Engine("podman", EngineStatus.OK, version, root_dir=root_dir), ["/etc/cdi", "/var/run/cdi"])
+        return EngineInfo(_podman(info), ["/etc/cdi", "/var/run/cdi"])
     devices = [str(device.get("ID")) for device in info.get("DiscoveredDevices") or []]
     nvidia = "nvidia" in (info.get("Runtimes") or {}) or any(name.startswith("nvidia.com/gpu") for name in devices)
     version, root_dir = info["ServerVersion"], info["DockerRootDir"]
     # CDISpecDirs is null unless CDI is enabled in the daemon.
     return EngineInfo(
-        Engine("docker", EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia),
+        Engine(DOCKER, EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia),
         list(info.get("CDISpecDirs") or []),
+    )
+
+
+def _podman(info: Mapping[str, Any]) -> Engine:
+    host = info["host"]
+    rootless = bool((host.get("security") or {}).get("rootless"))
+    # Without root: none with version 1 of cgroups, and with version 2 those that systemd delegates to the user.
+    limited = not rootless or (host.get("cgroupVersion") == "v2" and "pids" in host.get("cgroupControllers", ["pids"]))
+    return Engine(
+        PODMAN,
+        EngineStatus.OK,
+        str(info["version"]["Version"]),
+        root_dir=info["store"]["graphRoot"],
+        rootless=rootless,
+        limits_pids=limited,
     )
 
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""GPUs, HCAs and memory: pure parsers of what nvidia-smi, ibdev2netdev and the kernel print."""
+"""GPUs and memory: pure parsers of what nvidia-smi and the kernel print."""
 
 from __future__ import annotations
 
@@ -38,27 +38,6 @@ def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
         index, name, uuid, memory, driver = cells
         gpus.append(Gpu(int(index), name, uuid, int(memory) if memory.isdigit() else 0, driver))
     return gpus, other_lines
-
-
-@dataclass(frozen=True)
-class Hca:
-    """One port of a host channel adapter; netdev is None where the port has no network interface."""
-
-    device: str
-    port: int
-    netdev: str | None
-    state: str
-
-
-_IBDEV2NETDEV = re.compile(r"^(?P<device>\S+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)", re.M)
-
-
-def parse_ibdev2netdev(text: str) -> list[Hca]:
-    """Return the ports that the tool lists: those with a network interface."""
-    return [
-        Hca(match["device"], int(match["port"]), match["netdev"], match["state"].lower())
-        for match in _IBDEV2NETDEV.finditer(text)
-    ]
 
 
 def parse_meminfo(text: str) -> dict[str, int]:

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from ..findings import WARNING, Finding
-from ..text import misspelt, nearest
+from ..network.derive import DERIVED
+from ..text import misspelt, nearest, one_line
 from .names import CHECKS
+from .nodes import CONTAINER, PROCESS
+from .process_host import is_reachable
 
 # Ansible's own: the variables of every host, and the hosts of every group.
 Variables = Mapping[str, Any]
@@ -25,13 +28,25 @@ MACHINES = "machines"
 NODES = "ray"
 HEADS = "head"
 WORKERS = "workers"
-# What lies beside the hosts, and is none.
-BESIDE = ("jobspecs", "rewards")
 # The prefixes of this collection: an unknown variable with one of them is misspelt. Others may be a user's own.
-PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root")
+PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root", "slurm_")
 WHOLE_NUMBER = re.compile("[0-9]+")
 # Docker's rule for the names of containers and networks, restricted to valid host names.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def runtime_of(variables: Variables) -> str:
+    """How a node runs."""
+    return str(variables.get("ray_node_runtime") or CONTAINER)
+
+
+def on_host_network(variables: Variables) -> bool:
+    return runtime_of(variables) == PROCESS or variables.get("cluster_network") == "host"
+
+
+def machines_of(groups: Groups) -> list[str]:
+    """Return all machines; without any, nodes are their own."""
+    return list(groups.get(MACHINES) or groups.get(NODES) or [])
 
 
 def machine_of(node: str, hostvars: HostVars) -> str:
@@ -47,6 +62,31 @@ def nodes_of(machine: str, hostvars: HostVars, groups: Groups, group: str = NODE
 def cluster_nodes(groups: Groups) -> list[str]:
     """Return heads and workers; unlike the group of all nodes, also those that are not in it by mistake."""
     return list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
+
+
+@dataclass(frozen=True)
+class MachineNetwork:
+    """How the nodes of a machine use its network.
+
+    address: at which others reach them; empty if their containers have a network of their own.
+    trains: whether there are workers among them.
+    env: what the inventory sets of the variables that are derived otherwise.
+    """
+
+    address: str = ""
+    trains: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def machine_network(heads: Sequence[Variables], workers: Sequence[Variables]) -> MachineNetwork:
+    """How the nodes of a machine, of which these are the variables, use its network."""
+    there = [*workers, *heads]
+    if not there or not on_host_network(there[0]):
+        return MachineNetwork()
+    variables = there[0]
+    own = variables.get("ray_node_env") or {}
+    env = {name: str(own[name]) for name in DERIVED if name in own} if isinstance(own, Mapping) else {}
+    return MachineNetwork(str(variables.get("ray_node_address") or ""), bool(workers), env)
 
 
 def group_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
@@ -65,7 +105,8 @@ def group_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
         machine = machine_of(node, hostvars)
         if node not in groups.get(NODES, []):
             found.append(Finding(node, f"is not in the group {NODES}", f"make head and workers children of {NODES}"))
-        if machine not in groups.get(MACHINES, []):
+        own = machine == node and runtime_of(hostvars[node]) == PROCESS and not groups.get(MACHINES)
+        if machine not in groups.get(MACHINES, []) and not own:
             near = nearest(machine, groups.get(MACHINES, []))
             todo = f"add the machine to the group {MACHINES}, or correct ray_node_machine"
             found.append(
@@ -86,7 +127,8 @@ def run_findings(reached: Iterable[str], works_on: Iterable[str], hostvars: Host
 
     reached: the hosts that --limit leaves.
     """
-    there, wanted = set(reached), list(works_on)
+    # Without machines, nodes are their own.
+    there, wanted = set(reached), [NODES if g == MACHINES and not groups.get(g) else g for g in works_on]
     left_out = {node: machine_of(node, hostvars) for node in groups.get(NODES, []) if node in there}
     left_out = {node: machine for node, machine in left_out.items() if machine not in there}
     if NODES in wanted and left_out:
@@ -103,25 +145,6 @@ def run_findings(reached: Iterable[str], works_on: Iterable[str], hostvars: Host
     ]
 
 
-def source_findings(sources: Iterable[str], ignored: Iterable[str]) -> list[Finding]:
-    """Find missing inventories, and directories in which Ansible takes JobSpecs and reward functions for hosts.
-
-    ignored: the names that Ansible's configuration leaves out.
-    """
-    found = []
-    for source in sources:
-        # With a comma, it is a list of hosts.
-        if "," not in source and not Path(source).exists():
-            found.append(Finding(source, "does not exist", "correct the path of the inventory, or remove it"))
-        beside = [name for name in BESIDE if name not in set(ignored) and Path(source, name).is_dir()]
-        if beside:
-            file = next((str(path) for path in sorted(Path(source).glob("hosts*"))), "its file with the hosts")
-            what = f"Ansible takes the files in {' and '.join(beside)} for hosts"
-            todo = f"pass a file instead of the directory: -i {file}"
-            found.append(Finding(source, what, todo, WARNING))
-    return found
-
-
 def node_findings(node: str, settings: Variables) -> list[Finding]:
     """Check the variables of one node."""
     found = []
@@ -133,30 +156,50 @@ def node_findings(node: str, settings: Variables) -> list[Finding]:
         # -e passes text.
         if value is not None and (isinstance(value, bool) or not WHOLE_NUMBER.fullmatch(str(value))):
             found.append(Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default"))
-    if settings.get("cluster_network") == "host":
+    if on_host_network(settings):
         address = str(settings.get("ray_node_address", ""))
-        if not _reachable(address):
+        # Of a node without a container, it is found on its host.
+        found_there = runtime_of(settings) == PROCESS and not address
+        if not is_reachable(address) and not found_there:
             todo = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
             found.append(Finding(node, f"ray_node_address is {address!r} with cluster_network: host", todo))
     return found
 
 
-def _reachable(address: str) -> bool:
-    """Whether it is an IP address that is not a loopback."""
-    try:
-        return not ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
+def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> list[Finding]:
+    """Check how nodes run."""
+    found: list[Finding] = []
+    kinds: dict[str, str] = {}
+    for node in nodes:
+        runtime = runtime_of(hostvars[node])
+        kinds.setdefault(runtime, node)
+        if runtime not in (CONTAINER, PROCESS):
+            todo = f"set {CONTAINER}, or {PROCESS} for a host that is itself the place where Ray runs"
+            found.append(Finding(node, f"ray_node_runtime is {runtime!r}", todo))
+        if runtime == PROCESS and not PurePosixPath(str(hostvars[node].get("ray_node_python") or "")).is_absolute():
+            todo = "set the absolute path of the Python in whose environment Ray and verl are installed"
+            found.append(Finding(node, "ray_node_python is not set to a path", todo))
+        network = hostvars[node].get("cluster_network", "host")
+        if runtime == PROCESS and network != "host":
+            found.append(
+                Finding(node, f"cluster_network is {network!r}", "remove it: a process uses its host's network")
+            )
+        if runtime == PROCESS and machine_of(node, hostvars) != node:
+            found.append(Finding(node, "ray_node_machine is another host", "remove it: a process runs on its own host"))
+    if len(kinds) > 1:
+        what = f"ray_node_runtime differs: {', '.join(f'{node} {kind}' for kind, node in kinds.items())}"
+        found.append(Finding(f"group {NODES}", what, "set one value for all nodes of the cluster"))
+    return found
 
 
 def placement_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
-    """Check that nodes reach each other, and do not take each other's ports."""
+    """Check that nodes reach each other, at addresses of their own machines."""
     found = []
     nodes = cluster_nodes(groups)
     machines: dict[str, list[str]] = {}
     for node in nodes:
         machines.setdefault(machine_of(node, hostvars), []).append(node)
-    own_network = [node for node in nodes if hostvars[node].get("cluster_network") != "host"]
+    own_network = [node for node in nodes if not on_host_network(hostvars[node])]
     if own_network and len(machines) > 1:
         found.append(
             Finding(
@@ -165,12 +208,34 @@ def placement_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
                 "set cluster_network: host and ray_node_address for every node",
             )
         )
-    for machine, there in machines.items():
-        on_host = [node for node in there if node not in own_network]
-        if len(on_host) > 1:
-            todo = "with the host's network they use the same ports: place each on a machine of its own"
-            found.append(Finding(machine, f"holds {len(on_host)} nodes ({', '.join(on_host)})", todo))
+    found += _same_address(machines, hostvars)
     return found
+
+
+def _same_address(machines: Mapping[str, list[str]], hostvars: HostVars) -> list[Finding]:
+    """Find an address that two machines have: nodes of one machine share its address, and have ports of their own."""
+    holders: dict[str, dict[str, str]] = {}
+    for machine, nodes in machines.items():
+        for node in nodes:
+            if on_host_network(hostvars[node]) and hostvars[node].get("ray_node_address"):
+                holders.setdefault(str(hostvars[node]["ray_node_address"]), {})[machine] = node
+    return [
+        Finding(
+            ", ".join(there.values()),
+            f"are on {len(there)} machines ({', '.join(there)}) with the same ray_node_address {address}",
+            "correct the address, or set the same ray_node_machine for nodes of one machine",
+        )
+        for address, there in holders.items()
+        if len(there) > 1
+    ]
+
+
+def _on_the_host(name: str, variables: Variables) -> Any:
+    """The value of a variable; "~" is the home of Ansible's user, which modules know and an engine does not."""
+    value = variables[name]
+    if name == "cluster_state_dir" and runtime_of(variables) == PROCESS and str(value).startswith("~/"):
+        return value[1:]
+    return value
 
 
 def value_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
@@ -180,7 +245,7 @@ def value_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
         variables = hostvars[host]
         for name, check in CHECKS.items():
             # An explicit null replaces the default, too.
-            problem = check(variables[name]) if name in variables else ""
+            problem = check(_on_the_host(name, variables)) if name in variables else ""
             if problem:
                 wrong.setdefault((name, repr(variables[name]), problem), []).append(host)
     return [Finding(", ".join(at), f"{name} is {value}", todo) for (name, value, todo), at in wrong.items()]
@@ -228,15 +293,23 @@ def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]
     return found
 
 
+def loose_words(hostvars: HostVars, groups: Groups) -> list[Finding]:
+    """Find words of ``-e name=value words``: Ansible puts those after the first into a variable of its own."""
+    words = next((str(hostvars[host].get("_raw_params", "")) for host in cluster_nodes(groups)), "")
+    todo = 'put the value into quotes inside, or pass JSON: -e \'{"NAME": "VALUE"}\''
+    return [Finding("-e", f"{one_line(words)!r} belongs to no variable", todo)] if words else []
+
+
 def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[Finding]:
     """Return every problem of an inventory that is visible without touching a host.
 
     known: the names of all variables that have a meaning here.
     """
-    found = group_findings(hostvars, groups)
+    found = [*group_findings(hostvars, groups), *loose_words(hostvars, groups)]
     nodes = cluster_nodes(groups)
     for node in nodes:
         found += node_findings(node, hostvars[node])
+    found += runtime_findings(nodes, hostvars)
     found += placement_findings(hostvars, groups)
     hosts = dict.fromkeys([*groups.get(MACHINES, []), *nodes])
     found += value_findings(hosts, hostvars)

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
-from .engine import Container, Engine, EngineStatus, Image
-from .hardware import Gpu, Hca
+from ..network.hcas import Hca
+from ..network.interfaces import Interface
+from .devices import DeviceFile
+from .engine import RUNNING, Container, Engine, EngineStatus, Image
+from .hardware import Gpu
 from .mounts import PathState
+from .process_host import ProcessHost
+from .rocm import RocmGpu
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,15 @@ class Machine:
     containers: Mapping[str, Container]
     images: Mapping[str, Image | None]
     ports_in_use: Sequence[int]
+    amd_gpus: int = 0
+    ephemeral_ports: Sequence[int] | None = None
+    reserved_ports: Sequence[Sequence[int]] = ()
+    rdma_devices: Sequence[DeviceFile] = ()
+    rocm_gpus: Sequence[RocmGpu] = ()
+    rocm_devices: Sequence[DeviceFile] = ()
+    interfaces: Sequence[Interface] = ()
+    # Where nodes are processes.
+    process: ProcessHost | None = None
 
     def to_json(self) -> dict[str, Any]:
         answer = asdict(self)
@@ -56,13 +71,33 @@ class Machine:
                 **answer,
                 "gpus": [Gpu(**gpu) for gpu in answer["gpus"]],
                 "hcas": [Hca(**hca) for hca in answer["hcas"]],
+                "interfaces": tuple(
+                    Interface(**{**each, "addresses": tuple(each["addresses"])}) for each in answer["interfaces"]
+                ),
                 "mounts": [PathState(**mount) for mount in answer["mounts"]],
                 "disk": PathState(**answer["disk"]) if answer["disk"] else None,
                 "engine": Engine(**{**engine, "status": EngineStatus(str(engine["status"]))}),
                 "containers": {name: Container(**there) for name, there in answer["containers"].items()},
+                "rdma_devices": tuple(DeviceFile(**file) for file in answer["rdma_devices"]),
+                "rocm_gpus": tuple(RocmGpu(**gpu) for gpu in answer.get("rocm_gpus", ())),
+                "rocm_devices": tuple(DeviceFile(**file) for file in answer.get("rocm_devices", ())),
+                "process": ProcessHost.from_json(answer["process"]) if answer.get("process") else None,
                 "images": {name: Image(**image) if image else None for name, image in answer["images"].items()},
             }
         )
+
+    def runs(self, node: str) -> bool:
+        """Whether a node of the cluster runs here."""
+        if self.process is not None:
+            return self.process.node.state == RUNNING and node in self.nodes_of(self.cluster)
+        return node in self.containers_of(self.cluster) and self.containers[node].state == RUNNING
+
+    def nodes_of(self, cluster: str) -> list[str]:
+        """Return the names of the nodes of a cluster that are here, in any state."""
+        if self.process is None:
+            return self.containers_of(cluster)
+        own = [PurePosixPath(self.process.directory).name] if self.process.node.state else []
+        return [*own, *self.process.neighbours]
 
     def containers_of(self, cluster: str) -> list[str]:
         """Return the names of the containers that belong to a cluster."""

@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from ..launcher.ray_api import ALIVE
+from ..text import printable
 
 
 class NodeState(StrEnum):
-    """ALIVE is alive with the resources that are expected, DIFFERS alive with others."""
+    """ALIVE is alive with the resources that are expected, DIFFERS with others, DRAINING gets no new work."""
 
     ALIVE = "alive"
+    DRAINING = "draining"
     DIFFERS = "differs"
     MISSING = "missing"
 
@@ -27,6 +29,7 @@ class ExpectedNode:
 
     cpus: None where Ray counts them itself.
     since: seconds since the epoch; a node that started earlier does not count. None accepts any start.
+    absent: why this run cannot start the node, so that it is not waited for.
     """
 
     name: str
@@ -35,6 +38,7 @@ class ExpectedNode:
     gpus: float = 0
     resources: Mapping[str, float] = field(default_factory=dict)
     since: float | None = None
+    absent: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,12 +69,22 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Membership:
+    """absent: the names of the nodes that are known not to come."""
+
     rows: tuple[NodeRow, ...]
+    absent: frozenset[str] = frozenset()
+    # Without the head, no other node can join.
+    headless: bool = False
 
     @property
     def missing(self) -> list[str]:
         """The names of the nodes that are not alive, or not as expected."""
-        return [row.name for row in self.rows if row.state != NodeState.ALIVE]
+        return [row.name for row in self.rows if row.state in (NodeState.MISSING, NodeState.DIFFERS)]
+
+    @property
+    def awaited(self) -> list[str]:
+        """Those of the missing nodes that may still come."""
+        return [] if self.headless else [name for name in self.missing if name not in self.absent]
 
     @property
     def complete(self) -> bool:
@@ -97,16 +111,62 @@ def membership(expected: Sequence[ExpectedNode], nodes: Sequence[Mapping[str, An
         if node["state"] == ALIVE and node.get("start_time_ms", 0) >= since.get(node["node_name"], 0)
     }
     known = {node["node_name"] for node in nodes}
-    return Membership(tuple(_row(want, alive.get(want.name), want.name in known) for want in expected))
+    return Membership(
+        rows=tuple(_row(want, alive.get(want.name), want.name in known) for want in expected),
+        absent=frozenset(want.name for want in expected if want.absent),
+        headless=any(want.head and want.absent and want.name not in alive for want in expected),
+    )
 
 
 def _row(want: ExpectedNode, node: Mapping[str, Any] | None, known: bool) -> NodeRow:
-    wanted = describe_resources(want.cpus, want.gpus, want.resources)
+    # A node that could not be planned has no known resources.
+    is_planned = not want.absent or want.cpus is not None or want.gpus > 0
+    wanted = describe_resources(want.cpus, want.gpus, want.resources) if is_planned else ""
     if node is None:
-        return NodeRow(want.name, wanted, "dead" if known else "never joined", NodeState.MISSING)
+        seen = want.absent or ("dead" if known else "never joined")
+        return NodeRow(want.name, wanted, seen, NodeState.MISSING)
     total = node["resources_total"]
+    alive = NodeState.DRAINING if node.get("draining") else NodeState.ALIVE
+    if want.absent:
+        # This run could not look at it, or not start it anew, and Ray has it nevertheless.
+        return NodeRow(want.name, wanted, describe_node(total), alive)
     cpus = None if want.cpus is None else total.get("CPU", 0)
     custom = {key: total.get(key, 0) for key in want.resources}
     seen = describe_resources(cpus, total.get("GPU", 0), custom)
     fits = seen == wanted and bool(node["is_head_node"]) == want.head
-    return NodeRow(want.name, wanted, seen, NodeState.ALIVE if fits else NodeState.DIFFERS)
+    return NodeRow(want.name, wanted, seen, alive if fits else NodeState.DIFFERS)
+
+
+# Resources that Ray gives every node by itself.
+OF_EVERY_NODE = ("CPU", "GPU", "memory", "object_store_memory")
+
+
+def describe_node(total: Mapping[str, float]) -> str:
+    """The resources of a node of which nothing is expected."""
+    custom = {key: amount for key, amount in total.items() if key not in OF_EVERY_NODE and not key.startswith("node:")}
+    return describe_resources(total.get("CPU", 0), total.get("GPU", 0), custom)
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A node that is alive in Ray and not in the inventory: jobs run on it, and no playbook looks after it."""
+
+    name: str
+    address: str
+    resources: str
+
+    def describe(self) -> str:
+        where = self.address or "an unknown address"
+        return printable(f"{self.name} at {where} ({self.resources})", lines=False)
+
+
+def strangers(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collection[str]) -> list[Stranger]:
+    """The strangers among the nodes of `RayHead.nodes()`."""
+    found = {
+        node["node_name"]: Stranger(
+            node["node_name"], str(node.get("node_ip") or ""), describe_node(node["resources_total"])
+        )
+        for node in nodes
+        if node["state"] == ALIVE and node["node_name"] not in inventory_nodes
+    }
+    return list(found.values())

@@ -5,17 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..privileges import UNPRIVILEGED
+from .devices import DeviceFile, rdma_given
+from .engine import DOCKER, Engine
+from .images import INPUTS_LABEL
 from .machine import Machine
 from .membership import ExpectedNode
+from .ports import PortPlan, node_number
+from .process_host import ProcessHost
+from .rocm import environment_problem
 
 HEAD = "head"
 WORKER = "worker"
+# How a node runs: ray_node_runtime.
+CONTAINER = "container"
+PROCESS = "process"
 CPU = "cpu"
 CUDA = "cuda"
+ROCM = "rocm"
 # A job's driver requests one of these, which forces it onto a worker; a worker has enough for any number of drivers.
 WORKER_RESOURCES = {"worker_node": 100}
 # SFT requests 10 CPUs per process and PPO 3, whatever they need; logical GPUs come with enough logical CPUs for that
@@ -32,6 +42,8 @@ class Settings:
     """The settings of one node in the inventory; roles/ray_node/README.md documents each.
 
     accelerator: resolved, never "auto".
+    rdma: "auto", "true" or "false".
+    derived_env: the variables of NCCL and gloo that follow from all machines; env overrides them.
     """
 
     name: str
@@ -46,6 +58,7 @@ class Settings:
     address: str
     head_address: str
     dashboard_port: int
+    port_base: int
     shared_root: str
     shared_root_source: str
     state_dir: str
@@ -56,15 +69,26 @@ class Settings:
     read_only: bool
     capabilities: Sequence[str]
     devices: Sequence[str]
+    rdma: str
+    groups: Sequence[str]
+    ulimits: Sequence[str]
     rotate_token: bool
+    derived_env: Mapping[str, str] = field(default_factory=dict)
+    runtime: str = CONTAINER
+    python: str = ""
+    # The hash of what the image is to be built from, if the inventory has a Dockerfile for it.
+    image_inputs: str = ""
+    env_profile: str = ""
+    engine: str = DOCKER
 
 
 @dataclass(frozen=True)
 class NodePlan:
     """One Ray node, with all decisions taken.
 
-    image_id: empty when the machine lacks the image.
+    image, image_id: empty without a container. image_id: also when the machine lacks the image.
     gpu_ids: the GPUs of the machine that the node gets; None when its GPUs are logical.
+    rdma: whether it gets the devices of RDMA.
     """
 
     name: str
@@ -76,7 +100,17 @@ class NodePlan:
     gpus: int
     gpu_ids: tuple[int, ...] | None
     user: str
+    ports: PortPlan
+    rdma: bool
     settings: Settings = field(repr=False)
+    # Whether the machine has the image from other inputs: image_id is empty.
+    outdated: bool = False
+    # Of ROCm, on the machine.
+    amd_devices: tuple[DeviceFile, ...] = ()
+    # The engine of its machine.
+    engine: Engine | None = field(default=None, repr=False)
+    # The host of a node without a container.
+    host: ProcessHost | None = field(default=None, repr=False)
 
 
 def gpus_of_node(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple[int, ...]:
@@ -86,11 +120,13 @@ def gpus_of_node(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple
     return tuple(range(first, first + share))
 
 
-def accelerator_of(asked: str, gpus_of_worker_machines: Sequence[int]) -> str:
+def accelerator_of(asked: str, gpus_of_worker_machines: Iterable[int], amd_gpus: Iterable[int] = ()) -> str:
     """Resolve "auto" to one kind for the whole cluster: a head has no GPUs, but runs the image of its workers."""
     if asked != "auto":
         return asked
-    return CUDA if any(gpus_of_worker_machines) else CPU
+    if any(gpus_of_worker_machines):
+        return CUDA
+    return ROCM if any(amd_gpus) else CPU
 
 
 def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> NodePlan:
@@ -99,7 +135,7 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     siblings: the names of all workers on the machine, in the order of the inventory.
     """
     accelerator = settings.accelerator
-    if accelerator not in settings.images:
+    if settings.runtime == CONTAINER and accelerator not in settings.images:
         raise PlanError(
             f"{settings.name}: cluster_images has no image for the accelerator {accelerator!r}, "
             f"only for {', '.join(settings.images)}; add one, or set ray_node_accelerator"
@@ -111,23 +147,42 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
         gpus = 4 if settings.gpus is None else settings.gpus
         cpus = gpus * LOGICAL_CPUS_PER_GPU if cpus is None else cpus
     else:
-        gpu_ids = _real_gpus(settings, len(machine.gpus), siblings)
+        found = machine.gpus if accelerator == CUDA else machine.rocm_gpus
+        gpu_ids = _real_gpus(settings, len(found), siblings)
         gpus = len(gpu_ids)
+    amd = machine.rocm_devices if accelerator == ROCM and gpu_ids else ()
+    if problem := environment_problem(settings.env) if accelerator == ROCM else "":
+        raise PlanError(f"{settings.name}: {problem}")
     # Where Ansible is root: a user that no person of the machine has. Ray never needs to be root.
     uid, gid = (machine.uid, machine.gid) if machine.uid else (UNPRIVILEGED, UNPRIVILEGED)
-    image = machine.images.get(settings.images[accelerator])
-    return NodePlan(
+    reference = settings.images.get(accelerator, "")
+    image = machine.images.get(reference)
+    current = image if image and settings.image_inputs in ("", image.labels.get(INPUTS_LABEL)) else None
+    head, host_network = settings.role == HEAD, settings.network == "host"
+    plan = NodePlan(
         name=settings.name,
         role=settings.role,
         accelerator=accelerator,
-        image=settings.images[accelerator],
-        image_id=image.id if image else "",
+        image=reference,
+        image_id=current.id if current else "",
         cpus=cpus,
         gpus=gpus,
         gpu_ids=gpu_ids,
         user=settings.user or f"{uid}:{gid}",
+        ports=PortPlan(settings.port_base, node_number(settings.name, head, host_network, siblings)),
+        rdma=rdma_given(settings.rdma, not head, host_network, machine.hcas, machine.rdma_devices),
         settings=settings,
+        outdated=image is not None and current is None,
+        amd_devices=tuple(amd),
+        engine=machine.engine,
     )
+    return without_container(plan, machine) if settings.runtime == PROCESS else plan
+
+
+def without_container(plan: NodePlan, machine: Machine) -> NodePlan:
+    """The same node as a process: no image, Ansible's own user, and the devices that its host has."""
+    user = f"{machine.uid}:{machine.gid}"
+    return replace(plan, image="", image_id="", outdated=False, user=user, rdma=False, host=machine.process)
 
 
 def _real_gpus(settings: Settings, found: int, siblings: Sequence[str]) -> tuple[int, ...]:

@@ -8,13 +8,10 @@
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import os
 import pwd
-import socket
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,12 +20,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 
+from ..network.hcas import Hca, described, hcas_of_sysfs, parse_ibdev2netdev
+from ..network.interfaces import read_interfaces
 from ..shared_root import JOBS
+from .devices import INFINIBAND, DeviceFile
 from .engine import (
     CLUSTER_LABEL,
     NO_ENGINE,
     NOT_INSTALLED,
-    TIMED_OUT,
+    PODMAN,
     Container,
     Engine,
     EngineError,
@@ -40,9 +40,13 @@ from .engine import (
     parse_engine_info,
     parse_image,
 )
-from .hardware import GPU_QUERY, Gpu, Hca, parse_gpus, parse_ibdev2netdev, parse_meminfo
+from .hardware import GPU_QUERY, Gpu, parse_gpus, parse_meminfo
+from .local_ports import parse_ephemeral, parse_listeners, parse_ranges
 from .machine import Machine
 from .mounts import Mount, PathState, mount_of, parse_mountinfo
+from .podman import with_systemd, with_tun
+from .programs import run_program
+from .rocm import read_devices, read_gpus
 
 # The packages that community.docker needs in the Python that runs its modules.
 PACKAGES = ("requests",)
@@ -52,31 +56,14 @@ COMMAND_SECONDS = 30.0
 PATH_SECONDS = 5.0
 # The disk that fills up where there is no engine: Ray's sessions, logs and spilled objects.
 RAY_DISK = "/tmp"  # noqa: S108
+# AMD's number in the registry of PCI.
+AMD = "0x1002"
+NET = "/proc/sys/net/ipv4"
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
 def run_command(argv: Sequence[str]) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr; the code is 127 when the program does not exist, 124 after a timeout."""
-    # The PATH of a session over SSH often lacks the sbin directories, where distributions put ibdev2netdev.
-    path = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
-    environment = {**os.environ, "PATH": path, "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            argv,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError:
-        return NOT_INSTALLED, "", f"{argv[0]}: not found"
-    except PermissionError as error:
-        return 126, "", str(error)
-    except subprocess.TimeoutExpired:
-        return TIMED_OUT, "", f"no answer within {COMMAND_SECONDS:.0f} s"
-    return done.returncode, done.stdout, done.stderr
+    return run_program(argv, COMMAND_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -88,7 +75,6 @@ class Question:
     names: Sequence[str] = ()
     images: Sequence[str] = ()
     paths: Sequence[str] = ()
-    ports: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +101,7 @@ class Probe:
             asked_engine = pool.submit(self.engine, question.engine)
             asked_stock = pool.submit(self._stock, question)
             asked_paths = pool.submit(self.paths, question.paths)
+            asked_interfaces = pool.submit(read_interfaces, self._run, self._root)
             engine = asked_engine.result()
             stock = _Stock()
             try:
@@ -147,7 +134,14 @@ class Probe:
             engine=engine,
             containers=stock.containers,
             images=stock.images,
-            ports_in_use=[port for port in question.ports if port_in_use(port)],
+            ports_in_use=self.listeners(),
+            ephemeral_ports=parse_ephemeral(self._read(self._at(f"{NET}/ip_local_port_range"))),
+            reserved_ports=parse_ranges(self._read(self._at(f"{NET}/ip_local_reserved_ports"))),
+            rdma_devices=tuple(self.rdma_devices()),
+            amd_gpus=self.amd_gpus(),
+            rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
+            rocm_devices=tuple(read_devices(self._root, rocm_gpus)),
+            interfaces=tuple(asked_interfaces.result()),
         )
 
     def gpus(self) -> tuple[list[Gpu], str | None]:
@@ -162,37 +156,35 @@ class Probe:
             return gpus, " ".join([*other_lines, *err.split()]) or f"exit code {code} without a message"
         return gpus, error or None
 
+    def amd_gpus(self) -> int:
+        """Count the AMD GPUs that the driver has, each with a directory "card<number>" of its own."""
+        cards = self._at("/sys/class/drm").glob("card*/device/vendor")
+        return sum(self._read(vendor) == AMD for vendor in cards)
+
     def hcas(self) -> tuple[list[Hca], str]:
         """Return the ports and their source: "ibdev2netdev", "sysfs" or "none"."""
         code, out, _err = self._run(["ibdev2netdev"])
         ports = [] if code else parse_ibdev2netdev(out)
         if ports:
-            return ports, "ibdev2netdev"
+            return [described(port, self._root) for port in ports], "ibdev2netdev"
         # It lists only ports with a network interface: on InfiniBand without IPoIB it prints nothing.
-        ports = self._hcas_of_sysfs()
+        ports = hcas_of_sysfs(self._root)
         return ports, "sysfs" if ports else "none"
 
-    def _hcas_of_sysfs(self) -> list[Hca]:
-        ports = []
-        for port in sorted(self._at("/sys/class/infiniband").glob("*/ports/*")):
-            device = port.parent.parent
-            # Such as "4: ACTIVE"; a port in "2: INIT" has a cable, but no subnet manager.
-            state = "up" if self._read(port / "state").endswith("ACTIVE") else "down"
-            ports.append(Hca(device.name, int(port.name), self._netdev(device, port), state))
-        return ports
+    def rdma_devices(self) -> list[DeviceFile]:
+        """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""
+        files = []
+        for file in sorted(self._at(INFINIBAND).glob("uverbs*")):
+            there = file.stat()
+            files.append(
+                DeviceFile(f"{INFINIBAND}/{file.name}", stat.S_IMODE(there.st_mode), there.st_uid, there.st_gid)
+            )
+        return files
 
-    def _netdev(self, device: Path, port: Path) -> str | None:
-        # With RoCE the table of GIDs has the name; on InfiniBand reading it fails with EINVAL.
-        names = (self._read(entry) for entry in sorted((port / "gid_attrs" / "ndevs").glob("*")))
-        known = next(filter(None, names), None)
-        if known:
-            return known
-        interfaces = sorted((device / "device" / "net").glob("*"))
-        # One PCI function with two ports has the interfaces of both; dev_port counts from 0.
-        of_port = [entry for entry in interfaces if self._read(entry / "dev_port") == str(int(port.name) - 1)]
-        if len(interfaces) == 1:
-            of_port = interfaces
-        return of_port[0].name if of_port else None
+    def listeners(self) -> list[int]:
+        """Return the TCP ports on which a process listens, at any address of the machine."""
+        tables = (self._read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
+        return sorted(set().union(*map(parse_listeners, tables)))
 
     def memory(self) -> tuple[int, int]:
         """Return the bytes that this session may use, and how many of them are available."""
@@ -282,7 +274,10 @@ class Probe:
             return Engine(NO_ENGINE, EngineStatus.NONE)
         engine, cdi = parse_engine_info(command, *self._run([command, "info", "--format", "{{json .}}"]))
         if engine.status == EngineStatus.OK and (self._cdi_lists_nvidia(cdi) or self._has_nvidia_hook(engine)):
-            return replace(engine, nvidia=True)
+            engine = replace(engine, nvidia=True)
+        if engine.status == EngineStatus.OK and engine.name == PODMAN:
+            engine = with_systemd(engine, self._root, _user_name(os.geteuid()), str(Path.home()))
+            return with_tun(engine, self._root)
         return engine
 
     def _disk(self, engine: Engine) -> PathState | None:
@@ -338,17 +333,6 @@ class Probe:
             return path.read_text(errors="replace").strip()
         except OSError:
             return ""
-
-
-def port_in_use(port: int, address: str = "127.0.0.1") -> bool:
-    """Whether a process listens on the port; connections in TIME_WAIT do not count."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as error:
-            return error.errno == errno.EADDRINUSE
-    return False
 
 
 def _user_name(uid: int) -> str:

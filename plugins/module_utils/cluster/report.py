@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from ..launcher.ray_api import slowness
-from .actions import PlannedNode
-from .membership import NodeRow
+from .actions import ActionKind, PlannedNode
+from .attendance import needed
+from .departure import ODD_NAME, drain_command, is_plain
+from .engine import DOCKER, PODMAN
+from .membership import NodeRow, NodeState, strangers
 
 # As many lines per missing node as still leave all of them on one screen.
 LOG_LINES = 15
@@ -37,6 +41,8 @@ class ClusterInfo:
     jobs: Sequence[ActiveJob]
     # How many seconds the head needed, if it did not answer the first attempt.
     slow: float = 0.0
+    # All nodes that Ray knows, as its state API returns them.
+    nodes: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> ClusterInfo:
@@ -48,6 +54,7 @@ class ClusterInfo:
             problem=answer["problem"],
             jobs=[ActiveJob(**job) for job in answer["jobs"]],
             slow=answer.get("slow", 0.0),
+            nodes=answer.get("nodes", ()),
         )
 
 
@@ -62,33 +69,80 @@ class ClusterReport:
     fail_when: str
 
 
+@dataclass(frozen=True)
+class Scope:
+    """What a report is about.
+
+    inventory_nodes: the names of all nodes of the inventory. heads: those of them that are the head.
+    outside: the nodes of the inventory that --limit leaves out.
+    least: how many workers are enough; None for all.
+    """
+
+    name: str
+    dashboard: str
+    inventory_nodes: Sequence[str]
+    heads: Sequence[str]
+    outside: Sequence[str] = ()
+    least: int | None = None
+
+
 def cluster_report(
-    cluster: ClusterInfo,
-    plans: Mapping[str, PlannedNode],
-    logs: Mapping[str, Sequence[str]],
-    name: str,
-    dashboard: str,
+    cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]], scope: Scope
 ) -> ClusterReport:
-    """Report a ready cluster, or the missing nodes with the end of their logs.
+    """Report a ready cluster, or the missing nodes with their reasons and the end of their logs.
 
     plans, logs: by node; a node outside this run has none.
     """
-    ready = cluster.complete
+    whole = cluster.complete
     rows = []
     for row in cluster.rows:
         plan = plans.get(row.name)
         # In a ready cluster, the resources as expected and as seen are the same.
-        resources = [row.seen] if ready else [row.expected, row.seen]
+        resources = [row.seen] if whole else [row.expected or None, row.seen]
         decided = [plan.accelerator, plan.action.kind.value] if plan else [None, None]
         rows.append([row.name, row.state.value, *resources, *decided])
-    columns = ["resources"] if ready else ["expected", "seen"]
+    columns = ["resources"] if whole else ["expected", "seen"]
+    ready = whole or is_enough(cluster, scope)
+    outside = f", {len(scope.outside)} not in this run" if scope.outside else ""
     return ClusterReport(
-        title=f"Cluster {name}: {len(rows) - len(cluster.missing)} of {len(rows)} nodes as expected",
+        title=f"Cluster {scope.name}: {len(rows) - len(cluster.missing)} of {len(rows)} nodes as expected{outside}",
         header=["node", "state", *columns, "accelerator", "action"],
         rows=rows,
-        text=[*slowness(cluster.slow), *([f"Dashboard: {dashboard}"] if ready else _problems(cluster, logs))],
-        fail_when="" if ready else _failure(cluster.waited),
+        text=[
+            *slowness(cluster.slow),
+            *([] if whole else _problems(cluster, logs)),
+            *notes(cluster, scope),
+            *([f"Goes on with fewer workers: cluster_min_workers is {scope.least}"] if ready and not whole else []),
+            *([f"Dashboard: {scope.dashboard}"] if ready else []),
+        ],
+        fail_when="" if ready else _failure(cluster, plans, logs),
     )
+
+
+def is_enough(cluster: ClusterInfo, scope: Scope) -> bool:
+    """Whether the head and as many workers as asked for are as expected."""
+    if scope.least is None or cluster.problem or any(name in scope.heads for name in cluster.missing):
+        return False
+    workers = [row.name for row in cluster.rows if row.name not in scope.heads]
+    return sum(name not in cluster.missing for name in workers) >= needed(workers, scope.least)
+
+
+def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
+    """Nodes that people have to know about, although they are not missing."""
+    text = [
+        f"{stranger.describe()} is not in the inventory, and takes jobs. {way_out(stranger.name)}"
+        for stranger in strangers(cluster.nodes, scope.inventory_nodes)
+    ]
+    draining = [row.name for row in cluster.rows if row.state == NodeState.DRAINING]
+    if draining:
+        text.append(
+            f"{', '.join(draining)}: no new work. To take it back, run drain.yml, which removes it, then cluster_up.yml"
+        )
+    return text
+
+
+def way_out(node: str) -> str:
+    return f"To take it out: {drain_command(node)}" if is_plain(node) else ODD_NAME
 
 
 def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]]) -> list[str]:
@@ -100,9 +154,23 @@ def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]]) -> list[s
     return text
 
 
-def _failure(waited: float) -> str:
-    after = f" after {waited:g} s" if waited >= 1 else ""
+def _failure(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]]) -> str:
+    after = f" after {cluster.waited:g} s" if cluster.waited >= 1 else ""
     return (
         f"The cluster is not ready{after}. Fix the problems shown above and run cluster_up.yml again: it starts only "
-        "the nodes that are missing. `docker logs NODE` shows more"
+        f"the nodes that are missing{_more(cluster, plans, logs)}"
     )
+
+
+def _more(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]]) -> str:
+    """Where the logs of the nodes in question are, as an administrator finds them; "" if they have none."""
+    asked = [name for name in cluster.missing or plans if name in plans]
+    # A node that is only to be created has none, unless this run has created it and read its log.
+    there = [name for name in asked if logs.get(name) or plans[name].action.kind != ActionKind.CREATE]
+    if not there:
+        return ""
+    name = there[0] if len(there) == 1 else "NODE"
+    directory = plans[there[0]].process.get("directory")
+    engine = PODMAN if plans[there[0]].podman else DOCKER
+    where = f"{PurePosixPath(directory).parent}/{name}/node.log on its host" if directory else f"`{engine} logs {name}`"
+    return f". {where} shows more"

@@ -25,21 +25,26 @@ def settings_label(plan: NodePlan) -> str:
     values: dict[str, object] = {
         "cluster_images": plan.image,
         "cluster_network": settings.network,
+        "cluster_port_base": plan.ports.base,
         "cluster_state_dir": settings.state_dir,
         "ray_node_accelerator": plan.accelerator,
         "ray_node_capabilities": list(settings.capabilities),
         "ray_node_cpus": plan.cpus,
         "ray_node_devices": list(settings.devices),
         "ray_node_gpus": plan.gpus,
+        "ray_node_groups": list(settings.groups),
         "ray_node_pids_limit": settings.pids_limit,
+        "ray_node_rdma": plan.rdma,
         "ray_node_read_only": settings.read_only,
         "ray_node_shm_gib": float(settings.shm_gib),
+        "ray_node_ulimits": list(settings.ulimits),
         "ray_node_user": plan.user,
         "shared_root": settings.shared_root,
         "shared_root_source": settings.shared_root_source,
         # What a node shares with others, which change with it.
         "its role": plan.role,
         "its GPUs": plan.gpu_ids and list(plan.gpu_ids),
+        "its number on its machine": plan.ports.number,
     }
     if plan.role == HEAD:
         values["cluster_dashboard_port"] = settings.dashboard_port

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ..privileges import User
 from .directories import OPEN_DIRECTORY
+from .node_process import NODES
 
 TOKEN = "auth_token"  # noqa: S105
 REGISTRY = "jobs"
@@ -151,7 +152,9 @@ class State:
         """Remove what this collection created; return what was removed, and what is left because it is not ours."""
         names = sorted(os.listdir(directory))
         own = [name for name in names if name in (TOKEN, REGISTRY) or name.startswith(TEMPORARY)]
-        left = [str(self.path / name) for name in names if name not in own]
+        # In check mode, the processes of nodes are still here, which a run removes before.
+        gone_by_then = (NODES,) if self.check else ()
+        left = [str(self.path / name) for name in names if name not in own and name not in gone_by_then]
         removed = [str(self.path / name) for name in own]
         if not self.check:
             for name in own:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..findings import WARNING, about
 from .settings import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
@@ -78,6 +80,7 @@ def mini_batches(job: JobConfig) -> Found:
     for section in [ACTOR, "critic"] if needs_critic(job) else [ACTOR]:
         key = f"{section}.ppo_mini_batch_size"
         mini = job.number(key)
+        ranks = data_parallel(job) if section == ACTOR else 0
         # workers/config/actor.py:ActorConfig.validate, workers/config/critic.py:CriticConfig.validate
         if job.get(f"{section}.use_dynamic_bsz") is False and 0 < size < mini:
             yield about(key, f"is {mini}, more than data.train_batch_size, {size}", f"set it to {size} or less")
@@ -85,12 +88,20 @@ def mini_batches(job: JobConfig) -> Found:
         elif job.release >= (0, 9) and job.get("trainer.use_v1") and indivisible(size, mini):
             padded = -(-size // mini) * mini
             what = f"is {mini}: verl pads {size} prompts to {padded} with empty ones, and computes those as well"
-            yield about(key, what, f"set it to a divisor of data.train_batch_size, {size}", WARNING)
-        ranks = data_parallel(job) if section == ACTOR else 0
+            yield about(key, what, f"set {batches(size, answers, ranks)}", WARNING)
         # workers/engine_workers.py:train_mini_batch
         if job.release >= (0, 8) and indivisible(mini * answers, ranks):
             what = f"is {mini}: with {answers} answers each, {mini * answers} is not a multiple of {ranks} ranks"
-            yield about(key, what, multiple_of(ranks))
+            todo = f"set {batches(size, answers, ranks)}" if indivisible(size * answers, ranks) else multiple_of(ranks)
+            yield about(key, what, todo)
+
+
+def batches(size: int, answers: int, ranks: int) -> str:
+    """A mini-batch that divides the batch and fills all ranks; both change if there is none for this batch."""
+    if not indivisible(size * answers, ranks):
+        return f"it to a divisor of data.train_batch_size, {size}"
+    least = ranks // math.gcd(ranks, answers)
+    return f"it and data.train_batch_size to the same multiple of {least}, such as {-(-size // least) * least}"
 
 
 def micro_batches(job: JobConfig) -> Found:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,7 +76,7 @@ def examine(
     found = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]
     code_path = Path(spec.inputs.code_path)
     profile = snapshot_profile(code_path)
-    if profile is None or profile.module(spec.workload) is None or not cluster.workers:
+    if profile is None or profile.module(spec.workload, spec.launcher) is None or not cluster.workers:
         return GateResult(tuple(found))
     found += accelerator_findings(profile, cluster)
     unfit, checkpoint = resume_findings(spec, size_of(spec, cluster).gpus)
@@ -103,7 +103,7 @@ def examine(
         capacity_problem=waits_for,
         room=room,
         resolved=answers.resolved,
-        facts=answers.facts,
+        facts=replace(answers.facts, workers=sorted(workers_of(nodes).values())),
     )
 
 

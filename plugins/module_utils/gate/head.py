@@ -93,6 +93,9 @@ def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding
     """Whether a required file of an input exists, below the shared root."""
     if not file.is_file():
         todo = f"stage it with stage.yml, copy it into {named(str(root))}, or correct {key}"
+        if not path.exists():
+            known = (other.name for other in path.parent.glob("*") if other.name[0] != ".")
+            todo = nearest(path.name, known) or todo
         return [about(key, f"{file} does not exist", todo)]
     real = file.resolve()
     if not real.is_relative_to(root.resolve()):

@@ -1,14 +1,15 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of a job that run on nodes, as Ray tasks without CPUs.
+"""The checks of a job that run on nodes, in actors of Ray without CPUs.
 
-The job is composed, and its files are read, where it will run. Nodes have no collection, so the code travels with the
-tasks.
+The job is composed, and its files are read, where it will run. Nodes have no collection, so the code travels to
+them.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,9 +37,9 @@ from .transfer_queue import QueueSettings
 from .worker import WorkerAnswer, inspect_job
 
 ANSWER_SECONDS = 60.0
-# Packages and modules that tasks need on nodes.
+# Packages and modules that the checks need on nodes.
 BY_VALUE = (checks, findings, shared_root, text, reading, composition, worker)
-# The name of the task that inspects the job, besides the names of the workers.
+# The name of the call that inspects the job, besides the names of the workers.
 INSPECTION = ""
 SEE_STATUS = "see cluster_status.yml"
 # The value of each secret on the nodes; the values themselves stay on the head. No configuration contains it by chance.
@@ -80,12 +81,13 @@ def ask_nodes(
     request = check_request(spec, job)
     one = min(workers, key=lambda node_id: workers[node_id])
     overrides = [(override_key(override), override) for override in job.plan.overrides]
-    # Each task starts a process, which takes longer than the checks: one on each worker, the longest first.
+    # Each starts a process, which takes longer than the checks: one on each worker, the longest first.
     started = {INSPECTION: connection.on(one, inspect_job, request, job.plan.module, overrides)}
     others = {node_id: name for node_id, name in workers.items() if node_id != one}
     started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
     values, problems = connection.results(started, ANSWER_SECONDS)
-    connection.ray.shutdown()
+    # It waits for a quarter of a second; this process has other things to do, or its end does the same.
+    threading.Thread(target=connection.ray.shutdown, daemon=True).start()
     found = [
         about("cluster", f"{name or workers[one]} could not check the job: {problem}", SEE_STATUS)
         for name, problem in problems.items()

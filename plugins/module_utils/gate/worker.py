@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ..checks.common import CheckRequest
@@ -33,7 +35,13 @@ def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> Wor
     image = os.environ.get("PYTHONPATH", "")
     path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
     environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
-    composition = compose(request.code_path, module, overrides, environment)
+    with ThreadPoolExecutor(1) as beside:
+        # A process of its own composes, and the checks need its answer: meanwhile, what they need otherwise.
+        composing = beside.submit(compose, request.code_path, module, overrides, environment)
+        on_node = tuple(check_node(request))
+        with contextlib.suppress(ImportError):
+            import pyarrow.parquet  # noqa: F401
+        composition = composing.result()
     config = None if composition.config is None else Configuration(composition.config)
     result = check_worker(replace(request, config=config, environment=environment))
-    return WorkerAnswer(composition, result.findings, result.facts, image, tuple(check_node(request)))
+    return WorkerAnswer(composition, result.findings, result.facts, image, on_node)

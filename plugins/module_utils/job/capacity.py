@@ -17,7 +17,7 @@ from .verl_releases import GRPO, PPO, SFT
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers that are alive, and the minimum of GPUs and CPUs that each of them has."""
+    """The workers that are alive and get new work, and the minimum of GPUs and CPUs that each of them has."""
 
     accelerator: str
     workers: int
@@ -27,7 +27,7 @@ class Cluster:
     @classmethod
     def of(cls, nodes: Sequence[Mapping[str, Any]]) -> Cluster:
         """From the nodes as Ray's state API returns them. For a while it also lists a replaced node as alive."""
-        alive = {node["node_name"]: node for node in nodes if node["state"] == "ALIVE"}
+        alive = {node["node_name"]: node for node in nodes if node["state"] == "ALIVE" and not node.get("draining")}
         workers = [node for node in alive.values() if node["resources_total"].get("worker_node")]
         totals = [node["resources_total"] for node in workers]
         labels = {(node.get("labels") or {}).get("argus.verl/accelerator", "cuda") for node in workers}

@@ -31,6 +31,11 @@ RAY_VARIABLES = {
     "RAY_DEBUG_POST_MORTEM": "set debugger: post_mortem",
     "RAY_DEBUG": "set debugger: legacy, or debugger: post_mortem",
 }
+# ray/_private/accelerators/amd_gpu.py and verl's single_controller/base/worker.py.
+GPUS_OF_AMD = {
+    "ROCR_VISIBLE_DEVICES": "Ray raises without HIP_VISIBLE_DEVICES, and verl raises with it",
+    "HIP_VISIBLE_DEVICES": "Ray sets it for each process, to the GPUs that the process has",
+}
 # Names that no secret may have, even if the inventory allows it, with what they decide. A JobSpec could use them to
 # take settings of the controller, or to change how the processes that look after the job run. env_vars may have most
 # of them: they reach only processes that run the job's code anyway. Letters of either case count, as in http_proxy.
@@ -126,6 +131,8 @@ def variable_findings(where: str, variables: Mapping[Any, object]) -> Iterator[F
             yield about(key, "variables of Ray belong to the cluster", todo)
         elif name in OWNED_ENVIRONMENT:
             yield about(key, f"is set for every job: {OWNED_ENVIRONMENT[name]}", "remove it")
+        elif name in GPUS_OF_AMD:
+            yield about(key, f"cannot be set: {GPUS_OF_AMD[name]}", "remove it; set resources.gpus_per_node")
         elif name.startswith(OURS):
             yield about(key, f"names with {OURS} belong to this collection", "choose another name")
         elif redact.is_secret_name(name):

@@ -13,6 +13,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..findings import Finding
 from ..launcher.hydra import merge, override_list
+from ..launcher.plan import RAY, TORCHRUN
 from ..shared_root import DEFAULT_SHARED_ROOT
 from ..text import nearest
 from .verl_releases import GRPO, PPO, SFT
@@ -27,6 +28,7 @@ WORKLOADS = (PPO, GRPO, SFT)
 OPTIONS: Options = {
     "submission_id": {"type": "str"},
     "workload": {"type": "str", "choices": list(WORKLOADS), "required": True},
+    "launcher": {"type": "str", "choices": [RAY, TORCHRUN], "default": RAY},
     "shared_root": {"type": "str", "default": DEFAULT_SHARED_ROOT},
     "code_path": {"type": "str", "required": True},
     "reward_fn_path": {"type": "str"},
@@ -87,6 +89,11 @@ def unknown_keys(given: RawSpec, options: Options, where: str = "") -> list[Find
                 hint = f"give a mapping with {', '.join(sorted(options[key]['options']))}"
                 found.append(Finding(name, f"is {value!r}", hint, key=name))
     return found
+
+
+def meant(found: list[Finding]) -> set[str]:
+    """The keys that unknown ones are taken for: what is written there is not missing as well."""
+    return {key for key in OPTIONS for finding in found if finding.todo == nearest(finding.key, [key])}
 
 
 def without_empty(given: RawSpec, options: Options) -> dict[str, Any]:

@@ -21,9 +21,11 @@ VERL_UNITS = 8
 
 
 def common_overrides(workload: str, size: JobSize, submission_id: str, archive: str, profile: Profile) -> list[str]:
+    # The configuration of SFT has no size before 0.7; torchrun is what knows it there.
+    new = "++" if workload == SFT and profile.release < (0, 7, 0) else ""
     return [
-        f"trainer.nnodes={size.nnodes}",
-        f"trainer.n_gpus_per_node={size.gpus_per_node}",
+        f"{new}trainer.nnodes={size.nnodes}",
+        f"{new}trainer.n_gpus_per_node={size.gpus_per_node}",
         f"trainer.default_local_dir={hydra_value(f'{archive}/checkpoints')}",
         f"trainer.project_name={workload}",
         f"trainer.experiment_name={hydra_value(submission_id)}",
@@ -42,12 +44,11 @@ def data_overrides(inputs: Inputs, validates: bool = True) -> list[str]:
     return [f"data.train_files={hydra_value(f'{inputs.dataset}/train.parquet')}", f"data.val_files={val}"]
 
 
-def sft_overrides(inputs: Inputs, profile: Profile, validates: bool = True) -> list[str]:
+def sft_overrides(inputs: Inputs, device: str, validates: bool = True) -> list[str]:
     return [
         *data_overrides(inputs, validates),
         f"model.path={hydra_value(inputs.model)}",
-        # The driver only computes statistics, and has no GPU.
-        f"trainer.device={profile.sft_device}",
+        f"trainer.device={device}",
         "trainer.max_ckpt_to_keep=3",
     ]
 

@@ -11,14 +11,14 @@ from typing import Any
 from ..findings import Finding
 from ..launcher.hydra import override_key, override_list
 from .limits import infinite_findings, limit_findings
-from .options import OPTIONS, STAND_INS, typed, unknown_keys, without_empty
+from .options import OPTIONS, STAND_INS, meant, typed, unknown_keys, without_empty
 from .owned import OVERRIDES
 from .spec import JobSpec
 from .spec_checks import spec_findings, syntax_findings
 
-# Keys whose problems do not affect the checks of other keys.
+# Keys whose problems do not affect the checks of other keys. Without a reward function, a dataset may have none at all.
 SEPARABLE = {
-    *("submission_id", "code_path", "model", "dataset", "reward_fn_path", "env_vars", "secrets", "retries", "on_stall"),
+    *("submission_id", "launcher", "code_path", "model", "dataset", "env_vars", "secrets", "retries", "on_stall"),
     *(
         "start_timeout",
         "stall_timeout",
@@ -48,6 +48,8 @@ def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
     given = without_empty(given, OPTIONS)
     found = unknown_keys(given, OPTIONS)
     wrong_types, values = typed(given)
+    taken_for = meant(found)
+    wrong_types = [finding for finding in wrong_types if finding.key in given or finding.key not in taken_for]
     malformed = syntax_findings(values)
     spec = JobSpec.of({**values, **{finding.key: OPTIONS[finding.key].get("default") for finding in malformed}})
     return found + wrong_types + malformed + spec_findings(spec), spec

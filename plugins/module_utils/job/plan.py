@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..launcher import redact
+from ..launcher import redact, torchrun
 from ..launcher.archive import JOB, JOB_CONFIG
 from ..launcher.attempts import METRICS_VARIABLE
 from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, merge, override_key
-from ..launcher.plan import Plan
+from ..launcher.plan import TORCHRUN, Plan
 from ..shared_root import HF_HOME, USER_CODE, archive_path
 from .capacity import Cluster, JobSize, size_of
 from .environment import asked_variables
@@ -75,7 +75,11 @@ class Job:
         config = json.dumps({"runtime_env": {**further, "env_vars": own}})
         variables = {**own, **self.plan.driver_env, JOB_CONFIG: config}
         given = [f"{name}={value}" for name, value in variables.items()]
-        return f"{shlex.join(['env', *given, 'python3', '-m', self.plan.module, *self.plan.overrides])}\n"
+        module = ["-m", self.plan.module]
+        if self.plan.launcher == TORCHRUN:
+            # For the first node; the others have another rank.
+            module = ["-m", torchrun.TORCH, *torchrun.arguments(self.plan, "0", "MASTER_ADDRESS", "29500"), *module]
+        return f"{shlex.join(['env', *given, 'python3', *module, *self.plan.overrides])}\n"
 
     def with_python_path(self, further: str) -> Job:
         """The same job, which searches further directories for modules after all others."""
@@ -92,6 +96,11 @@ def has_hook(spec: JobSpec, profile: Profile) -> bool:
 def uses_queue(spec: JobSpec, profile: Profile) -> bool:
     """Whether the trainer keeps its samples in TransferQueue, unless its composed configuration tells otherwise."""
     return spec.workload != SFT and profile.transfer_queue
+
+
+def forwarded_names(spec: JobSpec) -> set[str]:
+    """The variables that the driver passes on itself."""
+    return set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL
 
 
 def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
@@ -111,6 +120,8 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
         # verl's and wandb's defaults are directories in one of the containers.
         "TENSORBOARD_DIR": f"{archive}/logs/tensorboard",
         "WANDB_DIR": f"{archive}/{WANDB_DIRECTORY}",
+        # With it, the trainer of torchrun says how many steps it will do.
+        **({"VERL_SFT_LOGGING_LEVEL": "INFO"} if spec.launcher == TORCHRUN else {}),
         **asked,
         # The snapshot must come first, and jobs must not write byte code into it.
         "PYTHONPATH": ":".join(python_path),
@@ -141,9 +152,13 @@ def default_overrides(
     """The overrides of a job without those of its JobSpec."""
     workload, inputs = spec.workload, spec.inputs
     archive = archive_path(spec.shared_root, submission_id)
+    # With Ray, the driver only computes statistics, and has no GPU.
+    device = profile.sft_device
+    if spec.launcher == TORCHRUN:
+        device = "cpu" if accelerator == "cpu" else "cuda"
     overrides = [
         *common_overrides(workload, size, submission_id, archive, profile),
-        *(sft_overrides(inputs, profile, validates) if workload == SFT else rl_overrides(workload, inputs, profile)),
+        *(sft_overrides(inputs, device, validates) if workload == SFT else rl_overrides(workload, inputs, profile)),
         *accelerator_overrides(workload, accelerator, size.gpus_per_node),
     ]
     if checkpoint:
@@ -172,19 +187,20 @@ def plan_job(
     defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint, validates)
     if uses_queue(spec, profile):
         defaults += storage_overrides(size, cluster, spec.entrypoint_num_cpus, {override_key(one) for one in defaults})
-    env = environment(spec, archive, hook := has_hook(spec, profile))
-    forwarded = {name: value for name, value in env.items() if name in FORWARDED_BY_VERL}
+    variables = environment(spec, archive, hook := has_hook(spec, profile))
+    forwarded = {name: variables.pop(name) for name in forwarded_names(spec) & variables.keys()}
     plan = Plan(
         code_path=spec.inputs.code_path,
         code_id=code_id,
-        module=profile.module(spec.workload) or "",
+        module=profile.module(spec.workload, spec.launcher) or "",
         overrides=tuple(merge(defaults, spec.trainer_overrides)),
-        driver_env={**profile.driver_environment(spec.workload), **forwarded},
+        driver_env={**profile.driver_environment(spec.workload, spec.launcher), **forwarded},
         address=spec.address,
         entrypoint=shlex.join(["python3", f"{archive}/config/launcher", "run", archive]),
         entrypoint_resources=dict(spec.entrypoint_resources),
         entrypoint_num_cpus=spec.entrypoint_num_cpus,
         workload=spec.workload,
+        launcher=spec.launcher,
         nnodes=size.nnodes,
         gpus_per_node=size.gpus_per_node,
         cpus_per_node=size.cpus_per_node,
@@ -199,6 +215,5 @@ def plan_job(
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )
-    variables = {name: value for name, value in env.items() if name not in forwarded}
     own = {"env_vars": variables, **({"worker_process_setup_hook": HOOK} if hook else {})}
     return Job(submission_id, archive, plan, {**spec.runtime_env, **own}, dict(spec.tags))

@@ -68,6 +68,8 @@ class JobSpec:
     """
 
     workload: str
+    # What starts the processes of the trainer: RAY or TORCHRUN.
+    launcher: str
     shared_root: str
     code_path: str
     model: str
@@ -106,8 +108,8 @@ class JobSpec:
         """
         ray, resources = values["ray"], values["resources"]
         names = (
-            *("workload", "code_path", "model", "dataset", "submission_id", "reward_fn_path", "env_vars", "retries"),
-            *("on_stall", "resume_from", "debugger", "tags", "check_reward"),
+            *("workload", "launcher", "code_path", "model", "dataset", "submission_id", "reward_fn_path", "env_vars"),
+            *("retries", "on_stall", "resume_from", "debugger", "tags", "check_reward"),
         )
         return cls(
             **{name: values[name] for name in names},

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from ..findings import Finding, about
 from ..launcher.hydra import override_key, override_list, override_text
+from ..launcher.plan import TORCHRUN
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
 from .capacity import Cluster
 from .durations import seconds
@@ -111,7 +112,9 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
 
 
 def _policy(spec: JobSpec) -> Iterator[Finding]:
-    """The keys that control how the job waits, retries, resumes and is labelled."""
+    """The keys that control how the job is started, waits, retries, resumes and is labelled."""
+    if spec.launcher == TORCHRUN and spec.workload != SFT:
+        yield about("launcher", f"torchrun starts sft only: verl needs Ray for {spec.workload}", "remove it")
     if isinstance(spec.retries, bool) or not 0 <= spec.retries <= 100:
         yield about("retries", f"is {spec.retries}", "give the number of further attempts, 0 to 100")
     if isinstance(spec.check_reward, bool) or not 0 <= spec.check_reward <= MOST_TRIAL_ROWS:
@@ -167,9 +170,8 @@ def is_amount(amount: object) -> bool:
 def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
     """What the snapshot's release of verl cannot do, does not read, or names differently."""
     verl = f"verl {profile.version}"
-    if profile.module(spec.workload) is None:
-        what = f"{verl} has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
-        return [about("workload", what, "use a snapshot of verl 0.7 or newer")]
+    if profile.module(spec.workload, spec.launcher) is None:
+        return [no_sft(spec.launcher, profile)]
     found = []
     reward = spec.inputs.reward
     if reward and reward.module and not profile.reward_modules:
@@ -184,10 +186,23 @@ def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
             unknown = [name for name in re.findall(r"\w+", value) if name not in profile.loggers]
             todo = f"use some of {', '.join(profile.loggers)}"
             found += [about_override(key, f"{verl} has no logger {name}", todo) for name in unknown]
+        elif spec.workload == SFT and key == "trainer.device" and spec.launcher == TORCHRUN:
+            found.append(about_override(key, "is decided by the GPUs of the workers", "remove it"))
         elif spec.workload == SFT and key == "trainer.device" and value != profile.sft_device:
             what = f"is {value or 'empty'}, but the driver of {verl} works with {profile.sft_device} only"
             found.append(about_override(key, what, "remove it"))
     return found
+
+
+def no_sft(launcher: str, profile: Profile) -> Finding:
+    verl = f"verl {profile.version}"
+    if launcher == TORCHRUN:
+        what = f"{verl} has no trainer of sft for torchrun (verl/trainer/sft_trainer.py)"
+        return about("launcher", what, "use a snapshot of verl 0.6.1 or newer")
+    what, todo = f"{verl} has no sft on Ray (verl/trainer/sft_trainer_ray.py)", "use a snapshot of verl 0.7 or newer"
+    if profile.module(SFT, TORCHRUN):
+        todo += ", or set launcher: torchrun"
+    return about("workload", what, todo)
 
 
 def accelerator_findings(profile: Profile, cluster: Cluster) -> list[Finding]:

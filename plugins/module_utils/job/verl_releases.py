@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..launcher.plan import RAY, TORCHRUN
+
 SFT, GRPO, PPO = "sft", "grpo", "ppo"
 RL_WORKLOADS = (PPO, GRPO)
 Release = tuple[int, int, int]
@@ -239,10 +241,12 @@ class Profile:
         known = setting_.name_in(self.release)
         return f"set {known}{rest} instead" if known else setting_.hint
 
-    def module(self, workload: str) -> str | None:
-        """The Python module of the trainer; None if this release has none that uses Ray."""
+    def module(self, workload: str, launcher: str = RAY) -> str | None:
+        """The Python module of the trainer; None if this release has none for this launcher."""
         if workload in RL_WORKLOADS:
             return "verl.trainer.main_ppo"
+        if launcher == TORCHRUN:
+            return "verl.trainer.sft_trainer" if self.release >= (0, 6, 1) else None
         return "verl.trainer.sft_trainer_ray" if self.release >= (0, 7, 0) else None
 
     @property
@@ -274,8 +278,11 @@ class Profile:
         """
         return "cpu" if self.release >= (0, 9, 0) else "cuda"
 
-    def driver_environment(self, workload: str) -> dict[str, str]:
+    def driver_environment(self, workload: str, launcher: str = RAY) -> dict[str, str]:
         """Environment of the driver alone. Ray hides GPUs from drivers, and a driver on "cuda" must see one."""
+        if launcher == TORCHRUN:
+            # Ray would show a line that several ranks write only once.
+            return {"RAY_DEDUP_LOGS": "0"}
         return {"CUDA_VISIBLE_DEVICES": "0"} if workload == SFT and self.sft_device == "cuda" else {}
 
     @property

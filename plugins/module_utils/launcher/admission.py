@@ -17,6 +17,8 @@ from pathlib import Path
 
 # The registry of jobs, a directory that only the head sees: jobs cannot hold a lock there.
 REGISTRY = "/var/lib/argus-verl/jobs"
+# In the environment of a head without a container, which has it elsewhere.
+REGISTRY_VARIABLE = "ARGUS_VERL_REGISTRY"
 # No id of a job begins with a dot.
 LOCK = ".admission.lock"
 # A submission takes a second; a steward's may take two minutes on a busy head (processes.RAY_CLIENT_SECONDS).
@@ -28,15 +30,20 @@ class BusyError(Exception):
     """Another submission did not end in time."""
 
 
+def registry_path() -> str:
+    """The registry of this head."""
+    return os.environ.get(REGISTRY_VARIABLE) or REGISTRY
+
+
 @contextlib.contextmanager
 def one_at_a_time(
-    directory: str | Path = REGISTRY,
+    directory: str | Path | None = None,
     seconds: float = ADMISSION_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """Wait until no other process is here, and keep the others out. Raises BusyError after that time, and OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(Path(directory) / LOCK, flags, 0o640)
+    descriptor = os.open(Path(directory or registry_path()) / LOCK, flags, 0o640)
     try:
         for _attempt in range(max(1, round(seconds / POLL_SECONDS))):
             with contextlib.suppress(BlockingIOError):

@@ -33,6 +33,8 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 JOB_ENV = (JOB, JOB_CONFIG)
 # The steward's heartbeat; the file is older than the name.
 HEARTBEAT_OF_STEWARD = "keeper.json"
+# The errors of the steward, and of what it runs.
+KEEPER_LOG = "logs/keeper.log"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.
 SILENT_SECONDS = 60.0
 READ_ATTEMPTS, READ_SECONDS = 5, 0.2
@@ -70,7 +72,9 @@ class StewardHeartbeat:
     """What ``keeper.json`` holds."""
 
     time: Time = 0
+    # The name of the head, and of its cluster.
     host: str = ""
+    cluster: str = ""
     pid: int = 0
     # What the job waits for, which nothing else tells.
     notice: str = ""
@@ -353,8 +357,8 @@ def archives(jobs: Path) -> list[Archive]:
 def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
     """The last heartbeats of the stewards of jobs that are not closed, by submission id.
 
-    ``{"time": seconds since the epoch, "host": name, "pid": number}``. An archive without a readable heartbeat or a
-    readable status needs no steward: none could look after its job.
+    ``{"time": seconds since the epoch, "host": name, "cluster": name, "pid": number}``. An archive without a readable
+    heartbeat or a readable status needs no steward: none could look after its job.
     """
     found = {}
     for archive in archives(jobs):

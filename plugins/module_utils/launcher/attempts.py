@@ -21,20 +21,21 @@ from .ray_api import with_names
 from .reading import UnreadableError
 from .room import Demand
 from .schema import MalformedError, parse
-from .status import Attempt, JobState, StoredFailure
+from .status import Attempt, JobState, StoredFailure, ray_id
 
-# No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
-SEPARATOR = "~"
 # How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
 # verl's console logger (utils/logger/aggregate_logger.py).
 STEP = re.compile(r"\bstep:(\d{1,15}) - ")
+# As what an attempt on a node that is removed may end.
+OF_A_REMOVED_NODE = (
+    FailureKind.NODE_LOST,
+    FailureKind.STOPPED,
+    FailureKind.KILLED,
+    FailureKind.COMMUNICATION,
+    FailureKind.UNKNOWN,
+)
 METRICS_VARIABLE = "VERL_FILE_LOGGER_PATH"
-
-
-def ray_id(submission_id: str, attempt: int) -> str:
-    """The id of an attempt in Ray: the job's own for the first, ``<id>~2`` for the second."""
-    return submission_id if attempt == 1 else f"{submission_id}{SEPARATOR}{attempt}"
 
 
 def current(archive: Archive) -> int:
@@ -83,6 +84,12 @@ def overrides(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | Non
     else:
         resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={hydra_value(str(checkpoint.path))}"]
     return rest + resume
+
+
+def planned_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
+    """The Hydra overrides of an attempt, as they were recorded before its submission."""
+    own = archive.read_mapping(f"config/attempt-{attempt}.json")
+    return list(own.get("overrides", plan.overrides))
 
 
 def may_retry(plan: Plan, attempt: int, kind: FailureKind, steps: int) -> bool:
@@ -193,6 +200,26 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
             "attempts": [one.to_json() for one in named.attempts],
         }
         archive.write_json("status.json", {**archive.status_json(), **changed})
+
+
+def explain_removal(archive: Archive, node: str) -> None:
+    """Put into the reason of an attempt that its node was removed, which looks like any other loss from inside."""
+    status = archive.read_status()
+    kind = str((status.failure or {}).get("kind"))
+    said = f"drain.yml removed node {node} with allow_disruption: "
+    if kind not in OF_A_REMOVED_NODE or archive.stop_requested() or status.reason.startswith(said):
+        return
+    reason = said + status.reason
+    todo = "Nothing is wrong with the node. The job can resume from its last checkpoint on other workers."
+    changed = {
+        "reason": reason,
+        "failure": {**(status.failure or {}), "reason": reason, "todo": todo},
+        "attempts": [
+            (dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one).to_json()
+            for one in status.attempts
+        ],
+    }
+    archive.write_json("status.json", {**archive.status_json(), **changed})
 
 
 def with_requester(archive: Archive, stopped: Failure) -> Failure:

@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from . import attempts, evidence, failures, node
+from . import attempts, evidence, failures, node, torchrun
 from .archive import Archive
 from .evidence import Moment
 from .failures import FailureKind
 from .launch import Launcher
 from .ray_api import job_client
-from .status import JobState
+from .status import JobState, ray_id
 from .steward import Steward
 from .tasks import Connection
 
@@ -82,14 +82,14 @@ def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time
 
 def cancel(archive: Archive, attempt: str) -> int:
     """On the head: end an attempt whose driver has not started."""
-    attempts.cancel_pending(attempts.ray_id(archive.submission_id, int(attempt)))
+    attempts.cancel_pending(ray_id(archive.submission_id, int(attempt)))
     return 0
 
 
 def stop(archive: Archive, attempt: str) -> int:
     """On the head: end an attempt that is running."""
     client = job_client(evidence.address_of(archive))
-    client.stop_job(attempts.ray_id(archive.submission_id, int(attempt)))
+    client.stop_job(ray_id(archive.submission_id, int(attempt)))
     return 0
 
 
@@ -102,6 +102,9 @@ COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
     "submit": (submit, ("ATTEMPT",)),
     "cancel": (cancel, ("ATTEMPT",)),
     "stop": (stop, ("ATTEMPT",)),
+    "torchrun": (torchrun.torchrun, ("ATTEMPT",)),
+    "ranks": (torchrun.ranks, ("ATTEMPT", "NODE_RANK", "MASTER", "PORT", "PARENT", "OWN_ADDRESS")),
+    "rank": (torchrun.rank, ("ATTEMPT",)),
 }
 
 

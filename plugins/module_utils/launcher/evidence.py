@@ -10,21 +10,23 @@ it can neither slow the trainer down nor end together with it. Without a head it
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from . import node, redact
 from .archive import Archive, now
+from .identity import node_name
 from .plan import Plan
-from .ray_api import Head, RayHead
+from .ray_api import PATIENCE_SECONDS, Head, RayHead
 from .tasks import Connection
 
 
@@ -48,6 +50,8 @@ NODES_SECONDS = 45
 # An hour's worth at the steward's interval.
 PERIODIC_KEPT = 12
 LIMIT = 1000
+# The filter for actors that live.
+NOT_DEAD = "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
 # What the archive of a job keeps of other jobs, their actors and their tasks.
 OF_OTHERS = {
     *("job_id", "submission_id", "type", "status", "state", "start_time", "end_time", "driver_node_id"),
@@ -81,7 +85,18 @@ def without_env(value: Any) -> Any:
 
 def state_listing(head: Head, path: str, own: Callable[[], set[str]]) -> Callable[[], str]:
     """A source of evidence: a listing of Ray's state API. own: Ray's ids of the job."""
-    return lambda: listing(head.get(path)["data"]["result"]["result"], own())
+    return lambda: listing(listed(head, path), own())
+
+
+def actor_listing(head: Head, own: set[str]) -> str:
+    """All actors of the job, also dead ones, and those of others that live."""
+    found = [actor for job_id in sorted(own) for actor in actors(head, of_job(job_id), detail=True)[:LIMIT]]
+    others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in own)
+    return listing([*found, *itertools.islice(others, LIMIT)], own)
+
+
+def listed(head: Head, path: str) -> list[dict[str, Any]]:
+    return list(head.get(path)["data"]["result"]["result"])
 
 
 def job_list(head: Head, submission_id: str) -> str:
@@ -109,21 +124,40 @@ def node_summary(head: Head) -> str:
 def head_sources(head: Head, submission_id: str) -> dict[str, Callable[[], str]]:
     own = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
     return {
-        "ray_status.txt": lambda: node.run("ray", "status", "-v", seconds=30),
         "ray_job_list.json": lambda: job_list(head, submission_id),
         "ray_list_nodes.json": state_listing(head, f"/api/v0/nodes?detail=1&limit={LIMIT}", own),
-        "ray_list_actors.json": state_listing(head, f"/api/v0/actors?detail=1&limit={LIMIT}", own),
+        "ray_list_actors.json": lambda: actor_listing(head, own()),
         "ray_list_tasks.json": state_listing(head, f"/api/v0/tasks?limit={LIMIT}", own),
         "ray_list_placement_groups.json": state_listing(head, f"/api/v0/placement_groups?detail=1&limit={LIMIT}", own),
         "nodes.json": lambda: node_summary(head),
+        "ray_cluster_status.json": lambda: cluster_status(head),
+        "ray_status.txt": lambda: ray_status(head),
     }
+
+
+def cluster_status(head: Head) -> str:
+    """What the autoscaler knows, also what is in use on each node, which the text of ``ray status`` does not have."""
+    return json.dumps(head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1)
+
+
+def ray_status(head: Head) -> str:
+    """The text of ``ray status``: from the API, or else from that command, which takes 2 s of a CPU."""
+    try:
+        return str(head.get("/api/cluster_status?format=1")["data"]["clusterStatus"]) + "\n"
+    except Exception:
+        return node.run("ray", "status", "-v", seconds=30)
+
+
+def patient_head(address: str) -> Head:
+    """Evidence is for bad times, when a head may be slow."""
+    return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
 
 
 def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:
     """Evidence of the head. It runs on the head itself: the API may be closed to other nodes."""
     path = Path(archive)
     redactor = redact.Redactor(redact.load(path).values())
-    head = RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
+    head = patient_head(address)
     return [
         node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head, path.name).items()
     ]
@@ -134,7 +168,7 @@ def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]
 
 @dataclass(frozen=True)
 class HeadRecords:
-    """Ray's records of all jobs and actors."""
+    """Ray's records of all jobs, and of the actors of one."""
 
     jobs: list[dict[str, Any]] = field(default_factory=list)
     actors: list[dict[str, Any]] = field(default_factory=list)
@@ -152,9 +186,14 @@ class JobProcesses:
     pids: dict[str, set[int]]
 
 
-def actors(head: Head, detail: bool = False) -> list[dict[str, Any]]:
-    """Actors in all states: dead ones have logs as well. With `detail`, they include the cause of death."""
-    return list(head.get(f"/api/v0/actors?detail={int(detail)}&limit=10000")["data"]["result"]["result"])
+def actors(head: Head, which: str, detail: bool = False) -> list[dict[str, Any]]:
+    """Actors: NOT_DEAD, or of_job, where dead ones have logs as well. With `detail`, they have the cause of death."""
+    return listed(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{which}")
+
+
+def of_job(job_id: str) -> str:
+    """The filter for actors of one job, by Ray's id. Ray keeps dead actors of all jobs, and lists at most 10,000."""
+    return f"&filter_keys=job_id&filter_predicates=%3D&filter_values={quote(job_id, safe='')}"
 
 
 def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, driver_ended: bool) -> set[str]:
@@ -200,16 +239,18 @@ def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
     return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
 
 
-def records_of_head(connection: Connection, head: str, address: str) -> HeadRecords:
-    """Ray's jobs and actors, from the head's own API; empty if the head does not answer."""
-    reference = connection.on(head, ask_head, address)
+def records_of_head(connection: Connection, head: str, archive: Archive) -> HeadRecords:
+    """Ray's jobs, and the actors of this one, from the head's own API; empty if the head does not answer."""
+    reference = connection.on(head, ask_head, address_of(archive), archive.submission_id)
     values, _problems = connection.results({"head": reference}, NODES_SECONDS)
     return values.get("head") or HeadRecords()
 
 
-def ask_head(address: str) -> HeadRecords:
-    head = RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-    return HeadRecords(head.jobs(), actors(head))
+def ask_head(address: str, submission_id: str) -> HeadRecords:
+    head = patient_head(address)
+    jobs = head.jobs()
+    own = sorted(job_ids_of(submission_id, jobs))
+    return HeadRecords(jobs, [actor for job_id in own for actor in actors(head, of_job(job_id))])
 
 
 # --- Collecting ------------------------------------------------------------------------------------------------------
@@ -240,12 +281,12 @@ def collect_everywhere(
     path = str(archive.path)
     if connection.problem:
         # This node alone is better than nothing, and the index reports the problem.
-        own = node.collect(path, f"{prefix}-{socket.gethostname()}", node.Request((), since, with_packages))
+        own = node.collect(path, f"{prefix}-{node_name()}", node.Request((), since, with_packages))
         return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *own]
     nodes = {entry["NodeID"]: entry["NodeName"] for entry in connection.nodes()}
     head = head_id(connection.nodes())
     address = address_of(archive)
-    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, address))
+    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, archive))
     request = node.Request(tuple(sorted(processes.job_ids)), since, with_packages)
     wanted = processes.driver_nodes | set(processes.pids)
     started = {"the head's API": connection.on(head, collect_head, path, prefix, address)}
@@ -270,7 +311,7 @@ def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
         return {"nodes": {}, "problems": {"Ray": connection.problem}}
     nodes = connection.nodes()
     head = head_id(nodes)
-    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, address_of(archive)))
+    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, archive))
     started = {
         entry["NodeName"]: connection.on(
             entry["NodeID"], node.sweep, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))

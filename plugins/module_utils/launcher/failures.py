@@ -54,7 +54,8 @@ WHAT_TO_DO = {
     CONFIG: "Correct the key or the value in the JobSpec.",
     IMPORT: "Correct the import, or add the module to the image or to PYTHONPATH (env_vars of the JobSpec).",
     DATA: "Correct the dataset's parquet files, or the settings under data that name their columns.",
-    REWARD: "Correct the reward function. Call it on one row of the dataset before the next run.",
+    REWARD: "Correct the reward function. check_reward of the JobSpec calls it on some rows before "
+    "the job is submitted.",
     HOST_OOM: "Reduce what runs beside the GPUs (data, reward and rollout workers, offloading, pinned memory), "
     "or use nodes with more memory.",
     GPU_OOM: "Lower actor_rollout_ref.rollout.gpu_memory_utilization, the micro batch sizes or the sequence lengths, "
@@ -233,6 +234,16 @@ CONSEQUENCES = (
         "the node {ip} ran out of memory: Ray killed {count} of its processes",
         anywhere=True,
     ),
+    # torchrun names the rank that ended first; the others have lost their connections to it, or were ended.
+    Rule(
+        KILLED,
+        r"^Root Cause .*\n\[\d+\]:\n(?:  (?:time|host)\b.*\n){,2}  rank +: (?P<rank>\d+) .*\n"
+        r"(?:  (?:exitcode|error_file)\b.*\n){,2}"
+        r"  traceback +: Signal \d+ \((?P<signal>\w+)\) received by PID (?P<pid>\d+)",
+        "rank {rank} (pid={pid}) was killed by {signal}",
+        anywhere=True,
+    ),
+    Rule(KILLED, r"^\S*WorkerCrashedError: (?P<what>.*)", "a worker process of Ray was killed or crashed: {what}"),
     Rule(COMMUNICATION, r"^\S+: .*(?P<what>Unable to find address for: \S+).*", "gloo: {what}"),
     Rule(COMMUNICATION, r"^\S+: Gloo connectFullMesh failed with (?:\[\S+\] )?(?P<what>.*)", "gloo: {what}"),
     Rule(
@@ -280,6 +291,8 @@ SETTINGS = {
 ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re.MULTILINE)
 # With this exception verl reports only that every trajectory failed; the cause is in the output of its workers.
 NO_TRAJECTORIES = "no materializable trajectories"
+# What the driver of torchrun.py writes; the cause is in the output of a rank.
+TORCHRUN_FAILED = "torchrun has failed on a node"
 
 
 def failure(kind: str, reason: str) -> Failure:
@@ -299,7 +312,8 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
     # A trainer that was killed or lost has no final exception.
     raised = exit_code is not None and 0 < exit_code <= 128
     final = outputs[DRIVER].rpartition(HYDRA_ERROR)[2] if raised else ""
-    exceptions = outputs if NO_TRAJECTORIES in final else {DRIVER: final}
+    elsewhere = any(told in final for told in (NO_TRAJECTORIES, TORCHRUN_FAILED))
+    exceptions = outputs if elsewhere else {DRIVER: final}
 
     def first_match(rules: Sequence[Rule]) -> Failure | None:
         found = (match_rule(rule, outputs if rule.anywhere else exceptions, settings) for rule in rules)

@@ -40,6 +40,7 @@ class WarningKind(StrEnum):
     LOSS_CONSTANT = "loss_constant"
     NO_VALIDATION = "no_validation"
     NO_CHECKPOINT = "no_checkpoint"
+    TIME_LIMIT = "time_limit"
 
 
 # What has happened stays true in a later attempt; the other kinds describe the metrics of one attempt.
@@ -49,7 +50,7 @@ OF_THE_WHOLE_JOB = (
 )
 SCORES = ("critic/score/min", "critic/score/max")
 GRADIENTS = ("actor/grad_norm", "critic/grad_norm", "train/grad_norm")
-LOSSES = ("train/loss", "actor/loss", "actor/pg_loss", "critic/vf_loss")
+LOSSES = ("train/loss", "actor/loss", "actor/pg_loss", "critic/vf_loss", "val/loss")
 # That of an actor may well be 0 in every step: advantages add up to 0.
 MOVING = ("train/loss", "critic/vf_loss")
 RATES = ("train/lr", "actor/lr", "critic/lr")
@@ -152,11 +153,13 @@ class Seen:
         # The trainers write the validation of a step as a line of its own, and that before the first step as step 0.
         if any(name.startswith("val") for name in step.metrics):
             self.validated = True
-        watched = {name: step.value(name) for name in WATCHED.intersection(step.metrics)}
-        for name, value in watched.items():
+        watched = WATCHED.intersection(step.metrics)
+        for name in watched:
+            # The file logger writes null for what is not a number.
+            value = math.nan if step.metrics[name] is None else step.value(name)
             if value is not None:
                 self.values.setdefault(name, Values()).add(value)
-        if watched and step.step > self.last:
+        if any(not name.startswith("val") for name in watched) and step.step > self.last:
             self.steps += 1
             self.first = self.first or step.step
             self.last = step.step
@@ -273,7 +276,8 @@ def losses(evidence: Evidence) -> Iterator[JobWarning]:
     for name in LOSSES:
         found = evidence.seen.of(name)
         if found.bad:
-            text = f"the loss was not a number in {share(found.bad, found.count, 'steps')} ({name})"
+            what = "validations" if name.startswith("val") else "steps"
+            text = f"the loss was not a number in {share(found.bad, found.count, what)} ({name})"
             yield warning(WarningKind.LOSS_NAN, text, found.bad, found.count)
         elif name in MOVING and evidence.is_enough and found.count >= ENOUGH_STEPS_AT_END and found.never_moves:
             text = f"the loss was {found.high:g} in all {found.count} steps ({name})"

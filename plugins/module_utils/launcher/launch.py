@@ -14,7 +14,6 @@ import re
 import resource
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,17 +21,19 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, recording, redact, steward
+from . import attempts, pulse, recording, redact, steward
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure
 from .health import Health
+from .identity import node_name
 from .log import Copy, Log, total_steps
 from .outcome import End, Outcome, outcome
-from .plan import Plan
+from .plan import TORCHRUN, Plan
 from .processes import LauncherRunner, kill_group
 from .reading import UnreadableError, read_text
 from .status import JobState
+from .torchrun import program
 from .watch import ENDED_BY_WATCH, EVIDENCE_SECONDS, Watch
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
@@ -63,8 +64,7 @@ class Launcher:
         self.runner = LauncherRunner(archive)
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
-        own = archive.read_mapping(f"config/attempt-{attempt}.json")
-        self.overrides: list[str] = own.get("overrides", list(self.plan.overrides))
+        self.overrides = attempts.planned_overrides(archive, self.plan, attempt)
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
         self.trainer: subprocess.Popen[bytes] | None = None
@@ -129,11 +129,15 @@ class Launcher:
             self.kill_timer = threading.Timer(STOP_SECONDS, kill_group, (self.trainer, signal.SIGKILL))
             self.kill_timer.start()
 
+    def command(self) -> list[str]:
+        if self.plan.launcher == TORCHRUN:
+            return [sys.executable, program(), "torchrun", str(self.archive.path), str(self.attempt)]
+        return [sys.executable, "-m", self.plan.module, *self.overrides]
+
     def train(self, environment: dict[str, str]) -> int:
         """Run the trainer to its end; returns its exit code, negative for a signal."""
-        command = [sys.executable, "-m", self.plan.module, *self.overrides]
         self.trainer = subprocess.Popen(
-            command,
+            self.command(),
             env={**environment, **self.secrets},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -189,7 +193,7 @@ class Launcher:
         # A core file has the whole memory of the trainer, and its secrets.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         environment = {**os.environ, **self.plan.driver_env}
-        driver = {"host": socket.gethostname(), "pid": os.getpid()}
+        driver = {"host": node_name(), "pid": os.getpid()}
         started = time.time()
         first = self.archive.read_status().started_at or started
         self.archive.set_status(JobState.RUNNING, started_at=first, attempt_started_at=started, driver=driver)
@@ -223,7 +227,7 @@ class Launcher:
             stopped_by=self.ended_by,
             steward_verdict=self.steward_verdict(),
             watch_verdict=self.verdict,
-            has_steward=self.archive.has_steward(),
+            has_steward=pulse.has_steward(self.archive),
             steps=self.steps,
             attempt_steps=self.attempt_steps,
             total_steps=total_steps(self.archive),
@@ -243,7 +247,7 @@ class Launcher:
             if self.log.catch_up():
                 with contextlib.suppress(OSError):
                     self.archive.event("LOG_LOST", bytes=self.log.missing, reason=self.log.problem)
-            if not self.archive.has_steward():
+            if not pulse.has_steward(self.archive):
                 # The steward, whose task this is, is gone.
                 self.runner.run("evidence", Moment.END, seconds=EVIDENCE_SECONDS)
                 steward.close(self.archive, state)

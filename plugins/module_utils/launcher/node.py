@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Evidence of one node: a job's processes and their stacks, devices, memory, logs. And the sweep of what a job left.
 
-It runs on a node, as a Ray task or on its own, and needs neither the head nor Ray.
+It runs on a node, in an actor of Ray or on its own, and needs neither the head nor Ray.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STACKS = 64
 # How long Ray's workers may take to end after their job, and processes after SIGTERM.
 LEAVE_SECONDS = 8.0
 TERM_SECONDS = 3.0
-RAY_LOGS = Path("/tmp/ray/session_latest/logs")  # noqa: S108 - Ray's own directory
+RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
 # torch names shared memory after its process (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
 SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
 TORCH_SHM = re.compile(r"torch_(\d+)_")

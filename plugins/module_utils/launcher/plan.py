@@ -13,6 +13,8 @@ from typing import Annotated, Any
 from .schema import LARGEST, Bounds, Count, Seconds, parse
 
 Amount = Annotated[float, Bounds(0, LARGEST)]
+# What starts the processes of a trainer: verl itself with Ray, or torchrun on each node.
+RAY, TORCHRUN = "ray", "torchrun"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Plan:
     entrypoint_resources: Mapping[str, Amount] = field(default_factory=dict)
     entrypoint_num_cpus: Amount = 1
     workload: str = ""
+    # RAY or TORCHRUN.
+    launcher: str = RAY
     nnodes: Count = 0
     gpus_per_node: Count = 0
     # CPUs that the job's processes ask for on each of its nodes, without its driver.

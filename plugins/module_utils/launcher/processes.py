@@ -11,7 +11,8 @@ import signal
 import subprocess
 from typing import Protocol
 
-from .archive import Archive
+from . import writing
+from .archive import KEEPER_LOG, Archive
 from .program import Program
 
 # How long a call of Ray's client may take.
@@ -52,7 +53,11 @@ class LauncherRunner:
     def run_ray_client(self, verb: str, attempt: int) -> None:
         """Run a verb that needs Ray's client; its errors go to the steward's log."""
         arguments = self.program.arguments(self.archive, verb, str(attempt))
-        with (self.archive.path / "logs" / "keeper.log").open("ab") as log:
+        log = subprocess.DEVNULL
+        with contextlib.ExitStack() as stack:
+            # A job may have put something else there. Its errors are lost then, but it is looked after as before.
+            with contextlib.suppress(OSError):
+                log = stack.enter_context(writing.appended(self.archive.jobs, self.archive.below(KEEPER_LOG)))
             subprocess.run(**arguments, stdout=log, stderr=log, timeout=RAY_CLIENT_SECONDS, check=False)
 
 

@@ -23,6 +23,8 @@ from pathlib import Path
 from threading import Timer
 from typing import Any, Protocol
 
+from .admission import registry_path
+from .draining import draining
 from .status import ENDED
 
 ALIVE = "ALIVE"
@@ -37,7 +39,8 @@ ADDRESS = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]
 # The host of a head that is not a loopback: the address in the inventory, never that of a file which jobs can write.
 ALLOWED_HOST = "ARGUS_VERL_HEAD_HOST"
 TOKEN = re.compile(r"[\x21-\x7e]+")
-NODE_ID = re.compile(r"\b[0-9a-f]{56}\b")
+# What Ray calls a node: its id, or its address.
+NODE_ID = re.compile(r"\b(?:[0-9a-f]{56}|[0-9]{1,3}(?:\.[0-9]{1,3}){3})\b")
 
 
 class RayApiError(Exception):
@@ -138,6 +141,7 @@ class RayHead:
 
     timeout: for the whole answer, in seconds.
     patience: the timeout of a second attempt, if the head accepted the connection. A head under load is not down.
+    registry: the directory that has the nodes without new work; by default, that of this head.
     """
 
     def __init__(
@@ -147,11 +151,13 @@ class RayHead:
         timeout: float = 5.0,
         allowed: Collection[str] = (),
         patience: float = 0.0,
+        registry: str | Path | None = None,
     ) -> None:
         self.address = address.rstrip("/")
         self.token_path = token_path
         self.timeout = timeout
         self.patience = patience
+        self.registry = registry or registry_path()
         # The longest that this one waited for an answer of a second attempt, in seconds; 0 without one.
         self.slow = 0.0
         self.allowed = (*allowed, *filter(None, [os.environ.get(ALLOWED_HOST)]))
@@ -233,7 +239,7 @@ class RayHead:
                 raise TimeoutError("timed out")
 
     def nodes(self) -> list[dict[str, Any]]:
-        """All nodes that the head knows, including dead ones."""
+        """All nodes that the head knows, including dead ones; `draining` is in those that get no new work."""
         # /nodes?view=summary lags this one by up to 2 s.
         path = "/api/v0/nodes?detail=1&limit=10000"
         answer = self.get(path)
@@ -243,7 +249,9 @@ class RayHead:
             message = answer.get("msg") if isinstance(answer, dict) else None
             raise RayApiError(f"{self.address}{path} answered without nodes: {message or answer}") from error
         wanted = {"node_name": str, "state": str, "resources_total": dict}
-        return _records(f"{self.address}{path}", nodes, wanted)
+        without_work = draining(self.registry)
+        found = _records(f"{self.address}{path}", nodes, wanted)
+        return [{**node, "draining": True} if node.get("node_id") in without_work else node for node in found]
 
     def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
         """The alive workers and their free resources, as counted at or after `since`; by default, now."""
@@ -301,8 +309,17 @@ def _records(url: str, answer: Any, wanted: Mapping[str, type]) -> list[dict[str
     return records
 
 
+def names_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The names of nodes by their ids, and by their addresses, except for an address that several of them have."""
+    by_address: dict[str, set[str]] = {}
+    for node in nodes:
+        by_address.setdefault(str(node.get("node_ip") or ""), set()).add(node["node_name"])
+    unique = {address: names.copy().pop() for address, names in by_address.items() if address and len(names) == 1}
+    return unique | {node["node_id"]: node["node_name"] for node in nodes}
+
+
 def with_names(text: str, nodes: Mapping[str, str]) -> str:
-    """A message of Ray's with the names of nodes in the place of their ids; `nodes` are the names by the ids."""
+    """A message of Ray's with the names of nodes; `nodes` are the names by what Ray calls them, as of names_of."""
     return NODE_ID.sub(lambda found: nodes.get(found[0], found[0]), text)
 
 
@@ -351,12 +368,13 @@ class WorkerCapacity:
 def free_workers(nodes: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> list[WorkerCapacity]:
     """The alive workers, from the nodes of the state API and the cluster's status: ``{id: {"CPU": [used, total]}}``.
 
-    For a while Ray reports a node and its replacement as alive: the one that started last counts.
+    Those without new work do not count. For a while Ray reports a node and its replacement as alive: the one that
+    started last counts.
     """
     found = {}
     for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0)):
         total = node["resources_total"]
-        if node["state"] == ALIVE and total.get("worker_node"):
+        if node["state"] == ALIVE and total.get("worker_node") and not node.get("draining"):
             used = usage.get(node["node_id"], {})
             gpus, cpus = total.get("GPU", 0), total.get("CPU", 0)
             found[node["node_name"]] = WorkerCapacity(

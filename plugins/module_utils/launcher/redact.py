@@ -16,11 +16,12 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from .masking import MASK, SHORTEST, Redactor
+from .reading import DIRECTORY_FLAGS, JSON_BYTES, UnreadableError, open_regular
 
 __all__ = ["MASK", "SHORTEST", "Redactor"]
 
@@ -63,25 +64,68 @@ def secrets_file(archive: Path) -> Path:
     return archive.parent / SECRETS / f"{archive.name}.json"
 
 
+@contextlib.contextmanager
+def directory_of(archive: Path) -> Iterator[int]:
+    """A descriptor of the directory of secrets. Raises FileNotFoundError, and NotADirectoryError also for a link."""
+    directory = os.open(secrets_file(archive).parent, DIRECTORY_FLAGS)
+    try:
+        yield directory
+    finally:
+        os.close(directory)
+
+
+@contextlib.contextmanager
+def private_directory(archive: Path) -> Iterator[int]:
+    """The same, if no other user can enter it. Raises FileNotFoundError, and UnreadableError for anything else."""
+    wrong = UnreadableError(
+        secrets_file(archive).parent,
+        f"is not a directory of user id {os.geteuid()} with mode 0700, so it holds no secrets. Move it away",
+    )
+    try:
+        with directory_of(archive) as directory:
+            found = os.fstat(directory)
+            if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                raise wrong
+            yield directory
+    except NotADirectoryError as error:
+        raise wrong from error
+
+
 def store(archive: Path, values: Mapping[str, str]) -> None:
-    """Write the values to a file that only the user of the nodes can read."""
+    """Write the values to a file that only the user of the nodes can read. Raises UnreadableError or OSError."""
     file = secrets_file(archive)
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(dict(values), stream)
+    with contextlib.suppress(FileExistsError):
+        file.parent.mkdir(mode=0o700)
+    with private_directory(archive) as directory:
+        # A job may have left a file there that others can read, or that has another name as well.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(file.name, dir_fd=directory)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(file.name, flags, 0o600, dir_fd=directory)
+        except FileExistsError as error:
+            raise UnreadableError(file, "was created by another process at the same time") from error
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(dict(values), stream)
 
 
 def load(archive: Path) -> dict[str, str]:
-    """The job's secrets; empty if it has none, or if it has ended."""
+    """The job's secrets; empty if it has none, or if it has ended. Raises UnreadableError or OSError."""
+    file = secrets_file(archive)
     try:
-        return dict(json.loads(secrets_file(archive).read_text(encoding="utf-8")))
+        with private_directory(archive) as directory, open_regular(directory, file.name) as stream:
+            found = os.fstat(stream.fileno())
+            if found.st_uid != os.geteuid() or found.st_nlink > 1:
+                raise UnreadableError(file, "is not the file that submit has written")
+            return dict(json.loads(stream.read(JSON_BYTES)))
     except FileNotFoundError:
         return {}
 
 
 def forget(archive: Path) -> None:
-    secrets_file(archive).unlink(missing_ok=True)
+    """Remove the job's secrets, if it has any. What a job has put in place of their directory has none."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory_of(archive) as directory:
+        os.unlink(secrets_file(archive).name, dir_fd=directory)
 
 
 class RedactedStream:

@@ -17,6 +17,8 @@ from .schema import Bounds, Count, MalformedError, Time, TimeText, parse
 
 # A JobSpec allows 100 retries.
 MOST_ATTEMPTS = 1000
+# No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
+SEPARATOR = "~"
 AttemptNumber = Annotated[int, Bounds(1, MOST_ATTEMPTS)]
 
 
@@ -40,6 +42,16 @@ class JobState(StrEnum):
 
 
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
+
+
+def ray_id(submission_id: str, attempt: int) -> str:
+    """The id of an attempt in Ray: the job's own for the first, ``<id>~2`` for the second."""
+    return submission_id if attempt == 1 else f"{submission_id}{SEPARATOR}{attempt}"
+
+
+def submission_id_of(ray_id: str) -> str:
+    """The submission id of the job of which this is an attempt."""
+    return ray_id.partition(SEPARATOR)[0]
 
 
 def known_fields(kind: type[Any], stored: Mapping[str, Any]) -> dict[str, Any]:

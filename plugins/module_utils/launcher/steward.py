@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,17 +19,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from . import attempts, evidence, failures, redact, room
-from .admission import one_at_a_time
-from .archive import HEARTBEAT_OF_STEWARD, Archive, now
+from . import attempts, draining, evidence, failures, redact, room
+from .admission import one_at_a_time, registry_path
+from .archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, now
 from .attempt_checks import AttemptChecks, Progress
 from .evidence import Moment
 from .failures import Failure, FailureKind
+from .identity import cluster_name, node_name
 from .plan import Plan
 from .processes import LauncherRunner, Process, Runner
-from .ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, with_names
+from .ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, names_of, with_names
 from .room import Demand, Room
-from .status import ENDED, JobState, Status
+from .status import ENDED, JobState, Status, ray_id
 from .steward_decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 
 # How often the head is asked; the archive is read more often.
@@ -39,6 +39,8 @@ STEP_SECONDS_RUNNING = 5.0
 POLL_SECONDS = 0.5
 # How often Ray is asked whether an attempt has ended.
 RAY_POLL_SECONDS = 0.2
+# How much later than the head's the clock of another machine may be; cluster_up finds larger differences.
+CLOCK_SECONDS = 30.0
 PERIODIC_SECONDS = 300.0
 # Connecting takes at most 20 s; asking the head, collecting from all nodes and sweeping them, 45 s each.
 CLEAN_UP_SECONDS = 300.0
@@ -108,6 +110,7 @@ class Steward:
         self.runner = runner or LauncherRunner(archive)
         self.clock = clock
         self.admission = admission
+        self.registry = registry_path()
         self.demand, self.room = Demand.of(self.plan), Room()
         self.checks = AttemptChecks(self.head, self.demand)
         # An attempt that is running was known to an earlier steward, before the head was restarted.
@@ -138,7 +141,7 @@ class Steward:
                 return 1
             if not os.path.lexists(self.archive.path / "status.json"):
                 return self.end_interrupted()
-            self.archive.event("KEPT", host=socket.gethostname(), pid=os.getpid())
+            self.archive.event("KEPT", host=node_name(), pid=os.getpid())
             self.start_evidence(Moment.SUBMIT)
             while not self.try_step():
                 pass
@@ -164,8 +167,8 @@ class Steward:
 
     def log_error(self) -> None:
         """Append the current exception to the steward's own log, which exists only if something went wrong."""
-        with contextlib.suppress(OSError), (self.archive.path / "logs" / "keeper.log").open("a") as log:
-            log.write(f"{now()} {traceback.format_exc()}")
+        with contextlib.suppress(OSError):
+            self.archive.append(KEEPER_LOG, f"{now()} {traceback.format_exc()}")
 
     def wait_for_change(self) -> None:
         """Wait until the job's state changes, or until the next step is due."""
@@ -177,7 +180,7 @@ class Steward:
 
     def step(self) -> bool:
         """Observe the job once and do what is to be done; True at its end."""
-        own = {"time": self.clock.time(), "host": socket.gethostname(), "pid": os.getpid()}
+        own = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
         self.archive.write_heartbeat(HEARTBEAT_OF_STEWARD, **own, notice=self.checks.notice)
         view = self.observe()
         action: Action = decide(view)
@@ -220,7 +223,7 @@ class Steward:
         record = self.head.job(self.ray_id(status))
         job = JobRecord.from_api(record) if record else None
         nodes = self.head.nodes()
-        self.nodes |= {node["node_id"]: node["node_name"] for node in nodes}
+        self.nodes |= names_of(nodes)
         job = job and replace(job, message=with_names(job.message, self.nodes))
         alive = {node["node_id"] for node in nodes if node["state"] == ALIVE}
         return HeadAnswer(
@@ -232,17 +235,18 @@ class Steward:
         )
 
     def ray_id(self, status: Status) -> str:
-        return attempts.ray_id(self.archive.submission_id, status.attempt)
+        return ray_id(self.archive.submission_id, status.attempt)
 
     def lost_node(
         self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float
     ) -> str:
         """The name of a node that died with processes of the current attempt since the attempt's start, or ""."""
-        since = status.attempt_started_at or moment
+        # The start by the clock of the driver's machine, the end by the head's. Whose processes died is checked below.
+        since = (status.attempt_started_at or moment) - CLOCK_SECONDS
         dead = {node["node_id"]: node["node_name"] for node in nodes if node.get("end_time_ms", 0) > since * 1000}
         if not dead or not job or not job.job_id:
             return ""
-        actors = evidence.actors(self.head, detail=True)
+        actors = evidence.actors(self.head, evidence.of_job(job.job_id), detail=True)
         own = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
         lost = ", ".join(name for node_id, name in dead.items() if node_id in own | {job.driver_node_id})
         step = self.archive.read_mapping("heartbeat.json").get("step")
@@ -328,6 +332,8 @@ class Steward:
         """Collect the attempt's last evidence, and leave nothing of it on any node."""
         self.cleaned_up = view.status.attempt
         attempts.name_nodes(self.archive, self.nodes)
+        if node := draining.removed_under(self.ray_id(view.status), self.registry):
+            attempts.explain_removal(self.archive, node)
         self.wait_for_ray(view.status)
         self.runner.run("end", seconds=CLEAN_UP_SECONDS)
 

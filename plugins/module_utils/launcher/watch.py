@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from . import failures, metrics, reading
+from . import ending, failures, metrics, reading
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure, FailureKind
@@ -40,6 +40,7 @@ class Watch:
         self.first: tuple[int, float] | None = None
         self.last_metric = 0.0
         self.stalled = False
+        self.overdue = False
 
     def check(self, now: float, last_output: Callable[[], float]) -> Failure | None:
         """Check once; returns why the trainer has to be ended, or None. last_output: when the trainer last wrote."""
@@ -59,12 +60,22 @@ class Watch:
                 last_output_at=last_output(),
                 phase=None if self.first else self.health.phase,
             )
+        late = self.late(now)
+        if not late:
+            return self.check_for_stall(now, last_output)
+        # Once: a trainer that takes its time to end is checked again.
+        if not self.overdue:
+            self.overdue = True
+            self.collect(Moment.DEADLINE)
+        return failures.failure(FailureKind.DEADLINE, late)
+
+    def late(self, now: float) -> str:
+        """Why the job has no time left, or ""."""
         deadline = self.plan.deadline
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:
-            self.collect(Moment.DEADLINE)
-            return failures.failure(FailureKind.DEADLINE, f"the job exceeded its deadline of {deadline:g} s")
-        return self.check_for_stall(now, last_output)
+            return f"the job exceeded its deadline of {deadline:g} s"
+        return ending.problem(now)
 
     def collect(self, moment: Moment) -> None:
         self.runner.run("evidence", moment, seconds=EVIDENCE_SECONDS)

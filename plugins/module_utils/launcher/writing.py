@@ -60,25 +60,32 @@ def write_text(root: Path, name: str, text: str, durable: bool = True) -> None:
             raise
 
 
-def append(root: Path, name: str, text: str) -> None:
-    """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
+@contextlib.contextmanager
+def appended(root: Path, name: str) -> Iterator[int]:
+    """A descriptor that appends to a regular file below `root`, which is created if need be. Raises OSError."""
     path = PurePosixPath(name)
     # Without O_NONBLOCK, opening a FIFO waits for a reader for ever.
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with directory(root, str(path.parent)) as above:
         descriptor = os.open(path.name, flags, FILE_MODE, dir_fd=above)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(root / name))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def append(root: Path, name: str, text: str) -> None:
+    """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
+    with appended(root, name) as descriptor:
+        size = os.fstat(descriptor).st_size
         data = text.encode()
         # An earlier writer found too little space for its whole line.
-        if data and found.st_size and os.pread(descriptor, 1, found.st_size - 1) != b"\n":
+        if data and size and os.pread(descriptor, 1, size - 1) != b"\n":
             data = b"\n" + data
         while data:
             data = data[os.write(descriptor, data) :]
-    finally:
-        os.close(descriptor)
 
 
 def remove_temporary(root: Path, name: str) -> None:

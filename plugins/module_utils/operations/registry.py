@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..job.submission_id import SUBMISSION_ID
-from ..launcher.admission import REGISTRY
+from ..launcher.admission import registry_path
 from ..launcher.reading import MIB, UnreadableError, open_directory, read_mapping
 
 ENDING = ".json"
@@ -47,8 +47,9 @@ class Registered:
 class Registry:
     """The submitted jobs of one cluster."""
 
-    def __init__(self, path: str | Path = REGISTRY) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path | None = None) -> None:
+        """path: by default, that of this head."""
+        self.path = Path(path or registry_path())
 
     def read(self, submission_id: str) -> Registered | None:
         """A job; None if it is not registered. Raises UnreadableError for anything but an entry of this job."""

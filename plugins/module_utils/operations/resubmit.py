@@ -40,13 +40,16 @@ class Original:
 
 def original(registry: Registry, submission_id: str) -> Original:
     """The JobSpec of a registered job. Raises OperationError if the job is not registered."""
-    todo = "submit its JobSpec file instead: submit.yml -e jobspec=FILE"
+    todo = "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
     try:
         job = registry.read(submission_id)
     except UnreadableError as error:
         raise OperationError(f"{submission_id} cannot be submitted again: {error}; {todo}") from error
     if job is None:
-        raise OperationError(f"{submission_id} is not registered on this head, and jobs can write to archives; {todo}")
+        raise OperationError(
+            f"{submission_id} is not registered on this head (cluster_down removes the registry), and jobs can write "
+            f"to archives; {todo}"
+        )
     archive = Path(archive_path(job.shared_root, submission_id))
     try:
         archived = read_mapping(archive.parent, f"{submission_id}/{FILE}", ENTRY_BYTES)

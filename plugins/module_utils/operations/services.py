@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..findings import Finding
-from ..gate.gate import GateResult, examine
-from ..job.spec import JobSpec
 from ..launcher import attempts
 from ..launcher.archive import Archive
 from ..launcher.ray_api import RayHead
@@ -43,6 +41,8 @@ class Clock(Protocol):
 
     def monotonic(self) -> float: ...
 
+    def time(self) -> float: ...
+
     def sleep(self, seconds: float, /) -> None: ...
 
 
@@ -61,5 +61,4 @@ class Services:
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
     registry: Registry = field(default_factory=Registry)
     start_steward: Callable[[Archive], None] = start_steward
-    examine: Callable[[JobSpec, str, RayHead], GateResult] = examine
     clock: Clock = time

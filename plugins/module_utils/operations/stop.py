@@ -14,7 +14,7 @@ from ..launcher.archive import Archive
 from ..launcher.plan import Plan
 from ..launcher.ray_api import RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.status import JobState
+from ..launcher.status import JobState, submission_id_of
 from ..shared_root import JOBS
 from ..status.info import RayRecord
 from ..status.listing import UnknownJobError, find_job, unknown_job
@@ -123,7 +123,7 @@ def plan_of(archive: Archive) -> Plan:
 def attempts_of(archive: Archive, head: RayHead) -> list[RayRecord]:
     """Ray's records of the attempts of a job."""
     records = map(RayRecord.from_json, head.jobs())
-    return [one for one in records if one.submission_id.partition(attempts.SEPARATOR)[0] == archive.submission_id]
+    return [one for one in records if submission_id_of(one.submission_id) == archive.submission_id]
 
 
 def wait_for_end(archive: Archive, services: Services) -> JobState:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..findings import Finding, errors
-from ..gate.gate import GateResult, no_room
+from ..gate.gate import GateResult, examine, no_room
 from ..job.environment import secret_value_findings
+from ..job.options import meant
 from ..job.parse import parse_jobspec, separate_key
 from ..job.plan import Job
 from ..job.spec import JobSpec
@@ -29,6 +30,7 @@ from .registry import Registered
 from .reward_files import RewardFiles, changes, reward_files
 from .services import Clock, OperationError, RefusedError, Services
 from .submission import Submission, same_spec, send
+from .time_limit import time_limit_findings
 
 # A reserved archive is registered at once, and then gets its JobSpec and its status.
 REGISTERED_SECONDS = 2
@@ -36,6 +38,7 @@ RESERVED_SECONDS = 5
 RESERVED_POLL_SECONDS = 0.1
 
 Value = TypeVar("Value")
+Gate = Callable[[JobSpec, str, RayHead], GateResult]
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Submitted:
     overrides: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     facts: Mapping[str, Any] | None = None
+    reward_files: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         result: dict[str, Any] = {
@@ -81,12 +85,13 @@ class Submitted:
             result |= {
                 "findings": [finding.as_dict() for finding in self.findings],
                 "facts": self.facts,
+                "reward_files": self.reward_files,
                 "diff": {"before": "", "after": "".join(f"{override}\n" for override in self.overrides)},
             }
         return result
 
 
-def submit(request: Request, services: Services) -> Submitted:
+def submit(request: Request, services: Services, gate: Gate = examine) -> Submitted:
     """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
     findings, spec = parse_jobspec(request.jobspec)
     findings += secret_value_findings(spec.secrets if spec else (), request.secrets)
@@ -100,7 +105,7 @@ def submit(request: Request, services: Services) -> Submitted:
     archive = Archive(archive_path(spec.shared_root, submission_id))
     if archive.exists() and not request.findings:
         return existing_job(archive, request, head, services)
-    result = admit(request, spec, submission_id, head, services)
+    result = admit(request, spec, submission_id, head, services.clock, gate)
     if result.job is None:
         raise RuntimeError(f"no job and no finding: {spec}")
     reward = reward_files(spec, result.job.runtime_env["env_vars"]["PYTHONPATH"])
@@ -128,19 +133,22 @@ def submit(request: Request, services: Services) -> Submitted:
         overrides=result.job.plan.overrides,
         findings=(*result.findings, *changed),
         facts=result.facts.to_json(),
+        reward_files=reward.hashes if reward else {},
     )
 
 
-def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, services: Services) -> GateResult:
+def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, clock: Clock, gate: Gate) -> GateResult:
     """The result of the gate, if it admits the job."""
     try:
-        result = services.examine(spec, submission_id, head)
+        result = gate(spec, submission_id, head)
     except RayApiError as error:
         slow = isinstance(error, HeadTimeoutError)
         todo = "Is its machine overloaded?" if slow else "Is the cluster up?"
         raise OperationError(f"{error}. {todo} See cluster_status.yml.") from error
-    # Keys that the controller has reported hold placeholders here.
-    reported = {separate_key(finding) for finding in request.findings}
+    step = result.job.plan.resumed_from_step if result.job else None
+    result = replace(result, findings=(*result.findings, *time_limit_findings(spec, step or 0, clock.time())))
+    # Keys that the controller has reported hold placeholders here, and so do those that misspelt ones stand for.
+    reported = {separate_key(finding) for finding in request.findings} | meant(list(request.findings))
     refuse_errors([*request.findings, *(one for one in result.findings if separate_key(one) not in reported)])
     return result
 

@@ -28,14 +28,19 @@ class Unattended:
         return {"unattended": list(self.submitted), "unknown": list(self.unknown)}
 
 
-def unattended(jobs: Path, registered: Collection[str], head: str, oldest: float) -> Unattended:
+def unattended(jobs: Path, registered: Collection[str], head: str, oldest: float, cluster: str = "") -> Unattended:
     """The unattended jobs of a directory of archives.
 
-    registered: the ids of all jobs that this cluster has submitted. head: the host name of the head. oldest: when the
-    last heartbeat of a steward that lives can have been, in seconds since the epoch.
+    registered: the ids of all jobs that this cluster has submitted. head: the name of the head. oldest: when the last
+    heartbeat of a steward that lives can have been, in seconds since the epoch. cluster: the name of the cluster; a
+    steward of an older release has none.
     """
     silent = {job: heartbeat for job, heartbeat in unclosed(jobs).items() if heartbeat["time"] < oldest}
     return Unattended(
         submitted=tuple(job for job in silent if job in registered),
-        unknown=tuple(job for job, heartbeat in silent.items() if job not in registered and heartbeat["host"] == head),
+        unknown=tuple(
+            job
+            for job, heartbeat in silent.items()
+            if job not in registered and heartbeat["host"] == head and heartbeat["cluster"] in ("", cluster)
+        ),
     )

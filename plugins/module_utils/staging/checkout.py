@@ -127,7 +127,10 @@ def _state(repository: _Repository, private: Path, directory: Path, paths: Seque
     # Bare: otherwise git writes the path of a work tree into the configuration. Without the user's template of hooks.
     _git(private, {}, "init", "--quiet", "--bare", "--template=", f"--object-format={form}", str(own))
     # With its times of change, files need not be read again; it also knows which files a sparse checkout omits.
+    written = (repository.own / "index").lstat().st_mtime_ns
     (own / "index").write_bytes(read_bytes(repository.own, "index", INDEX_BYTES))
+    # Git compares seconds: it reads a file again whose time is not before that of the index.
+    os.utime(own / "index", ns=(written, written))
     (own / "info").mkdir()
     with contextlib.suppress(FileNotFoundError):
         (own / "info" / "exclude").write_bytes(read_bytes(repository.common, "info/exclude", SMALL_BYTES))

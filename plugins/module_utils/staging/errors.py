@@ -40,11 +40,15 @@ def reported(target: Path, what: str) -> Iterator[None]:
         raise StagingError(target, f"cannot be {what}: {error}.", todo) from error
 
 
-def listed(items: Iterable[str]) -> str:
-    """The items as text; only the first ones if there are many."""
+def first(items: Iterable[str]) -> list[str]:
+    """The items; only the first ones and the number of the others if there are many."""
     items = list(items)
-    more = f", and {len(items) - LISTED_NAMES} more" if len(items) > LISTED_NAMES else ""
-    return ", ".join(items[:LISTED_NAMES]) + more
+    return [*items[:LISTED_NAMES], *([f"and {len(items) - LISTED_NAMES} more"] if len(items) > LISTED_NAMES else [])]
+
+
+def listed(items: Iterable[str]) -> str:
+    """The same as text."""
+    return ", ".join(first(items))
 
 
 def changed_meanwhile(source: object) -> StagingError:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS
 from .dataset.upload import INBOX
-from .errors import StagingError
+from .errors import StagingError, listed
 from .files import files_below
 from .lock import LOCK, is_held, read_progress
 from .manifest import Facts, notes, problems, read_manifest
@@ -112,7 +112,7 @@ def unfinished(directory: Path) -> Iterator[Entry]:
         target = directory / name
         is_busy, progress = is_held(target), read_progress(target)
         by = f" by {progress.host}, process {progress.pid}" if progress else ""
-        problem = f"was left unfinished{by}: {', '.join(path.name for path in paths)}"
+        problem = f"was left unfinished{by}: {listed(path.name for path in paths)}"
         yield Entry(
             UNFINISHED,
             name,

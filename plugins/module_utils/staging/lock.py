@@ -203,26 +203,38 @@ def locked(target: Path) -> Iterator[Progress]:
 def _wait_for_lock(target: Path, file: Path) -> int:
     """A descriptor of the locked file; closing it frees the lock."""
     silent_since, last = time.monotonic(), None
-    while True:
+    while (lock := _try_lock(file)) is None:
+        now = read_progress(target)
+        if now != last:
+            silent_since, last = time.monotonic(), now
+        if time.monotonic() - silent_since > SILENT_SECONDS:
+            raise _silent_holder(target, last) from None
+        time.sleep(LOCK_SECONDS)
+    return lock
+
+
+def _try_lock(file: Path) -> int | None:
+    """A descriptor of the locked file; None if another process holds the lock, or has removed the file meanwhile."""
+    try:
         lock = open_lock(file, os.O_CREAT)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            # Any other error is not of a held lock, such as ENOLCK of a file system without locks.
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            now = read_progress(target)
-            if now != last:
-                silent_since, last = time.monotonic(), now
-            if time.monotonic() - silent_since > SILENT_SECONDS:
-                raise _silent_holder(target, last) from None
-            time.sleep(LOCK_SECONDS)
-            continue
+    except OSError as error:
+        # NFS notices at any use of a file that another machine has removed it.
+        if error.errno != errno.ESTALE:
+            raise
+        return None
+    ours = False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The previous holder may have removed the file that was opened here.
-        if is_at(file, lock):
-            return lock
-        os.close(lock)
+        ours = is_at(file, lock)
+    except OSError as error:
+        # Any other error is not of a held lock, such as ENOLCK of a file system without locks.
+        if error.errno not in (errno.EAGAIN, errno.EACCES, errno.ESTALE):
+            raise
+    finally:
+        if not ours:
+            os.close(lock)
+    return lock if ours else None
 
 
 def open_lock(file: Path, flags: int = 0) -> int:
@@ -236,7 +248,11 @@ def open_lock(file: Path, flags: int = 0) -> int:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise _no_lock(file, "is not a regular file") from error
         raise
-    found = os.fstat(lock)
+    try:
+        found = os.fstat(lock)
+    except OSError:
+        os.close(lock)
+        raise
     why = ""
     if not stat.S_ISREG(found.st_mode):
         why = "is not a regular file"

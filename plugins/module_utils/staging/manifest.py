@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 
 from ..launcher.reading import MIB, UnreadableError, is_whole, parse_json, read_text
-from .errors import StagingError, listed
+from .errors import StagingError, first
 from .files import (
     change_mode,
     directories_of,
@@ -38,6 +39,8 @@ KIND = re.compile(r"[a-z][a-z_]{0,31}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 # Facts that are shown, or become part of paths and of comparisons.
 TEXTS = ("name", "source", "commit", "revision", "verl_version", "staged_on", "code_id", "identity", "endpoint")
+# So many files that are not in a manifest are looked for.
+MOST_ADDED = 10_000
 # The values of a manifest besides its files, as JSON: which keys there are depends on the kind.
 Facts = Mapping[str, object]
 
@@ -296,20 +299,21 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
     # The destination of a link may contain other files, and files that imports create change nothing. Listed before
     # the files are examined, because NFS then has most of their attributes.
     there = () if is_link else (name for name, _entry in entries_below(target, is_ignored))
-    extra = sorted({*there} - {*names, MANIFEST})
+    # As many of them as a job likes: one is as good as all.
+    extra = sorted(islice((name for name in there if name not in expected and name != MANIFEST), MOST_ADDED))
     found = dict(zip(names, parallel_map(problem, names), strict=True))
     found |= dict.fromkeys(extra, FileProblem(Change.ADDED, "is not in the manifest"))
     return {name: wrong for name, wrong in found.items() if wrong is not None}
 
 
 def notes(wrong: Mapping[str, object]) -> list[str]:
-    """A line for each file: its name and its problem."""
-    return [f"{name} {what}" for name, what in wrong.items()]
+    """A line for each file, its name and its problem; only the first ones if there are many."""
+    return first(f"{name} {what}" for name, what in wrong.items())
 
 
 def named(wrong: Mapping[str, object]) -> str:
-    """Files and their problems as text; only the first ones if there are many."""
-    return listed(notes(wrong))
+    """The same as text."""
+    return ", ".join(notes(wrong))
 
 
 def protect(directory: Path, names: Iterable[str]) -> None:

@@ -42,6 +42,8 @@ CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
 MOST_FILES = 200_000
 MOST_LEVELS = 32
 PATH_BYTES = 1024
+# What a file has in a bundle besides its content: two headers, its path and the rest of a block.
+HEADER_BYTES = 4096
 # How many skipped files are named.
 MOST_NAMED = 100
 BLOCK = 1 << 20
@@ -58,6 +60,11 @@ class Limits:
 
     file: int
     total: int
+
+    @property
+    def bundle(self) -> int:
+        """The size in bytes that a bundle has at most: with its headers, and with files that cannot be compressed."""
+        return self.total + self.total // 1000 + MOST_FILES * HEADER_BYTES
 
 
 def limits(checkpoints: bool, file_mib: int = 0, total_mib: int = 0) -> Limits:

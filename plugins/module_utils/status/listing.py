@@ -14,6 +14,7 @@ from ..launcher import attempts
 from ..launcher.archive import Archive, archives
 from ..launcher.ray_api import RayApiError, RayHead
 from ..launcher.reading import UnreadableError
+from ..launcher.status import ray_id, submission_id_of
 from ..text import printable
 from .info import JobInfo, JobList, RayRecord
 from .state import job_info, unreadable_job
@@ -84,7 +85,7 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
             problem = str(error)
     own = archives(jobs)
     ours = {archive.submission_id for archive in own}
-    foreign = [one for ray_id, one in records.items() if ray_id.partition(attempts.SEPARATOR)[0] not in ours]
+    foreign = [one for name, one in records.items() if submission_id_of(name) not in ours]
     wanted = [archive for archive in own if not tags or has_tags(archive, tags)]
     found: list[tuple[float, Archive | RayRecord]] = [(archive.created_at(), archive) for archive in wanted]
     found += [(record.started_at, record) for record in foreign if not tags]
@@ -94,11 +95,11 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
         if isinstance(one, RayRecord):
             return foreign_job(one)
         try:
-            ray_id = attempts.ray_id(one.submission_id, attempts.current(one))
+            identifier = ray_id(one.submission_id, attempts.current(one))
         except UnreadableError as error:
             return unreadable_job(one, error)
         try:
-            return job_info(one, records.get(ray_id), bool(head) and not problem)
+            return job_info(one, records.get(identifier), bool(head) and not problem)
         except Exception as error:
             # Whatever was overlooked must not hide all other jobs.
             return unreadable_job(one, UnreadableError(one.path, f"causes {type(error).__name__}: {error}"))

@@ -107,10 +107,13 @@ def tags_text(tags: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(tags.items()))
 
 
-def failure_class(job: JobInfo) -> str | None:
+def job_class(job: JobInfo) -> str | None:
+    """The kind of a failure, or else what makes a job look worse than its state."""
     if job.failure:
         return job.failure.kind
-    return "silent" if silence(job) else None
+    if silence(job):
+        return "silent"
+    return count_of(job.warnings) if job.warnings else None
 
 
 def field(name: str, value: object) -> str:
@@ -161,7 +164,7 @@ def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
         "job": job.submission_id,
         "workload": job.workload or None,
         "state": job.state,
-        "class": failure_class(job),
+        "class": job_class(job),
         "step": steps(done),
         "metric": None if done.last is None else f"{METRIC_NAMES.get(done.metric, done.metric)} {number(done.last)}",
         "tokens/s": throughput(done),

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from ..launcher import attempts, checkpoints, failures
+from ..launcher import attempts, checkpoints, ending, failures
 from ..launcher.archive import Archive
 from ..launcher.failures import Failure
+from ..launcher.job_warnings import JobWarning, WarningKind
 from ..launcher.log_scan import Phase
 from ..launcher.ray_api import RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.schema import seconds_of
-from ..launcher.status import ENDED, JobState, Status
+from ..launcher.status import ENDED, JobState, Status, ray_id
+from ..text import duration
 from .info import UNKNOWN, UNREADABLE, Heartbeat, JobInfo, Progress, RayRecord, failure_from
 from .logs import BEGINNING, LogPart, log_since, log_tail
-from .progress import progress, time_left
+from .progress import progress, time_left, total_steps
 
 POLL_SECONDS = 0.5
 # The steward waits up to 120 s for the final evidence.
@@ -80,12 +82,12 @@ def describe(archive: Archive, head: RayHead | None, tail: int, position: str | 
     """
     record, problem = None, ""
     try:
-        ray_id = attempts.ray_id(archive.submission_id, attempts.current(archive))
+        identifier = ray_id(archive.submission_id, attempts.current(archive))
     except UnreadableError:
-        ray_id = archive.submission_id
+        identifier = archive.submission_id
     if head:
         try:
-            answer = head.job(ray_id)
+            answer = head.job(identifier)
             record = RayRecord.from_json(answer) if answer else None
         except RayApiError as error:
             problem = str(error)
@@ -155,8 +157,8 @@ def readable_job(
     deciding = deciding_record(archive, record, answered, is_overdue(status, heartbeat, now))
     state, reason = merge_states(status, deciding)
     log = parts.read(lambda: read_log(archive, tail, position, state in ENDED), LogPart([], position or BEGINNING))
-    running = state == JobState.RUNNING
-    done = parts.read(lambda: progress(archive, status, heartbeat), Progress())
+    running, done = state == JobState.RUNNING, parts.read(lambda: progress(archive, status, heartbeat), Progress())
+    left = time_left(heartbeat, done.total_steps) if running else None
     return JobInfo(
         submission_id=archive.submission_id,
         state=state,
@@ -169,19 +171,19 @@ def readable_job(
         lineage=status.lineage,
         attempt=status.attempt,
         attempts=status.attempts,
-        warnings=status.warnings,
-        phase=phase(heartbeat) if running else "",
+        warnings=(*status.warnings, *time_warnings(left, now)),
+        phase=phase(heartbeat, status, done) if running else "",
         submitted_at=archive.created_at(),
         started_at=status.started_at,
         # While another attempt follows, this is the end of an attempt, not of the job.
         ended_at=status.ended_at if state in ENDED else None,
         silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
-        time_left=time_left(heartbeat, done.total_steps) if running else None,
+        time_left=left,
         driver_host=str(status.driver.get("host") or "") or None,
         driver_node_id=record.driver_node_id if record else None,
         driver_node_ip=record.driver_node_ip if record else None,
         progress=done,
-        checkpoints=parts.read(lambda: tuple(archive.checkpoints()), ()),
+        checkpoints=parts.read(lambda: checkpoint_steps(archive, status, complete=tail > 0 and state in ENDED), ()),
         resumable=last_checkpoint(archive) if tail and state in (JobState.FAILED, JobState.STOPPED) else None,
         archive=str(archive.path),
         log=tuple(log.lines),
@@ -191,6 +193,14 @@ def readable_job(
         unreadable=tuple(parts.problems),
         notice="" if state in ENDED else steward_notice(archive),
     )
+
+
+def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
+    """Whether a job that needs so many seconds more is stopped before. Only the nodes of the cluster know when."""
+    stop_at = ending.stop_at()
+    if left is not None and stop_at is not None and now + left > stop_at:
+        needs = f"at its pace, the job needs {duration(left)} more"
+        yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {ending.moment(stop_at)}")
 
 
 def has_ended(status: Status, state: str, deciding: RayRecord | None, now: float) -> bool:
@@ -204,18 +214,36 @@ def written_at(archive: Archive, status: Status, heartbeat: Heartbeat) -> float 
     return max(heartbeat.time or 0, steward.time if steward else 0, seconds_of(status.updated_at)) or None
 
 
-def phase(heartbeat: Heartbeat) -> str:
+def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
     """What a running trainer does before its first step; "" if that is not known. Jobs can write to archives."""
-    return heartbeat.phase if heartbeat.phase in list(Phase) else ""
+    # A step can be newer than the heartbeat. Those of a later attempt may be of the attempts before it.
+    has_begun = done.step > (status.resumed_from_step or 0) and status.attempt == 1
+    return heartbeat.phase if heartbeat.phase in list(Phase) and not has_begun else ""
+
+
+def checkpoint_steps(archive: Archive, status: Status, complete: bool) -> tuple[int, ...]:
+    """The steps that have a checkpoint. Raises UnreadableError.
+
+    complete: leave out those that cannot be used. Of a checkpoint that is no longer kept, verl leaves the directory.
+    This opens every shard, so it is not for jobs that are followed.
+    """
+    if not complete:
+        return tuple(archive.checkpoints())
+    found = checkpoints.finished(archive.path / "checkpoints", status.workload)
+    return tuple(sorted(checkpoint.step for checkpoint in found if not checkpoint.problem))
 
 
 def last_checkpoint(archive: Archive) -> int | None:
-    """The step of the last complete checkpoint; None without one, or if it cannot be read."""
+    """The step of the last complete checkpoint, to resume from.
+
+    None without one, if it cannot be read, or if it is that of the last step.
+    """
     try:
         found = checkpoints.last_complete(archive.path / "checkpoints", archive.read_status().workload)
+        total = total_steps(archive, Heartbeat.from_json(archive.read_json("heartbeat.json")))
     except UnreadableError:
         return None
-    return found.step if found else None
+    return found.step if found and not (total and found.step >= total) else None
 
 
 def steward_notice(archive: Archive) -> str:

@@ -36,7 +36,8 @@ def test_files_exist() -> None:
         f"{place}: {name}"
         for place, text in everywhere()
         for name in FILE.findall(text)
-        if "<" not in text and not (pages.REPO / name).exists()
+        # The reader's own inventory is a copy.
+        if "<" not in text and "inventories/mycluster" not in name and not (pages.REPO / name).exists()
     ]
     assert not lost, "\n".join(lost)
 

@@ -9,8 +9,11 @@ import pytest
 import yaml
 
 PLAYBOOKS = sorted((Path(__file__).resolve().parents[3] / "playbooks").glob("*.yml"))
+ROLES = PLAYBOOKS[0].parents[1] / "roles"
 IMPORT = "ansible.builtin.import_playbook"
 VALIDATE = "argus.verl.validate"
+# Nodes that are processes are their own machines.
+NAMES = {"{{ groups | argus.verl.machine_hosts }}": "machines"}
 
 
 def plays(playbook: Path) -> list[dict[str, Any]]:
@@ -21,7 +24,7 @@ def plays(playbook: Path) -> list[dict[str, Any]]:
 
 def groups(playbook: Path) -> set[str]:
     """The groups of the plays of a playbook, and of those that it imports."""
-    found = {play["hosts"] for play in plays(playbook) if "hosts" in play}
+    found = {NAMES.get(play["hosts"], play["hosts"]) for play in plays(playbook) if "hosts" in play}
     for play in plays(playbook):
         if IMPORT in play and play[IMPORT] != VALIDATE:
             found |= groups(playbook.with_name(f"{play[IMPORT].removeprefix('argus.verl.')}.yml"))
@@ -32,8 +35,42 @@ def test_there_are_playbooks() -> None:
     assert {"cluster_up", "submit", "validate"} <= {playbook.stem for playbook in PLAYBOOKS}
 
 
-@pytest.mark.parametrize("playbook", [one for one in PLAYBOOKS if one.stem != "validate"], ids=lambda path: path.stem)
+# Around those of a cluster, which validate: the hosts come from Slurm first, and go back last.
+AROUND = ("slurm_up", "slurm_down")
+CHECKED = [one for one in PLAYBOOKS if one.stem not in ("validate", *AROUND)]
+
+
+@pytest.mark.parametrize("playbook", CHECKED, ids=lambda path: path.stem)
 def test_playbook_validates_first_and_names_its_groups(playbook: Path) -> None:
     first = plays(playbook)[0]
     assert first[IMPORT] in (VALIDATE, "argus.verl.preflight"), "validate the inventory first"
     assert set(first["vars"]["works_on"]) == groups(playbook)
+
+
+def imported_roles(playbook: Path) -> list[tuple[str, str, bool]]:
+    """The roles of a playbook and of those that it imports, in their order: name, entry point, whether it validates."""
+    found: list[tuple[str, str, bool]] = []
+    for play in plays(playbook):
+        if IMPORT in play:
+            found += imported_roles(playbook.with_name(f"{play[IMPORT].removeprefix('argus.verl.')}.yml"))
+        found += [(role, "main", True) for role in play.get("roles", [])]
+        for task in play.get("tasks", []):
+            role = task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role")
+            if role:
+                found.append((role["name"], role.get("tasks_from", "main"), role.get("rolespec_validate", True)))
+    return found
+
+
+def options(role: str, entry: str) -> set[str]:
+    specs = yaml.safe_load((ROLES / role.removeprefix("argus.verl.") / "meta" / "argument_specs.yml").read_text())
+    return set(specs["argument_specs"][entry].get("options", {}))
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS, ids=lambda path: path.stem)
+def test_variables_are_validated_once(playbook: Path) -> None:
+    """Each validation is a task on every host: once is enough, and it comes before the first use."""
+    validated: dict[str, set[str]] = {}
+    for role, entry, validates in imported_roles(playbook):
+        known, used = validated.setdefault(role, set()), options(role, entry)
+        assert validates == bool(used - known), f"{role}, {entry}: validated {'again' if validates else 'never'}"
+        known |= used

@@ -32,6 +32,17 @@ def defaults(role: Path) -> dict[str, Any]:
     return (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
 
 
+def documented_defaults(role: Path) -> dict[str, Any]:
+    """A default that Jinja computes is text, which a documented number cannot be; its description has it."""
+    found = defaults(role)
+    computed = {
+        name
+        for name, option in options(role).items()
+        if "{{" in str(found.get(name)) and option["type"] not in ("str", "path")
+    }
+    return {name: None if name in computed else value for name, value in found.items()}
+
+
 def test_there_are_roles() -> None:
     assert {"cluster", "job", "preflight", "ray_node", "staging"} <= {role.name for role in ROLES}
 
@@ -45,7 +56,7 @@ def test_specs_and_defaults_have_the_same_names(role: Path) -> None:
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_specs_and_defaults_have_the_same_values(role: Path) -> None:
     documented = {name: option.get("default") for name, option in options(role).items() if not option.get("required")}
-    done = defaults(role)
+    done = documented_defaults(role)
     assert documented == done
     # True == 1 and 5 == 5.0 for Python, not for a reader.
     assert {name: type(value) for name, value in documented.items()} == {
@@ -59,10 +70,10 @@ def test_defaults_are_of_the_type_and_among_the_choices(role: Path) -> None:
         value = option.get("default")
         if option.get("required"):
             assert "default" not in option, f"{name} is required and has a default"
-        elif value is not None and "{{" not in str(value):
+        elif value is not None:
             assert isinstance(value, TYPES[option["type"]]), name
             assert isinstance(value, bool) == (option["type"] == "bool"), name
-            assert value in option.get("choices", [value]), name
+            assert "{{" in str(value) or value in option.get("choices", [value]), name
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
@@ -88,3 +99,10 @@ def test_every_entry_point_is_a_file(role: Path) -> None:
     tasks = {file.stem for file in (role / "tasks").glob("*.yml")}
     if tasks:
         assert entry_points(role).keys() <= tasks
+
+
+@pytest.mark.parametrize("role", [one for one in ROLES if one.name != "cluster"], ids=lambda role: role.name)
+def test_the_variables_of_the_cluster_are_validated_once_a_play(role: Path) -> None:
+    """They are the same for all hosts, and each validation of a host takes time on the controller."""
+    meta = yaml.safe_load((role / "meta" / "main.yml").read_text())
+    assert meta["dependencies"] == [{"role": "argus.verl.cluster", "run_once": True}]

@@ -161,6 +161,13 @@ class TestPatches:
         assert loader.num_workers == 0
         assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
 
+    def test_finished_rollouts_are_looked_for_more_often(self) -> None:
+        from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+        settings = {"max_off_policy_threshold": None, "max_off_policy_strategy": "drop", "sampler_kwargs": {}}
+        assert ReplayBuffer("sync", {}, **settings).poll_interval == 0.2
+        assert ReplayBuffer("sync", {}, **settings, poll_interval=3.0).poll_interval == 3.0
+
     def test_a_critic_loads_without_flash_attention(self, model_path: str) -> None:
         critic = AutoModelForTokenClassification.from_pretrained(
             model_path, num_labels=1, attn_implementation="flash_attention_2"

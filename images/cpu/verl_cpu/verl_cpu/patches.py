@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import functools
+import importlib.abc
+import importlib.util
 import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import transformers
 from torchdata.stateful_dataloader import StatefulDataLoader
+
+POLL_SECONDS = 0.2
 
 
 def engine_of_cuda() -> None:
@@ -64,9 +72,48 @@ def no_loader_processes() -> None:
     StatefulDataLoader.__init__ = without_processes
 
 
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Patches a module when it is imported: verl imports this package before its own modules."""
+
+    def __init__(self, name: str, patch: Callable[[ModuleType], None]) -> None:
+        self.name = name
+        self.patch = patch
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                self.patch(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def frequent_polls() -> None:
+    """The trainer looks for finished rollouts every 2 s (trainer/ppo/v1/replay_buffer.py), in tests most of a step."""
+
+    def patch(module: ModuleType) -> None:
+        init = module.ReplayBuffer.__init__
+
+        @functools.wraps(init)
+        def polling(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **{"poll_interval": POLL_SECONDS, **kwargs})
+
+        module.ReplayBuffer.__init__ = polling
+
+    sys.meta_path.insert(0, AfterImport("verl.trainer.ppo.v1.replay_buffer", patch))
+
+
 def apply() -> None:
     engine_of_cuda()
     one_backend_per_device()
     no_pinned_memory()
     eager_critic()
     no_loader_processes()
+    frequent_polls()

@@ -26,11 +26,12 @@ class Rows:
         self.parts = [part(path, progress) for path in paths]
         schemas = [each.schema for each in self.parts]
         for path, each in zip(paths, self.parts, strict=True):
-            for name in columns:
-                if name not in each.schema.names:
-                    has = f"It has: {', '.join(each.schema.names)}."
-                    hint = nearest(name, each.schema.names)
-                    raise StagingError(path, f"has no column {name}.", f"{has} {hint[:1].upper()}{hint[1:]}".rstrip())
+            names = each.schema.names
+            if lacks := [name for name in columns if name not in names]:
+                what = f"has no column {' and no column '.join(lacks)}; it has: {', '.join(names)}."
+                hint = nearest(lacks[0], names)
+                todo = f"Set columns to the names of its columns. {hint[:1].upper()}{hint[1:]}"
+                raise StagingError(path, what, todo.rstrip())
         if columns:
             schemas = [pyarrow.schema([schema.field(name) for name in columns]) for schema in schemas]
         self.schema = unified(schemas, paths[0])

@@ -192,7 +192,12 @@ def source_of(options: DatasetOptions, shared_root: Path) -> Source:
         splits = {*upload.files, *upload.missing}
         if "train" not in splits:
             raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
-        check_val("val" in splits, options.val_rows)
+        try:
+            check_val("val" in splits, options.val_rows)
+        except StagingError:
+            # A file that does not exist is more likely the mistake.
+            upload.check_missing()
+            raise
         return upload
     if "train" not in options.files:
         raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")

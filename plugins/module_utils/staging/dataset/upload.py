@@ -171,13 +171,17 @@ class Upload:
     def has_arrived(self) -> bool:
         return all(file.sha256 and self._received(file) == file.size for file in self.all)
 
-    def size(self) -> int:
+    def check_missing(self) -> None:
+        """Raises StagingError if a pattern has no file on the controller."""
         for split, paths in self.missing.items():
             what = f"the controller {self.controller} has no file {paths[0]}."
             todo = (
                 "Correct it: relative paths begin at the inventory. With from: node, files are those that nodes have."
             )
             raise StagingError(f"files.{split}", what, todo)
+
+    def size(self) -> int:
+        self.check_missing()
         return self.bytes + sum(file.size - min(file.size, self._received(file)) for file in self.all)
 
     def differs(self, manifest: Manifest) -> str:

@@ -8,11 +8,13 @@ import stat
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_fetch
+from ansible_collections.argus.verl.plugins.module_utils.status import bundle
 from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
     BundleError,
     Limits,
@@ -413,14 +415,19 @@ class Task:
 class Connection:
     """A machine whose files are here."""
 
-    def fetch_file(self, remote: str, local: str) -> None:
-        shutil.copyfile(remote, local)
+    def exec_command(self, command: str, sudoable: bool = True) -> tuple[int, bytes, bytes]:
+        assert not sudoable
+        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
+        return done.returncode, done.stdout, done.stderr
 
 
 def fetched(
-    monkeypatch: pytest.MonkeyPatch, archive: Path, **arguments: Any
+    monkeypatch: pytest.MonkeyPatch, archive: Path, swap: Callable[[Path], Any] = lambda bundle: None, **arguments: Any
 ) -> tuple[dict[str, Any], list[str], list[str]]:
-    """The result of the action plugin, the modules that it ran, and the files that it removed."""
+    """The result of the action plugin, the modules that it ran, and the files that it removed.
+
+    swap: what a job does with the bundle before it is fetched.
+    """
     action = job_fetch.ActionModule.__new__(job_fetch.ActionModule)
     action._task, action._connection = Task(**arguments), Connection()
     ran: list[str] = []
@@ -429,12 +436,14 @@ def fetched(
     def execute(name: str, _arguments: dict[str, Any], **_more: Any) -> dict[str, Any]:
         ran.append(name)
         file, skipped = packed(archive)
-        return {"changed": False, "bundle": file, "archive": str(archive), "skipped": skipped}
+        size = Path(file).stat().st_size
+        swap(Path(file))
+        return {"changed": False, "bundle": file, "bundle_bytes": size, "archive": str(archive), "skipped": skipped}
 
     action._execute_module = execute
     action._remove_tmp_path = lambda path, force: removed.append(path)
     monkeypatch.setattr(job_fetch.ActionBase, "run", lambda *_arguments: {})
-    return action.run(None, {}), ran, removed
+    return action.run(None, {"inventory_hostname": "head"}), ran, removed
 
 
 def test_the_action_plugin(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
@@ -445,6 +454,62 @@ def test_the_action_plugin(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_p
     assert result["job"]["log"] == []
     assert removed == [str(archive.parent / "bundle.tar.gz")]
     assert result["skipped"] == []
+
+
+def link_to_zeros(bundle: Path) -> None:
+    bundle.unlink()
+    bundle.symlink_to("/dev/zero")
+
+
+def fifo(bundle: Path) -> None:
+    bundle.unlink()
+    os.mkfifo(bundle)
+
+
+CHANGED = "another process has changed "
+
+
+@pytest.mark.parametrize(
+    ("swap", "why"),
+    [
+        (link_to_zeros, "was not copied: dd: failed to open"),
+        (fifo, CHANGED),
+        (lambda bundle: os.truncate(bundle, 1 << 40), CHANGED),
+        (lambda bundle: os.truncate(bundle, 3), CHANGED),
+    ],
+    ids=["link", "fifo", "longer", "shorter"],
+)
+def test_a_bundle_that_a_job_replaces_is_neither_waited_for_nor_read_on(
+    monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path, swap: Callable[[Path], Any], why: str
+) -> None:
+    arguments = {"submission_id": "grpo-1", "dest": str(tmp_path / "here")}
+    result, _ran, removed = fetched(monkeypatch, archive, swap, **arguments)
+    assert result["failed"]
+    assert result["msg"].startswith("The archive was not fetched: head: ")
+    assert why in result["msg"]
+    assert removed
+
+
+def test_a_bundle_has_a_limit_before_it_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bundle, "HEADER_BYTES", 0)
+    for number in range(2):
+        (archive / "debug" / f"noise-{number}").write_bytes(os.urandom(1 << 20))
+    arguments = {"submission_id": "grpo-1", "dest": str(tmp_path / "here"), "max_total_mib": "1"}
+    result, _ran, removed = fetched(monkeypatch, archive, **arguments)
+    assert result["msg"].startswith("The archive was not fetched: its bundle has ")
+    assert removed
+
+
+def test_no_bundle_is_larger_than_its_limit(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(200):
+        (archive / "debug" / f"{number:03}{'x' * 250}").write_bytes(os.urandom(2000))
+    names = len([path for path in archive.rglob("*") if path.is_file()])
+    monkeypatch.setattr(bundle, "MOST_FILES", names)
+    total = sum(path.stat().st_size for path in archive.rglob("*") if path.is_file())
+    file, _skipped = packed(archive, checkpoints=True)
+    assert Path(file).stat().st_size < Limits(total, total).bundle
 
 
 def test_what_was_skipped_is_a_warning(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:

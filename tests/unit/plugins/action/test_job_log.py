@@ -153,6 +153,20 @@ def test_a_job_that_has_ended_is_not_followed(shown: list[str], monkeypatch: pyt
     assert len(asked) == 1
 
 
+FAILURE = {"kind": "reward", "reason": "it raised", "lines": [], "todo": "Correct it."}
+
+
+@pytest.mark.parametrize("before", [[], [job("RUNNING", "a")]])
+def test_a_job_that_failed_has_its_cause_below_the_log(
+    shown: list[str], monkeypatch: pytest.MonkeyPatch, before: list[dict[str, Any]]
+) -> None:
+    end = job("FAILED", *([] if before else ["a"]), reason="it raised", failure=FAILURE)
+    action, _asked = log_action(*map(answer, [*before, end]), follow=True)
+    run(action, monkeypatch)
+    line = ["", "sft-1  FAILED  step 4/12  train/loss 4.250  1:05"] if before else ["a"]
+    assert shown[-len(line) - 3 :] == [*line, "", "Failed: reward: it raised", "To do:  Correct it."]
+
+
 def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     silent = answer(job("RUNNING", problem="refused", silent_for=900.0))
     action, asked = log_action(silent, follow=True)

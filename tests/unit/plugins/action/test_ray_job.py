@@ -335,6 +335,15 @@ def test_warnings_are_shown(shown: list[str]) -> None:
     assert shown[2].split() == ["warning", "model", "is", "missing", "stage", "it"]
 
 
+def test_a_reward_that_was_edited_and_not_staged(shown: list[str], tmp_path: Path) -> None:
+    (tmp_path / "score.py").write_text("edited")
+    head = Head({**SUBMITTED, "reward_files": {"user/code/score.py": "before"}})
+    result = head.run(jobspec=MINIMAL, user_code=[str(tmp_path / "score.py")])
+    assert result["state"] == "SUBMITTED"
+    assert "user_code" not in head.calls[0][1]
+    assert "score.py changed after stage.yml copied it" in " ".join(" ".join(shown).split())
+
+
 def test_the_findings_of_the_head_are_shown(shown: list[str]) -> None:
     findings = [FINDING, {**FINDING, "where": "dataset"}, {**FINDING, "severity": "warning"}]
     result = Head({"failed": True, "msg": "long", "findings": findings}).run(jobspec=MINIMAL)
@@ -404,6 +413,13 @@ def test_stopping_needs_no_jobspec(shown: list[str]) -> None:
     assert head.run(state="stopped", submission_id="grpo-1")["state"] == "STOPPED"
     who = f"{getpass.getuser()}@{platform.node()}"
     assert head.calls == [("ray_job", {"state": "stopped", "submission_id": "grpo-1", "requested_by": who})]
+    assert shown == ["", "Stopping grpo-1. While it starts, that may take a minute."]
+
+
+def test_nothing_is_stopped_in_check_mode(shown: list[str]) -> None:
+    head = Head({"changed": True, "state": "STOPPED"}, check_mode=True)
+    head.run(state="stopped", submission_id="grpo-1")
+    assert shown == []
 
 
 @pytest.mark.parametrize(
@@ -489,7 +505,7 @@ def test_a_job_is_followed_until_it_has_ended(shown: list[str]) -> None:
         "submission_id": "grpo-1",
         "shared_root": "/mnt",
         "address": "http://h:1",
-        "wait_timeout": 6.0,
+        "wait_timeout": 7.0,
         "tail": 15,
     }
     assert "wait" not in head.calls[0][1]
@@ -508,6 +524,13 @@ def test_a_job_is_followed(value: object, shown: list[str]) -> None:
     """-e passes text."""
     head = Head(SUBMITTED, info("SUCCEEDED"))
     assert head.run(jobspec=MINIMAL, wait=value)["state"] == "SUCCEEDED"
+
+
+def test_the_reason_of_a_job_that_did_less_is_shown(shown: list[str]) -> None:
+    reason = "the data ended at step 8 of 12"
+    head = Head(SUBMITTED, info("SUCCEEDED", reason=reason))
+    assert head.run(jobspec=MINIMAL, wait=True)["state"] == "SUCCEEDED"
+    assert f"Reason:  {reason}" in shown
 
 
 def test_a_new_warning_is_shown_once_and_all_of_them_at_the_end(shown: list[str]) -> None:
@@ -562,6 +585,13 @@ def test_a_job_that_was_stopped_has_no_kind(shown: list[str]) -> None:
     assert "the end" in "\n".join(shown)
 
 
+def test_a_head_without_a_connection(shown: list[str]) -> None:
+    why = "container mvp-ray-head is not running on box. cluster_up.yml starts it"
+    result = Head(AnsibleConnectionFailure(why)).run(jobspec=MINIMAL)
+    assert result["msg"] == f"The head mvp-ray-head cannot be reached: {why}"
+    assert result["failed"] and "head_is_gone" not in result
+
+
 def test_a_head_that_comes_back(shown: list[str]) -> None:
     lost = AnsibleConnectionFailure("connection refused")
     head = Head(SUBMITTED, info(), GONE, lost, info("SUCCEEDED"))
@@ -582,8 +612,8 @@ def test_following_ends_if_the_head_stays_away(shown: list[str]) -> None:
     assert (result["failed"], result["changed"]) == (True, True)
     assert "The head mvp-ray-head cannot be reached (No such container: mvp-ray-head)" in result["msg"]
     assert result["msg"].endswith("run status")
-    # 120 seconds, with a poll every 6.
-    assert shown.count("grpo-1  the head does not answer") == 21
+    # 120 seconds, with a poll every 7.
+    assert shown.count("grpo-1  the head does not answer") == 18
 
 
 def test_following_ends_if_neither_head_nor_launcher_answers(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_log
 from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
-from ansible_collections.argus.verl.plugins.filter.job import evidence_rows, job_commands, job_status
 from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure, FailureKind
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Attempt
@@ -20,6 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.status.listing import u
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.module_utils.text import nearest, one_line, printable, printable_line, table
+from ansible_collections.argus.verl.plugins.plugin_utils.filters.job import evidence_rows, job_commands, job_status
 from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, no_such_id
 
 SEQUENCES = {

@@ -273,3 +273,17 @@ def test_tables_have_the_width_that_columns_says(tmp_path: Path, columns: str, f
     _code, lines = run(tmp_path, tasks, COLUMNS=columns)
     assert lines[1].startswith(first)
     assert max(len(line) for line in lines if not line.startswith("TASK")) <= int(columns)
+
+
+def test_tasks_run_in_processes_that_collect_less(tmp_path: Path) -> None:
+    (tmp_path / "filter_plugins").mkdir()
+    (tmp_path / "filter_plugins" / "collector.py").write_text(
+        "import gc\n"
+        "def collector(_):\n"
+        "    return f'at {gc.get_threshold()[0]} {gc.get_freeze_count() > 10000}'\n"
+        "class FilterModule:\n"
+        "    def filters(self):\n"
+        "        return {'collector': collector}\n"
+    )
+    _code, lines = run(tmp_path, "    - ansible.builtin.fail: {msg: \"{{ '' | collector }}\"}\n")
+    assert "failed: [a]: at 50000 True" in lines

@@ -10,28 +10,36 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
-from ansible_collections.argus.verl.plugins.filter.cluster import (
-    FilterModule,
+from ansible_collections.argus.verl.plugins.filter.cluster import FilterModule
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
+from ansible_collections.argus.verl.plugins.module_utils.cluster.images import INPUTS_LABEL
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import Settings
+from ansible_collections.argus.verl.plugins.plugin_utils.filters.cluster import change_rows as changes
+from ansible_collections.argus.verl.plugins.plugin_utils.filters.cluster import (
     cluster_containers,
     cluster_report,
     disruption_findings,
     expected_nodes,
-    inventory_findings,
-    inventory_summary,
     job_findings,
+    left_processes,
     machine_work,
     node_plan,
-    nodes_of_machine,
-    public_variables,
+    node_runs,
     rotation_findings,
+    sessions_directory,
+    started_at,
+    survey,
     typed,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.filters.inventory import (
+    inventory_findings,
+    inventory_summary,
+    process_nodes,
+    public_variables,
     validated_hosts,
 )
-from ansible_collections.argus.verl.plugins.filter.cluster import change_rows as changes
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import Settings
-from samples import HEALTHY, container, gpus, planned
+from samples import HEALTHY, PROCESS_HOST, PROCESS_SETTINGS, container, gpus, machine, planned
 
 REPO = Path(__file__).resolve().parents[4]
 NODES = ["ray-head", "worker-0", "worker-1"]
@@ -66,6 +74,11 @@ def probed(**changed: Any) -> dict[str, Any]:
     return {"__preflight": {"machine": json.loads(json.dumps(machine.to_json()))}}
 
 
+def plan_of(own: dict[str, Any], hostvars: dict[str, Any]) -> dict[str, Any]:
+    """The plan of a node, as the role asks for it."""
+    return node_plan(own, hostvars, survey(GROUPS, hostvars), True)
+
+
 def settings(**changed: Any) -> dict[str, Any]:
     return {
         "name": "worker-1",
@@ -79,6 +92,7 @@ def settings(**changed: Any) -> dict[str, Any]:
         "address": "worker-1",
         "head_address": "ray-head",
         "dashboard_port": 8265,
+        "port_base": 20000,
         "shared_root": "/private",
         "shared_root_source": "/private",
         "state_dir": "/var/lib/argus-verl",
@@ -89,6 +103,9 @@ def settings(**changed: Any) -> dict[str, Any]:
         "read_only": True,
         "capabilities": [],
         "devices": [],
+        "rdma": "auto",
+        "groups": [],
+        "ulimits": [],
         "rotate_token": False,
     } | changed
 
@@ -99,7 +116,10 @@ TEXTS: dict[str, tuple[str, Any]] = {
     "gpus": ("2", 2),
     "shm_gib": ("1.5", 1.5),
     "env": ('{"A": "1"}', {"A": "1"}),
+    "port_base": ("21000", 21000),
     "pids_limit": ("64", 64),
+    "groups": ("44,render", ["44", "render"]),
+    "ulimits": ("nofile:1:2", ["nofile:1:2"]),
     "read_only": ("no", False),
     "capabilities": ("A,B", ["A", "B"]),
     "devices": ("/dev/a:/dev/a", ["/dev/a:/dev/a"]),
@@ -112,7 +132,7 @@ TEXTS: dict[str, tuple[str, Any]] = {
 
 def test_plan_of_a_node() -> None:
     images = {"argus-verl-cpu:0.1.0": Image("sha256:1", {})}
-    plan = node_plan(settings(), variables(box=probed(images=images)), GROUPS)
+    plan = plan_of(settings(), variables(box=probed(images=images)))
     arguments = plan.pop("container")
     assert plan == {
         "accelerator": "cpu",
@@ -123,6 +143,8 @@ def test_plan_of_a_node() -> None:
         "reason": "no container",
         "disrupts": False,
         "started_at": None,
+        "process": {},
+        "podman": {},
         "expected": {
             "name": "worker-1",
             "head": False,
@@ -130,6 +152,7 @@ def test_plan_of_a_node() -> None:
             "gpus": 4,
             "resources": {"worker_node": 100},
             "since": None,
+            "absent": "",
         },
     }
     assert arguments["name"] == "worker-1"
@@ -143,7 +166,7 @@ def test_settings_of_the_command_line_are_text(name: str) -> None:
     assert type(typed(settings(**{name: text}))[name]) is type(value)
     assert typed(settings(**{name: None}))[name] is None
     as_text, as_value = (
-        node_plan(settings(**{name: one}), variables(box=probed()), GROUPS)["container"] for one in (text, value)
+        plan_of(settings(**{name: one}), variables(box=probed()))["container"] for one in (text, value)
     )
     assert as_text == as_value
 
@@ -151,7 +174,12 @@ def test_settings_of_the_command_line_are_text(name: str) -> None:
 def test_every_setting_that_is_no_text_is_converted() -> None:
     """Those that are not are checked as text, or are mappings that -e can only pass as JSON."""
     no_text = {field.name for field in fields(Settings) if field.type != "str"}
-    assert no_text == TEXTS.keys() | {"images", "dashboard_port"}
+    assert no_text == TEXTS.keys() | {"images", "dashboard_port", "derived_env"}
+
+
+@pytest.mark.parametrize(("given", "value"), [(True, "true"), (False, "false"), ("Auto", "auto"), ("auto", "auto")])
+def test_choice_that_yaml_reads_as_a_boolean(given: object, value: str) -> None:
+    assert typed(settings(rdma=given))["rdma"] == value
 
 
 @pytest.mark.parametrize("value", ["false", "no", "0", "off", False, "False"])
@@ -160,15 +188,15 @@ def test_false_is_false(value: object) -> None:
 
 
 def test_plan_of_a_node_with_a_container() -> None:
-    labels = node_plan(settings(), variables(box=probed()), GROUPS)["container"]["labels"]
+    labels = plan_of(settings(), variables(box=probed()))["container"]["labels"]
     there = {"worker-1": container(state="exited", labels=labels)}
-    plan = node_plan(settings(), variables(box=probed(containers=there)), GROUPS)
+    plan = plan_of(settings(), variables(box=probed(containers=there)))
     assert (plan["action"], plan["reason"]) == ("start", "container is exited")
     assert plan["started_at"] == "2026-01-12T08:15:30Z"
 
 
 def test_plan_of_a_node_whose_token_is_rotated() -> None:
-    plan = node_plan(settings(rotate_token=True), variables(box=probed(containers={"worker-1": container()})), GROUPS)
+    plan = plan_of(settings(rotate_token=True), variables(box=probed(containers={"worker-1": container()})))
     assert (plan["action"], plan["reason"]) == ("recreate", "its token is rotated, it is running")
     assert plan["disrupts"] is True
 
@@ -183,7 +211,7 @@ def test_a_token_is_rotated_on_all_nodes_at_once() -> None:
 
 
 def test_plan_of_the_second_of_two_workers_on_a_machine_with_gpus() -> None:
-    plan = node_plan(settings(images={"cuda": "verl:1"}), variables(box=probed(gpus=gpus(4))), GROUPS)
+    plan = plan_of(settings(images={"cuda": "verl:1"}), variables(box=probed(gpus=gpus(4))))
     assert plan["image_missing"] is True
     assert plan["container"]["device_requests"][0]["device_ids"] == ["2", "3"]
 
@@ -191,26 +219,46 @@ def test_plan_of_the_second_of_two_workers_on_a_machine_with_gpus() -> None:
 def test_gpus_of_all_machines_with_workers_decide_on_the_accelerator() -> None:
     hostvars = variables(box=probed(gpus=gpus(4)), other=probed(), worker_1={"ray_node_machine": "other"})
     both = {"cuda": "verl:1", "cpu": "cpu:1"}
-    with pytest.raises(AnsibleFilterError, match="worker-1: requests its share of the GPUs, but other has 0"):
-        node_plan(settings(images=both), hostvars, GROUPS)
+    assert plan_of(settings(images=both), hostvars)["absent"].startswith("requests its share of the GPUs, but other")
     hostvars["worker-0"] = {"ray_node_machine": "other"}
-    assert node_plan(settings(images=both), hostvars, GROUPS)["accelerator"] == "cpu"
+    assert plan_of(settings(images=both), hostvars)["accelerator"] == "cpu"
     # A machine that is not in this run has no known GPUs.
     hostvars = variables(box=probed(), worker_0={"ray_node_machine": "other"})
-    assert node_plan(settings(images=both), hostvars, GROUPS)["accelerator"] == "cpu"
+    assert plan_of(settings(images=both), hostvars)["accelerator"] == "cpu"
+
+
+def test_plan_of_a_node_whose_image_is_built_from_other_inputs() -> None:
+    there = {"cpu:1": Image("sha256:1", {INPUTS_LABEL: "old"})}
+
+    def planned_with(inputs: str) -> dict[str, Any]:
+        hostvars = variables(box=probed(images=there))
+        hostvars["box"]["__preflight_image_builds"] = {"cpu:1": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
+        return plan_of(settings(images={"cpu": "cpu:1", "cuda": "cuda:1"}), hostvars)
+
+    assert planned_with("new")["image_missing"] is True
+    assert planned_with("old")["image_missing"] is False
 
 
 def test_plan_without_a_probed_machine() -> None:
-    with pytest.raises(AnsibleFilterError) as error:
-        node_plan(settings(), variables(), GROUPS)
-    assert "worker-1: its machine box was not probed in this run" in str(error.value)
-    assert "--limit 'box,worker-1'" in str(error.value)
+    reason = "its machine box: was not probed in this run"
+    assert plan_of(settings(), variables()) == {"absent": reason, "action": "none", "disrupts": False}
+
+
+def test_plan_on_a_machine_with_errors() -> None:
+    error = {"where": "box", "what": "7 GPUs", "todo": "x", "severity": "error"}
+    box = probed()
+    box["__preflight"]["findings"] = [error]
+    hostvars = variables(box=box)
+    assert plan_of(settings(), hostvars)["absent"] == "its machine box: 7 GPUs"
+    assert node_plan(settings(), hostvars, survey(GROUPS, hostvars), False)["action"] == "create"
+    box["__preflight"]["findings"] = [error | {"severity": "warning"}]
+    assert plan_of(settings(), hostvars)["action"] == "create"
 
 
 def test_plan_that_the_machine_cannot_hold() -> None:
     hostvars = variables(box=probed(gpus=gpus(4)))
-    with pytest.raises(AnsibleFilterError, match="worker-1: requests 3 GPUs, but box has 4 for 2 workers"):
-        node_plan(settings(gpus=3, images={"cuda": "verl:1"}), hostvars, GROUPS)
+    plan = plan_of(settings(gpus=3, images={"cuda": "verl:1"}), hostvars)
+    assert plan["absent"].startswith("requests 3 GPUs, but box has 4 for 2 workers")
 
 
 def test_changes() -> None:
@@ -218,38 +266,76 @@ def test_changes() -> None:
     hostvars = variables(box=probed(containers=left), worker_0=node("create", "no container"))
     assert changes(NODES, hostvars, GROUPS, "mvp") == [
         ["worker-0", "create", "no container"],
-        ["worker-9", "none", "no longer in the inventory; `docker rm -fv worker-9` on box removes it"],
+        ["worker-9", "none", "no longer in the inventory; `drain.yml -e node=worker-9` takes it out"],
     ]
 
 
-def test_nodes_of_a_machine() -> None:
-    hostvars = variables(worker_1={"ray_node_machine": "other"})
-    assert nodes_of_machine("box", hostvars, GROUPS) == ["ray-head", "worker-0"]
-    assert nodes_of_machine("other", hostvars, GROUPS) == ["worker-1"]
-    assert nodes_of_machine("unknown", hostvars, GROUPS) == []
+def test_survey() -> None:
+    hostvars = variables(box=probed(gpus=gpus(2)), other=probed(gpus=gpus(3)), worker_1={"ray_node_machine": "other"})
+    assert survey(GROUPS, hostvars) == {
+        "workers": {"box": ["worker-0"], "other": ["worker-1"]},
+        "gpus": 3,
+        "rocm_gpus": 0,
+        "head_address": "",
+    }
+    gpu = {"index": 0, "gfx": "gfx942", "memory_mib": 196608, "render": "/dev/dri/renderD128"}
+    other = probed(gpus=[])
+    other["__preflight"]["machine"]["rocm_gpus"] = [gpu, gpu]
+    assert survey(GROUPS, {**hostvars, "box": probed(gpus=[]), "other": other})["rocm_gpus"] == 2
 
 
 def test_work_of_a_machine() -> None:
     hostvars = variables(worker_0=node("create", user="7:7", image="b", image_missing=True))
-    assert machine_work("box", hostvars, GROUPS) == {"user": "7:7", "images": ["b"]}
-    assert machine_work("other", hostvars, GROUPS) == {"user": "", "images": []}
-    # Nodes that are not in this run (--limit) have no plan.
-    without = {name: {"ray_node_machine": "box"} for name in NODES}
-    assert machine_work("box", without, GROUPS) == {"user": "", "images": []}
+    assert machine_work(NODES, hostvars) == {"user": "7:7"}
+    assert machine_work([], hostvars) == {"user": ""}
+    # Nodes that are not in this run (--limit), or cannot be planned, have no plan.
+    without: dict[str, dict[str, Any]] = {name: {"ray_node_machine": "box"} for name in NODES}
+    assert machine_work(NODES, without) == {"user": ""}
+    without["worker-0"]["__ray_node_plan"] = plan_of(settings(), variables())
+    assert machine_work(NODES, without) == {"user": ""}
+
+
+def expected(hostvars: dict[str, Any], **options: Any) -> dict[str, dict[str, Any]]:
+    return {entry["name"]: entry for entry in expected_nodes(NODES, hostvars, GROUPS, **options)}
+
+
+def named(name: str, *arguments: Any, **changed: Any) -> dict[str, Any]:
+    return node(*arguments, expected=replace(planned().expected, name=name, head=name == "ray-head"), **changed)
 
 
 def test_expected_nodes_of_this_run() -> None:
     started = {"container": {"State": {"StartedAt": "1970-01-01T01:01:40.5+01:00"}}}
     hostvars = variables(
-        ray_head=node("start") | {"__ray_node_started": started},
-        worker_0=node(started_at=None) | {"__ray_node_started": {"skipped": True}},
-        worker_1=node() | {"__ray_node_started": {"container": None}},
+        box=probed(),
+        ray_head=named("ray-head", "start") | {"__ray_node_started": started},
+        worker_0=named("worker-0", started_at=None) | {"__ray_node_started": {"skipped": True}},
+        worker_1=named("worker-1") | {"__ray_node_started": {"container": None}},
     )
-    expected = expected_nodes(NODES, hostvars)
-    assert [entry["since"] for entry in expected] == [100.5, None, 60.123456]
-    assert expected[0] == planned().expected.to_json() | {"since": 100.5}
-    hostvars["worker-1"] = {"ray_node_machine": "box"}
-    assert len(expected_nodes(NODES, hostvars)) == 2
+    found = expected(hostvars)
+    assert [(entry["since"], entry["absent"]) for entry in found.values()] == [(100.5, ""), (None, ""), (60.123456, "")]
+    assert found["worker-0"] == planned().expected.to_json()
+
+
+def test_nodes_that_will_not_come_have_the_reason() -> None:
+    failed = {"failed": True, "msg": "no such device"}
+    crashed = {"__ray_node_started": {"changed": True}, "__ray_node_inspected": {"stdout": "restarting 1 3"}}
+    hostvars = variables(
+        box=probed(),
+        other={"__preflight": {"unreachable": True, "msg": "no route"}},
+        ray_head=named("ray-head") | {"__ray_node_started": failed},
+        worker_0=named("worker-0") | crashed,
+        worker_1={"ray_node_machine": "other"},
+    )
+    assert {name: entry["absent"] for name, entry in expected(hostvars, head_answers=True).items()} == {
+        "ray-head": "its container could not be started: no such device",
+        "worker-0": "its container ended 3 times, and was started again each time",
+        "worker-1": "its machine other: does not answer: no route",
+    }
+    # A worker may have to wait for its head. A head that ends again and again has no such reason.
+    assert expected(hostvars)["worker-0"]["absent"] == ""
+    hostvars["ray-head"] = named("ray-head") | crashed
+    assert expected(hostvars)["ray-head"]["absent"].startswith("its container ended 3 times")
+    assert expected(hostvars)["ray-head"]["head"] is True
 
 
 # --- Jobs -------------------------------------------------------------------------------------------------------------
@@ -279,8 +365,8 @@ def test_containers_of_a_cluster() -> None:
 
 
 def test_report_of_a_cluster() -> None:
-    about = {"cluster": "mvp", "dashboard": "http://127.0.0.1:8265 on box"}
-    report = cluster_report(READY, NODES, variables(), about)
+    about = {"cluster": "mvp", "dashboard": "http://127.0.0.1:8265 on box", "least": None}
+    report = cluster_report(READY, NODES, variables(), GROUPS, about)
     assert report["title"] == "Cluster mvp: 3 of 3 nodes as expected"
     assert report["rows"][0] == ["ray-head", "alive", "GPU 4", "cpu", "keep"]
     assert (report["text"], report["fail_when"]) == (["Dashboard: http://127.0.0.1:8265 on box"], "")
@@ -290,7 +376,7 @@ def test_report_of_a_cluster() -> None:
     del hostvars["worker-1"]
     rows = [*READY["rows"][:1], *([name, "GPU 4", "dead", "missing"] for name in NODES[1:])]
     broken = READY | {"complete": False, "missing": NODES[1:], "rows": rows}
-    report = cluster_report(broken, NODES[:2], hostvars, about)
+    report = cluster_report(broken, NODES[:2], hostvars, GROUPS, about)
     assert report["text"] == ["The last lines of worker-0:", "  started", "  wrong token"]
     assert report["rows"][2] == ["worker-1", "missing", "GPU 4", "dead", None, None]
     assert report["fail_when"].startswith("The cluster is not ready.")
@@ -379,11 +465,22 @@ def test_summary_has_the_default_name_of_the_role() -> None:
     assert inventory_summary(variables(), GROUPS) == "Inventory fine: cluster mvp, 1 head, 2 workers"
 
 
-def test_inventory_without_hosts_is_refused() -> None:
-    """Ansible would skip all plays, and succeed."""
+def test_inventory_without_hosts_is_a_finding() -> None:
+    """Ansible would skip all plays, and succeed: the play that reports this runs on the controller."""
     assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
-    with pytest.raises(AnsibleFilterError, match=r"The inventory /a, /b has no hosts: pass an inventory that exists"):
-        validated_hosts({"all": []}, ["/a", "/b"])
+    assert validated_hosts({"all": []}, ["/absent"]) == "localhost"
+    # Before Slurm has given any.
+    assert validated_hosts({"all": []}, ["/absent"], True) == "all"
+    (finding,) = inventory_findings({}, {"all": []}, sources=["/absent"])
+    assert (finding["where"], finding["what"]) == ("/absent", "does not exist")
+
+
+def test_inventory_without_hosts_and_a_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A play on the controller would be skipped as well."""
+    monkeypatch.setattr("ansible.context.CLIARGS", {"subset": "gpu-0"})
+    assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
+    with pytest.raises(AnsibleFilterError, match=r"^the inventory /absent does not exist: correct the path after -i"):
+        validated_hosts({"all": []}, ["/absent"])
 
 
 def test_every_filter_is_documented() -> None:
@@ -392,3 +489,142 @@ def test_every_filter_is_documented() -> None:
     for name in filters:
         documented = yaml.safe_load((REPO / "plugins" / "filter" / f"{name}.yml").read_text())
         assert documented["DOCUMENTATION"]["name"] == name
+
+
+# --- Ports, devices and images ----------------------------------------------------------------------------------------
+
+
+def test_port_of_the_dashboard() -> None:
+    given = FilterModule().filters()["dashboard_port"]
+    assert (given(20000), given("20000"), given("21000")) == (8265, 8265, 21004)
+
+
+# --- Nodes without a container ----------------------------------------------------------------------------------------
+
+
+PROCESS = {"ray_node_runtime": "process", "ray_node_python": "/opt/verl/bin/python3"}
+
+
+def process_host(**changes: Any) -> dict[str, Any]:
+    """The variables of a node without a container, whose host was probed."""
+    return {**PROCESS, "__preflight": {"machine": machine(process=replace(PROCESS_HOST, **changes)).to_json()}}
+
+
+def process_settings(name: str) -> dict[str, Any]:
+    chosen = {item.name: getattr(PROCESS_SETTINGS, item.name) for item in fields(Settings)}
+    return {**chosen, "name": name, "accelerator": "auto", "address": name, "head_address": "ray-head"}
+
+
+def plan_of_process(hostvars: dict[str, Any]) -> dict[str, Any]:
+    surveyed = survey({**GROUPS, "machines": []}, hostvars)
+    return node_plan(process_settings("worker-0"), hostvars, surveyed, True)
+
+
+def processes() -> dict[str, Any]:
+    return variables(
+        worker_0=process_host(), worker_1=process_host(address="10.0.0.22"), ray_head=process_host(address="10.0.0.20")
+    )
+
+
+def test_plan_of_a_process_takes_addresses_from_the_hosts() -> None:
+    hostvars = processes()
+    command = plan_of_process(hostvars)["process"]["command"]
+    assert {"--address=10.0.0.20:20000", "--node-ip-address=10.0.0.21", "--node-manager-port=21010"} <= set(command)
+    # What the inventory says, if it says anything.
+    hostvars["ray-head"]["ray_node_address"] = "10.1.0.20"
+    assert "--address=10.1.0.20:20000" in plan_of_process(hostvars)["process"]["command"]
+    # With --limit the head was not probed.
+    hostvars["ray-head"] = {**PROCESS, "ansible_host": "10.2.0.20"}
+    assert "--address=10.2.0.20:20000" in plan_of_process(hostvars)["process"]["command"]
+    hostvars["ray-head"]["ansible_host"] = "127.0.0.1"
+    assert plan_of_process(hostvars)["absent"].startswith("the head's address is not known, as in a run without its")
+    hostvars["ray-head"]["ansible_host"] = "10.2.0.20"
+    hostvars["worker-0"] = process_host(address="")
+    assert plan_of_process(hostvars)["absent"].startswith("its address is not known")
+
+
+def test_plan_of_a_process_has_the_derived_variables_but_is_not_told_apart_by_them() -> None:
+    hostvars = processes()
+    before = plan_of_process(hostvars)["process"]
+    hostvars["worker-0"]["__preflight_derived"] = {"worker-0": {"GLOO_SOCKET_IFNAME": "eth1"}}
+    after = plan_of_process(hostvars)["process"]
+    assert after["environment"] == {**before["environment"], "GLOO_SOCKET_IFNAME": "eth1"}
+    assert (before["derived"], after["derived"]) == ("", '{"GLOO_SOCKET_IFNAME": "eth1"}')
+    assert after["specification"] == before["specification"]
+
+
+def test_the_end_of_the_machines_is_known_to_a_node_but_restarts_none() -> None:
+    hostvars = processes()
+    surveyed = survey({**GROUPS, "machines": []}, hostvars)
+
+    def plan(**ending: Any) -> dict[str, Any]:
+        # As -e passes it.
+        return dict(node_plan(process_settings("worker-0") | ending, hostvars, surveyed, True)["process"])
+
+    before, after = plan(), plan(ends_at="1000000", stop_minutes="0.5")
+    assert after["environment"] == {
+        **before["environment"],
+        "ARGUS_VERL_STOP_AT": "999970",
+        "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP": "999970",
+    }
+    assert after["specification"] == before["specification"]
+    assert plan(ends_at=None, stop_minutes=5.0) == before
+
+
+def test_variables_of_the_inventory_of_slurm_are_known() -> None:
+    own = {**node(), "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
+    assert inventory_findings(variables(worker_0=own | {"slurm_nodes": 2}), GROUPS) == []
+    (finding,) = inventory_findings(variables(worker_0=own | {"slurm_partitoin": "gpu"}), GROUPS)
+    assert "slurm_partitoin" in finding["what"] and "slurm_partition" in finding["todo"]
+
+
+def test_process_that_does_not_come() -> None:
+    own = planned("start", process={"directory": "/nodes/worker-0"}).to_json()
+    there = {"__ray_node_plan": own, **process_host(), "__ray_node_started": {"changed": True}}
+    there["__ray_node_inspected"] = {"node": {"state": "running", "exit_code": 1, "restarts": 2}}
+    hostvars = variables(worker_0=there)
+    (expected,) = expected_nodes(["worker-0"], hostvars, GROUPS, True, True)
+    assert expected["absent"] == "its process ended 2 times, and was started again each time"
+    there["__ray_node_inspected"] = {"node": {"state": "stopped", "exit_code": None, "restarts": 0}}
+    (expected,) = expected_nodes(["worker-0"], hostvars, GROUPS, True, True)
+    assert expected["absent"] == "its process ended with exit code 0"
+    there["__ray_node_started"] = {"failed": True, "msg": "Ray was not started"}
+    (expected,) = expected_nodes(["worker-0"], hostvars, GROUPS, True, True)
+    assert expected["absent"] == "its process could not be started: Ray was not started"
+
+
+def test_nodes_without_a_python_of_their_own() -> None:
+    hostvars = variables(worker_0=PROCESS, worker_1={**PROCESS, "ansible_python_interpreter": "/usr/bin/python3"})
+    assert process_nodes(hostvars, GROUPS) == ["worker-0"]
+
+
+def test_start_of_a_node_from_the_result_of_its_module() -> None:
+    assert started_at({"container": {"State": {"StartedAt": "2026-01-01T00:00:00Z"}}}) == "2026-01-01T00:00:00Z"
+    assert started_at({"node": {"started_at": 60.5}}) == "1970-01-01T00:01:00.500000+00:00"
+    assert started_at({"node": {}}) is started_at({}) is None
+
+
+def test_processes_that_left_the_inventory() -> None:
+    found = process_host(neighbours=["worker-1", "worker-7"])["__preflight"]["machine"]
+    assert left_processes(found, NODES) == ["/home/ml/.local/state/argus-verl/mvp/nodes/worker-7"]
+    assert left_processes(machine().to_json(), NODES) == []
+    hostvars = variables(worker_0=process_host(neighbours=["worker-7"]))
+    rows = changes([], hostvars, {**GROUPS, "machines": []}, "mvp")
+    assert rows == [["worker-7", "none", "no longer in the inventory; `drain.yml -e node=worker-7` takes it out"]]
+    assert left_processes({}, NODES) == []
+
+
+def test_a_node_runs() -> None:
+    running = machine(containers={"worker-0": container()})
+    assert node_runs(running.to_json(), "worker-0")
+    assert not node_runs(running.to_json(), "worker-1")
+    # A machine that did not answer.
+    assert not node_runs({}, "worker-0")
+    for changed in ({"cluster": "other"}, {"cluster": "mvp", "state": "exited"}):
+        assert not node_runs(machine(containers={"worker-0": container(**changed)}).to_json(), "worker-0")
+
+
+def test_sessions_whose_paths_are_too_long() -> None:
+    assert sessions_directory("mvp").startswith("/tmp/argus-verl-")
+    with pytest.raises(AnsibleFilterError, match="is too long"):
+        sessions_directory("mvp", "/" + "x" * 40)

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.filter.staging import (
+from ansible_collections.argus.verl.plugins.plugin_utils.filters.staging import (
+    result_findings,
     rows,
     staged_findings,
     staged_rows,
@@ -135,3 +136,15 @@ def test_user_code_that_cannot_be_copied() -> None:
     assert found["findings"][0]["what"] == "Could not find or access 'nowhere.py'"
     (found,) = staging_results("/private", NOTHING, NOTHING, NOTHING, results({**code, "unreachable": True}))
     assert found["findings"][0]["what"] == "the head's node cannot be reached"
+
+
+@pytest.mark.parametrize(
+    ("name", "todo"),
+    [("columns.groundtruth", 'did you mean "ground_truth"?'), ("columns.zzz", "Known are: ground_truth, prompt")],
+)
+def test_unknown_key_of_a_dataset(name: str, todo: str) -> None:
+    message = f"Unsupported parameters for (argus.verl.rl_dataset) module: {name}. Supported parameters include: "
+    (found,) = result_findings("dataset sums", {"msg": f"{message}ground_truth, prompt."})
+    assert (found.where, found.what, found.todo) == ("dataset sums", f"{name} is unknown", todo)
+    (found,) = result_findings("dataset sums", {"msg": "boom"})
+    assert (found.what, found.todo) == ("boom", "see -vvv")

@@ -88,6 +88,7 @@ COMMANDS = (
     "docker image prune",
     "ansible-doc argus.verl.ray_job",
     "docker logs mvp-ray-head",
+    "podman rm -fv mvp-ray-head",
     "-e allow_disruption=true",
 )
 

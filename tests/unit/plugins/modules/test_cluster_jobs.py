@@ -51,6 +51,6 @@ def test_root_follows_no_link_of_a_job(archive: Archive) -> None:
     redact.secrets_file(archive.path).unlink()
     (archive.jobs / ".secrets").rmdir()
     (archive.jobs / ".secrets").symlink_to(away)
-    (finding,) = closed(root, ["sft-1"], False)["findings"]
-    assert "Permission denied" in finding["what"]
+    # Nor is it a reason to leave the archive open.
+    assert closed(root, ["sft-1"], False) == {"changed": True, "closed": ["sft-1"], "findings": []}
     assert (away / "sft-1.json").read_text() == "a file of root"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -124,7 +126,7 @@ def test_a_bundle(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixtur
     bundle = Path(result["bundle"])
     try:
         assert bundle.stat().st_mode & 0o777 == 0o600
-        assert bundle.stat().st_size > 100
+        assert bundle.stat().st_size == result["bundle_bytes"] > 100
     finally:
         bundle.unlink()
 
@@ -202,6 +204,19 @@ def test_a_job_of_an_earlier_head_is_adopted(
 
 
 # --- ray_job ----------------------------------------------------------------------------------------------------------
+
+
+def test_its_process_ends_as_soon_as_the_result_is_written() -> None:
+    arguments = {"ANSIBLE_MODULE_ARGS": {"state": "stopped"}}
+    program = (
+        "import atexit, runpy, sys\n"
+        "atexit.register(print, 'the end of Python')\n"
+        "runpy.run_module(sys.argv.pop(1), run_name='__main__')"
+    )
+    command = [sys.executable, "-c", program, ray_job.__name__, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(done.stdout)["msg"] == "state is stopped but all of the following are missing: submission_id"
 
 
 def test_ray_is_required(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,18 @@ def test_expected_path_is_read_once_and_the_host_has_a_name(tmp_path: Path, caps
     assert {finding["where"] for finding in answer["findings"]} == {platform.node()}
 
 
+def test_topics_are_read_if_a_tier_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert result(capsys)["answers"] == {}
+    answer = result(capsys, tier="fast", expect={"shared_root": str(tmp_path), "gpus": 3})
+    assert answer["answers"]["host"]["answer"]["kernel"] == platform.release()
+    assert "dcgm" not in answer["answers"]
+    assert (answer["expect"]["gpus"], answer["expect"]["shared_root"], answer["expect"]["hcas"]) == (
+        3,
+        str(tmp_path),
+        0,
+    )
+
+
 def test_without_expectations_only_general_problems_are_found(capsys: pytest.CaptureFixture[str]) -> None:
     answer = result(capsys)
     assert answer["machine"]["mounts"] == []

@@ -252,6 +252,17 @@ def test_absent_leaves_and_names_what_is_not_ours(machine: Machine, capsys: pyte
     assert [path.name for path in state.iterdir()] == ["notes.txt"]
 
 
+def test_absent_in_check_mode_takes_the_nodes_for_removed(machine: Machine) -> None:
+    """Tasks before this one remove them, and in check mode they do not."""
+    machine.run()
+    state = machine.token.parent
+    (state / "nodes" / "worker-0").mkdir(parents=True)
+    answer = machine.run(check=True, state="absent")
+    assert answer["left"] == []
+    assert answer["diff"]["before"].splitlines()[-1] == str(state)
+    assert machine.run(state="absent")["left"] == [f"{state}/nodes"]
+
+
 def test_absent_follows_no_link_and_no_depth_is_too_much(machine: Machine, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()

@@ -28,9 +28,12 @@ ANSWERS: dict[str, Any] = {
 
 
 class Handler(BaseHTTPRequestHandler):
+    # What a request without a token gets.
+    stranger = 401
+
     def do_GET(self) -> None:
         body = json.dumps(ANSWERS[self.path.partition("?")[0]]).encode()
-        self.send_response(200)
+        self.send_response(200 if "Authorization" in self.headers else self.stranger)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -39,14 +42,29 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def address() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+class Open(Handler):
+    stranger = 200
+
+
+class Broken(Handler):
+    stranger = 500
+
+
+@pytest.fixture(params=[Handler])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), request.param) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(autouse=True)
+def token(tmp_path: Path) -> str:
+    path = tmp_path / "token"
+    path.write_text("secret")
+    return str(path)
 
 
 def result(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
@@ -55,12 +73,13 @@ def result(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, An
     return dict(json.loads(capsys.readouterr().out))
 
 
-def test_ready_cluster_and_its_active_jobs(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = result(capsys, address=address, expected=[{"name": "ray-head", "head": True, "cpus": 0}])
+def test_ready_cluster_and_its_active_jobs(address: str, token: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = result(capsys, address=address, token_path=token, expected=[{"name": "ray-head", "head": True, "cpus": 0}])
     assert answer["complete"] is True
     assert (answer["missing"], answer["problem"], answer["changed"]) == ([], "", False)
     assert answer["rows"] == [["ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"]]
     assert answer["nodes"] == [NODE]
+    assert answer["awaited"] == []
     assert answer["jobs"] == [
         {"submission_id": "running-1", "status": "RUNNING"},
         {"submission_id": "pending-1", "status": "PENDING"},
@@ -68,9 +87,21 @@ def test_ready_cluster_and_its_active_jobs(address: str, capsys: pytest.CaptureF
     assert answer["unattended"] == []
 
 
-def test_missing_node_does_not_fail(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("address", [Open, Broken], indirect=True)
+def test_head_that_does_not_refuse_strangers_is_not_ready(
+    address: str, token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = {"name": "ray-head", "head": True, "cpus": 0}
+    answer = result(capsys, address=address, token_path=token, expected=[head])
+    assert (answer["complete"], answer["missing"]) == (False, [])
+    assert answer["problem"].startswith(f"{address} does not refuse requests without the cluster's token")
+    # It can be removed all the same: who asks for jobs only, is not kept from going on.
+    assert result(capsys, address=address, token_path=token)["problem"] == ""
+
+
+def test_missing_node_does_not_fail(address: str, token: str, capsys: pytest.CaptureFixture[str]) -> None:
     expected = [{"name": "worker-0", "gpus": 4, "resources": {"worker_node": 100}, "since": 5}]
-    answer = result(capsys, address=address, expected=expected)
+    answer = result(capsys, address=address, token_path=token, expected=expected)
     assert (answer["complete"], answer["missing"]) == (False, ["worker-0"])
     assert answer["rows"] == [["worker-0", "GPU 4, worker_node 100", "never joined", "missing"]]
 
@@ -92,18 +123,22 @@ def test_registered_jobs_without_a_heartbeat_are_unattended(
         ("old", 1000, "ray-head"),
         ("planted", 1000, "ray-head"),
         ("elsewhere", 1000, "other-head"),
+        ("other-cluster", 1000, "ray-head"),
         ("closed", 1000, "ray-head"),
     ):
         archive = Archive(tmp_path / "jobs" / name)
         archive.reserve()
         archive.set_status("RUNNING")
-        (archive.path / "keeper.json").write_text(json.dumps({"time": now - age, "host": host, "pid": 1}))
-        if name not in ("planted", "elsewhere"):
+        # Two clusters may have heads of the same name. A steward of an older release has no cluster.
+        cluster = {"planted": {}, "other-cluster": {"cluster": "lab"}}.get(name, {"cluster": "mvp"})
+        heartbeat = {"time": now - age, "host": host, "pid": 1, **cluster}
+        (archive.path / "keeper.json").write_text(json.dumps(heartbeat))
+        if name not in ("planted", "elsewhere", "other-cluster"):
             registry.write(Registered(name, 1.0, {}, str(tmp_path)))
     archive.close()
 
     def unattended(*expected: dict[str, Any]) -> tuple[list[str], list[str]]:
-        paths = {"shared_root": str(tmp_path), "registry": str(registry.path)}
+        paths = {"shared_root": str(tmp_path), "registry": str(registry.path), "cluster": "mvp"}
         answer = result(capsys, address=address, expected=list(expected), **paths)
         return answer["unattended"], answer["unknown"]
 

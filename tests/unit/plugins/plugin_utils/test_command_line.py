@@ -121,6 +121,14 @@ def test_other_variables_are_not_misspelt_keys(name: str) -> None:
     assert misspelt([{name: None}]) == []
 
 
+@pytest.mark.parametrize("name", ["trainer.save_freq", "+data.seed", "~x"])
+def test_overrides_after_a_blank_are_no_variables(name: str) -> None:
+    """`-e 'set=data.train_batch_size=16 trainer.save_freq=2'`."""
+    (finding,) = misspelt([{"set": None, name: None}])
+    assert (finding.where, finding.what) == (f"-e {name}", "is an override, and no variable")
+    assert f'"{name}=…"]' in finding.todo
+
+
 def test_no_variable_of_the_collection_is_a_misspelt_key() -> None:
     names = set()
     for file in ROLES.glob("*/meta/argument_specs.yml"):

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
-from ansible_collections.argus.verl.plugins.filter.job import job_commands, job_status
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
     inventory_arguments,
     playbook_command,
     sibling,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.filters.job import job_commands, job_status
 from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, is_unreachable
 
 
@@ -96,7 +96,9 @@ def test_the_commands_for_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "Evidence: ansible-playbook playbooks/debug_bundle.yml -e submission_id=sft-1",
         "Fetch:    ansible-playbook playbooks/fetch.yml -e submission_id=sft-1",
     ]
-    assert [line.partition(":")[0] for line in job_commands("sft-1", "FAILED")] == ["Status", "Resubmit", "Fetch"]
+    ended = ["Status", "Log", "Resubmit", "Fetch"]
+    assert [line.partition(":")[0] for line in job_commands("sft-1", "FAILED")] == ended
+    assert [line.partition(":")[0] for line in job_commands("sft-1", "SUCCEEDED", 10)] == [*ended, "Export"]
 
 
 def test_no_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,14 @@ def wrong(*found: str, **options: Any) -> list[str]:
     )
 
 
+@pytest.mark.parametrize(("name", "hint"), [("file", 'did you mean "files"?'), ("zzz", "Known are: files, name.")])
+def test_unknown_key_of_a_variable(name: str, hint: str) -> None:
+    """As ansible.module_utils.common.arg_spec puts it."""
+    said = f"staging_datasets.{name}. Supported parameters include: files, name."
+    shown = error_text({"msg": "x", "argument_errors": [said]}, OTHER).splitlines()[-1].strip()
+    assert shown == f"staging_datasets.{name}: is unknown. {hint.rstrip('.')}"
+
+
 def test_wrong_variables_of_a_role() -> None:
     boolean = (
         "argument 'job_wait' is of type str and we were unable to convert to bool: The value 'xx' is not a valid "

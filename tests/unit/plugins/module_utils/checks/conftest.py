@@ -16,6 +16,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The packages of the workers; tests change them."""
-    versions = {"numpy": "2.4.6", "tensordict": "0.10.0"}
+    versions = {"numpy": "2.4.6", "tensordict": "0.10.0", "transferqueue": "0.1.11"}
     monkeypatch.setattr(packages, "installed_version", lambda request, name: versions.get(name))
     return versions

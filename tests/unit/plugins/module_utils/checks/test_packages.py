@@ -30,6 +30,19 @@ def test_a_package_that_is_not_there(root: Path, installed: dict[str, str]) -> N
     assert found(root, accept=["requirements"]) == [("code_path", text, "warning")]
 
 
+def test_transfer_queue_is_needed_although_verl_does_not_declare_it(root: Path, installed: dict[str, str]) -> None:
+    del installed["transferqueue"]
+    text = "verl 0.9.1 imports TransferQueue without declaring it, and the workers do not have it"
+    assert found(root) == [("code_path", text, "error")]
+    assert found(root, accept=["requirements"]) == [("code_path", text, "warning")]
+    assert found(root, settings={"trainer.use_v1": False}) == []
+    assert ("code_path", text, "error") not in found(root, workload="sft")
+    version = root / CODE / "verl/version/version"
+    version.parent.mkdir(parents=True, exist_ok=True)
+    version.write_text("0.8.0\n")
+    assert found(root) == []
+
+
 def test_packages_that_only_some_jobs_need(root: Path) -> None:
     text = "verl 0.9.1 requires wandb, which the workers do not have"
     assert found(root, settings={"trainer.logger": ["console", "file"]}) == []

@@ -168,7 +168,7 @@ def test_the_jobs_own_template_and_arguments(root: Path) -> None:
     prompts(root, 20, split="val")
     findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
     assert findings == []
-    assert "the longest has 5 tokens" in facts.notes[0]
+    assert "the longest has about 5 tokens" in facts.notes[0]
 
 
 def manifest(root: Path, **measured: Any) -> None:
@@ -247,3 +247,15 @@ def test_lengths_that_cannot_be_counted_again_are_approximate(root: Path, tmp_pa
     findings, facts = said(root)
     assert "(the longest has about 11 tokens)" in findings[0][1]
     assert "the longest has about 11 tokens" in facts.notes[0]
+
+
+@pytest.mark.parametrize(("words", "warned"), [(5, False), (6, True), (8, True)])
+def test_lengths_near_the_limit_are_a_warning_if_they_are_not_exact(
+    root: Path, tmp_path: Path, words: int, warned: bool
+) -> None:
+    (tmp_path / "lib/transformers.py").write_text("raise ImportError")
+    prompts(root, words)
+    prompts(root, 1, split="val")
+    what = f"is 10, and the longest of the prompts in train has about {words + 2} tokens: there was no time"
+    findings, _facts = said(root)
+    assert [(severity, text.startswith(what)) for severity, text in findings] == ([("warning", True)] if warned else [])

@@ -104,6 +104,41 @@ def test_steps_that_do_not_come(root: Path) -> None:
     assert facts(root, settings=settings)["checkpoints_kept"] == 1
 
 
+@pytest.mark.parametrize(
+    ("asked", "step", "left"), [(10, 9, True), (10, 10, False), (None, 15, True), (None, 16, False)]
+)
+def test_checkpoint_that_leaves_nothing_to_train(root: Path, asked: int | None, step: int, left: bool) -> None:
+    path = f"{root}/jobs/global_step-1/checkpoints/global_step_{step}"
+    settings = {"trainer.total_training_steps": asked, "trainer.resume_from_path": path}
+    steps = asked or 16
+    text = f"its checkpoint is of step {step}, and the job has {steps} steps: nothing is left to train"
+    assert found(root, settings=settings) == ([] if left else [("resume_from", text, "error")])
+
+
+@pytest.mark.parametrize(
+    ("epochs", "asked", "step", "skips"),
+    [(3, None, 16, True), (3, None, 17, False), (4, 48, 16, False), (4, 49, 16, True), (3, None, 32, True)],
+)
+def test_sft_resumed_at_the_end_of_an_epoch(root: Path, epochs: int, asked: int | None, step: int, skips: bool) -> None:
+    path = f"{root}/jobs/sft-1/checkpoints/global_step_{step}"
+    settings = {"trainer.total_epochs": epochs, "trainer.total_training_steps": asked, "trainer.resume_from_path": path}
+    found_here = [each for each in found(root, workload="sft", settings=settings) if each[0] == "resume_from"]
+    steps = asked or 16 * epochs
+    text = (
+        f"its checkpoint of step {step} is the end of an epoch: verl's SFT trainer skips the next one, ends at step "
+        f"{16 * (epochs - 1)} of {steps}, and does not save its last steps"
+    )
+    assert found_here == ([("resume_from", text, "warning")] if skips else [])
+    # verl's other trainer is not known to do so.
+    assert "resume_from" not in [each[0] for each in found(root, settings=settings)]
+
+
+@pytest.mark.parametrize("key", ["data.train_batch_size", "trainer.total_epochs", "trainer.total_training_steps"])
+def test_a_number_of_the_wrong_type_is_left_to_other_checks(root: Path, key: str) -> None:
+    assert found(root, settings={key: "ten"}) == []
+    assert "checkpoint_space" not in facts(root, settings={key: "ten"})
+
+
 def test_a_model_of_unknown_size(root: Path) -> None:
     (root / "common/models/tiny/model.safetensors").unlink()
     assert "checkpoint_space" not in facts(root)

@@ -59,8 +59,8 @@ def test_checks_import_only_what_travels_with_them() -> None:
 
 
 def test_a_check_that_fails_does_not_stop_the_job(root: Path) -> None:
-    assert found(root, settings={"data.train_batch_size": "eight"})[0] == (
-        "dataset",
-        "could not be checked: TypeError: '>=' not supported between instances of 'int' and 'str'",
+    assert found(root, settings={"actor_rollout_ref.model.lora_rank": "eight"})[0] == (
+        "shared_root",
+        "could not be checked: TypeError: '>' not supported between instances of 'str' and 'int'",
         "warning",
     )

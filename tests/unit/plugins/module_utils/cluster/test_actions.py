@@ -6,14 +6,22 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import (
+    AS_PLANNED,
+    STALE,
     Action,
     ActionKind,
     PlannedNode,
+    Wanted,
     decide,
     planned_node,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.container import container_arguments
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
+    DERIVED_LABEL,
+    SPECIFICATION_LABEL,
+    container_arguments,
+)
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Container
+from ansible_collections.argus.verl.plugins.module_utils.cluster.node_state import of_container
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, expected_node
 from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import SETTINGS_LABEL
 from samples import SETTINGS, WORKERS, container, machine, plan, planned
@@ -25,28 +33,61 @@ def existing(plan: NodePlan, **changes: Any) -> dict[str, Container]:
     return {plan.name: container(**{"labels": labels, "image_id": plan.image_id, **changes})}
 
 
+def decided(plan: NodePlan, containers: dict[str, Container]) -> Action:
+    """The action for a planned container, among those of its machine."""
+    labels = container_arguments(plan)["labels"]
+    wanted = Wanted(labels[SPECIFICATION_LABEL], labels[SETTINGS_LABEL], labels.get(DERIVED_LABEL, ""))
+    return decide(plan, wanted, of_container(containers, plan.name))
+
+
 def test_missing_container_is_created() -> None:
     worker, other = plan(), plan(name="worker-1")
-    action = decide(worker, container_arguments(worker), existing(other))
+    action = decided(worker, existing(other))
     assert action == Action(ActionKind.CREATE, "no container", disrupts=False)
 
 
 def test_container_that_runs_as_planned_is_kept() -> None:
     worker = plan()
-    assert decide(worker, container_arguments(worker), existing(worker)) == Action(ActionKind.KEEP, "runs as planned")
+    assert decided(worker, existing(worker)) == Action(ActionKind.KEEP, "runs as planned")
+
+
+def test_image_from_other_inputs_is_replaced() -> None:
+    """Before it is built, so that a job that runs is not ended unasked."""
+    worker = plan()
+    action = decided(replace(worker, outdated=True, image_id=""), existing(worker))
+    assert (action.kind, action.disrupts) == (ActionKind.RECREATE, True)
+    assert action.reason == "argus-verl-cpu:0.1.0 is built again from other inputs, it is running"
+    stopped = decided(replace(worker, outdated=True, image_id=""), existing(worker, state="exited"))
+    assert (stopped.kind, stopped.disrupts) == (ActionKind.RECREATE, False)
+    # An image that was removed, of a node that runs, is not missed.
+    assert decided(replace(worker, image_id=""), existing(worker)).kind is ActionKind.KEEP
+
+
+def test_change_of_what_is_derived_does_not_restart_a_node() -> None:
+    """A port that went down on another machine would end the jobs of all."""
+    before, now = plan(derived_env={"NCCL_IB_HCA": "=mlx5_0,mlx5_1"}), plan(derived_env={"NCCL_IB_HCA": "=mlx5_0"})
+    action = decided(now, existing(before))
+    assert (action.kind, action.reason, action.disrupts) == (ActionKind.KEEP, STALE, False)
+    assert decided(now, existing(now)).reason == AS_PLANNED
+    assert decided(plan(), existing(now)).reason == STALE
+    set_by_user = plan(derived_env={"NCCL_IB_HCA": "=mlx5_0"}, env={"NCCL_IB_HCA": "=mlx5_7"})
+    assert container_arguments(set_by_user)["env"]["NCCL_IB_HCA"] == "=mlx5_7"
+    assert container_arguments(now)["env"]["NCCL_IB_HCA"] == "=mlx5_0"
+    # A value of the inventory is a setting like any other.
+    assert decided(set_by_user, existing(now)).kind == ActionKind.RECREATE
 
 
 @pytest.mark.parametrize("state", ["exited", "created", "dead"])
 def test_stopped_container_is_started(state: str) -> None:
     worker = plan()
-    action = decide(worker, container_arguments(worker), existing(worker, state=state))
+    action = decided(worker, existing(worker, state=state))
     assert action == Action(ActionKind.START, f"container is {state}", disrupts=False)
 
 
 @pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
 def test_container_with_other_settings_is_recreated(state: str, disrupts: bool) -> None:
     worker = plan(gpus=2)
-    action = decide(worker, container_arguments(worker), existing(plan(), state=state))
+    action = decided(worker, existing(plan(), state=state))
     reason = f"its settings changed: ray_node_cpus 48 → 24, ray_node_gpus 4 → 2, it is {state}"
     assert action == Action(ActionKind.RECREATE, reason, disrupts=disrupts)
 
@@ -54,7 +95,7 @@ def test_container_with_other_settings_is_recreated(state: str, disrupts: bool) 
 @pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
 def test_container_of_an_older_image_is_recreated(state: str, disrupts: bool) -> None:
     worker = plan()
-    action = decide(worker, container_arguments(worker), existing(worker, state=state, image_id="sha256:old"))
+    action = decided(worker, existing(worker, state=state, image_id="sha256:old"))
     assert action == Action(ActionKind.RECREATE, f"argus-verl-cpu:0.1.0 was rebuilt, it is {state}", disrupts=disrupts)
 
 
@@ -62,13 +103,13 @@ def test_container_without_settings_is_recreated() -> None:
     worker = plan(gpus=2)
     labels = {**container_arguments(plan())["labels"]}
     del labels[SETTINGS_LABEL]
-    action = decide(worker, container_arguments(worker), existing(worker, labels=labels))
+    action = decided(worker, existing(worker, labels=labels))
     assert action == Action(ActionKind.RECREATE, "its settings changed, it is running", disrupts=True)
 
 
 def test_container_without_a_specification_is_recreated() -> None:
     worker = plan()
-    action = decide(worker, container_arguments(worker), existing(worker, labels={}))
+    action = decided(worker, existing(worker, labels={}))
     assert (action.kind, action.disrupts) == ("recreate", True)
 
 
@@ -77,14 +118,14 @@ def test_rotated_token_recreates_every_container(state: str, disrupts: bool) -> 
     worker = plan(rotate_token=True)
     expected = Action(ActionKind.RECREATE, f"its token is rotated, it is {state}", disrupts=disrupts)
     for there in (existing(plan(), state=state), existing(plan(gpus=2), state=state)):
-        assert decide(worker, container_arguments(worker), there) == expected
-    assert decide(worker, container_arguments(worker), {}).kind == "create"
+        assert decided(worker, there) == expected
+    assert decided(worker, {}).kind == "create"
 
 
 def test_removed_image_is_no_reason_to_restart_a_node() -> None:
     worker = replace(plan(), image_id="")
     there = existing(plan(), image_id="sha256:cpu")
-    assert decide(worker, container_arguments(worker), there).kind == "keep"
+    assert decided(worker, there).kind == "keep"
 
 
 # --- The planned node -------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.changes import 
     expected_since,
     machine_work,
 )
-from samples import HEALTHY, container, planned
+from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
+from samples import HEALTHY, PROCESS_HOST, container, planned
 
 NODES = ["ray-head", "worker-0", "worker-1"]
 
@@ -46,4 +47,7 @@ def test_changes_have_a_row_for_each_node_that_is_not_kept() -> None:
 def test_node_that_left_the_inventory_is_listed_without_an_action() -> None:
     there = {"worker-0": container(), "worker-9": container(), "registry": container(None), "x": container("prod")}
     (row,) = change_rows({}, {"box": replace(HEALTHY, containers=there)}, NODES, "mvp")
-    assert row == ["worker-9", "none", "no longer in the inventory; `docker rm -fv worker-9` on box removes it"]
+    assert row == ["worker-9", "none", "no longer in the inventory; `drain.yml -e node=worker-9` takes it out"]
+    odd = replace(HEALTHY, process=replace(PROCESS_HOST, node=FoundProcess("running"), neighbours=["$(id)"]))
+    (row,) = change_rows({}, {"box": odd}, NODES, "mvp")
+    assert "drain.yml" not in row[2]

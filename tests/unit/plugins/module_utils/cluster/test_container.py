@@ -17,8 +17,10 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
     specification,
     token_file,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import plan_node
 from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import SETTINGS_LABEL, settings_label
-from samples import WORKERS, head, plan
+from samples import SETTINGS, WORKERS, hca, head, machine, plan
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"
 
@@ -32,9 +34,18 @@ def test_ray_start_of_the_head() -> None:
         "--block",
         "--node-name=ray-head",
         "--head",
-        "--port=6379",
         "--dashboard-host=0.0.0.0",
         "--dashboard-port=8265",
+        "--port=20000",
+        "--ray-client-server-port=20003",
+        "--node-manager-port=20010",
+        "--object-manager-port=20011",
+        "--dashboard-agent-grpc-port=20012",
+        "--dashboard-agent-listen-port=20013",
+        "--runtime-env-agent-port=20014",
+        "--metrics-export-port=20015",
+        "--min-worker-port=20020",
+        "--max-worker-port=20999",
         "--num-cpus=0",
         "--num-gpus=0",
         "--object-store-memory=1073741824",
@@ -49,8 +60,16 @@ def test_ray_start_of_a_worker() -> None:
         "start",
         "--block",
         "--node-name=worker-0",
-        "--address=ray-head:6379",
+        "--address=ray-head:20000",
         '--resources={"worker_node": 100}',
+        "--node-manager-port=21010",
+        "--object-manager-port=21011",
+        "--dashboard-agent-grpc-port=21012",
+        "--dashboard-agent-listen-port=21013",
+        "--runtime-env-agent-port=21014",
+        "--metrics-export-port=21015",
+        "--min-worker-port=21020",
+        "--max-worker-port=21999",
         "--num-cpus=48",
         "--num-gpus=4",
         "--object-store-memory=1073741824",
@@ -74,8 +93,24 @@ def test_on_the_network_of_the_host_the_dashboard_stays_on_the_loopback() -> Non
     # In its own network, the container listens at the default port, and the engine publishes it at the other.
     assert "--dashboard-port=8265" in ray_start_arguments(head(dashboard_port=9000))
     worker = ray_start_arguments(plan(network="host", address="10.0.0.2", head_address="10.0.0.1"))
-    assert "--address=10.0.0.1:6379" in worker
+    assert "--address=10.0.0.1:20000" in worker
     assert "--node-ip-address=10.0.0.2" in worker
+
+
+def test_nodes_on_one_machine_with_its_network_have_ports_of_their_own() -> None:
+    changes: dict[str, Any] = {"network": "host", "address": "10.0.0.1", "port_base": 23000}
+    nodes = [head(**changes), plan(**changes), plan(name="worker-1", **changes)]
+    assert [(node.ports.base, node.ports.first) for node in nodes] == [(23000, 23000), (23000, 24000), (23000, 25000)]
+    # In a container network, each has an address of its own, and a worker that joins changes no other.
+    nodes = [head(port_base=23000), plan(port_base=23000), plan(name="worker-1", port_base=23000)]
+    assert [node.ports.first for node in nodes] == [23000, 24000, 24000]
+
+
+def test_ports_without_an_option_are_set_in_the_environment() -> None:
+    environment = ray_environment(head())
+    assert (environment["AUTOSCALER_METRIC_PORT"], environment["DASHBOARD_METRIC_PORT"]) == ("20001", "20002")
+    assert "AUTOSCALER_METRIC_PORT" not in ray_environment(plan())
+    assert ray_environment(head(env={"DASHBOARD_METRIC_PORT": "1"}))["DASHBOARD_METRIC_PORT"] == "1"
 
 
 # --- The container ----------------------------------------------------------------------------------------------------
@@ -133,6 +168,43 @@ def test_what_a_node_needs_more_is_added_by_name() -> None:
     assert (arguments["pids_limit"], arguments["read_only"]) == (100_000, False)
 
 
+HCAS: dict[str, Any] = {
+    "hcas": [hca("mlx5_0", "up")],
+    "rdma_devices": [DeviceFile("/dev/infiniband/uverbs0", 438, 0, 0)],
+}
+
+
+def on_hcas(role: str = "worker", **changes: Any) -> dict[str, Any]:
+    """The container of a node on a machine with HCAs."""
+    name = "ray-head" if role == "head" else "worker-0"
+    settings = replace(SETTINGS, name=name, role=role, **{"network": "host", **changes})
+    return container_arguments(plan_node(settings, machine(**HCAS), WORKERS))
+
+
+def test_workers_on_the_network_of_a_machine_with_hcas_get_what_rdma_needs() -> None:
+    arguments = on_hcas()
+    assert arguments["devices"] == ["/dev/infiniband:/dev/infiniband"]
+    assert arguments["ulimits"] == ["core:0:0", "memlock:-1:-1"]
+    assert arguments["capabilities"] == ["IPC_LOCK"]
+    # Both by hand and by itself is once.
+    named = on_hcas(
+        devices=["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"], capabilities=["IPC_LOCK", "SYS_PTRACE"]
+    )
+    assert named["devices"] == ["/dev/infiniband:/dev/infiniband", "/dev/x:/dev/x"]
+    assert named["capabilities"] == ["IPC_LOCK", "SYS_PTRACE"]
+    for without in (on_hcas(rdma="false"), on_hcas(role="head"), on_hcas(network="mvp-ray")):
+        assert not {"devices", "capabilities"} & without.keys()
+        assert without["ulimits"] == ["core:0:0"]
+    assert on_hcas(rdma="true", role="head")["devices"] == ["/dev/infiniband:/dev/infiniband"]
+
+
+def test_limits_and_groups() -> None:
+    arguments = on_hcas(ulimits=["nofile:1024:2048", "memlock:65536:65536"], groups=["44", "render"])
+    assert arguments["ulimits"] == ["core:0:0", "memlock:65536:65536", "nofile:1024:2048"]
+    assert arguments["groups"] == ["44", "render"]
+    assert "groups" not in container_arguments(plan())
+
+
 def test_only_the_head_has_the_registry_of_jobs() -> None:
     registry = {"type": "bind", "source": "/var/lib/argus-verl/mvp/jobs", "target": "/var/lib/argus-verl/jobs"}
     assert registry["target"] == REGISTRY_PATH
@@ -142,9 +214,9 @@ def test_only_the_head_has_the_registry_of_jobs() -> None:
 
 def test_every_argument_reaches_the_engine() -> None:
     """The task names each argument: one that it forgets would be in the specification only."""
-    tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / "main.yml").read_text())
+    tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / "start_docker.yml").read_text())
     given = tasks[0]["community.docker.docker_container"]
-    wanted = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], capabilities=["X"]))
+    wanted = container_arguments(plan(gpus_there=8, devices=["/dev/x:/dev/x"], capabilities=["X"], groups=["44"]))
     for name in {
         **wanted,
         **container_arguments(head(network="host", address="10.0.0.1")),
@@ -202,7 +274,7 @@ def test_specification_is_the_same_in_every_run() -> None:
     # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
     assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
     arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
-    assert arguments["labels"][SPECIFICATION_LABEL] == "52a8f3b1b36dfed1"
+    assert arguments["labels"][SPECIFICATION_LABEL] == "163ef399c8b89a10"
 
 
 @pytest.mark.parametrize(
@@ -224,6 +296,10 @@ def test_specification_is_the_same_in_every_run() -> None:
         {"pids_limit": 1},
         {"read_only": False},
         {"capabilities": ["IPC_LOCK"]},
+        {"groups": ["44"]},
+        {"ulimits": ["nofile:1:1"]},
+        {"rdma": "true"},
+        {"port_base": 21000},
         {"devices": ["/dev/infiniband:/dev/infiniband"]},
         {"name": "worker-1"},
         {"role": "head"},

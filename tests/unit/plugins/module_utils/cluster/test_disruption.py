@@ -23,6 +23,17 @@ def test_jobs_are_listed_before_they_are_ended() -> None:
     ]
 
 
+def test_jobs_that_wait_are_named_once_beside_those_that_run() -> None:
+    second = replace(BUSY, jobs=[ActiveJob("grpo-1~2", "RUNNING")])
+    for cluster, listed in ((BUSY, "grpo-1 (RUNNING), sft-2 (PENDING)"), (second, "grpo-1~2 (RUNNING)")):
+        (finding,) = job_findings(cluster, "mvp", "cluster_down", ["grpo-1", "ppo-3"])
+        assert finding.what == f"cluster_down would end {listed}, ppo-3"
+    (finding,) = job_findings(IDLE, "mvp", "cluster_down", ["ppo-3"])
+    assert finding.what == "cluster_down would end ppo-3"
+    (finding,) = job_findings(replace(IDLE, problem="no answer"), "mvp", "cluster_down", ["ppo-3"])
+    assert finding.what == "cluster_down may end jobs, and they cannot be listed: no answer; it would end ppo-3"
+
+
 def test_jobs_that_cannot_be_listed_may_run() -> None:
     assert job_findings(replace(IDLE, problem="no answer"), "mvp", "cluster_down") == [
         Finding("mvp", "cluster_down may end jobs, and they cannot be listed: no answer", WHAT_TO_DO)

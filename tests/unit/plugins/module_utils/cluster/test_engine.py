@@ -27,6 +27,25 @@ def test_podman_under_any_command(command: str) -> None:
     engine = parse_engine_info(command, 0, recorded("podman_info.json"), "").engine
     assert (engine.name, engine.status, engine.version) == ("podman", "ok", "4.9.4")
     assert engine.root_dir == "/home/ray/.local/share/containers/storage"
+    assert (engine.rootless, engine.limits_pids) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("rootless", "version", "controllers", "limits"),
+    [
+        (True, "v2", ["cpu", "memory", "pids"], True),
+        (True, "v2", ["memory"], False),
+        (True, "v2", [], False),
+        (True, "v1", ["pids"], False),
+        (False, "v1", [], True),
+        (False, "v2", ["memory"], True),
+    ],
+)
+def test_whether_podman_can_limit_processes(rootless: bool, version: str, controllers: list[str], limits: bool) -> None:
+    info = json.loads(recorded("podman_info.json"))
+    info["host"] |= {"cgroupVersion": version, "cgroupControllers": controllers, "security": {"rootless": rootless}}
+    engine = parse_engine_info("podman", 0, json.dumps(info), "").engine
+    assert (engine.rootless, engine.limits_pids) == (rootless, limits)
 
 
 DENIED = (

@@ -4,7 +4,6 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import (
     Gpu,
     parse_gpus,
-    parse_ibdev2netdev,
     parse_meminfo,
 )
 from samples import recorded
@@ -20,18 +19,6 @@ def test_eight_gpus() -> None:
 def test_gpu_without_reported_memory_counts() -> None:
     gpus, strays = parse_gpus("0, NVIDIA GB10, GPU-1, [N/A], 580.95.05\n")
     assert (len(gpus), gpus[0].memory_mib, strays) == (1, 0, [])
-
-
-def test_ibdev2netdev_lists_ports_up_and_down() -> None:
-    ports = parse_ibdev2netdev(recorded("ibdev2netdev.txt"))
-    assert [(port.device, port.netdev, port.state) for port in ports] == [
-        ("mlx5_0", "ib0", "up"),
-        ("mlx5_1", "ib1", "up"),
-        ("mlx5_2", "ib2", "down"),
-        ("mlx5_3", "ib3", "up"),
-        ("mlx5_4", "ib4", "down"),
-        ("mlx5_bond_0", "bond0", "up"),
-    ]
 
 
 def test_meminfo_in_bytes() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     machine_of,
     nodes_of,
     run_findings,
-    source_findings,
     summary,
     validate,
 )
@@ -317,17 +315,71 @@ def test_one_node_of_two_machines_in_a_container_network() -> None:
     assert findings((hostvars, groups)) == [("gpu-2", "a container network does not span 2 machines (gpu-1, gpu-2)")]
 
 
-def test_two_nodes_on_the_network_of_one_host() -> None:
+def test_nodes_of_one_machine_share_its_network_and_address() -> None:
     hostvars, groups = one_machine()
-    for number, node in enumerate(groups["ray"]):
-        hostvars[node] |= {"cluster_network": "host", "ray_node_address": f"10.0.0.{number}"}
-    (finding,) = validate(hostvars, groups, KNOWN)
-    assert (finding.where, finding.what) == ("localhost", "holds 3 nodes (ray-head, worker-0, worker-1)")
-    assert "use the same ports" in finding.todo
-    hostvars["worker-1"]["ray_node_machine"] = "other"
-    groups["machines"].append("other")
-    hostvars["other"] = {}
-    assert findings((hostvars, groups)) == [("localhost", "holds 2 nodes (ray-head, worker-0)")]
+    for node in groups["ray"]:
+        hostvars[node] |= {"cluster_network": "host", "ray_node_address": "10.0.0.1"}
+    assert validate(hostvars, groups, KNOWN) == []
+
+
+def test_address_of_two_machines() -> None:
+    hostvars, groups = two_machines()
+    hostvars["gpu-2"]["ray_node_address"] = "10.0.0.1"
+    assert validate(hostvars, groups, KNOWN) == [
+        Finding(
+            "gpu-1, gpu-2",
+            "are on 2 machines (gpu-1, gpu-2) with the same ray_node_address 10.0.0.1",
+            "correct the address, or set the same ray_node_machine for nodes of one machine",
+        )
+    ]
+    # In a container network, the address has another meaning.
+    for settings in hostvars.values():
+        settings |= {"cluster_network": "mvp-ray", "ray_node_machine": "gpu-1"}
+    assert findings((hostvars, groups)) == []
+
+
+VALUES: dict[str, tuple[list[Any], list[Any], str]] = {
+    "cluster_port_base": (
+        [1024, "20000", 63536],
+        [1023, 63537, "", "20000 ", -1, True, None, 2e4, "\uff12\uff10\uff10\uff10\uff10"],
+        "set a whole number from 1024 to 63536: each node has 1000 ports from it on",
+    ),
+    "cluster_dashboard_port": (
+        [1, "8265", 65535],
+        [0, 65536, "", True, None],
+        "set a port, a whole number from 1 to 65535",
+    ),
+    "ray_node_rdma": (["auto", True, "false"], ["yes", None, ""], "set auto, true or false"),
+    "ray_node_groups": (
+        [[], [44, "render"], "44,render", ["4" * 10]],
+        [[""], ["a b"], ["-1"], None, 44, ["Render"], ["4" * 11], ["x" * 33]],
+        'list numbers or names of groups in the image, as in ["44", "render"]',
+    ),
+    "ray_node_ulimits": (
+        [[], ["nofile:1024:2048", "memlock:-1"], "core:-1:-1"],
+        [["nofile"], ["nofile:many"], ["nofile:1:2:3"], ["nofile=1:2"], ["nofile:-2:1"], None, {"nofile": 1}],
+        'list limits as in ["nofile:1048576:1048576"]; -1 is unlimited',
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, (_good, bad, _todo) in VALUES.items() for value in bad], ids=repr
+)
+def test_value_that_is_none(name: str, value: Any) -> None:
+    hostvars, groups = one_machine()
+    hostvars["worker-0"][name] = value
+    found = validate(hostvars, groups, KNOWN | set(VALUES))
+    assert found == [Finding("worker-0", f"{name} is {value!r}", VALUES[name][2])]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, (good, _bad, _todo) in VALUES.items() for value in good], ids=repr
+)
+def test_value(name: str, value: Any) -> None:
+    hostvars, groups = one_machine()
+    hostvars["worker-0"][name] = value
+    assert validate(hostvars, groups, KNOWN | set(VALUES)) == []
 
 
 def test_unknown_variable_is_reported_with_a_suggestion() -> None:
@@ -413,6 +465,14 @@ def test_limit_to_nodes_without_their_machines_is_refused() -> None:
     assert reached("ray-head", works_on=("head",), inventory=one_machine()) == []
 
 
+def test_words_that_belong_to_no_variable() -> None:
+    hostvars, groups = one_machine()
+    assert [finding for finding in validate(hostvars, groups, KNOWN) if finding.where == "-e"] == []
+    given = {host: {**variables, "_raw_params": "two words"} for host, variables in hostvars.items()}
+    (found,) = [finding for finding in validate(given, groups, KNOWN) if finding.where == "-e"]
+    assert (found.what, found.severity) == ("'two words' belongs to no variable", "error")
+
+
 def test_missing_groups_are_not_reported_again() -> None:
     hostvars, groups = one_machine()
     del groups["head"], groups["ray"]
@@ -421,33 +481,6 @@ def test_missing_groups_are_not_reported_again() -> None:
 
 
 # --- Sources ----------------------------------------------------------------------------------------------------------
-
-
-def test_directory_with_jobspecs_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "hosts.yml").touch()
-    assert source_findings([str(tmp_path), str(tmp_path / "hosts.yml"), "a,b"], []) == []
-    for name in ("jobspecs", "rewards"):
-        (tmp_path / name).mkdir()
-    assert source_findings([str(tmp_path)], []) == [
-        Finding(
-            str(tmp_path),
-            "Ansible takes the files in jobspecs and rewards for hosts",
-            f"pass a file instead of the directory: -i {tmp_path}/hosts.yml",
-            WARNING,
-        )
-    ]
-    assert source_findings([str(tmp_path / "hosts.yml")], []) == []
-    assert source_findings([str(tmp_path)], ["jobspecs", "rewards"]) == []
-    (tmp_path / "hosts.yml").rename(tmp_path / "lab.yml")
-    (finding,) = source_findings([str(tmp_path)], ["rewards"])
-    assert finding.what == "Ansible takes the files in jobspecs for hosts"
-    assert finding.todo == "pass a file instead of the directory: -i its file with the hosts"
-
-
-def test_missing_source_is_an_error(tmp_path: Path) -> None:
-    assert source_findings([str(tmp_path / "x")], []) == [
-        Finding(str(tmp_path / "x"), "does not exist", "correct the path of the inventory, or remove it")
-    ]
 
 
 # --- All together -----------------------------------------------------------------------------------------------------
@@ -478,3 +511,56 @@ def test_all_problems_are_reported_at_once() -> None:
         ("Worker_1", "shared_root is 'private'"),
         ("Worker_1", "variable cluster_nmae is unknown"),
     ]
+
+
+def processes(**changes: Any) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """The inventory of a platform: nodes alone, each its own machine."""
+    variables = {"ray_node_runtime": "process", "ray_node_python": "/opt/verl/bin/python3", **changes}
+    hostvars = {name: dict(variables) for name in ("ctl", "gpu-0")}
+    return hostvars, {"ray": ["ctl", "gpu-0"], "head": ["ctl"], "workers": ["gpu-0"]}
+
+
+KNOWN_OF_PROCESSES = {"ray_node_runtime", "ray_node_python", "ray_node_address", "cluster_state_dir", *KNOWN}
+
+
+def test_nodes_alone_are_an_inventory_if_they_are_processes() -> None:
+    hostvars, groups = processes()
+    assert validate(hostvars, groups, KNOWN_OF_PROCESSES) == []
+    assert run_findings(["gpu-0"], ["machines", "ray"], hostvars, groups) == []
+    (finding,) = run_findings(["elsewhere"], ["machines"], hostvars, groups)
+    assert finding.where == "group ray"
+    hostvars, groups = processes(cluster_state_dir="~/state")
+    assert validate(hostvars, groups, KNOWN_OF_PROCESSES) == []
+    hostvars, groups = processes(ray_node_runtime="container")
+    found = {finding.what for finding in validate(hostvars, groups, KNOWN_OF_PROCESSES)}
+    assert "its machine 'ctl' is not in the group machines" in found
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"ray_node_runtime": "slurm"}, "ray_node_runtime is 'slurm'"),
+        ({"ray_node_python": ""}, "ray_node_python is not set to a path"),
+        ({"ray_node_python": "python3"}, "ray_node_python is not set to a path"),
+        ({"ray_node_address": "127.0.0.1"}, "ray_node_address is '127.0.0.1' with cluster_network: host"),
+        ({"cluster_network": "mvp-ray"}, "cluster_network is 'mvp-ray'"),
+        ({"cluster_state_dir": "~ml/state"}, "cluster_state_dir is '~ml/state'"),
+    ],
+)
+def test_settings_of_processes(changes: dict[str, Any], what: str) -> None:
+    hostvars, groups = processes(**changes)
+    assert what in {finding.what for finding in validate(hostvars, groups, KNOWN_OF_PROCESSES)}
+
+
+def test_a_process_runs_on_its_own_host() -> None:
+    hostvars, groups = processes()
+    hostvars["gpu-0"]["ray_node_machine"] = "ctl"
+    found = validate(hostvars, groups, KNOWN_OF_PROCESSES)
+    assert "ray_node_machine is another host" in {finding.what for finding in found}
+
+
+def test_nodes_of_one_cluster_run_in_one_way() -> None:
+    hostvars, groups = processes()
+    hostvars["ctl"]["ray_node_runtime"] = "container"
+    found = validate(hostvars, groups, KNOWN_OF_PROCESSES)
+    assert "ray_node_runtime differs: ctl container, gpu-0 process" in {finding.what for finding in found}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineStatus, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from samples import DOCKER, HEALTHY, container, gpus
@@ -13,6 +14,9 @@ FULL = replace(
     images={"argus-verl-cpu:0.1.0": Image("sha256:1", {"a": "b"}), "verl:1": None},
     gpus=gpus(1),
     ports_in_use=[8265],
+    ephemeral_ports=[32768, 60999],
+    reserved_ports=[[8080, 8080]],
+    rdma_devices=(DeviceFile("/dev/infiniband/uverbs0", 0o666, 0, 0),),
 )
 
 

@@ -8,7 +8,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.membership impo
     ExpectedNode,
     NodeRow,
     NodeState,
+    Stranger,
     membership,
+    strangers,
 )
 
 
@@ -115,3 +117,45 @@ def test_row_as_json_and_back() -> None:
     row = NodeRow("worker-0", "GPU 4", "dead", NodeState.MISSING)
     assert NodeRow.from_json(row.to_json()) == row
     assert type(row.to_json()[3]) is str
+
+
+# --- Nodes that are known not to come, or not to stay -----------------------------------------------------------------
+
+
+def test_absent_node_is_a_row_with_its_reason_and_nobody_waits_for_it() -> None:
+    reason = "its container could not be started"
+    planned = NodeRow("worker-0", "CPU 48, GPU 4, worker_node 100", reason, NodeState.MISSING)
+    assert membership([replace(EXPECTED_WORKER, absent=reason)], []).rows == (planned,)
+    assert membership([ExpectedNode("worker-0", gpus=8, absent=reason)], []).rows[0].expected == "GPU 8"
+    expected = [EXPECTED[0], ExpectedNode("worker-0", absent="its machine gpu-1 does not answer")]
+    seen = membership(expected, [HEAD])
+    assert seen.rows[1] == NodeRow("worker-0", "", "its machine gpu-1 does not answer", NodeState.MISSING)
+    assert (seen.missing, seen.awaited, seen.complete) == (["worker-0"], [], False)
+    # The machine does not answer Ansible; the node does its work.
+    seen = membership(expected, [HEAD, {**WORKER, "resources_total": {"CPU": 2.0, "node:10.0.0.1": 1.0, "x": 1.0}}])
+    assert seen.rows[1] == NodeRow("worker-0", "", "CPU 2, GPU 0, x 1", NodeState.ALIVE)
+    assert seen.complete
+
+
+def test_others_are_awaited_unless_the_head_is_absent() -> None:
+    assert membership(EXPECTED, []).awaited == ["ray-head", "worker-0"]
+    absent = replace(EXPECTED[0], absent="its container ended with exit code 1")
+    assert membership([absent, EXPECTED_WORKER], []).awaited == []
+    # Ray has it after all.
+    assert membership([absent, EXPECTED_WORKER], [HEAD]).awaited == ["worker-0"]
+
+
+def test_node_without_new_work_is_not_missing() -> None:
+    seen = membership(EXPECTED, [HEAD, {**WORKER, "draining": True}])
+    assert seen.rows[1].state == NodeState.DRAINING
+    assert seen.complete
+    differs = membership(EXPECTED, [HEAD, {**WORKER, "draining": True, "resources_total": {}}])
+    assert differs.missing == ["worker-0"]
+
+
+def test_strangers() -> None:
+    other = {**node("other", GPU=1.0, worker_node=100.0), "node_ip": "10.0.0.9"}
+    again = {**other, "node_ip": "10.0.0.10"}
+    found = strangers([HEAD, WORKER, other, again, node("dead", "DEAD")], {"ray-head", "worker-0"})
+    assert found == [Stranger("other", "10.0.0.10", "CPU 0, GPU 1, worker_node 100")]
+    assert Stranger("a", "", "GPU 1").describe() == "a at an unknown address (GPU 1)"

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
+from ansible_collections.argus.verl.plugins.module_utils.cluster.images import INPUTS_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     PlanError,
@@ -9,7 +13,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     gpus_of_node,
     plan_node,
 )
-from samples import IMAGES, SETTINGS, WORKERS, head, machine, plan
+from samples import IMAGES, SETTINGS, WORKERS, head, machine, plan, process_plan
 
 
 def test_worker_on_a_machine_without_gpus_has_logical_gpus() -> None:
@@ -22,11 +26,28 @@ def test_worker_on_a_machine_without_gpus_has_logical_gpus() -> None:
     assert (worker.gpus, worker.cpus) == (2, 7)
 
 
+def test_image_from_other_inputs_counts_as_missing() -> None:
+    labels = {INPUTS_LABEL: "new"}
+    there = machine(images={IMAGES["cpu"]: Image("sha256:1", labels)})
+    current = plan_node(replace(SETTINGS, image_inputs="new"), there, WORKERS)
+    assert (current.image_id, current.outdated) == ("sha256:1", False)
+    other = plan_node(replace(SETTINGS, image_inputs="newer"), there, WORKERS)
+    assert (other.image_id, other.outdated) == ("", True)
+    # Built by hand, or loaded, without the label.
+    assert plan(image_inputs="new").outdated is True
+    absent = plan_node(replace(SETTINGS, image_inputs="new"), machine(images={}), WORKERS)
+    assert (absent.image_id, absent.outdated) == ("", False)
+    assert process_plan(image_inputs="new").outdated is False
+
+
 def test_cluster_has_one_kind_of_accelerator() -> None:
     assert accelerator_of("auto", [0, 0]) == "cpu"
     # Also for the head, whose machine has none.
     assert accelerator_of("auto", [0, 8]) == "cuda"
     assert accelerator_of("cpu", [8]) == "cpu"
+    assert accelerator_of("auto", [0], [0, 8]) == "rocm"
+    assert accelerator_of("auto", [8], [8]) == "cuda"
+    assert accelerator_of("rocm", [8], []) == "rocm"
 
 
 def test_gpus_are_split_between_workers() -> None:

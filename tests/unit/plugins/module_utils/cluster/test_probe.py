@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster import engine as engines
 from ansible_collections.argus.verl.plugins.module_utils.cluster import probe as probes
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineError, EngineStatus
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Hca
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question, port_in_use
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
+from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
 from samples import RECORDED, recorded
 
 Answer = tuple[int, str, str]
@@ -36,6 +37,14 @@ def answering(answers: dict[str, Answer]) -> probes.Run:
 
 
 # --- GPUs
+
+
+def test_amd_gpus_are_counted(tmp_path: Path) -> None:
+    for card, vendor in (("card0", "0x1a03"), ("card1", "0x1002"), ("card2", "0x1002"), ("renderD128", "0x1002")):
+        (tmp_path / "sys/class/drm" / card / "device").mkdir(parents=True)
+        (tmp_path / "sys/class/drm" / card / "device/vendor").write_text(f"{vendor}\n")
+    assert Probe(root=tmp_path).amd_gpus() == 2
+    assert Probe(root=tmp_path / "none").amd_gpus() == 0
 
 
 def test_without_nvidia_smi_there_are_no_gpus_and_no_error() -> None:
@@ -164,14 +173,14 @@ def test_dead_file_server_is_reported_without_hanging(tree: Path, monkeypatch: p
     def hanging(path: Any) -> os.statvfs_result:
         threads.append(threading.current_thread())
         if Path(path) == tree / "private":
-            time.sleep(3)
+            time.sleep(60)
         return asked(path)
 
     monkeypatch.setattr(os, "statvfs", hanging)
     begin = time.monotonic()
-    dead, alive = Probe(root=tree, path_seconds=0.2).paths(["/private", "/"])
-    assert time.monotonic() - begin < 2
-    assert dead.error == "storage.example.org:/export/private does not answer within 0.2 s"
+    dead, alive = Probe(root=tree, path_seconds=2).paths(["/private", "/"])
+    assert time.monotonic() - begin < 30
+    assert dead.error == "storage.example.org:/export/private does not answer within 2 s"
     assert (dead.exists, dead.fstype, dead.free_bytes) == (False, "nfs4", 0)
     assert (alive.exists, alive.error) == (True, None)
     # Otherwise the interpreter would wait for the thread that hangs.
@@ -267,21 +276,42 @@ def test_absent_images_of_docker_and_podman(message: str) -> None:
 # --- Ports, and the complete answer
 
 
-def test_port_is_in_use_only_while_a_process_listens() -> None:
-    with socket.socket() as listener:
-        # Like servers; the kernel requires it of both sockets.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_port_is_in_use_only_while_a_process_listens(family: int, address: str) -> None:
+    with socket.socket(family) as listener:
+        listener.bind((address, 0))
         port = listener.getsockname()[1]
-        assert port_in_use(port)
+        assert port not in Probe().listeners()
+        listener.listen()
+        assert port in Probe().listeners()
         # The side that closes first stays in TIME_WAIT.
-        with socket.create_connection(("127.0.0.1", port)):
+        with socket.create_connection((address, port)):
             accepted, _address = listener.accept()
             accepted.close()
-    assert not port_in_use(port)
-    # An address of another machine.
-    assert not port_in_use(port, "192.0.2.1")
+    assert port not in Probe().listeners()
+
+
+def test_ports_of_connections(tree: Path) -> None:
+    question = Question(cluster="mvp", engine="none")
+    machine = Probe(root=tree).machine(question)
+    assert (machine.ephemeral_ports, machine.reserved_ports, machine.ports_in_use) == (None, [], [])
+    write(tree / "proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n")
+    write(tree / "proc/sys/net/ipv4/ip_local_reserved_ports", "20000-21999,33000\n")
+    machine = Probe(root=tree).machine(question)
+    assert machine.ephemeral_ports == (32768, 60999)
+    assert machine.reserved_ports == [(20000, 21999), (33000, 33000)]
+
+
+def test_devices_of_rdma(tmp_path: Path) -> None:
+    assert Probe(root=tmp_path).rdma_devices() == []
+    for name, mode in (("uverbs1", 0o600), ("uverbs0", 0o666), ("rdma_cm", 0o666)):
+        write(tmp_path / "dev/infiniband" / name, "")
+        (tmp_path / "dev/infiniband" / name).chmod(mode)
+    uid, gid = os.getuid(), os.getgid()
+    assert Probe(root=tmp_path).rdma_devices() == [
+        DeviceFile("/dev/infiniband/uverbs0", 0o666, uid, gid),
+        DeviceFile("/dev/infiniband/uverbs1", 0o600, uid, gid),
+    ]
 
 
 FAKE_DOCKER = """#!/bin/sh
@@ -310,21 +340,26 @@ def fake_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return programs
 
 
+LISTENERS = (
+    "  sl  local_address rem_address   st tx_queue rx_queue\n"
+    "   0: 0100007F:2049 00000000:0000 0A 00000000:00000000 00:00000000\n"
+    "   1: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000\n"
+    "   2: 0100007F:2050 0100007F:0A0A 01 00000000:00000000 00:00000000\n"
+)
+
+
 def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) -> None:
     (tree / "var/lib/docker").mkdir(parents=True)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = listener.getsockname()[1]
-        machine = Probe(root=tree).machine(
-            Question(
-                cluster="mvp",
-                names=["mvp-ray-head", "free"],
-                images=["argus-verl-cpu:0.1.0", "other:1"],
-                paths=["/private"],
-                ports=[port],
-            )
+    write(tree / "proc/net/tcp", LISTENERS)
+    write(tree / "dev/infiniband/uverbs0", "")
+    machine = Probe(root=tree).machine(
+        Question(
+            cluster="mvp",
+            names=["mvp-ray-head", "free"],
+            images=["argus-verl-cpu:0.1.0", "other:1"],
+            paths=["/private"],
         )
+    )
     assert (machine.cluster, machine.python, machine.missing_packages) == ("mvp", sys.executable, [])
     assert (len(machine.gpus), machine.gpus[0].memory_mib, machine.gpus_error) == (8, 81559, None)
     assert (machine.hca_source, machine.hcas[2].state) == ("ibdev2netdev", "down")
@@ -340,13 +375,19 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
         "error": None,
         "root_dir": "/var/lib/docker",
         "nvidia": True,
+        "rootless": False,
+        "limits_pids": True,
+        "lingers": True,
+        "boots": True,
+        "tun": True,
     }
     assert list(machine.containers) == ["mvp-ray-head"]
     assert machine.containers["mvp-ray-head"].labels["argus.verl.role"] == "head"
     image = machine.images["argus-verl-cpu:0.1.0"]
     assert image and image.labels == {"argus.verl.inputs": "c58f612840dcfcdb"}
     assert machine.images["other:1"] is None
-    assert machine.ports_in_use == [port]
+    assert machine.ports_in_use == [22, 8265]
+    assert [file.path for file in machine.rdma_devices] == ["/dev/infiniband/uverbs0"]
     assert (machine.uid, machine.gid) == (os.geteuid(), os.getegid())
     assert (machine.user, machine.cpus) == (getpass.getuser(), len(os.sched_getaffinity(0)))
     # Ansible returns it as JSON, which filters read again.

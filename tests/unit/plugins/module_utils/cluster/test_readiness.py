@@ -89,3 +89,16 @@ def test_returns_the_last_error_of_the_head() -> None:
     readiness = wait(FakeHead([HEAD, {**WORKER, "state": "DEAD"}], RayApiError("connection refused")), timeout=1)
     assert readiness.problem == "connection refused"
     assert [(row.seen, row.state) for row in readiness.membership.rows] == [("never joined", "missing")] * 2
+
+
+def test_nobody_waits_for_a_node_that_is_known_not_to_come() -> None:
+    asked = []
+
+    class Empty:
+        def nodes(self) -> list[dict[str, Any]]:
+            asked.append(1)
+            return []
+
+    absent = [ExpectedNode("worker-0", absent="no")]
+    found = wait_until_ready(Empty(), absent, timeout=60, sleep=lambda _seconds: None, clock=lambda: 0.0)
+    assert (len(asked), found.membership.missing) == (1, ["worker-0"])

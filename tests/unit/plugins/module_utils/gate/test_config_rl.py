@@ -301,7 +301,7 @@ def test_megatron() -> None:
     changes = {"data.train_batch_size": 3, f"{ACTOR}.ppo_mini_batch_size": 3}
     assert found("grpo", {**megatron, **changes, f"{ACTOR}.megatron": sizes}) == [
         f"error {ACTOR}.ppo_mini_batch_size is 3: with 5 answers each, 15 is not a multiple of 2 ranks: "
-        "set it to a multiple of 2"
+        "set it and data.train_batch_size to the same multiple of 2, such as 4"
     ]
     assert found("grpo", {f"{ACTOR}.strategy": "other", f"{ACTOR}.ppo_mini_batch_size": 1}) == []
 
@@ -339,3 +339,16 @@ def test_generation() -> None:
     (warning,) = found("grpo", {f"{ROLLOUT}.temperature": 0})
     assert warning.startswith(f"warning {ROLLOUT}.temperature is 0, but must be more than 0: all answers to a prompt")
     assert found("grpo", {f"{ROLLOUT}.max_model_len": 1024}) == []
+
+
+@pytest.mark.parametrize(("size", "answers", "example"), [(100, 5, "8, such as 104"), (100, 4, "")])
+def test_batch_without_a_mini_batch_that_fits(size: int, answers: int, example: str) -> None:
+    """Both hints lead to sizes that satisfy both rules."""
+    changes = {
+        "data.train_batch_size": size,
+        f"{ACTOR}.ppo_mini_batch_size": 60,
+        "actor_rollout_ref.rollout.n": answers,
+    }
+    both = f"set it and data.train_batch_size to the same multiple of {example}"
+    hints = [line.rpartition(": ")[2] for line in found("grpo", changes) if "ppo_mini_batch_size" in line]
+    assert hints == ([both, both] if example else ["set it to a divisor of data.train_batch_size, 100"])

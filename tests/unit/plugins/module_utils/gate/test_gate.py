@@ -89,7 +89,8 @@ def test_a_job_without_problems(root: Path) -> None:
     job = result.job
     assert job
     room = Room(tuple(head.free_nodes))
-    assert result == GateResult((), job, "", "", room, "trainer: {}\n", Facts(train_rows=3))
+    facts = Facts(train_rows=3, workers=["worker-0", "worker-1"])
+    assert result == GateResult((), job, "", "", room, "trainer: {}\n", facts)
     assert (job.submission_id, job.archive) == ("grpo-1", f"{root}/jobs/grpo-1")
     assert (job.plan.code_id, job.plan.nnodes, job.plan.gpus_per_node) == ("verl-0.9.1", 2, 4)
     # Only workers that are alive are asked.

@@ -53,6 +53,20 @@ def test_a_job_whose_files_exist(root: Path) -> None:
     assert found(root, **absolute) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "name", "meant"),
+    [("model", "tinny", "tiny"), ("dataset", "gsm8", "gsm8k"), ("reward_fn_path", "R.py", "r.py")],
+)
+def test_a_misspelt_input_is_recognised(root: Path, key: str, name: str, meant: str) -> None:
+    findings = found(root, **{key: name})
+    assert {finding.todo for finding in findings if finding.key == key} == {f'did you mean "{meant}"?'}
+
+
+def test_an_input_without_its_file_is_not_misspelt(root: Path) -> None:
+    (root / "datasets/gsm8k/val.parquet").unlink()
+    assert found(root) == [missing(root, "dataset", f"{root}/datasets/gsm8k/val.parquet")]
+
+
 def test_another_shared_root_is_the_only_finding(tmp_path: Path) -> None:
     assert found(tmp_path) == [
         Finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -54,21 +55,18 @@ class FakeConnection:
         self.problem = problem
         self.by_value: list[ModuleType] = []
         self.started: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = []
-        self.is_open = True
+        self.closed = threading.Event()
         self.seconds = 0.0
         self.ray = SimpleNamespace(
-            cloudpickle=SimpleNamespace(register_pickle_by_value=self.by_value.append), shutdown=self.close
+            cloudpickle=SimpleNamespace(register_pickle_by_value=self.by_value.append), shutdown=self.closed.set
         )
-
-    def close(self) -> None:
-        self.is_open = False
 
     def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> int:
         self.started.append((node_id, function, arguments))
         return len(self.started)
 
     def results(self, started: dict[str, int], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
-        assert self.is_open
+        assert not self.closed.is_set()
         self.seconds = seconds
         values = {name: answer for name, answer in self.answers.items() if not isinstance(answer, Exception)}
         problems = {name: str(answer) for name, answer in self.answers.items() if isinstance(answer, Exception)}
@@ -113,7 +111,8 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
     assert arguments[2][-2:] == [("trainer.user", "~trainer.user"), ("data", "+data@x.y='a=b'")]
     # Nodes have no collection, so all of it travels.
     assert connection.by_value == [checks, findings, shared_root, text, reading, composition, worker]
-    assert (connection.is_open, connection.seconds) == (False, 60.0)
+    assert connection.seconds == 60.0
+    assert connection.closed.wait(10)
 
 
 def test_ray_that_does_not_answer(root: Path) -> None:

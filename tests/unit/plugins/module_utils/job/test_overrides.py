@@ -159,6 +159,16 @@ def test_the_device_of_the_sft_driver_in_each_release(profile: Profile) -> None:
         assert device == ("cpu" if profile.release >= (0, 9, 0) else "cuda")
 
 
+@pytest.mark.parametrize("profile", PROFILES[2:], ids=lambda profile: profile.version)
+def test_the_configuration_of_sft_has_a_size_only_from_0_7_on(profile: Profile) -> None:
+    found = [
+        one for one in planned(CUDA, profile, workload="sft", launcher="torchrun").plan.overrides if "nnodes" in one
+    ]
+    assert found == ["++trainer.nnodes=4" if profile.release < (0, 7, 0) else "trainer.nnodes=4"]
+    # RL has one in all releases.
+    assert "trainer.n_gpus_per_node=8" in planned(CUDA, profile).plan.overrides
+
+
 def test_rl_without_micro_batch_sizes_and_without_a_first_validation() -> None:
     found = settings(planned(CUDA))
     assert found["actor_rollout_ref.actor.use_dynamic_bsz"] == "True"

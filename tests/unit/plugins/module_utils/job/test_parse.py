@@ -40,6 +40,16 @@ def test_the_given_jobspec_is_not_changed() -> None:
     assert json.dumps(given) == before
 
 
+def test_a_misspelt_required_key_is_one_finding() -> None:
+    given = {("worklod" if key == "workload" else key): value for key, value in MINIMAL.items()}
+    (finding,) = parse_jobspec(given)[0]
+    assert (finding.key, finding.todo) == ("worklod", 'did you mean "workload"?')
+    # One that is there as well, and wrong, is another problem.
+    assert [each.key for each in parse_jobspec({**given, "workload": "dpo"})[0]] == ["worklod", "workload"]
+    # As is one that only looks missing because its name is like no other.
+    assert [each.key for each in parse_jobspec({**given, "worklod": None, "zzz": 1})[0]] == ["zzz", "workload"]
+
+
 @pytest.mark.parametrize("given", [None, [], "grpo.yaml", 3])
 def test_anything_but_a_mapping_is_refused(given: object) -> None:
     findings, spec = parse_jobspec(given)
@@ -102,10 +112,10 @@ def remaining(changes: dict[Any, Any]) -> dict[str, Any] | None:
 # Each key can be wrong alone, and what then replaces it.
 REPLACED: list[tuple[dict[str, Any], str, Any]] = [
     ({"submission_id": "A"}, "submission_id", None),
+    ({"launcher": "torchrun"}, "launcher", "ray"),
     ({"code_path": "/x"}, "code_path", "x"),
     ({"model": MISSING}, "model", "x"),
     ({"dataset": "a b"}, "dataset", "x"),
-    ({"reward_fn_path": "r"}, "reward_fn_path", None),
     ({"env_vars": {"RAY_X": 1, "GOOD": 1}}, "env_vars", {}),
     ({"secrets": ["A-B", "GOOD"]}, "secrets", []),
     ({"retries": -1}, "retries", 0),
@@ -136,7 +146,8 @@ def test_a_separable_key_is_replaced(changes: dict[str, Any], key: str, replaced
 
 def test_every_separable_key_was_tried() -> None:
     assert {key for _changes, key, _replaced in REPLACED} == SEPARABLE
-    assert set(OPTIONS) - SEPARABLE == {"workload", "shared_root", "ray", "resources", "trainer_overrides"}
+    others = {"workload", "shared_root", "ray", "resources", "trainer_overrides", "reward_fn_path"}
+    assert set(OPTIONS) - SEPARABLE == others
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,29 @@ def test_the_command_of_the_trainer() -> None:
     assert json.loads(text)["runtime_env"]["nsight"] == "default"
 
 
+def test_a_job_under_torchrun() -> None:
+    size = {"nnodes": 2, "gpus_per_node": 4}
+    job = planned(CUDA, workload="sft", launcher="torchrun", resources=size, env_vars={"NCCL_ALGO": "Ring"})
+    assert (job.plan.launcher, job.plan.module) == ("torchrun", "verl.trainer.sft_trainer")
+    # Each rank trains on the device, as there is no driver of verl's.
+    assert settings(job)["trainer.device"] == "cuda"
+    assert settings(planned(CPU, workload="sft", launcher="torchrun"))["trainer.device"] == "cpu"
+    variables = job.runtime_env["env_vars"]
+    # Ranks have what verl's driver would pass on, and lines that several of them write are not left out.
+    assert variables["NCCL_ALGO"] == "Ring"
+    assert job.plan.driver_env == {"RAY_DEDUP_LOGS": "0"}
+    assert variables["VERL_SFT_LOGGING_LEVEL"] == "INFO"
+    quiet = planned(CUDA, workload="sft", launcher="torchrun", env_vars={"VERL_SFT_LOGGING_LEVEL": "ERROR"})
+    assert quiet.runtime_env["env_vars"]["VERL_SFT_LOGGING_LEVEL"] == "ERROR"
+    assert "VERL_SFT_LOGGING_LEVEL" not in planned(CUDA, workload="sft").runtime_env["env_vars"]
+    words = shlex.split(job.train_command())
+    asked = ["--nnodes=2", "--nproc-per-node=4", "--node-rank=0", "--master-addr=MASTER_ADDRESS", "--master-port=29500"]
+    assert words[words.index("python3") :] == [
+        *("python3", "-m", "torch.distributed.run", *asked, "--max-restarts=0"),
+        *("-m", "verl.trainer.sft_trainer", *job.plan.overrides),
+    ]
+
+
 @pytest.mark.parametrize("workload", ["sft", "grpo"])
 def test_a_job_with_secrets_has_a_setup_hook_for_workers(workload: str) -> None:
     runtime_env = planned(workload=workload, secrets=["HF_TOKEN"]).runtime_env
@@ -240,6 +263,7 @@ def test_the_plan_as_it_is_stored() -> None:
         "entrypoint_resources": {"worker_node": 1},
         "entrypoint_num_cpus": 1,
         "workload": "grpo",
+        "launcher": "ray",
         "nnodes": 2,
         "gpus_per_node": 4,
         "cpus_per_node": 12,

@@ -21,6 +21,7 @@ from jobs import MINIMAL, jobspec
 EVERYTHING = {
     "submission_id": "mine",
     "workload": "ppo",
+    "launcher": "ray",
     "shared_root": "/mnt",
     "code_path": "c",
     "reward_fn_path": "r.py:f",
@@ -53,6 +54,7 @@ def test_defaults() -> None:
     assert jobspec() == JobSpec(
         **MINIMAL,
         submission_id=None,
+        launcher="ray",
         shared_root="/private",
         reward_fn_path=None,
         address="http://127.0.0.1:8265",
@@ -81,6 +83,7 @@ def test_defaults() -> None:
 def test_every_key_arrives_in_its_own_field() -> None:
     assert jobspec(**EVERYTHING) == JobSpec(
         workload="ppo",
+        launcher="ray",
         shared_root="/mnt",
         code_path="c",
         model="m",
@@ -120,6 +123,10 @@ def test_nothing_that_travels_can_be_changed(kind: type) -> None:
 @pytest.mark.parametrize(("given", "root"), [("/private/", "/private"), ("/a/b//", "/a/b"), ("/", "/")])
 def test_a_shared_root_has_no_trailing_slash(given: str, root: str) -> None:
     assert jobspec(shared_root=given).shared_root == root
+
+
+def test_the_launcher() -> None:
+    assert jobspec(workload="sft", launcher="torchrun").launcher == "torchrun"
 
 
 def test_durations_may_be_numbers() -> None:

@@ -24,7 +24,7 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"workload": "GRPO"}, "workload", "value of workload must be one of"),
     ({"workflow": "grpo"}, "workflow", 'did you mean "workload"?'),
     ({"Dataset": "x"}, "Dataset", 'did you mean "dataset"?'),
-    ({"zzz": 1}, "zzz", "known keys: accept, check_reward, code_path, dataset, deadline, debugger, env_vars, model"),
+    ({"zzz": 1}, "zzz", "known keys: accept, check_reward, code_path, dataset, deadline, debugger, env_vars, launcher"),
     ({True: 1}, "True", "is not a key of a JobSpec"),
     ({"ray": {"adress": "http://x"}}, "ray.adress", 'did you mean "address"?'),
     ({"ray": {"resources": {"num_cpus": 1}}}, "ray.resources.num_cpus", "entrypoint_num_cpus"),
@@ -228,6 +228,14 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"secrets": ["RAY_AUTH_TOKEN"]}, "secrets.RAY_AUTH_TOKEN", "is set by the cluster or for every job"),
     ({"secrets": ["HF_HOME"]}, "secrets.HF_HOME", "for every job: remove it"),
     ({"secrets": ["MINE"], "env_vars": {"MINE": 1}}, "secrets.MINE", "is also in env_vars: remove it from env_vars"),
+    ({"launcher": "mpirun"}, "launcher", "value of launcher must be one of: ray, torchrun, got: mpirun"),
+    ({"launcher": "torchrun"}, "launcher", "torchrun starts sft only: verl needs Ray for grpo: remove it"),
+    (
+        {"env_vars": {"ROCR_VISIBLE_DEVICES": "0"}},
+        "env_vars.ROCR_VISIBLE_DEVICES",
+        "and verl raises with it: remove it",
+    ),
+    ({"env_vars": {"HIP_VISIBLE_DEVICES": "0"}}, "env_vars.HIP_VISIBLE_DEVICES", "cannot be set: Ray sets it for each"),
     ({"retries": -1}, "retries", "is -1: give the number of further attempts, 0 to 100"),
     ({"retries": 101}, "retries", "is 101"),
     ({"retries": True}, "retries", "is True"),
@@ -374,6 +382,7 @@ def test_settings_that_the_jobspec_controls(key: str, prefix: str) -> None:
 VALID: list[dict[str, Any]] = [
     {"secrets": ["HF_TOKEN", "_mine"]},
     {"retries": 100},
+    {"workload": "sft", "launcher": "torchrun"},
     {"on_stall": "stop"},
     {"resume_from": "grpo-1", "trainer_overrides": {"trainer.save_freq": 5}},
     {"trainer_overrides": {"trainer.resume_mode": "disable"}},
@@ -429,7 +438,23 @@ def test_sft_needs_a_trainer_that_uses_ray() -> None:
         assert [finding.key for finding in findings] == (["workload"] if profile.release < (0, 7, 0) else [])
     (finding,) = version_findings(jobspec(workload="sft"), Profile("0.6.1", (0, 6, 1)))
     assert finding.what == "verl 0.6.1 has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
+    assert finding.todo == "use a snapshot of verl 0.7 or newer, or set launcher: torchrun"
+    (finding,) = version_findings(jobspec(workload="sft"), Profile("0.6.0", (0, 6, 0)))
     assert finding.todo == "use a snapshot of verl 0.7 or newer"
+
+
+def test_sft_under_torchrun_needs_its_trainer() -> None:
+    spec = jobspec(workload="sft", launcher="torchrun")
+    for profile in PROFILES:
+        findings = version_findings(spec, profile)
+        assert [finding.key for finding in findings] == (["launcher"] if profile.release < (0, 6, 1) else [])
+    (finding,) = version_findings(spec, Profile("0.6.0", (0, 6, 0)))
+    assert finding.what == "verl 0.6.0 has no trainer of sft for torchrun (verl/trainer/sft_trainer.py)"
+    assert finding.todo == "use a snapshot of verl 0.6.1 or newer"
+    changed = jobspec(workload="sft", launcher="torchrun", trainer_overrides={"trainer.device": "cpu"})
+    (finding,) = version_findings(changed, NEWEST)
+    assert (finding.key, finding.todo) == ("trainer_overrides.trainer.device", "remove it")
+    assert finding.what == "is decided by the GPUs of the workers"
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)

@@ -165,6 +165,8 @@ def test_the_trainers() -> None:
     assert profile("0.5.0").module("ppo") == profile("0.9.1").module("grpo") == "verl.trainer.main_ppo"
     assert profile("0.6.1").module("sft") is None
     assert profile("0.7.0").module("sft") == "verl.trainer.sft_trainer_ray"
+    assert profile("0.6.0").module("sft", "torchrun") is None
+    assert profile("0.6.1").module("sft", "torchrun") == "verl.trainer.sft_trainer"
 
 
 def test_abilities_of_the_newest_releases() -> None:
@@ -173,6 +175,7 @@ def test_abilities_of_the_newest_releases() -> None:
     assert (new.transfer_queue, new.cpu_backend, new.sft_device) == (True, True, "cpu")
     assert old.driver_environment("sft") == {"CUDA_VISIBLE_DEVICES": "0"}
     assert old.driver_environment("ppo") == new.driver_environment("sft") == {}
+    assert old.driver_environment("sft", "torchrun") == {"RAY_DEDUP_LOGS": "0"}
 
 
 def test_the_loggers() -> None:

@@ -52,12 +52,6 @@ def events(archive: Archive) -> list[str]:
 # --- What an attempt is -----------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_has_an_id_that_no_other_job_can_have() -> None:
-    assert attempts.ray_id("sft-1", 1) == "sft-1"
-    assert attempts.ray_id("sft-1", 2) == "sft-1~2"
-    assert attempts.ray_id("sft-1", 12) == "sft-1~12"
-
-
 def test_a_job_begins_with_its_first_attempt(archive: Archive) -> None:
     assert attempts.current(archive) == 1
     archive.set_status("RUNNING", attempt=3)
@@ -248,6 +242,51 @@ def test_a_stopped_attempt(archive: Archive) -> None:
     reason = "signal 15, not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
     assert (status["state"], status["reason"], status["failure"]["reason"]) == ("STOPPED", reason, reason)
     assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("STOPPED", "stopped")]
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_an_attempt_whose_node_was_removed(archive: Archive, retries: int) -> None:
+    archive.write_json("config/plan.json", {**PLAN, "retries": retries})
+    running(archive)
+    attempts.record_end(archive, "FAILED", LOST)
+    before = archive.read_status()
+    for _twice in range(2):
+        attempts.explain_removal(archive, "worker-1")
+    status = archive.read_status()
+    assert status.reason == "drain.yml removed node worker-1 with allow_disruption: node worker-1 was lost"
+    assert status.failure and status.failure["reason"] == status.reason
+    assert status.failure["kind"] == "node_lost" and status.failure["todo"].startswith("Nothing is wrong with the node")
+    assert [one.reason for one in status.attempts] == [status.reason]
+    assert (status.state, status.ended_at) == (before.state, before.ended_at)
+
+
+def test_only_the_last_attempt_is_explained(archive: Archive) -> None:
+    running(archive)
+    attempts.record_end(archive, "FAILED", LOST)
+    archive.set_status("SUBMITTED", attempt=2)
+    running(archive, attempt=2)
+    attempts.record_end(archive, "FAILED", LOST)
+    attempts.explain_removal(archive, "worker-2")
+    assert [one.reason.startswith("drain.yml") for one in archive.read_status().attempts] == [False, True]
+
+
+def test_other_ends_are_not_those_of_a_removed_node(archive: Archive) -> None:
+    running(archive)
+    attempts.record_end(archive, "FAILED", failures.failure("config", "no key x"))
+    attempts.explain_removal(archive, "worker-1")
+    assert archive.read_status().reason == "no key x"
+    running(archive)
+    attempts.record_end(archive, "SUCCEEDED", None)
+    attempts.explain_removal(archive, "worker-1")
+    assert archive.read_status().reason == ""
+
+
+def test_a_stop_that_was_asked_for_is_not_that_of_a_removed_node(archive: Archive) -> None:
+    running(archive)
+    archive.ask_to_stop("alice")
+    attempts.record_end(archive, "STOPPED", failures.failure("stopped", "signal 15"))
+    attempts.explain_removal(archive, "worker-1")
+    assert archive.read_status().reason == "signal 15, by alice"
 
 
 @pytest.mark.parametrize(("who", "by"), [("alice@laptop", "alice@laptop"), ("a\n b", "a b"), ("", "stop.yml")])

@@ -22,6 +22,9 @@ usage: launcher end ARCHIVE
 usage: launcher submit ARCHIVE ATTEMPT
 usage: launcher cancel ARCHIVE ATTEMPT
 usage: launcher stop ARCHIVE ATTEMPT
+usage: launcher torchrun ARCHIVE ATTEMPT
+usage: launcher ranks ARCHIVE ATTEMPT NODE_RANK MASTER PORT PARENT OWN_ADDRESS
+usage: launcher rank ARCHIVE ATTEMPT
 """
 PLAN = {
     "address": "http://127.0.0.1:1",

@@ -14,15 +14,17 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import evidence, node, redact
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.evidence import Moment
+from fake_ray import answered
 
 HEAD_FILES = [
-    "ray_status.txt",
     "ray_job_list.json",
     "ray_list_nodes.json",
     "ray_list_actors.json",
     "ray_list_tasks.json",
     "ray_list_placement_groups.json",
     "nodes.json",
+    "ray_cluster_status.json",
+    "ray_status.txt",
 ]
 JOBS = [
     {
@@ -73,8 +75,8 @@ def archive(tmp_path: Path) -> Archive:
 class Head:
     """A fake of the head's API."""
 
-    def __init__(self, _address: str = "", _token_path: str = "") -> None:
-        pass
+    def __init__(self, _address: str = "", _token_path: str = "", patience: float = 0.0) -> None:
+        assert not _address or patience > 5, "a head under load answers later"
 
     def jobs(self) -> list[dict[str, Any]]:
         return [dict(job) for job in JOBS]
@@ -84,9 +86,13 @@ class Head:
             return self.jobs()
         if path.startswith("/nodes"):
             return {"data": {"summary": [{"hostname": "worker-0", "cpu": 3.5, "cmdline": ["x"]}]}}
+        if path == "/api/cluster_status":
+            return {"data": {"clusterStatus": {"loadMetricsReport": {"usageByNode": {"n1": {"GPU": [1.0, 4.0]}}}}}}
+        if path == "/api/cluster_status?format=1":
+            return {"data": {"clusterStatus": "======== Autoscaler status ========"}}
         if path.startswith("/api/v0/tasks"):
             raise ConnectionError("the list of tasks contains hf_secret")
-        return {"data": {"result": {"result": ACTORS if "actors" in path else [{"asked": path}]}}}
+        return answered(path, ACTORS if "actors" in path else [{"asked": path}])
 
 
 class Nodes:
@@ -142,6 +148,15 @@ def files(archive: Archive) -> list[str]:
 # --- What the head knows ----------------------------------------------------------------------------------------------
 
 
+def test_the_command_is_asked_when_the_api_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ray").write_text('#!/bin/sh\necho "ray $*"\n')
+    (tmp_path / "ray").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    head = Head()
+    monkeypatch.setattr(head, "get", lambda _path: {"result": False})
+    assert evidence.ray_status(head) == "ray status -v\n"  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("moment", ["submit", "periodic"])
 def test_evidence_of_the_head(archive: Archive, moment: str) -> None:
     redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
@@ -149,9 +164,10 @@ def test_evidence_of_the_head(archive: Archive, moment: str) -> None:
     assert [entry["file"].partition(f"-{moment}-")[2] for entry in entries] == [
         name + (".error" if name == "ray_list_tasks.json" else "") for name in HEAD_FILES
     ]
-    assert re.fullmatch(rf"debug/\d{{8}}T\d{{6}}\.\d{{6}}Z-{moment}-ray_status\.txt", entries[0]["file"])
+    assert re.fullmatch(rf"debug/\d{{8}}T\d{{6}}\.\d{{6}}Z-{moment}-ray_status\.txt", entries[-1]["file"])
     texts = {entry["file"].rpartition("-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
-    assert texts["ray_status.txt"] == "ray is not installed\n"
+    assert texts["ray_status.txt"] == "======== Autoscaler status ========\n"
+    assert json.loads(texts["ray_cluster_status.json"])["loadMetricsReport"]["usageByNode"] == {"n1": {"GPU": [1, 4]}}
     assert texts["ray_list_tasks.json.error"] == "ConnectionError: the list of tasks contains [secret]\n"
     # The environments of other jobs do not belong here.
     assert [job["submission_id"] for job in json.loads(texts["ray_job_list.json"])] == [
@@ -191,6 +207,16 @@ def test_only_the_newest_periodic_evidence_is_kept(archive: Archive) -> None:
     named = [entry["file"] for entry in index(archive)]
     assert all((archive.path / name).is_file() for name in named)
     assert len(named) == (evidence.PERIODIC_KEPT + 1) * len(HEAD_FILES)
+
+
+def test_the_actors_of_the_job_are_listed_before_those_of_others_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [{"job_id": "09", "state": "DEAD"}] * 5 + [{"job_id": "08", "state": "ALIVE"}] * 5
+    own = [{"job_id": "01", "state": "DEAD", "pid": 7}, {"job_id": "01", "state": "ALIVE", "pid": 8}]
+    monkeypatch.setattr(evidence, "LIMIT", 3)
+    head = Head()
+    monkeypatch.setattr(head, "get", lambda path: answered(path, [*many, *own]))
+    found = json.loads(evidence.actor_listing(head, {"01"}))  # type: ignore[arg-type]
+    assert [(actor["job_id"], actor.get("pid")) for actor in found] == [("01", 7), ("01", 8), *[("08", None)] * 3]
 
 
 # --- Who belongs to a job ---------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ RECORDED = [
         "ModuleNotFoundError: No module named 'torchdata.stateful_dataloader' "
         "(/private/common/code/verl/verl-0.9.1/verl/trainer/ppo/v1/trainer_base.py, line 34)",
     ),
+    ("killed-rank", 1, "rank 1 (pid=26) was killed by SIGKILL (run_node pid=77, ip=172.18.0.4)"),
     (
         "data-corrupt",
         1,

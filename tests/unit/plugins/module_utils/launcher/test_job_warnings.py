@@ -128,6 +128,14 @@ def test_what_is_not_a_number(metric: str, kind: str, value: float) -> None:
     assert "in 1 of 3 steps" in text(Settings(), found)
 
 
+@pytest.mark.parametrize("value", [NAN, None])
+def test_validation_loss_that_is_not_a_number(value: float | None) -> None:
+    """As with fewer rows than one batch."""
+    found = seen({"train/loss": 1.0}, {"val/loss": value}, {"train/loss": 2.0}, {"val/loss": 2.0})
+    assert kinds(Settings(), found) == ["loss_nan"]
+    assert "in 1 of 2 validations (val/loss)" in text(Settings(), found)
+
+
 @pytest.mark.parametrize(("zeros", "found"), [(2, False), (3, True), (6, True)])
 def test_gradients_of_zero(zeros: int, found: bool) -> None:
     values = [0.0] * zeros + [1.0] * (6 - zeros)

@@ -137,7 +137,7 @@ def test_a_process_that_gives_no_stack_does_not_hold_the_others(
     spy.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     run = node.run
-    monkeypatch.setattr(node, "run", lambda *command: run(*command, seconds=0.3))
+    monkeypatch.setattr(node, "run", lambda *command: run(*command, seconds=3))
     found = [Process(pid, 1, "S", 0, 1, "python3") for pid in (10, 11)]
     assert node.stacks(found) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
 

@@ -19,6 +19,7 @@ PLAN = Plan(
     entrypoint_resources={"worker_node": 1},
     entrypoint_num_cpus=0.5,
     workload="grpo",
+    launcher="torchrun",
     nnodes=2,
     gpus_per_node=4,
     cpus_per_node=12,

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.module_utils.launcher.processes import LauncherRunner, kill_group, wait
 from ansible_collections.argus.verl.plugins.module_utils.launcher.program import Program
+from real_processes import alive
 
 LAUNCHER = """
 import os, subprocess, sys, time
@@ -42,14 +43,6 @@ def program_of(archive: Archive) -> Program:
     return Program(str(archive.path / "config" / "launcher"))
 
 
-def runs(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def calls(archive: Archive) -> list[str]:
     return (archive.path / "calls").read_text().splitlines()
 
@@ -72,13 +65,13 @@ def test_a_verb_that_hangs_is_killed_with_its_children(archive: Archive) -> None
         assert time.monotonic() - started < 30
         time.sleep(0.02)
     child = int((archive.path / "child").read_text())
-    assert runs(child)
+    assert alive(child)
     wait(process, 0.05)
     assert process.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 5
-    while runs(child) and time.monotonic() < deadline:
+    while alive(child) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not runs(child)
+    assert not alive(child)
 
 
 def test_errors_of_rays_client_go_to_the_stewards_log(archive: Archive) -> None:
@@ -86,6 +79,21 @@ def test_errors_of_rays_client_go_to_the_stewards_log(archive: Archive) -> None:
     LauncherRunner(archive, program_of(archive)).run_ray_client("submit", 2)
     assert calls(archive) == ["submit 2"]
     assert (archive.path / "logs" / "keeper.log").read_text() == "earlier\noutput\nit failed\n"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory"])
+def test_something_else_in_place_of_the_log_neither_stops_a_verb_nor_is_written(archive: Archive, kind: str) -> None:
+    victim, log = archive.jobs / "victim", archive.path / "logs" / "keeper.log"
+    victim.write_text("untouched")
+    if kind == "fifo":
+        os.mkfifo(log)
+    elif kind == "link":
+        log.symlink_to(victim)
+    else:
+        log.mkdir()
+    LauncherRunner(archive, program_of(archive)).run_ray_client("submit", 2)
+    assert calls(archive) == ["submit 2"]
+    assert victim.read_text() == "untouched"
 
 
 def test_a_group_that_has_ended_is_no_error() -> None:

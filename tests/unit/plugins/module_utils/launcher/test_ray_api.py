@@ -17,12 +17,15 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import ray_api
+from ansible_collections.argus.verl.plugins.module_utils.launcher.draining import remember
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
     Address,
     RayApiError,
     RayHead,
     WorkerCapacity,
     free_workers,
+    names_of,
+    with_names,
 )
 
 TOKEN = "4be7"
@@ -573,3 +576,30 @@ def test_rays_own_client_gets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray.job_submission", module)
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example")
     assert ray_api.job_client("http://127.0.0.1:8265") == ("http://127.0.0.1:8265", None)
+
+
+def test_nodes_without_new_work_are_marked(server: FakeHead, head: RayHead, tmp_path: Path) -> None:
+    server.set_nodes(HEAD | {"node_id": "a"}, WORKER | {"node_id": "b"})
+    remember("b", tmp_path)
+    head.registry = tmp_path
+    found = head.nodes()
+    assert [node.get("draining", False) for node in found] == [False, True]
+
+
+def test_names_of_nodes_by_their_ids_and_addresses() -> None:
+    ids = ["a" * 56, "b" * 56, "c" * 56]
+    nodes = [
+        {"node_name": name, "node_id": node_id, "node_ip": address}
+        for name, node_id, address in zip(
+            ["head", "worker-0", "worker-1"], ids, ["10.0.0.1", "10.0.0.2", "10.0.0.1"], strict=True
+        )
+    ]
+    names = names_of(nodes)
+    assert (
+        with_names(f"node {ids[1]} and node 10.0.0.2 were lost", names) == "node worker-0 and node worker-0 were lost"
+    )
+    # An address that two nodes have names none of them.
+    assert with_names("node 10.0.0.1 of 10.0.0.22", names) == "node 10.0.0.1 of 10.0.0.22"
+    # A node that came back has another id at the same address.
+    again = [*nodes[1:2], {**nodes[1], "node_id": ids[2]}]
+    assert with_names(f"10.0.0.2 {ids[2]} {ids[1]}", names_of(again)) == "worker-0 worker-0 worker-0"

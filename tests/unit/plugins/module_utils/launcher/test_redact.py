@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import redact
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.launcher.redact import RedactedStream, Redactor
 
 
@@ -48,6 +49,76 @@ def test_secrets_are_removed_after_the_job(archive: Path, tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "jobs" / ".secrets").iterdir()] == ["sft-2.json"]
     # Once more, or of a job that has none.
     redact.forget(archive)
+
+
+def secrets_of(archive: Path) -> Path:
+    """The file of secrets, in a directory as the first submission makes it."""
+    file = redact.secrets_file(archive)
+    file.parent.mkdir(mode=0o700)
+    return file
+
+
+@pytest.mark.parametrize("kind", ["readable", "hard link", "link", "fifo"])
+def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_path: Path, kind: str) -> None:
+    file, elsewhere = secrets_of(archive), tmp_path / "elsewhere"
+    elsewhere.write_text("{}")
+    if kind == "readable":
+        file.write_text("{}")
+        file.chmod(0o644)
+    elif kind == "fifo":
+        os.mkfifo(file)
+    else:
+        (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
+    redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    found = file.lstat()
+    assert (stat.S_ISREG(found.st_mode), stat.S_IMODE(found.st_mode), found.st_nlink) == (True, 0o600, 1)
+    assert redact.load(archive) == {"HF_TOKEN": "hf_secret"}
+    assert elsewhere.read_text() == "{}"
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "file", "open"])
+def test_a_directory_that_others_can_enter_gets_no_secrets(archive: Path, tmp_path: Path, kind: str) -> None:
+    directory, elsewhere = redact.secrets_file(archive).parent, tmp_path / "elsewhere"
+    if kind == "link":
+        elsewhere.mkdir(mode=0o700)
+        (elsewhere / "sft-1.json").write_text('{"A": "of the job"}')
+    if kind in ("link", "dangling"):
+        directory.symlink_to(elsewhere)
+    elif kind == "file":
+        directory.write_text("")
+    else:
+        directory.mkdir()
+        directory.chmod(0o710)
+    told = rf"/jobs/\.secrets is not a directory of user id {os.geteuid()} with mode 0700, .* Move it away$"
+    for work in (lambda: redact.store(archive, {"HF_TOKEN": "hf_secret"}), lambda: redact.load(archive)):
+        with pytest.raises(UnreadableError, match=told):
+            work()
+    assert "hf_secret" not in "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    # The end of a job needs no such directory, and removes nothing elsewhere.
+    redact.forget(archive)
+    assert kind != "link" or (elsewhere / "sft-1.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("whose", ["directory", "file"])
+def test_secrets_of_another_user_are_neither_read_nor_written(archive: Path, whose: str) -> None:
+    redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    file = redact.secrets_file(archive)
+    os.chown(file.parent if whose == "directory" else file, 61000, 61000)
+    with pytest.raises(UnreadableError):
+        redact.load(archive)
+
+
+@pytest.mark.parametrize("kind", ["hard link", "link", "fifo"])
+def test_only_what_was_stored_is_read(archive: Path, tmp_path: Path, kind: str) -> None:
+    file, elsewhere = secrets_of(archive), tmp_path / "elsewhere"
+    elsewhere.write_text('{"A": "of the job"}')
+    os.mkfifo(file) if kind == "fifo" else (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
+    with pytest.raises(UnreadableError if kind == "hard link" else OSError):
+        redact.load(archive)
+    redact.forget(archive)
+    assert not os.path.lexists(file)
+    assert elsewhere.read_text() == '{"A": "of the job"}'
 
 
 # --- Out of what is written -------------------------------------------------------------------------------------------
@@ -224,6 +295,7 @@ def test_an_environment_without_secrets() -> None:
 
 WORKER = """
 import os, sys
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.launcher.redact import enter_worker
 enter_worker()
 print("token", os.environ.get("HF_TOKEN"), flush=True)
@@ -251,6 +323,7 @@ def test_a_worker_has_the_secrets_and_masks_them(archive: Path) -> None:
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
 EVERY_WAY = """
 import os, sys
+from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.launcher.redact import enter_worker
 enter_worker()
 key = os.environ["KEY"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures, redact, steward
+from ansible_collections.argus.verl.plugins.module_utils.launcher.draining import Removal, remember
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import WorkerCapacity
 from ansible_collections.argus.verl.plugins.module_utils.launcher.room import Demand
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import JobState
@@ -353,6 +355,20 @@ def test_also_in_what_the_launcher_recorded(scene: Scene, retries: int) -> None:
     assert status.failure["lines"] == [f"Node Id: {NODE}"]
 
 
+@pytest.mark.parametrize(("ended", "explained"), [("one", True), ("one~2", False)])
+def test_an_attempt_that_ended_with_a_removed_node(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ended: str, explained: bool
+) -> None:
+    monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
+    scene.start()
+    remember("w1", tmp_path, Removal("worker-w1", (ended,)))
+    scene.running()
+    attempts.record_end(scene.archive, JobState.FAILED, LOST)
+    scene.step()
+    reason = scene.archive.read_status().reason
+    assert reason == f"{'drain.yml removed node worker-w1 with allow_disruption: ' if explained else ''}{LOST.reason}"
+
+
 def test_a_failure_is_its_own_if_no_node_was_lost(scene: Scene) -> None:
     scene.running()
     attempts.record_trouble(scene.archive, failures.failure("unknown", "exit code 3"), attempt_steps=2)
@@ -490,7 +506,7 @@ def test_a_change_of_state_ends_the_pause(scene: Scene) -> None:
     assert scene.clock.now - before == steward.POLL_SECONDS
 
 
-def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
+def a_step_fails(scene: Scene) -> None:
     scene.running()
 
     def fail() -> None:
@@ -499,8 +515,21 @@ def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
     scene.runner.effects["evidence"] = fail
     assert not scene.steward.try_step()
     assert scene.clock.slept == [steward.STEP_SECONDS]
+
+
+def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
+    a_step_fails(scene)
     assert "Stale file handle" in (scene.archive.path / "logs" / "keeper.log").read_text()
     scene.runner.effects.clear()
     scene.head.records["one"]["status"] = "SUCCEEDED"
     scene.state("SUCCEEDED")
     assert scene.steward.try_step()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_the_stewards_log_is_a_regular_file_or_not_written(scene: Scene, kind: str) -> None:
+    victim, log = scene.archive.jobs / "victim", scene.archive.path / "logs" / "keeper.log"
+    victim.write_text("untouched")
+    log.symlink_to(victim) if kind == "link" else os.mkfifo(log)
+    a_step_fails(scene)
+    assert victim.read_text() == "untouched"

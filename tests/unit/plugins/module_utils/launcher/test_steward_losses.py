@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, failures, steward
+from ansible_collections.argus.verl.plugins.module_utils.launcher.steward import CLOCK_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.launcher.steward_decisions import (
     FORGOTTEN_SECONDS,
     GRACE_SECONDS,
@@ -76,11 +77,21 @@ def test_a_lost_node_of_another_job_does_not_matter(scene: Scene, change: dict[s
 
 def test_a_node_that_was_lost_before_the_attempt_does_not_matter(scene: Scene) -> None:
     scene.lose("w1")
-    scene.clock.now += 10
+    scene.clock.now += CLOCK_SECONDS + 1
     scene.running()
     scene.step()
     scene.step(after=LOST_NODE_SECONDS + 1)
     assert "stop 1" not in scene.verbs()
+
+
+def test_the_clock_of_the_driver_may_be_later_than_that_of_the_head(scene: Scene) -> None:
+    """The attempt seems to have started after the loss, which killed its actors nevertheless."""
+    scene.lose("w1")
+    scene.clock.now += CLOCK_SECONDS - 1
+    scene.running()
+    scene.step()
+    scene.step(after=LOST_NODE_SECONDS + 1)
+    assert "stop 1" in scene.verbs()
 
 
 @pytest.mark.parametrize("reason", ["NODE_DIED", "OWNER_DIED"])

@@ -212,3 +212,19 @@ def test_a_deadline_counts_from_the_submission(archive: Archive, runner: Runner)
     assert verdict
     assert (verdict.kind, verdict.reason) == ("deadline", "the job exceeded its deadline of 100 s")
     assert runner.calls == [("evidence", "deadline", EVIDENCE_SECONDS)]
+    # Its trainer may take a while to end; a second collection would outlive the job.
+    assert watch.check(1104.0, lambda: 1100.0) == verdict
+    assert len(runner.calls) == 1
+
+
+def test_a_job_is_ended_before_its_machines_are_taken_away(
+    archive: Archive, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARGUS_VERL_STOP_AT", "1100")
+    watch = watch_of(archive, Plan(), 1, runner)
+    assert watch.check(1099.9, lambda: 1099.0) is None
+    for _again in range(2):
+        failure = watch.check(1100.0, lambda: 1099.0)
+        assert failure is not None
+        assert (failure.kind, "taken away" in failure.reason) == ("deadline", True)
+    assert runner.calls == [("evidence", "deadline", EVIDENCE_SECONDS)]

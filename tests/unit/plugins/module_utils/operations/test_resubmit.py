@@ -95,8 +95,8 @@ def test_a_job_that_is_not_registered(registry: Registry) -> None:
     with pytest.raises(OperationError) as raised:
         original(registry, "grpo-2")
     assert str(raised.value) == (
-        "grpo-2 is not registered on this head, and jobs can write to archives; "
-        "submit its JobSpec file instead: submit.yml -e jobspec=FILE"
+        "grpo-2 is not registered on this head (cluster_down removes the registry), and jobs can write to archives; "
+        "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
     )
 
 
@@ -105,7 +105,7 @@ def test_a_registry_that_cannot_be_read(registry: Registry) -> None:
     with pytest.raises(OperationError) as raised:
         original(registry, "grpo-1")
     assert str(raised.value).startswith(f"grpo-1 cannot be submitted again: {registry.path}/grpo-1.json is not JSON")
-    assert str(raised.value).endswith("; submit its JobSpec file instead: submit.yml -e jobspec=FILE")
+    assert str(raised.value).endswith("of its archive: -e jobspec=FILE")
 
 
 # --- The comparison ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 from typing import Any
@@ -80,12 +81,13 @@ class Head:
             cancel_pending=self.ray.cancel_pending,
             registry=self.registry,
             start_steward=self.ray.start_steward,
-            examine=self.gate.examine,
             clock=self.clock,
         )
 
     def submit(self, spec: dict[str, Any], **request: Any) -> Submitted:
-        return submit(Request(**{"jobspec": spec, "given": spec, "secrets": {}, **request}), self.services)
+        return submit(
+            Request(**{"jobspec": spec, "given": spec, "secrets": {}, **request}), self.services, self.gate.examine
+        )
 
     @property
     def archive(self) -> Archive:
@@ -110,6 +112,7 @@ def test_a_job_is_submitted(head: Head) -> None:
         "overrides": overrides,
         "findings": [head.gate.findings[0].as_dict()],
         "facts": {"train_rows": 64},
+        "reward_files": {},
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
     }
     assert head.ray.changes == [("steward", "grpo-1", "SUBMITTED"), ("submit_job", "grpo-1")]
@@ -240,17 +243,32 @@ def test_findings_of_the_gate(head: Head) -> None:
     assert_nothing_changed(head)
 
 
+def test_the_time_for_which_the_cluster_has_its_machines(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    head.clock.now = 1000.0
+    monkeypatch.setenv("ARGUS_VERL_STOP_AT", "1000")
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec())
+    assert [finding.key for finding in refused.value.findings] == ["deadline"]
+    monkeypatch.setenv("ARGUS_VERL_STOP_AT", "1060")
+    (finding,) = head.submit(head.jobspec(deadline="2m")).findings
+    assert (finding.key, finding.severity) == ("deadline", WARNING)
+    assert "2:00 do not fit" in finding.what and "in 1:00" in finding.what
+
+
 def test_findings_of_controller_and_gate_are_reported_together(head: Head) -> None:
     """Keys that the controller has reported hold placeholders here; what the gate finds about them means nothing."""
     before = (
         Finding("model", "is empty", "name one", key="model"),
         Finding("override", "is unknown", "correct it", key="trainer_overrides.trainer.x"),
+        # What is written there is no missing code_path.
+        Finding("code_pth", "is not a key of a JobSpec", 'did you mean "code_path"?', key="code_pth"),
     )
     about_data = Finding("dataset", "is not there", "stage it", key="dataset")
     about_override = Finding("override", "is wrong", "correct it", key="trainer_overrides.trainer.y")
     head.gate.findings = [
         Finding("model", "is a placeholder", "", key="model"),
         Finding("override", "is a placeholder", "", key="trainer_overrides.trainer.x"),
+        Finding("code_path", "is a placeholder", "", key="code_path"),
         about_data,
         about_override,
     ]
@@ -300,11 +318,9 @@ def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
         raise ConnectionError("Failed to connect to Ray")
 
     spec = head.jobspec()
-    services = Services(
-        head=lambda _address: head.ray, client=refused, examine=head.gate.examine, registry=head.registry
-    )
+    services = Services(head=lambda _address: head.ray, client=refused, registry=head.registry)
     with pytest.raises(OperationError, match=r"Failed to connect to Ray. Nothing was changed."):
-        submit(Request(spec, spec, {}), services)
+        submit(Request(spec, spec, {}), services, head.gate.examine)
     assert_nothing_changed(head)
 
 
@@ -483,6 +499,8 @@ def test_a_reward_function_that_has_changed_since(head: Head) -> None:
     asked = head.jobspec(reward_fn_path="r.py")
     head.submit(asked)
     assert (head.archive.path / "config/reward/user/code/r.py").read_text() == "one"
+    one = {"user/code/r.py": hashlib.sha256(b"one").hexdigest()}
+    assert head.submit({**asked, "submission_id": "grpo-2"}, check_mode=True).to_json()["reward_files"] == one
     again = {key: value for key, value in asked.items() if key != "submission_id"}
     assert head.submit(again, resubmitted_from="grpo-1").findings == ()
     (code / "r.py").write_text("two")

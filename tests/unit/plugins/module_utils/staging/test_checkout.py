@@ -239,6 +239,18 @@ def test_a_worktree_is_a_checkout(repository: Path, tmp_path: Path) -> None:
     assert b"+more = 2" in state.patch
 
 
+def test_a_change_in_the_second_of_the_last_commit_is_in_the_patch(repository: Path) -> None:
+    # All of it in one second, in which no time and no size changes.
+    time.sleep(1 - time.time() % 1)
+    head = commit(repository, {"verl/more.py": "more = 1\n"})
+    put(repository, {"verl/more.py": "more = 2\n"})
+    time.sleep(1.1)
+    state = state_of(repository, ["verl"])
+    assert state is not None
+    assert state.commit == head
+    assert b"+more = 2" in state.patch
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 @pytest.mark.parametrize("name", [".", ".git", ".git/objects"])
 def test_a_checkout_of_another_user_is_a_plain_directory(repository: Path, name: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging import lock as staging_lock
@@ -173,8 +174,10 @@ def test_an_error_other_than_a_held_lock_is_raised_at_once(tmp_path: Path, monke
         stage(asked(tmp_path / "tiny", no_build))
 
 
-@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EACCES])
-def test_both_errors_of_a_held_lock_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EACCES, errno.ESTALE])
+def test_errors_of_a_lock_that_another_holds_or_has_removed_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     real, tries = fcntl.flock, []
 
     def flock(lock: IO[str], operation: int) -> None:
@@ -187,6 +190,46 @@ def test_both_errors_of_a_held_lock_are_waited_for(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(staging_lock, "LOCK_SECONDS", 0.01)
     assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
     assert len(tries) == 2
+
+
+@pytest.mark.parametrize("call", ["open", "fstat"])
+def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """NFS says so at any use of the file."""
+    real, tries = getattr(os, call), []
+
+    def uses_the_lock(what: str | int | Path) -> bool:
+        if isinstance(what, int):
+            what = Path(f"/proc/self/fd/{what}").readlink()
+        return Path(what) == lock_file(tmp_path / "tiny")
+
+    def stale(what: str | int | Path, *arguments: Any) -> Any:
+        if uses_the_lock(what):
+            tries.append(what)
+            if len(tries) == 1:
+                raise OSError(errno.ESTALE, "Stale file handle")
+        return real(what, *arguments)
+
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, stale)
+        patched.setattr(staging_lock, "LOCK_SECONDS", 0.01)
+        with locked(tmp_path / "tiny"):
+            assert len(tries) > 1
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+
+
+def test_a_directory_in_which_no_lock_can_be_made_is_an_error_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_arguments: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(staging_lock, "open_lock", denied)
+    monkeypatch.setattr(staging_lock.time, "sleep", lambda _seconds: pytest.fail("waited"))
+    with pytest.raises(PermissionError), locked(tmp_path / "tiny"):
+        pass
 
 
 def test_a_lock_is_held_as_long_as_its_process_works(tmp_path: Path) -> None:

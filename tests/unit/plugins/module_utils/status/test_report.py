@@ -161,6 +161,17 @@ def test_a_head_that_does_not_answer_is_reported() -> None:
     assert head_problem("", "x") == []
 
 
+def test_a_success_with_warnings_is_marked_in_the_list() -> None:
+    warnings = (JobWarning("a", "one"), JobWarning("b", "two"))
+    rows = listed(
+        job(state="SUCCEEDED", warnings=warnings),
+        job(state="FAILED", failure=FAILURE, warnings=warnings),
+        job(warnings=warnings[:1]),
+        job(),
+    ).rows
+    assert [row[3] for row in rows] == ["2 warnings", "gpu_oom", "1 warning", None]
+
+
 def test_jobs_without_an_archive_are_explained() -> None:
     text = listed(job(), job(archive="", workload="")).text
     assert text[0] == "Jobs without a workload were submitted to Ray directly."

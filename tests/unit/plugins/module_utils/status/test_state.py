@@ -74,6 +74,8 @@ def test_a_job_without_a_head(archive: Archive) -> None:
     archive.set_status("FAILED", ended_at=20.5, reason="the trainer ended with exit code 1")
     archive.driver_log.write_text("a\nb\n")
     (archive.path / "checkpoints" / "global_step_10").mkdir()
+    (archive.path / "checkpoints" / "global_step_10" / "config.json").touch()
+    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("10")
     archive.write_json("config/job_spec.json", {"workload": "sft"})
     os.utime(archive.path / "config" / "job_spec.json", (9.5, 9.5))
     assert describe(archive, None, tail=1).to_json() == {
@@ -100,7 +102,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "driver_node_ip": None,
         "progress": asdict(progress(archive, Status(workload="sft"), Heartbeat())),
         "checkpoints": [10],
-        "resumable": None,
+        "resumable": 10,
         "archive": str(archive.path),
         "log": ["b"],
         "log_position": "1:4",
@@ -127,6 +129,19 @@ def test_a_running_job_with_its_heartbeat(archive: Archive) -> None:
     archive.set_status("SUCCEEDED", ended_at=20.5)
     job = describe(archive, None, tail=0)
     assert (job.ended_at, job.time_left, job.silent_for) == (20.5, None, None)
+
+
+def test_a_job_whose_pace_does_not_fit_the_time_of_its_machines(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.set_status("RUNNING", started_at=10.5)
+    beat(archive, 0, step=4, total_steps=12, first_step=1, first_step_at=time.time() - 60)
+    # It needs 160 s more.
+    for left, kinds in ((170, []), (150, ["time_limit"])):
+        monkeypatch.setenv("ARGUS_VERL_STOP_AT", str(time.time() + left))
+        assert [warning.kind for warning in describe(archive, None, tail=0).warnings] == kinds
+    archive.set_status("SUCCEEDED", ended_at=20.5)
+    assert describe(archive, None, tail=0).warnings == ()
 
 
 def test_why_a_job_failed(archive: Archive) -> None:
@@ -376,6 +391,21 @@ def test_warnings_and_phase_travel(archive: Archive) -> None:
     assert describe(archive, None, tail=1).phase == ""
 
 
+@pytest.mark.parametrize(
+    ("attempt", "resumed_from_step", "step", "expected"),
+    [(1, None, 0, True), (1, None, 1, False), (1, 8, 0, True), (1, 8, 9, False), (2, None, 3, True)],
+)
+def test_the_phase_ends_with_a_step_that_is_newer_than_the_heartbeat(
+    archive: Archive, attempt: int, resumed_from_step: int | None, step: int, expected: bool
+) -> None:
+    archive.set_status("RUNNING", workload="sft", attempt=attempt, resumed_from_step=resumed_from_step)
+    beat(archive, 0, phase="reading the data")
+    if step:
+        line = json.dumps({"step": step, "data": {"train/loss": 1.0}})
+        (archive.path / "logs" / "metrics-1.jsonl").write_text(f"{line}\n")
+    assert bool(describe(archive, None, tail=1).phase) == expected
+
+
 def test_the_last_complete_checkpoint_of_one_job_that_did_not_succeed(archive: Archive) -> None:
     directory = archive.path / "checkpoints" / "global_step_7"
     directory.mkdir()
@@ -385,6 +415,32 @@ def test_the_last_complete_checkpoint_of_one_job_that_did_not_succeed(archive: A
         archive.set_status(state_of_job, workload="sft")
         assert describe(archive, None, tail=1).resumable == expected
         assert describe(archive, None, tail=0).resumable is None
+
+
+def test_only_complete_checkpoints_of_one_job(archive: Archive) -> None:
+    archive.set_status("RUNNING", workload="grpo")
+    for step in (2, 4, 6):
+        (archive.path / "checkpoints" / f"global_step_{step}").mkdir()
+        (archive.path / "checkpoints" / f"global_step_{step}" / "data.pt").touch()
+    actor = archive.path / "checkpoints" / "global_step_4" / "actor"
+    actor.mkdir()
+    (actor / "config.json").touch()
+    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("4")
+    assert describe(archive, None, tail=1).checkpoints == (2, 4, 6)
+    archive.set_status("STOPPED")
+    assert describe(archive, None, tail=1).checkpoints == (4,)
+    assert describe(archive, None, tail=0).checkpoints == (2, 4, 6)
+
+
+@pytest.mark.parametrize(("total", "expected"), [(8, 7), (7, None), (None, 7)])
+def test_nothing_is_left_after_the_last_step(archive: Archive, total: int | None, expected: int | None) -> None:
+    directory = archive.path / "checkpoints" / "global_step_7"
+    directory.mkdir()
+    (directory / "model.bin").touch()
+    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("7")
+    archive.set_status("STOPPED", workload="sft")
+    archive.write_heartbeat("heartbeat.json", time=time.time(), total_steps=total)
+    assert describe(archive, None, tail=1).resumable == expected
 
 
 def test_what_the_steward_says_of_a_job(archive: Archive) -> None:

@@ -13,6 +13,7 @@ import pyarrow
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import formats as dataset_files
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import rows as dataset_rows
+from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
 from pyarrow import parquet
 from staging_datasets import COLUMNS, asked, lines, read, refused, rl_row, table
@@ -145,3 +146,12 @@ def test_progress_counts_bytes_of_the_source(raw: Path, root: Path, ending: str)
     rows = dataset_rows.Rows([path], progress)
     assert sum(batch.num_rows for batch in rows.batches()) == rows.count() == 1000
     assert progress.total * 0.95 <= progress.done <= progress.total
+
+
+def test_all_columns_that_a_file_lacks_are_named(tmp_path: Path) -> None:
+    parquet.write_table(pyarrow.table({"question": ["2 + 2?"], "n": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(StagingError) as raised:
+        dataset_rows.Rows([tmp_path / "a.parquet"], Progress(), ["n", "questoin", "a"])
+    assert "has no column questoin and no column a; it has: question, n." in str(raised.value)
+    assert raised.value.finding.todo.startswith("Set columns to the names of its columns.")
+    assert '"question"' in raised.value.finding.todo

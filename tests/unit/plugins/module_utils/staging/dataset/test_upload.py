@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.sources import no_match
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import DatasetOptions
+from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.sources import no_match, source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.upload import (
     Inbox,
     UndecidedError,
@@ -149,6 +150,18 @@ def test_space_counts_what_has_still_to_arrive(inbox: Inbox) -> None:
 def test_a_missing_file_names_the_controller() -> None:
     with pytest.raises(StagingError, match=r"files\.train: the controller ann has no file /home/ann/x\.jsonl"):
         upload(FILE, missing=["/home/ann/x.jsonl"]).size()
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [(["/home/ann/x.jsonl"], r"files\.train: the controller ann has no file"), ([], r"val: has no rows")],
+)
+def test_a_missing_file_is_named_before_rows_that_it_may_have(
+    missing: list[str], expected: str, tmp_path: Path
+) -> None:
+    given = upload(FILE, missing=missing).to_json()
+    with pytest.raises(StagingError, match=expected):
+        source_of(DatasetOptions.of({"name": "sums", "workload": "rl", "upload": given}), tmp_path)
 
 
 def test_only_what_has_arrived_with_its_content_is_read(inbox: Inbox, tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Measure what a `cluster_up` with nothing to do costs the controller, by the number of machines.
+
+Each machine is a container with a real sshd, where Ansible runs the collection's real modules. Engines and Ray are not
+real, as this machine cannot run so many of them: `scale_machine/docker` and `scale_machine/head.py` answer that every
+node runs as planned. Machines and controller share this machine's cores. The CPU seconds are those of the controller
+alone, ansible-playbook and its SSH clients; the seconds are not what a controller of its own would need.
+
+    .venv/bin/python benchmarks/scale.py [HOSTS...]                # 4 16 64
+    .venv/bin/python benchmarks/scale.py --profile FILE HOSTS      # for pstats
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO / "tests"))
+
+from rigs.machines import PORT, USER, Rig, docker, machines
+
+HERE = Path(__file__).resolve().parent / "scale_machine"
+SUBNET = "198.18.80.0/24"
+# The summary of the console does not count skipped tasks.
+COUNTING = {"ANSIBLE_CALLBACK_PLUGINS": str(HERE.parent / "callbacks"), "ANSIBLE_CALLBACKS_ENABLED": "host_tasks"}
+PROFILE = """
+import cProfile, sys
+from ansible.cli.playbook import main
+sys.argv[0] = "ansible-playbook"
+profile = cProfile.Profile()
+try:
+    profile.runcall(main)
+finally:
+    profile.dump_stats({file!r})
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    seconds: float
+    cpu: float
+    host_tasks: int
+    changed: int
+    connections: float
+    sessions: float
+
+
+def inventory(rig: Rig) -> dict[str, Any]:
+    """An inventory like inventories/prod, with a node on each machine."""
+    nodes = {
+        f"node-{name}": {"ray_node_machine": name, "ray_node_address": address}
+        for name, address in rig.machines.items()
+    }
+    hosts = {name: {"ansible_host": address} for name, address in rig.machines.items()}
+    reached = {
+        "ansible_user": USER,
+        "ansible_port": PORT,
+        "ansible_ssh_private_key_file": str(rig.key),
+        "ansible_ssh_common_args": f"-o UserKnownHostsFile={rig.directory / 'known_hosts'}",
+    }
+    head, *workers = nodes
+    ray = {
+        "children": {
+            "head": {"hosts": {head: nodes[head]}},
+            "workers": {"hosts": {name: nodes[name] for name in workers}},
+        },
+        "vars": {"ansible_connection": "argus.verl.node", "ansible_python_interpreter": "python3"},
+    }
+    variables = {"cluster_name": "scale", "cluster_network": "host", "ray_node_accelerator": "cpu"}
+    return {"all": {"vars": variables, "children": {"machines": {"hosts": hosts, "vars": reached}, "ray": ray}}}
+
+
+def ansible(rig: Rig, book: Path, profile: str = "") -> str:
+    """Run a playbook with new connections, and return its output."""
+    command = [sys.executable, "-c", PROFILE.format(file=profile)] if profile else ["ansible-playbook"]
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="cp") as control:
+        done = subprocess.run(
+            [*command, "-i", str(rig.directory / "hosts.json"), str(book)],
+            env={
+                **os.environ,
+                **COUNTING,
+                "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"),
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_SSH_CONTROL_PATH_DIR": control,
+            },
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+    if done.returncode:
+        sys.exit(f"{book.name} failed:\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def host_tasks(output: str) -> int:
+    """Tasks times hosts of a run with COUNTING."""
+    return sum(map(int, re.findall(r"^host-tasks=(\d+)", output, re.MULTILINE)))
+
+
+def children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def cluster_up(rig: Rig) -> Run:
+    before, cpu, start = rig.sessions(), children(), time.monotonic()
+    output = ansible(rig, REPO / "playbooks" / "cluster_up.yml")
+    seconds, cpu, after = time.monotonic() - start, children() - cpu, rig.sessions()
+    connections, sessions = (
+        sum(after[name][index] - before[name][index] for name in after) / len(after) for index in (0, 1)
+    )
+    changed = sum(map(int, re.findall(r"changed=(\d+)", output)))
+    return Run(seconds, cpu, host_tasks(output), changed, connections, sessions)
+
+
+def measure(hosts: int, rounds: int, profile: str) -> list[Run]:
+    rig = Rig("scale", {f"m{index:03}": f"198.18.80.{index + 10}" for index in range(hosts)})
+    share = REPO / ".cache" / "test" / "scale"
+    fake = ["--volume", f"{HERE / 'docker'}:/usr/local/bin/docker:ro", "--volume", f"{HERE / 'head.py'}:/head.py:ro"]
+    with machines(rig, SUBNET, share=share, options=fake):
+        (rig.directory / "hosts.json").write_text(json.dumps(inventory(rig)))
+        ansible(rig, HERE / "prepare.yml")
+        head = rig.container(next(iter(rig.machines)))
+        docker("exec", "--detach", "--user", USER, head, "python3", "/head.py", f"/home/{USER}/nodes.json")
+        if profile:
+            ansible(rig, REPO / "playbooks" / "cluster_up.yml", profile)
+            return []
+        return [cluster_up(rig) for _ in range(rounds)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("hosts", nargs="*", type=int, default=[4, 16, 64])
+    parser.add_argument("--rounds", type=int, default=3, help="the one with the fewest CPU seconds counts (3)")
+    parser.add_argument("--profile", default="", metavar="FILE", help="write a profile of Ansible's main process")
+    args = parser.parse_args()
+    print("hosts  seconds  CPU seconds  a host  host-tasks  a host  connections  sessions  (a host)", flush=True)
+    for hosts in args.hosts:
+        runs = measure(hosts, args.rounds, args.profile)
+        if not runs:
+            continue
+        if any(run.changed for run in runs):
+            sys.exit("cluster_up has changed something: these are no runs with nothing to do")
+        run = min(runs, key=lambda run: run.cpu)
+        print(
+            f"{hosts:5}  {statistics.median(run.seconds for run in runs):7.1f}  {run.cpu:11.1f}  {run.cpu / hosts:6.2f}"
+            f"  {run.host_tasks:10}  {run.host_tasks / hosts:6.1f}  {run.connections:11.1f}  {run.sessions:8.1f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

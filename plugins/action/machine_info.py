@@ -1,0 +1,26 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`argus.verl.machine_info`: add when the controller asked and had the answer, for the machine's clock.
+
+Documented in plugins/modules/machine_info.py.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Runs the module on the machine."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        sent = time.time()
+        result: dict[str, Any] = self._execute_module(task_vars=task_vars)
+        return {**result, "clock": {"sent": sent, "received": time.time()}}

@@ -1,0 +1,109 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`argus.verl.slurm_job`: ask Slurm for hosts, and wait for them. Documented in plugins/modules/slurm_job.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.findings import findings_table
+from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
+from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import RUNNING, Allocation
+from ansible_collections.argus.verl.plugins.module_utils.slurm.script import Wish, script, wish_findings
+from ansible_collections.argus.verl.plugins.module_utils.slurm.text import FormError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm_wait import GONE, waiting_line
+
+display = Display()
+LOOK_SECONDS = 0.5
+LISTS = ("head", "options", "setup", "srun_options", "prefix")
+
+
+def wish_of(name: str, given: dict[str, Any]) -> Wish:
+    """What is asked for; -e passes text."""
+    cpus = given.get("cpus")
+    known: dict[str, Any] = {key: str(value) for key, value in given.items() if value is not None}
+    known |= {key: tuple(map(str, given.get(key) or ())) for key in LISTS}
+    known |= {"nodes": int(given.get("nodes") or 0), "cpus": None if cpus in (None, "") else int(cpus)}
+    return Wish(**{**known, "job_name": name})
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Runs on the controller, without a connection."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        _dummy, arguments = self.validate_argument_spec(
+            argument_spec={
+                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+                "name": {"type": "str", "required": True},
+                "wish": {"type": "dict", "default": {}},
+                "wait_timeout": {"type": "float", "default": 0},
+            },
+        )
+        try:
+            if arguments["state"] == "absent":
+                return self._absent(arguments["name"])
+            return self._present(arguments)
+        except (commands.SlurmError, FormError) as error:
+            return {"failed": True, "changed": False, "msg": str(error)}
+
+    def _absent(self, name: str) -> dict[str, Any]:
+        job_id = commands.job_named(name)
+        if job_id is not None and not self._task.check_mode:
+            commands.cancel(job_id)
+        return {"changed": job_id is not None, "job_id": job_id or 0}
+
+    def _present(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        name = arguments["name"]
+        wish = wish_of(name, arguments["wish"])
+        job_id = commands.job_named(name)
+        result: dict[str, Any] = {"changed": job_id is None, "job_id": job_id or 0}
+        if job_id is None:
+            findings = wish_findings(wish)
+            if findings:
+                return {"failed": True, "changed": False, "msg": f"Nothing was asked for.\n{findings_table(findings)}"}
+            result["script"] = script(wish)
+            result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
+        if self._task.check_mode:
+            return result
+        if job_id is None:
+            job_id = commands.submit(result["script"])
+            display.display(f"Slurm has job {job_id} ({name})")
+        problem = wait(lambda: commands.allocation(job_id), job_id, float(arguments["wait_timeout"]))
+        if problem and result["changed"]:
+            commands.cancel(job_id)
+            problem = f"{problem}. It was cancelled"
+        return {**result, "job_id": job_id, **({"failed": True, "msg": problem} if problem else {})}
+
+
+def wait(look: Callable[[], Allocation | None], job_id: int, seconds: float) -> str:
+    """Wait until a job runs, and show why it does not; why it never will, or ""."""
+    began = time.monotonic()
+    shown = ""
+    pause = LOOK_SECONDS
+    while True:
+        found = look()
+        if found is not None and found.state == RUNNING:
+            return ""
+        if found is None or found.state in GONE:
+            reason = f"{found.state} ({found.reason or 'no reason given'})" if found else "not known to Slurm any more"
+            return f"Slurm's job {job_id} is {reason}"
+        line = waiting_line(found, time.time())
+        if line != shown:
+            display.display(line)
+            shown = line
+        if seconds and time.monotonic() - began > seconds:
+            return f"Slurm's job {job_id} still waits after {seconds:.0f} s: {found.reason or found.state}"
+        time.sleep(pause)
+        # A controller of Slurm serves a whole site.
+        pause = min(pause * 1.5, 15.0)

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: srun
+short_description: Connects to a host of a Slurm job, by steps of the job
+version_added: 0.2.0
+author:
+  - The argus.verl contributors (@argus-verl)
+description:
+  - Runs commands on a host of a running job, for sites without SSH to their hosts. A short step of the job
+    (C(srun --overlap)) passes each of them on to the long step that the batch script has started, which runs it. So
+    what a command leaves behind lasts as long as the job, and runs in the container of that step if it has one.
+  - A command takes about 0.3 seconds longer than over an open SSH connection.
+  - Files are copied through the input and the output of commands.
+options:
+  job:
+    description:
+      - The id of the job. The inventory plugin P(argus.verl.slurm#inventory) sets the variables of this option and of
+        the next two.
+    type: int
+    required: true
+    vars:
+      - name: slurm_job_id
+  node:
+    description: The name of the host in Slurm.
+    type: str
+    required: true
+    vars:
+      - name: slurm_node
+  component:
+    description: The component of a heterogeneous job that has the host.
+    type: int
+    vars:
+      - name: slurm_component
+  python:
+    description: A Python 3.9 or newer of the hosts themselves, outside of containers. It passes commands on.
+    type: str
+    default: python3
+    vars:
+      - name: slurm_python
+notes:
+  - C(become) is not supported. Nodes are processes of the user who has the job.
+extends_documentation_fragment:
+  - ansible.builtin.connection_pipelining
+"""
+
+import os
+import subprocess
+from functools import partial
+from pathlib import Path
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleFileNotFound
+from ansible.plugins.connection import ConnectionBase
+from ansible_collections.argus.verl.plugins.module_utils.slurm.commands import passed_on
+from ansible_collections.argus.verl.plugins.plugin_utils import copying
+from ansible_collections.argus.verl.plugins.plugin_utils.srun_exec import NOISE, Place, refusal
+
+Answer = tuple[int, bytes, bytes]
+
+
+class Connection(ConnectionBase):  # type: ignore[misc]
+    """Commands in steps of a job."""
+
+    transport = "argus.verl.srun"
+    has_pipelining = True
+
+    @property
+    def _place(self) -> Place:
+        return Place(
+            job=int(self.get_option("job")),
+            node=str(self.get_option("node")),
+            component=self.get_option("component"),
+            python=str(self.get_option("python")),
+        )
+
+    def _connect(self) -> Connection:
+        self._connected = True
+        return self
+
+    def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> Answer:
+        """Run a command on the host."""
+        super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
+        if self.become and sudoable:
+            raise AnsibleError(f"become is not supported in a Slurm job: remove it for {self._place.node}")
+        return self._run(cmd, in_data)
+
+    def _run(self, command: str, in_data: bytes | None) -> Answer:
+        place = self._place
+        argv = place.command(self._play_context.executable, command)
+        try:
+            done = subprocess.run(
+                argv, input=in_data or b"", env=passed_on(os.environ), capture_output=True, check=False
+            )
+        except FileNotFoundError as error:
+            raise AnsibleConnectionFailure(f"{place.node}: there is no command srun here") from error
+        said = NOISE.sub(b"", done.stderr)
+        problem = refusal(place, done.returncode, done.stdout, said)
+        if problem:
+            raise AnsibleConnectionFailure(problem)
+        return done.returncode, done.stdout, said
+
+    def put_file(self, in_path: str, out_path: str) -> None:
+        """Copy a file of the controller to the host."""
+        super().put_file(in_path, out_path)
+        if not Path(in_path).exists():
+            raise AnsibleFileNotFound(f"file or module does not exist: {in_path}")
+        copying.put(partial(self._copied, out_path), in_path, out_path)
+
+    def fetch_file(self, in_path: str, out_path: str) -> None:
+        """Copy a file of the host to the controller."""
+        super().fetch_file(in_path, out_path)
+        copying.fetch(partial(self._copied, in_path), in_path, out_path)
+
+    def _copied(self, path: str, command: str, data: bytes | None) -> bytes:
+        code, stdout, stderr = self._run(command, data)
+        if code:
+            raise AnsibleError(copying.not_copied(self._place.node, path, stderr))
+        return stdout
+
+    def reset(self) -> None:
+        """There is nothing that stays open."""
+
+    def close(self) -> None:
+        self._connected = False

@@ -1,0 +1,300 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ray that was started by hand on a machine, before this collection or beside it: what there is, and its removal.
+
+Nothing that has a label or a mark of this collection is found here, so that it cannot be removed here. Runs on machines
+with Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ..findings import Finding
+from ..launcher.identity import CLUSTER
+from ..network.background import Background, start_time
+from ..text import duration, nearest
+from .engine import CLUSTER_LABEL, NOT_INSTALLED, message
+from .node_process import RAY_PROGRAMS
+from .supervisor import MARK, PROC
+
+# Such as mvp-ray-head and ray_worker.
+RAY_NAME = re.compile(r"(?:^|[-_.])ray(?:[-_.]|$)", re.IGNORECASE)
+CONTAINER_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+# The titles of Ray's workers, and those of them that are no work.
+WORKER = "ray::"
+NO_WORK = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+# Ray's other processes, by what their command lines contain.
+OF_RAY = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/")
+TRAINER = "verl.trainer."
+TITLE_LENGTH, MOST_TITLES = 80, 5
+END_SECONDS, POLL_SECONDS = 10.0, 0.1
+OWN_NETWORKS = ("bridge", "host", "none")
+HEADER = ("machine", "name", "kind", "owner", "age", "ports", "runs")
+Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
+
+
+class Kind(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
+    """In the order in which they are removed."""
+
+    PROCESSES = "processes"
+    CONTAINER = "container"
+    NETWORK = "network"
+
+
+@dataclass(frozen=True)
+class Legacy:
+    """One thing of an earlier system. seconds: its age; work: what runs in it; ports: on which it listens."""
+
+    name: str
+    kind: Kind
+    owner: str
+    seconds: float
+    work: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
+    # Its processes: only they are ended, and not those that have their numbers later.
+    processes: tuple[Background, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "kind": self.kind.value}
+
+
+class LegacyError(Exception):
+    """It cannot be listed or removed; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of the machine, also of a container."""
+
+    id: Background
+    user: int
+    title: str
+    container: str
+    ours: bool
+    started: float
+
+    @property
+    def program(self) -> str:
+        return self.title.partition(" ")[0].rpartition("/")[2]
+
+    @property
+    def is_ray(self) -> bool:
+        named = self.program in RAY_PROGRAMS or self.title.startswith(WORKER)
+        return named or any(part in self.title for part in OF_RAY)
+
+    @property
+    def is_work(self) -> bool:
+        return (self.title.startswith(WORKER) and not self.title.startswith(NO_WORK)) or TRAINER in self.title
+
+
+def processes(proc: Path) -> Iterator[Process]:
+    for entry in proc.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            identity = Background(int(entry.name), start_time(int(entry.name), proc))
+            there = entry.stat()
+            title = os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()
+            found = CONTAINER_ID.findall((entry / "cgroup").read_text())
+            yield Process(identity, there.st_uid, title, found[-1] if found else "", _is_ours(entry), there.st_mtime)
+
+
+def _is_ours(entry: Path) -> bool:
+    """Of another user, it cannot be read, and no signal would reach it either."""
+    with contextlib.suppress(OSError):
+        names = {variable.partition(b"=")[0] for variable in (entry / "environ").read_bytes().split(b"\0")}
+        return bool(names & {MARK.encode(), CLUSTER.encode()})
+    return False
+
+
+def titles(found: Iterable[Process]) -> tuple[str, ...]:
+    return tuple(sorted({process.title[:TITLE_LENGTH] for process in found if process.is_work})[:MOST_TITLES])
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+class LegacyMachine:
+    """What an earlier system left on this machine."""
+
+    def __init__(self, engine: str, run: Run, proc: Path = PROC, clock: Callable[[], float] = time.time) -> None:
+        self.engine, self.run, self.proc, self.clock = engine, run, proc, clock
+
+    def look(self) -> list[Legacy]:
+        """All of it. Raises LegacyError if the engine does not answer."""
+        running = sorted(processes(self.proc), key=lambda process: process.id.pid)
+        inspected = self._inspected("container", self._ask("ps", "-aq", "--no-trunc").split())
+        with_ray = {process.container for process in running if process.program in RAY_PROGRAMS}
+        # Also without a label: nodes that are processes may run in a container of a platform.
+        ours = {process.container for process in running if process.ours}
+        ours |= {one["Id"] for one in inspected if CLUSTER_LABEL in ((one.get("Config") or {}).get("Labels") or {})}
+        containers = [one for one in inspected if one["Id"] not in ours and _is_legacy(one, with_ray)]
+        found = [*self._of_users(running), *(self._container(one, running) for one in containers)]
+        return found + list(self._networks(containers))
+
+    def remove(self, asked: Legacy) -> None:
+        """Raises LegacyError."""
+        if asked.kind is Kind.CONTAINER:
+            self._ask("rm", "--force", "--volumes", asked.name)
+        elif asked.kind is Kind.NETWORK:
+            self._ask("network", "rm", asked.name)
+        else:
+            self._end(asked)
+
+    def _of_users(self, running: Sequence[Process]) -> Iterator[Legacy]:
+        """The Ray of each user outside of containers."""
+        bare = [process for process in running if not process.container and not process.ours]
+        for user in sorted({process.user for process in bare if process.program in RAY_PROGRAMS}):
+            own = [process for process in bare if process.user == user]
+            ray = [process for process in own if process.is_ray or process.is_work]
+            ids = tuple(process.id for process in ray)
+            age = self.clock() - min(process.started for process in ray)
+            name = user_name(user)
+            yield Legacy(f"ray@{name}", Kind.PROCESSES, name, age, titles(ray), self._listeners(ids), ids)
+
+    def _container(self, one: Mapping[str, Any], running: Sequence[Process]) -> Legacy:
+        inside = [process for process in running if process.container == one["Id"]]
+        config = one.get("Config") or {}
+        labels = config.get("Labels") or {}
+        owner = labels.get("com.docker.compose.project.working_dir") or config.get("User") or "root"
+        bindings = ((one.get("HostConfig") or {}).get("PortBindings") or {}).values()
+        ports = {int(binding["HostPort"]) for bound in bindings for binding in bound or [] if binding.get("HostPort")}
+        return Legacy(
+            one["Name"].lstrip("/"),
+            Kind.CONTAINER,
+            str(owner),
+            self.clock() - seconds_of(str(one.get("Created") or "")),
+            titles(inside),
+            tuple(sorted(ports)),
+            tuple(process.id for process in inside),
+        )
+
+    def _networks(self, containers: Sequence[Mapping[str, Any]]) -> Iterator[Legacy]:
+        """Those that the containers use, and nothing of this collection does."""
+        used = {name for one in containers for name in (one.get("NetworkSettings") or {}).get("Networks") or {}}
+        names = sorted(used - set(OWN_NETWORKS))
+        for one in self._inspected("network", names):
+            if CLUSTER_LABEL not in (one.get("Labels") or {}):
+                age = self.clock() - seconds_of(str(one.get("Created") or ""))
+                yield Legacy(str(one["Name"]), Kind.NETWORK, "root", age)
+
+    def _listeners(self, ids: Sequence[Background]) -> tuple[int, ...]:
+        """The TCP ports on which processes listen."""
+        inodes: dict[str, int] = {}
+        for name in ("tcp", "tcp6"):
+            with contextlib.suppress(OSError):
+                for line in (self.proc / "net" / name).read_text().splitlines()[1:]:
+                    cells = line.split()
+                    if cells[3] == "0A":
+                        inodes[f"socket:[{cells[9]}]"] = int(cells[1].rpartition(":")[2], 16)
+        ports = set()
+        for process in ids:
+            with contextlib.suppress(OSError):
+                for descriptor in (self.proc / str(process.pid) / "fd").iterdir():
+                    with contextlib.suppress(OSError):
+                        ports.add(inodes.get(str(descriptor.readlink()), 0))
+        return tuple(sorted(ports - {0}))
+
+    def _end(self, asked: Legacy) -> None:
+        """End the processes that were found."""
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            deadline = time.monotonic() + END_SECONDS
+            for pid in self._left(asked):
+                try:
+                    os.kill(pid, signum)
+                except ProcessLookupError:
+                    continue
+                except PermissionError as error:
+                    raise LegacyError(f"{asked.name} is of another user: set ansible_become for the machine") from error
+            while any(self._left(asked)):
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(POLL_SECONDS)
+            else:
+                return
+        raise LegacyError(f"{asked.name} does not end, even with SIGKILL; see ps and dmesg")
+
+    def _left(self, asked: Legacy) -> Iterator[int]:
+        """The numbers of those that still run. Another process may have the number of one that has ended."""
+        for process in processes(self.proc):
+            if process.title and process.id.started and process.id in asked.processes:
+                yield process.id.pid
+
+    def _inspected(self, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
+        return list(json.loads(self._ask(kind, "inspect", *names))) if names else []
+
+    def _ask(self, *arguments: str) -> str:
+        code, out, err = self.run([self.engine, *arguments])
+        if code == NOT_INSTALLED:
+            return ""
+        if code:
+            raise LegacyError(f'"{self.engine} {" ".join(arguments[:3])}" failed: {message(out, err)}')
+        return out
+
+
+def _is_legacy(one: Mapping[str, Any], with_ray: set[str]) -> bool:
+    config = one.get("Config") or {}
+    command = " ".join([*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])])
+    return one["Id"] in with_ray or bool(RAY_NAME.search(one["Name"].lstrip("/"))) or "ray start" in command
+
+
+def seconds_of(text: str) -> float:
+    """A time of the engine, such as 2026-11-22T14:02:03.123456789Z, in seconds since the epoch."""
+    match = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)?", text)
+    if not match:
+        return 0.0
+    zone = (match[2] or "Z").replace("Z", "+00:00")
+    return datetime.fromisoformat(f"{match[1]}{zone}").timestamp()
+
+
+def refusals(found: Sequence[Legacy], names: Iterable[str], end_jobs: Iterable[str]) -> list[str]:
+    """Why something that is named is not removed."""
+    wanted, twice = set(names), set(end_jobs)
+    return [
+        f"{one.name} runs {', '.join(one.work)}: wait for it, or name it in legacy_end_jobs as well"
+        for one in found
+        if one.name in wanted and one.work and one.name not in twice
+    ]
+
+
+def legacy_report(
+    answers: Mapping[str, Sequence[Mapping[str, Any]]], remove: Sequence[str], end_jobs: Sequence[str]
+) -> dict[str, Any]:
+    """The arguments of argus.verl.report for what all machines have.
+
+    answers: what legacy_ray has found, by machine.
+    """
+    rows, findings, known = [], [], []
+    for host, listed in answers.items():
+        found = [Legacy(**{**one, "kind": Kind(one["kind"]), "work": tuple(one["work"])}) for one in listed]
+        known += [one.name for one in found]
+        for one in found:
+            runs, ports = ", ".join(one.work), ", ".join(map(str, one.ports))
+            rows.append([host, one.name, one.kind.value, one.owner, duration(one.seconds), ports, runs])
+        for refused in refusals(found, remove, end_jobs):
+            what, _colon, todo = refused.partition(": ")
+            findings.append(Finding(host, what, todo).as_dict())
+    for name in [one for one in remove if one not in known]:
+        todo = nearest(name, known) or "take a name of the table; what belongs to this collection: cluster_down.yml"
+        findings.append(Finding("legacy_remove", f"{name} is on no machine", todo).as_dict())
+    title = "Ray that this collection has not started" if rows else ""
+    text = [] if rows else ["No machine has Ray that this collection has not started"]
+    if rows and not remove:
+        text = ["Nothing was removed. To remove something: -e legacy_remove=NAME,NAME"]
+    return {"title": title, "header": list(HEADER), "rows": rows, "findings": findings, "text": text}

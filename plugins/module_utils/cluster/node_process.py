@@ -1,0 +1,346 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A node that is a supervised process of Ansible's user: its state, its start and its end on its machine.
+
+Runs on machines with Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from . import supervisor
+from .supervisor import (
+    LAST,
+    LOCK,
+    LOG,
+    MARK,
+    ORDER,
+    PROC,
+    STATE,
+    ancestors,
+    end_all,
+    inherited,
+    marked,
+    parents,
+    take_lock,
+)
+
+PROGRAM, PROGRAM_LOG, ENVIRONMENT = "supervisor.py", "supervisor.log", "environment.sh"
+NODES = "nodes"
+STATE_BYTES = 64 << 10
+START_SECONDS, STOP_SECONDS = 15.0, 30.0
+# The programs of a Ray node.
+RAY_PROGRAMS = ("raylet", "gcs_server")
+RUNNING, STOPPED, ORPHANED = "running", "stopped", "orphaned"
+
+
+class ProcessError(Exception):
+    """A node cannot be started or ended; the message says what, where, and what to do."""
+
+
+@dataclass(frozen=True)
+class OtherRay:
+    """A process of a Ray node that is not ours: of another cluster, of another user, or started by hand."""
+
+    pid: int
+    user: int
+    program: str
+
+
+@dataclass(frozen=True)
+class FoundProcess:
+    """A node as it was found on its machine.
+
+    state: of its supervisor; "orphaned" if that was killed and processes of the node are left. Empty if there is none.
+    started_at: when Ray was last started, in seconds since the epoch.
+    exit_code: of Ray when it last ended.
+    specification, settings, derived: what the supervisor was started with.
+    """
+
+    state: str = ""
+    pid: int = 0
+    started_at: float | None = None
+    restarts: int = 0
+    exit_code: int | None = None
+    specification: str = ""
+    settings: str = ""
+    derived: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a supervisor starts. working_directory: the place of Ray's sessions."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    python: str
+    working_directory: str
+    specification: str
+    settings: str
+    derived: str = ""
+
+
+def read_state(directory: Path) -> dict[str, Any]:
+    """What the supervisor has written; it is no proof that it lives."""
+    try:
+        with (directory / STATE).open("rb") as file:
+            found = json.loads(file.read(STATE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(state: Mapping[str, Any], key: str) -> str:
+    value = state.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(state: Mapping[str, Any], key: str) -> int | None:
+    value = state.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+class NodeProcess:
+    """The node of one directory, which only its user can enter."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory).expanduser()
+
+    def runs(self) -> bool:
+        """Whether a supervisor lives: nothing else holds the lock."""
+        if not (self.directory / LOCK).exists():
+            return False
+        lock = take_lock(self.directory)
+        if lock is None:
+            return True
+        os.close(lock)
+        return False
+
+    def look(self) -> FoundProcess:
+        if self.runs():
+            how = RUNNING
+        elif self.left():
+            how = ORPHANED
+        elif self.directory.is_dir():
+            how = STOPPED
+        else:
+            return FoundProcess()
+        state = read_state(self.directory)
+        started = state.get("started_at")
+        return FoundProcess(
+            state=how,
+            pid=_number(state, "pid") or 0,
+            started_at=float(started) if isinstance(started, (int, float)) else None,
+            restarts=_number(state, "restarts") or 0,
+            exit_code=_number(state, "exit_code"),
+            specification=_text(state, "specification"),
+            settings=_text(state, "settings"),
+            derived=_text(state, "derived"),
+        )
+
+    def left(self) -> set[int]:
+        """The processes of the node, without those that look for it: the module, and what it runs in."""
+        return marked(str(self.directory)) - self.spared()
+
+    @staticmethod
+    def spared() -> set[int]:
+        session = os.getsid(0)
+        own = set()
+        for pid in parents():
+            with contextlib.suppress(OSError):
+                if os.getsid(pid) == session:
+                    own.add(pid)
+        return own | ancestors(os.getpid(), parents())
+
+    def start(self, order: Order) -> FoundProcess:
+        """Start the node; what runs of it, or was left of it, is ended first."""
+        self.stop()
+        own_directory(self.directory)
+        own_directory(Path(order.working_directory))
+        if not self.neighbours():
+            # The sessions of a Ray that has ended: nothing else ever removes them.
+            shutil.rmtree(Path(order.working_directory) / "ray", ignore_errors=True)
+        for name in (STATE, LAST):
+            (self.directory / name).unlink(missing_ok=True)
+        written = {**asdict(order), "command": list(order.command), "environment": dict(order.environment)}
+        self._write(ORDER, json.dumps(written))
+        self._write(PROGRAM, inspect.getsource(supervisor))
+        self._write(ENVIRONMENT, exports(order.environment))
+        self._launch(order.python)
+        return self._started(order)
+
+    def _launch(self, python: str) -> None:
+        argv = [python, "-I", str(self.directory / PROGRAM), str(self.directory)]
+        with open(os.open(self.directory / PROGRAM_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
+            try:
+                # A session of its own: it stays when the connection ends. Without the mark, or it would end itself.
+                subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",
+                    env={"PATH": os.defpath, "LANG": "C.UTF-8", **inherited(os.environ)},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ProcessError(f"ray_node_python {python} cannot be run: {error.strerror}; correct it") from error
+
+    def _started(self, order: Order) -> FoundProcess:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            found = self.look()
+            if found.state == RUNNING and found.specification == order.specification and found.started_at:
+                return found
+            if found.restarts:
+                break
+            time.sleep(0.05)
+        raise ProcessError(f"Ray was not started: {self.last_words() or 'no message'} ({self.directory / LOG})")
+
+    def last_words(self) -> str:
+        """The end of the supervisor's output, or of the node's log."""
+        for name in (PROGRAM_LOG, LOG):
+            lines = tail(self.directory / name, 3)
+            if lines:
+                return " / ".join(lines)
+        return ""
+
+    def stop(self) -> bool:
+        """End the node; whether there was anything to end."""
+        if not self.directory.is_dir():
+            return bool(self._end_left())
+        ended = self._stop_supervisor()
+        return bool(self._end_left()) or ended
+
+    def _stop_supervisor(self) -> bool:
+        ended = False
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.runs():
+            ended = True
+            pid = _number(read_state(self.directory), "pid") or 0
+            if not is_supervisor(pid, self.directory):
+                pid = 0
+            late = time.monotonic() > deadline - STOP_SECONDS / 2
+            with contextlib.suppress(ProcessLookupError):
+                if pid:
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+            if time.monotonic() > deadline:
+                raise ProcessError(f"the supervisor of {self.directory} does not end; end it by hand (pid {pid})")
+            time.sleep(0.1)
+        return ended
+
+    def _end_left(self) -> set[int]:
+        left = self.left()
+        if left:
+            remaining = end_all(str(self.directory), self.spared())
+            if remaining:
+                numbers = ", ".join(map(str, sorted(remaining)))
+                raise ProcessError(f"processes of the node do not end, even with SIGKILL: {numbers}; see ps and dmesg")
+        return left
+
+    def remove(self, working_directory: str) -> bool:
+        """End the node and remove its files; whether there was anything."""
+        ended = self.stop()
+        there = self.directory.is_dir()
+        if there:
+            shutil.rmtree(self.directory)
+        with contextlib.suppress(OSError):
+            self.directory.parent.rmdir()
+        sessions = Path(working_directory) if working_directory else None
+        if sessions and not self.neighbours() and is_own(sessions):
+            # The last two nodes of a host may be removed at once.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(sessions)
+            there = True
+        return ended or there
+
+    def neighbours(self) -> list[str]:
+        """Other nodes of the cluster on this machine."""
+        try:
+            names = sorted(os.listdir(self.directory.parent))
+        except OSError:
+            return []
+        return [name for name in names if name != self.directory.name]
+
+    def _write(self, name: str, text: str) -> None:
+        temporary = self.directory / f".{name}"
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.replace(self.directory / name)
+
+
+def exports(environment: Mapping[str, str]) -> str:
+    """The environment of a node for people's shells."""
+    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()) if name != MARK)
+    return "# The environment of this node: `. environment.sh`, and then `ray status`.\n" + "".join(lines)
+
+
+def is_own(directory: Path) -> bool:
+    """Whether it is a directory of this user, and no link."""
+    try:
+        there = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid()
+
+
+def own_directory(directory: Path) -> None:
+    """Create a directory that only this user can enter."""
+    directory.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    if not is_own(directory):
+        raise ProcessError(
+            f"{directory} belongs to another user of this host, or is a link; remove it, or set another cluster_name"
+        )
+    directory.chmod(0o700)
+
+
+def is_supervisor(pid: int, directory: Path, proc: Path = PROC) -> bool:
+    """Whether a process is the supervisor of a node: the number that it wrote may be that of another one now."""
+    try:
+        return (proc / str(pid) / "cmdline").read_bytes().split(b"\0")[-2:-1] == [os.fsencode(directory)]
+    except OSError:
+        return False
+
+
+def tail(file: Path, lines: int, size: int = 16 << 10) -> list[str]:
+    """The last lines of a text."""
+    try:
+        with file.open("rb") as source:
+            source.seek(max(0, source.seek(0, os.SEEK_END) - size))
+            return source.read(size).decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
+
+def other_rays(own: Iterable[int], proc: Path = PROC) -> list[OtherRay]:
+    """The Ray nodes on this machine that are not ours."""
+    ours, found = set(own), []
+    for entry in proc.glob("[0-9]*"):
+        try:
+            program = os.fsdecode((entry / "cmdline").read_bytes().split(b"\0")[0]).rpartition("/")[2]
+            user = entry.stat().st_uid
+        except OSError:
+            continue
+        if program in RAY_PROGRAMS and int(entry.name) not in ours:
+            found.append(OtherRay(int(entry.name), user, program))
+    return sorted(found, key=lambda ray: ray.pid)

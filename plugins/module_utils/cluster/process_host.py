@@ -1,0 +1,129 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host of a node that is a process: what the plan of the node needs to know of it.
+
+Runs on machines with Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .node_process import FoundProcess, NodeProcess, OtherRay, other_rays
+from .supervisor import marked
+
+# Documentation's own network: a route to it is the default route. Nothing is sent.
+SOMEWHERE = "192.0.2.1"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class ProcessQuestion:
+    """directory: of the node. address: at which Ansible reaches the host. head: the same for the head's host."""
+
+    directory: str
+    python: str
+    address: str = ""
+    head: str = ""
+
+
+@dataclass(frozen=True)
+class ProcessHost:
+    """directory: of the node, absolute. address: at which other nodes reach it; empty if none was found.
+
+    ray: the path of the command ray; empty if there is none.
+    neighbours: other nodes of the cluster that have a directory here.
+    """
+
+    directory: str
+    home: str
+    address: str
+    ray: str
+    node: FoundProcess
+    neighbours: Sequence[str]
+    others: Sequence[OtherRay]
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> ProcessHost:
+        others = [OtherRay(**other) for other in answer["others"]]
+        return cls(**{**answer, "node": FoundProcess(**answer["node"]), "others": others})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def search_path(python: str) -> str:
+    """The PATH of a node: over SSH that of the image is absent."""
+    return f"{Path(python).parent}:{SYSTEM_PATH}"
+
+
+def look(question: ProcessQuestion) -> ProcessHost:
+    """Look at the node and its host."""
+    node = NodeProcess(question.directory)
+    return ProcessHost(
+        directory=str(node.directory),
+        home=str(Path("~").expanduser()),
+        address=own_address(question.address, question.head),
+        ray=shutil.which("ray", path=search_path(question.python)) or "",
+        node=node.look(),
+        neighbours=node.neighbours(),
+        others=other_rays(_of_cluster(node)),
+    )
+
+
+def _of_cluster(node: NodeProcess) -> set[int]:
+    """The processes of all nodes of the cluster on this host."""
+    names = [node.directory.name, *node.neighbours()]
+    return set().union(*(marked(str(node.directory.parent / name)) for name in names))
+
+
+def own_address(asked: str, head: str) -> str:
+    """The address at which other nodes reach this host.
+
+    It is the one of the inventory, unless something between translates it; then the one that leads to the head.
+    """
+    if is_reachable(asked) and _has(asked):
+        return asked
+    for target in (head, SOMEWHERE):
+        address = _source(target) if target else ""
+        if is_reachable(address):
+            return address
+    return ""
+
+
+def is_reachable(address: str) -> bool:
+    """Whether it is an IP address that other hosts can reach."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return not (parsed.is_loopback or parsed.is_unspecified)
+
+
+def _has(address: str) -> bool:
+    """Whether an interface of this host has the address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as own:
+            own.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _source(target: str) -> str:
+    """The address from which this host reaches another; connecting a datagram socket sends nothing."""
+    try:
+        family, kind, _proto, _name, where = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as own:
+            own.connect(where)
+            return str(own.getsockname()[0])
+    except OSError:
+        return ""

@@ -1,0 +1,49 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which node of which cluster a process is on. A host name tells neither: with the host's network it is the machine's,
+and several clusters may have nodes on one machine.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+# Set in the environment of every process of a node.
+NODE = "ARGUS_VERL_NODE"
+CLUSTER = "ARGUS_VERL_CLUSTER"
+# The shared root as the machines see it: of clusters with the same names of nodes, only one has this one.
+SHARED_ROOT = "ARGUS_VERL_SHARED_ROOT"
+
+
+def identity(node: str, cluster: str, shared_root_source: str) -> dict[str, str]:
+    """The environment that tells processes where they are."""
+    return {NODE: node, CLUSTER: cluster, SHARED_ROOT: shared_root_source}
+
+
+def known(environ: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The given environment, or that of this process."""
+    return os.environ if environ is None else environ
+
+
+def node_name(environ: Mapping[str, str] | None = None) -> str:
+    """The name of this node in the inventory; on a node of an older release, its host name."""
+    return known(environ).get(NODE) or socket.gethostname()
+
+
+def cluster_name(environ: Mapping[str, str] | None = None) -> str:
+    """The name of this cluster; "" on a node of an older release."""
+    return known(environ).get(CLUSTER, "")
+
+
+def mismatch(shared_root_source: str, environ: Mapping[str, str] | None = None) -> str:
+    """Why this node is not of the inventory with this shared root; "" if it is, or if that is not known."""
+    own = known(environ).get(SHARED_ROOT, "")
+    if not shared_root_source or not own or own == shared_root_source:
+        return ""
+    return (
+        f"{node_name(environ)} belongs to a cluster {cluster_name(environ)} with the shared root {own}, and the "
+        f"inventory has {shared_root_source}: pass the inventory of that cluster (-i), or rename the nodes of yours"
+    )

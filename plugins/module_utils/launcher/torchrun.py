@@ -1,0 +1,206 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A trainer whose processes are started by torchrun: one Ray task on each of its nodes runs ``torch.distributed.run``.
+
+Driver -> task, in a Ray worker -> torchrun -> ranks. When the driver ends, Ray ends its workers on all nodes. Each
+process below them is killed when its parent has ended, so no rank outlives the driver, however that ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from . import attempts, redact
+from .archive import Archive
+from .failures import TORCHRUN_FAILED
+from .plan import Plan
+
+TORCH = "torch.distributed.run"
+PR_SET_PDEATHSIG = 1
+# The process id of torchrun, in the environment of its ranks.
+PARENT = "ARGUS_VERL_TORCHRUN"
+# The other ranks lose their connections when one has ended, and say so.
+LAST_WORDS_SECONDS = 5.0
+# Ray brings the last lines of its workers after their tasks have ended.
+LOG_SECONDS = 2.0
+# A longer line is written in pieces.
+LINE_BYTES = 1 << 16
+
+
+def arguments(plan: Plan, node_rank: str, address: str, port: str) -> list[str]:
+    """The arguments of torchrun on a node, without what its ranks run."""
+    return [
+        f"--nnodes={plan.nnodes}",
+        f"--nproc-per-node={plan.gpus_per_node}",
+        f"--node-rank={node_rank}",
+        f"--master-addr={address}",
+        f"--master-port={port}",
+        # A rank that fails ends the attempt. The next one resumes from the last checkpoint.
+        "--max-restarts=0",
+    ]
+
+
+def die_with(parent: int) -> None:
+    """Have this process, whatever it becomes by exec, killed when its parent has ended."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def torchrun(archive: Archive, attempt: str) -> int:
+    """On the driver's node, as the trainer of the launcher: run all ranks to their end."""
+    try:
+        return Ranks(archive, attempt).run()
+    finally:
+        time.sleep(LOG_SECONDS)
+
+
+class Ranks:
+    """The ranks of an attempt, with a Ray task on each of their nodes."""
+
+    def __init__(self, archive: Archive, attempt: str) -> None:
+        import ray
+        import ray.cloudpickle
+        from ray.util.placement_group import placement_group
+
+        self.ray, self.archive, self.attempt = ray, archive, attempt
+        self.plan = plan = archive.plan() or Plan()
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__package__])
+        ray.init(address="auto")
+        # All nodes or none: two jobs that each hold a part would wait for ever.
+        bundles = [{"CPU": plan.cpus_per_node, "GPU": float(plan.gpus_per_node)}] * plan.nnodes
+        self.group = placement_group(bundles, strategy="STRICT_SPREAD")
+        ray.get(self.group.ready())
+
+    def start(self, function: Callable[..., Any], node: int, *given: Any, cpus: float = 0, gpus: float = 0) -> Any:
+        """Start a task on a node; returns a reference to its result."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        place = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=node)
+        task = self.ray.remote(function).options(num_cpus=cpus, num_gpus=gpus, max_retries=0, scheduling_strategy=place)
+        return task.remote(*given)
+
+    def run(self) -> int:
+        """Returns 0, or the first exit code that is not 0: then the end of this process ends the other ranks."""
+        master, port = self.ray.get(self.start(free_address, 0))
+        waiting = []
+        for node in range(self.plan.nnodes):
+            given = (str(self.archive.path), self.attempt, str(node), master, str(port))
+            room = {"cpus": self.plan.cpus_per_node, "gpus": self.plan.gpus_per_node}
+            waiting.append(self.start(run_node, node, program(), *given, **room))
+        while waiting:
+            (ended,), waiting = self.ray.wait(waiting)
+            code = int(self.ray.get(ended))
+            if code:
+                sys.stdout.write(f"{TORCHRUN_FAILED}, with exit code {code}\n")
+                if waiting:
+                    self.ray.wait(waiting, num_returns=len(waiting), timeout=LAST_WORDS_SECONDS)
+                return code if code > 0 else 128 - code
+        return 0
+
+
+def program() -> str:
+    """The launcher in the archive, which all nodes see."""
+    return str(Path(__file__).parents[1])
+
+
+def free_address() -> tuple[str, int]:
+    """As a Ray task: the address of its node, and a port that is free there."""
+    import ray
+
+    address = ray.util.get_node_ip_address()
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
+        listener.bind((address, 0))
+        return address, listener.getsockname()[1]
+
+
+def run_node(launcher: str, archive: str, *given: str) -> int:
+    """As a Ray task: run torchrun; returns its exit code, negative for a signal."""
+    import ray
+
+    own = [str(os.getpid()), ray.util.get_node_ip_address()]
+    # What it writes is output of this task, which Ray brings to the driver.
+    command = [sys.executable, launcher, "ranks", archive, *given, *own]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+def ranks(archive: Archive, attempt: str, node_rank: str, master: str, port: str, parent: str, own_address: str) -> int:
+    """On each node: become torchrun."""
+    die_with(int(parent))
+    plan = archive.plan() or Plan()
+    os.environ |= {PARENT: str(os.getpid()), **threads(plan, os.environ.get("OMP_NUM_THREADS", ""))}
+    # Where the host name resolves to 127.0.1.1, torchrun would take that as its own address.
+    own = [*arguments(plan, node_rank, master, port), f"--local-addr={own_address}"]
+    command = [sys.executable, "-m", TORCH, *own, program(), "rank", str(archive.path), attempt]
+    os.execv(command[0], command)  # noqa: S606 - there is no shell
+
+
+def threads(plan: Plan, given: str) -> dict[str, str]:
+    """The threads of each rank; Ray has given all that it reserves on a node to the task there."""
+    if plan.gpus_per_node and given == f"{int(plan.cpus_per_node)}":
+        return {"OMP_NUM_THREADS": f"{int(max(1, plan.cpus_per_node // plan.gpus_per_node))}"}
+    return {}
+
+
+def rank(archive: Archive, attempt: str) -> int:
+    """As a process of torchrun: become the trainer, while another process names the rank in each line of its output."""
+    die_with(int(os.environ[PARENT]))
+    plan = archive.plan() or Plan()
+    prefix = f"(rank{os.environ['RANK']} pid={os.getpid()}) ".encode()
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        # torchrun ends the group of the trainer, whose last lines are still to be read.
+        os.setsid()
+        os.close(writer)
+        copy_lines(reader, sys.stdout.fileno(), Lines(prefix, redact.load(archive.path).values()))
+        os._exit(0)
+    os.close(reader)
+    for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
+        os.dup2(writer, descriptor)
+    command = [sys.executable, "-m", plan.module, *attempts.planned_overrides(archive, plan, int(attempt))]
+    os.execv(command[0], command)  # noqa: S606 - there is no shell
+
+
+class Lines:
+    """Puts a prefix before each line, and masks secrets."""
+
+    def __init__(self, prefix: bytes, secrets: Iterable[str]) -> None:
+        self.prefix = prefix
+        self.redactor = redact.Redactor(secrets)
+        self.open = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """The lines that are complete."""
+        *lines, self.open = (self.open + self.redactor.feed(data)).split(b"\n")
+        if len(self.open) > LINE_BYTES:
+            lines, self.open = [*lines, self.open], b""
+        return self._prefixed(lines)
+
+    def rest(self) -> bytes:
+        """What is left at the end of the output."""
+        lines = (self.open + self.redactor.rest()).split(b"\n")
+        return self._prefixed(lines if lines[-1] else lines[:-1])
+
+    def _prefixed(self, lines: Iterable[bytes]) -> bytes:
+        return b"".join(self.prefix + line + b"\n" for line in lines)
+
+
+def copy_lines(reader: int, output: int, lines: Lines) -> None:
+    while data := os.read(reader, 1 << 16):
+        write_whole(output, lines.feed(data))
+    write_whole(output, lines.rest())
+
+
+def write_whole(output: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(output, data) :]

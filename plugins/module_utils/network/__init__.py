@@ -1,0 +1,12 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The network of machines: interfaces and HCAs as read, and the settings of NCCL and gloo that follow from them.
+
+Reading: `hcas`, `interfaces`. Decisions over all machines: `derive` (which interface, HCAs and GID index jobs use),
+`fabric_findings` (what is wrong). Measuring: `reach` (who reaches whom on which port), `all_reduce` (bandwidth between
+nodes, through Ray), `suspects` (which node is the bad one).
+
+Machines are known by name only; nodes, containers and inventories belong to `cluster`, which calls this package, as do
+the modules port_reach and all_reduce. What reads a machine runs there with Python 3.9.
+"""

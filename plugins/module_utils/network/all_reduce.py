@@ -1,0 +1,174 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All-reduces between the workers of a running cluster, through Ray: gloo on CPUs, NCCL on GPUs.
+
+Runs on the head. A placement group holds the resources of the workers meanwhile: GPUs of a running job are never used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ..launcher.tasks import Connection
+from . import member
+from .member import Round, free_port, take_part
+from .suspects import Group, Measured, Search, to_json
+
+ACCELERATOR_LABEL = "argus.verl/accelerator"
+CPU = "cpu"
+RESERVE_SECONDS = 15.0
+# Processes may need so many times the limit of a step to start.
+START = 3
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker, its place in the placement group, and how many processes it runs."""
+
+    name: str
+    node_id: str
+    address: str
+    processes: int
+    accelerator: str
+
+
+class SkippedError(Exception):
+    """Nothing was measured; the message says why."""
+
+
+def workers_of(nodes: Sequence[dict[str, Any]]) -> list[Worker]:
+    """The workers among Ray's nodes: the head has no CPUs."""
+    found = []
+    for node in nodes:
+        resources = node["Resources"]
+        if resources.get("CPU"):
+            accelerator = (node.get("Labels") or {}).get(ACCELERATOR_LABEL, CPU)
+            processes = 1 if accelerator == CPU else int(resources.get("GPU", 0))
+            name = node.get("NodeName") or node["NodeManagerHostname"]
+            found.append(Worker(name, node["NodeID"], node["NodeManagerAddress"], processes, accelerator))
+    return sorted((worker for worker in found if worker.processes), key=lambda worker: worker.name)
+
+
+def bus_bandwidth(mib: int, processes: int, seconds: float) -> float:
+    """In GB/s, as nccl-tests count it: what each link carries, whatever the number of processes."""
+    return (mib << 20) * 2 * (processes - 1) / processes / max(seconds, 1e-9) / 1e9
+
+
+def is_waiting(error: str) -> bool:
+    """Whether an error is that of a process that has waited for others."""
+    return "Dist" in error or "timeout" in error.lower() or "no answer" in error
+
+
+class Cluster:
+    """Measures groups of workers, whose resources it holds."""
+
+    def __init__(self, connection: Connection, workers: Sequence[Worker], mib: int, times: int, seconds: float) -> None:
+        self._connection = connection
+        self._workers = {worker.name: worker for worker in workers}
+        self._settings = (mib, times, seconds)
+        self._reserve(workers)
+
+    def _reserve(self, workers: Sequence[Worker]) -> None:
+        from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
+
+        wanted = "GPU" if workers[0].accelerator != CPU else "CPU"
+        bundles = [{wanted: float(worker.processes)} for worker in workers]
+        self._group = placement_group(bundles, strategy="STRICT_SPREAD")
+        if not self._group.wait(RESERVE_SECONDS):
+            remove_placement_group(self._group)
+            raise SkippedError("jobs use the workers: run it again when they have ended")
+        places = placement_group_table(self._group)["bundles_to_node_id"]
+        self._place = {node_id: int(index) for index, node_id in places.items()}
+
+    def close(self) -> None:
+        from ray.util.placement_group import remove_placement_group
+
+        remove_placement_group(self._group)
+
+    def measure(self, groups: Sequence[Group]) -> list[Measured]:
+        """Measure groups at the same time."""
+        _mib, _times, seconds = self._settings
+        ports = {group[0]: self._start(self._workers[group[0]], free_port, self._address(group)) for group in groups}
+        found, problems = self._connection.results(ports, seconds)
+        started: dict[str, Any] = {}
+        for group in groups:
+            if group[0] in found:
+                started |= self._start_group(group, found[group[0]])
+        # Starting, connecting and measuring have each their own limit in the processes.
+        values, failed = self._connection.results(started, (START + 3) * seconds)
+        for key in failed:
+            with suppress(Exception):
+                self._connection.ray.cancel(started[key], force=True)
+        errors = {key: value for key, value in values.items() if isinstance(value, str)}
+        return [self._result(group, values, {**problems, **failed, **errors}) for group in groups]
+
+    def _address(self, group: Group) -> str:
+        return self._workers[group[0]].address
+
+    def _start_group(self, group: Group, port: int) -> dict[str, Any]:
+        mib, times, seconds = self._settings
+        members = [(name, number) for name in group for number in range(self._workers[name].processes)]
+        backend = "gloo" if self._workers[group[0]].accelerator == CPU else "nccl"
+        together = Round(self._address(group), port, len(members), backend, mib, times, seconds, START * seconds)
+        return {
+            f"{name} {number}": self._start(self._workers[name], take_part, rank, together)
+            for rank, (name, number) in enumerate(members)
+        }
+
+    def _start(self, worker: Worker, function: Any, *arguments: Any) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        strategy = PlacementGroupSchedulingStrategy(self._group, self._place[worker.node_id])
+        # Asking for a port needs nothing of the bundle.
+        share = {"num_cpus": 0} if function is free_port else self._share(worker)
+        # Every time in a new process: torch numbers its groups, and after a failure two processes have other numbers.
+        remote = self._connection.ray.remote(max_calls=1)(function)
+        return remote.options(max_retries=0, scheduling_strategy=strategy, **share).remote(*arguments)
+
+    @staticmethod
+    def _share(worker: Worker) -> dict[str, int]:
+        return {"num_cpus": 1} if worker.accelerator == CPU else {"num_cpus": 0, "num_gpus": 1}
+
+    def _result(self, group: Group, values: dict[str, Any], problems: dict[str, str]) -> Measured:
+        names = [f"{name} {number}" for name in group for number in range(self._workers[name].processes)]
+        wrong = [f"{key}: {text}" for key, text in problems.items() if key in (*names, group[0])]
+        if wrong or not all(name in values for name in names):
+            # One fails, and the others wait for it: they say less.
+            return Measured(None, min(wrong, key=is_waiting, default="no answer"))
+        slowest = max(values[name] for name in names)
+        return Measured(round(bus_bandwidth(self._settings[0], len(names), slowest), 3))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """mib: the size of the tensor. times: how often it is reduced. seconds: the limit of one step. floor: in GB/s."""
+
+    mib: int = 64
+    times: int = 5
+    seconds: float = 30.0
+    floor: float = 0.0
+
+
+def all_reduce(settings: Settings) -> dict[str, Any]:
+    """Measure, and return the verdict as JSON, or ``skipped`` with the reason."""
+    connection = Connection()
+    if connection.problem:
+        return {"skipped": connection.problem}
+    connection.ray.cloudpickle.register_pickle_by_value(member)
+    workers = workers_of(connection.nodes())
+    if len(workers) < 2:
+        return {"skipped": "it needs two workers"}
+    try:
+        cluster = Cluster(connection, workers, settings.mib, settings.times, settings.seconds)
+    except SkippedError as error:
+        return {"skipped": str(error)}
+    try:
+        verdict = Search([worker.name for worker in workers], cluster.measure, settings.floor).run()
+    finally:
+        cluster.close()
+    backend = "gloo" if workers[0].accelerator == CPU else "nccl"
+    return {**to_json(verdict), "backend": backend, "processes": sum(worker.processes for worker in workers)}

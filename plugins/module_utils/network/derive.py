@@ -1,0 +1,202 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which interface, HCAs and GID index the jobs of a cluster use, derived from all of its machines at once."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .hcas import ETHERNET, INFINIBAND, Hca
+from .interfaces import Interface, holder, ipv4_of
+
+NCCL_IB_HCA = "NCCL_IB_HCA"
+NCCL_IB_GID_INDEX = "NCCL_IB_GID_INDEX"
+NCCL_SOCKET_IFNAME = "NCCL_SOCKET_IFNAME"
+GLOO_SOCKET_IFNAME = "GLOO_SOCKET_IFNAME"
+DERIVED = (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is known of one machine.
+
+    address: at which the other machines reach it; empty if only its name is known.
+    trains: whether jobs use its GPUs. The HCAs of other machines, such as the head's, decide nothing.
+    """
+
+    interfaces: Sequence[Interface]
+    hcas: Sequence[Hca] = ()
+    gpus: int = 0
+    address: str = ""
+    trains: bool = True
+
+
+@dataclass(frozen=True)
+class HcaClass:
+    """The ports that jobs use have one link layer and one rate on all machines."""
+
+    link_layer: str
+    rate_gbit: float
+
+
+@dataclass(frozen=True)
+class Derived:
+    """What jobs on one machine use.
+
+    hcas: its active ports of the fast network.
+    gid_index: for RoCE; None for InfiniBand, and where the ports differ.
+    interface: the one that carries the network common to all machines; empty if there is none.
+    address: of that interface.
+    """
+
+    hcas: Sequence[Hca] = ()
+    gid_index: int | None = None
+    interface: str = ""
+    address: str = ""
+
+    @property
+    def rate_gbit(self) -> float:
+        return max((hca.rate_gbit for hca in self.hcas), default=0.0)
+
+    def environment(self, all_hcas: Sequence[Hca]) -> dict[str, str]:
+        """The variables of NCCL and gloo.
+
+        all_hcas: all ports of the machine. A device of which only one port is used is named with this port.
+        """
+        found = {}
+        if self.hcas:
+            # Without "=", the names are prefixes: mlx5_1 would also match mlx5_10.
+            found[NCCL_IB_HCA] = "=" + ",".join(_nccl_name(hca, all_hcas) for hca in self.hcas)
+        if self.gid_index is not None:
+            found[NCCL_IB_GID_INDEX] = str(self.gid_index)
+        if self.interface:
+            found[NCCL_SOCKET_IFNAME] = f"={self.interface}"
+            # Gloo compares whole names, and has no "=".
+            found[GLOO_SOCKET_IFNAME] = self.interface
+        return found
+
+
+def _nccl_name(hca: Hca, all_hcas: Iterable[Hca]) -> str:
+    ports = {other.port for other in all_hcas if other.device == hca.device}
+    return hca.device if ports <= {hca.port} else f"{hca.device}:{hca.port}"
+
+
+def derive(hosts: Mapping[str, Host]) -> dict[str, Derived]:
+    """Return what jobs on each machine use; the values of two machines may differ."""
+    fast = hca_class(hosts.values())
+    shared = common_network(hosts.values())
+    found = {}
+    for name, host in hosts.items():
+        interface, address = _interface(host, shared)
+        hcas = used_hcas(host, fast) if fast else []
+        found[name] = Derived(tuple(hcas), _gid_index(hcas), interface, address)
+    return found
+
+
+def hca_class(hosts: Iterable[Host]) -> HcaClass | None:
+    """Return the class of the ports that jobs use, or None without HCAs.
+
+    The fastest of each machine counts, and of these the one that most machines have: a machine with one bad cable does
+    not slow down the others, and a single machine with a faster adapter does not leave them without one.
+    """
+    fastest = [
+        max(
+            (HcaClass(hca.link_layer, hca.rate_gbit) for hca in _known(host)),
+            # With the same rate, Ethernet ports are uplinks or storage beside an InfiniBand fabric.
+            key=lambda kind: (kind.rate_gbit, kind.link_layer == INFINIBAND),
+        )
+        for host in hosts
+        if host.trains and _known(host)
+    ]
+    counted = Counter(fastest)
+    return max(counted, key=lambda kind: (counted[kind], kind.rate_gbit, kind.link_layer), default=None)
+
+
+def _known(host: Host) -> list[Hca]:
+    return [hca for hca in host.hcas if hca.up and hca.rate_gbit]
+
+
+def used_hcas(host: Host, fast: HcaClass) -> list[Hca]:
+    """Return the active ports of a machine that belong to the fast network."""
+    ports = [hca for hca in host.hcas if hca.up and HcaClass(hca.link_layer, hca.rate_gbit) == fast]
+    uplinks = {each.name for each in host.interfaces if each.uplink}
+    without = [hca for hca in ports if not (hca.link_layer == ETHERNET and hca.netdev in uplinks)]
+    # An adapter that is the machine's uplink is one too many where the GPUs share the others evenly, and only then:
+    # a machine may have no other.
+    if without and not _even(len(ports), host.gpus) and _even(len(without), host.gpus):
+        ports = without
+    return sorted(ports, key=_natural)
+
+
+def _even(ports: int, gpus: int) -> bool:
+    """Whether ports can be shared evenly among GPUs, or GPUs among ports."""
+    return gpus > 0 and (ports % gpus == 0 or gpus % ports == 0)
+
+
+def _natural(hca: Hca) -> tuple[str, int, int]:
+    """mlx5_10 comes after mlx5_9."""
+    letters = hca.device.rstrip("0123456789")
+    number = hca.device[len(letters) :]
+    return letters, int(number or 0), hca.port
+
+
+def _gid_index(hcas: Sequence[Hca]) -> int | None:
+    indexes = {hca.gid_index for hca in hcas if hca.link_layer == ETHERNET}
+    return indexes.pop() if len(indexes) == 1 else None
+
+
+def common_network(hosts: Iterable[Host]) -> ipaddress.IPv4Network | None:
+    """Return the IPv4 network in which every machine has an address of its own.
+
+    Of several, the one with the addresses of the inventory, then the fastest, then the first by number.
+    """
+    hosts = list(hosts)
+    networks = [_networks(host) for host in hosts]
+    common = set.intersection(*map(set, networks)) if networks else set()
+    # The bridges of engines have the same address on every machine.
+    own = [net for net in common if len({address for each in networks for address in each[net][1]}) >= len(hosts)]
+    named = [ipaddress.ip_address(host.address) for host in hosts if _is_address(host.address)]
+
+    def rank(net: ipaddress.IPv4Network) -> tuple[int, float, int]:
+        slowest = min(each[net][0] for each in networks)
+        return -sum(address in net for address in named), -slowest, int(net.network_address)
+
+    return min(own, key=rank, default=None)
+
+
+def _networks(host: Host) -> dict[ipaddress.IPv4Network, tuple[float, tuple[str, ...]]]:
+    """The networks of a machine, each with the speed of its interface and the machine's addresses in it."""
+    found: dict[ipaddress.IPv4Network, tuple[float, tuple[str, ...]]] = {}
+    for interface in _usable(host.interfaces):
+        for own in ipv4_of(interface):
+            if own.network.prefixlen < 32:
+                speed, addresses = found.get(own.network, (0.0, ()))
+                found[own.network] = (max(speed, interface.speed_gbit), (*addresses, str(own.ip)))
+    return found
+
+
+def _usable(interfaces: Iterable[Interface]) -> list[Interface]:
+    return [each for each in interfaces if not each.virtual and each.state != "down"]
+
+
+def _interface(host: Host, shared: ipaddress.IPv4Network | None) -> tuple[str, str]:
+    """The interface that other machines reach, and its address."""
+    known = holder(host.address, host.interfaces)
+    if known:
+        return known.name, host.address
+    for interface in _usable(host.interfaces) if shared else ():
+        for own in ipv4_of(interface):
+            if own.network == shared:
+                return interface.name, str(own.ip)
+    return "", ""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 4
+    except ValueError:
+        return False

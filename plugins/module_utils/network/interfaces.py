@@ -1,0 +1,133 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Interfaces of a machine: names, addresses, MTU and rates."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import ipaddress
+import json
+import re
+import socket
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .sysfs import read
+
+# From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
+SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
+IFREQ_BYTES, MOST_ADDRESSES = 40, 1024
+# What engines and hypervisors make, on every machine alike.
+VIRTUAL = re.compile(r"lo|docker.*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|tunl.*|kube.*|dummy.*|podman.*|tap.*")
+Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface.
+
+    addresses: with their prefixes, such as "10.0.0.20/24", those of IPv4 first.
+    speed_gbit: 0 where the driver does not tell.
+    uplink: whether a default route leads over it.
+    """
+
+    name: str
+    addresses: Sequence[str] = ()
+    mtu: int = 0
+    speed_gbit: float = 0.0
+    state: str = ""
+    uplink: bool = False
+
+    @property
+    def virtual(self) -> bool:
+        return VIRTUAL.fullmatch(self.name) is not None
+
+
+def read_interfaces(run: Run, root: Path) -> list[Interface]:
+    """Read the interfaces of this machine; root is the directory that holds /proc and /sys."""
+    code, out, _err = run(["ip", "-j", "addr"])
+    addresses = {} if code else parse_ip(out)
+    # iproute2 is absent from small images.
+    return interfaces_of_sysfs(root, addresses or addresses_of_kernel())
+
+
+def parse_ip(text: str) -> dict[str, list[str]]:
+    """Return the addresses of each interface from `ip -j addr`; nothing from what is no such output."""
+    try:
+        return {
+            str(each["ifname"]): [
+                f"{address['local']}/{address['prefixlen']}"
+                for address in each.get("addr_info", [])
+                if "local" in address and "prefixlen" in address
+            ]
+            for each in json.loads(text)
+            if "ifname" in each
+        }
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def addresses_of_kernel() -> dict[str, list[str]]:
+    """Return the IPv4 addresses of each interface, asked of the kernel itself."""
+    found: dict[str, list[str]] = {}
+    room = ctypes.create_string_buffer(IFREQ_BYTES * MOST_ADDRESSES)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        request = struct.pack("iP", len(room), ctypes.addressof(room))
+        length, _address = struct.unpack("iP", fcntl.ioctl(asking.fileno(), SIOCGIFCONF, request))
+        for start in range(0, length, IFREQ_BYTES):
+            entry = room.raw[start : start + IFREQ_BYTES]
+            mask = fcntl.ioctl(asking.fileno(), SIOCGIFNETMASK, entry)[20:24]
+            address = ipaddress.ip_interface(f"{socket.inet_ntoa(entry[20:24])}/{socket.inet_ntoa(mask)}")
+            # A second address may have a label such as "eth0:1".
+            name = entry[:16].split(b"\0")[0].decode().split(":")[0]
+            found.setdefault(name, []).append(address.with_prefixlen)
+    return found
+
+
+def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> list[Interface]:
+    """Return all interfaces by name."""
+    uplinks = default_interfaces(read(root / "proc/net/route"))
+    found = []
+    for entry in sorted((root / "sys/class/net").glob("*")):
+        # Some drivers say -1 while there is no link, and reading fails with EINVAL for others.
+        speed = read(entry / "speed")
+        mtu = read(entry / "mtu")
+        if not mtu:
+            # Such as the file bonding_masters.
+            continue
+        found.append(
+            Interface(
+                name=entry.name,
+                addresses=tuple(sorted(addresses.get(entry.name, []), key=lambda address: ":" in address)),
+                mtu=int(mtu) if mtu.isdigit() else 0,
+                speed_gbit=int(speed) / 1000 if speed.isdigit() else 0.0,
+                state=read(entry / "operstate"),
+                uplink=entry.name in uplinks,
+            )
+        )
+    return found
+
+
+def default_interfaces(text: str) -> set[str]:
+    """Return the interfaces of default routes in /proc/net/route."""
+    rows = [line.split() for line in text.splitlines()[1:]]
+    return {row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"}
+
+
+def ipv4_of(interface: Interface) -> list[ipaddress.IPv4Interface]:
+    """Return the IPv4 addresses that other machines can reach: no loopback, and none that a machine gives itself."""
+    found = []
+    for address in interface.addresses:
+        parsed = ipaddress.ip_interface(address)
+        if isinstance(parsed, ipaddress.IPv4Interface) and not (parsed.is_loopback or parsed.is_link_local):
+            found.append(parsed)
+    return found
+
+
+def holder(address: str, interfaces: Iterable[Interface]) -> Interface | None:
+    """Return the interface that has an address."""
+    return next((each for each in interfaces if address in [str(own.ip) for own in ipv4_of(each)]), None)

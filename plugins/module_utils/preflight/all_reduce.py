@@ -1,0 +1,81 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge the all-reduce over the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..findings import ERROR, NOTE, WARNING, Finding
+from ..network.suspects import Measured, Verdict, from_json
+from .checks import Check, Problem
+from .tier import Tier
+
+WORKS = Check(
+    "collective.works",
+    ERROR,
+    "an all-reduce over all workers of a running cluster succeeds",
+    "look at its interfaces, HCAs and firewall; NCCL_DEBUG=INFO in ray_node_env shows what NCCL tries",
+    Tier.STANDARD,
+)
+BANDWIDTH = Check(
+    "collective.bandwidth",
+    WARNING,
+    "no worker slows down an all-reduce",
+    "compare its link, its error counters and its load with those of the others",
+    Tier.STANDARD,
+)
+SKIPPED = Check(
+    "collective.skipped", WARNING, "the all-reduce is made (a note)", "run it again when no job runs", Tier.STANDARD
+)
+CHECKS = (WORKS, BANDWIDTH, SKIPPED)
+ALL = "all workers"
+
+
+def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
+    """answer: of the module all_reduce; {} if the cluster does not run."""
+    if not answer.get("whole"):
+        reason = answer.get("skipped") or answer.get("msg")
+        return [Problem(SKIPPED, f"no all-reduce: {reason}", severity=NOTE).finding(ALL)] if reason else []
+    verdict = from_json(dict(answer))
+    found = [_node(verdict, name) for name in verdict.bad]
+    for first, second in verdict.links:
+        what = f"it and {first}: {_text(verdict.measured[first, second])}; both are fine with other workers"
+        found.append(_problem(verdict.measured[first, second], what).finding(second))
+    if verdict.group:
+        measured = verdict.measured.get(verdict.group, verdict.whole)
+        what = f"{' and '.join(verdict.group)} together: {_text(measured)}"
+        parts = "" if len(verdict.group) == 2 else ", although their halves are fine"
+        found.append(_problem(measured, what + parts).finding(", ".join(verdict.group)))
+    if not found and verdict.whole.bandwidth is None:
+        # Every pair has failed.
+        found.append(Problem(WORKS, _text(verdict.whole)).finding(ALL))
+    return found
+
+
+def _node(verdict: Verdict, name: str) -> Finding:
+    pair = [group for group in verdict.measured if len(group) == 2 and name in group][-1]
+    other = next(node for node in pair if node != name)
+    what = f"with {other}, which is fine with others: {_text(verdict.measured[pair])}"
+    if verdict.usual:
+        what += f" (most pairs: {verdict.usual:.2f} GB/s)"
+    return _problem(verdict.measured[pair], what).finding(name)
+
+
+def _problem(measured: Measured, what: str) -> Problem:
+    return Problem(WORKS if measured.bandwidth is None else BANDWIDTH, what)
+
+
+def _text(measured: Measured) -> str:
+    return f"fails ({measured.error})" if measured.bandwidth is None else f"{measured.bandwidth:.2f} GB/s"
+
+
+def all_reduce_rows(answer: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """A table of what was measured; no rows if nothing was."""
+    if not answer.get("whole"):
+        return ["workers", "bus bandwidth"], []
+    verdict = from_json(dict(answer))
+    first = [f"all ({answer['processes']} processes, {answer['backend']})", _text(verdict.whole)]
+    return ["workers", "bus bandwidth"], [first, *([", ".join(g), _text(m)] for g, m in verdict.measured.items())]

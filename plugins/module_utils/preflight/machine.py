@@ -1,0 +1,395 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare the basic answer of a machine with what the inventory expects of it."""
+
+from __future__ import annotations
+
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from ..cluster.devices import device_findings
+from ..cluster.engine import CLUSTER_LABEL, DOCKER, EngineStatus
+from ..cluster.machine import Machine
+from ..cluster.mounts import PathState
+from ..cluster.port_checks import port_findings
+from ..findings import ERROR, WARNING, Finding
+from ..privileges import UNPRIVILEGED
+from ..shared_root import JOBS
+from .checks import Check, Problem
+from .expectation import Expectation
+from .podman import PODMAN_CHECKS, podman_problems
+from .process import PROCESS_CHECKS, process_problems
+
+GIB = 2**30
+# The token, and the registry of jobs with their JobSpecs.
+STATE_FREE_BYTES = 64 * 2**20
+# File systems that other machines may mount, too.
+NETWORK_FILE_SYSTEMS = (
+    *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "wekafs", "afs", "ceph", "cifs", "smb3"),
+    *("fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.sshfs"),
+)
+ENGINE = Check("machine.engine", ERROR, "the container engine answers")
+PACKAGES = Check("machine.packages", ERROR, "Python has the packages that starting containers needs")
+USER = Check("machine.user", ERROR, "without root, nodes run as Ansible's user, who owns the token and the directories")
+NODE_NAME = Check("machine.node_name", ERROR, "no other container has the name of a node")
+PORT = Check("machine.port", ERROR, "the ports of nodes and of the dashboard are free, and stay so")
+IMAGE = Check("machine.image", ERROR, "the images of nodes are there, or can be pulled")
+STATE_DIR = Check("machine.state_dir", ERROR, "the directory of the token is on a local disk, with space")
+TOKEN = Check("machine.token", WARNING, "only the cluster's users can find and read its token")
+DISK = Check("machine.disk", ERROR, "free space for images and containers")
+SHM = Check("machine.shm", ERROR, "the size of /dev/shm, where Ray runs without containers")
+MEMORY = Check("machine.memory", WARNING, "memory for each GPU")
+GPU_ANSWERS = Check("gpu.answers", ERROR, "nvidia-smi answers in time, without an error")
+GPU_COUNT = Check("gpu.count", ERROR, "the number of GPUs")
+GPU_MODEL = Check("gpu.model", WARNING, "all GPUs are of one model")
+GPU_ENGINE = Check("gpu.engine", ERROR, "the container engine can give GPUs to containers")
+HCA_DEVICES = Check("hca.devices", WARNING, "the nodes' user can open the devices of HCAs")
+HCA_COUNT = Check("hca.count", ERROR, "the number of HCA ports that are up")
+ROOT_ANSWERS = Check("root.answers", ERROR, "the shared root can be read")
+ROOT_TYPE = Check("root.type", ERROR, "the type of the shared root's file system")
+ROOT_WRITABLE = Check("root.writable", ERROR, "Ansible's user can write to the shared root")
+ROOT_SPACE = Check("root.space", ERROR, "free space on the shared root")
+ROOT_MODE = Check("root.mode", WARNING, "only owner and group can replace directories of the shared root")
+ROOT_OWNER = Check("root.owner", ERROR, "the archives belong to the nodes' user")
+MACHINE_CHECKS = (
+    ENGINE,
+    PACKAGES,
+    USER,
+    NODE_NAME,
+    PORT,
+    IMAGE,
+    STATE_DIR,
+    TOKEN,
+    DISK,
+    SHM,
+    MEMORY,
+    GPU_ANSWERS,
+    GPU_COUNT,
+    GPU_MODEL,
+    GPU_ENGINE,
+    HCA_COUNT,
+    HCA_DEVICES,
+    ROOT_ANSWERS,
+    ROOT_TYPE,
+    ROOT_WRITABLE,
+    ROOT_SPACE,
+    ROOT_MODE,
+    ROOT_OWNER,
+    *PROCESS_CHECKS,
+    *PODMAN_CHECKS,
+)
+
+
+def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
+    """Return every difference between the machine and what is expected of it."""
+    findings: list[Finding] = []
+    for check in (
+        _engine,
+        _packages,
+        _user,
+        _gpus,
+        _gpu_access,
+        _hcas,
+        _shared_root,
+        _space,
+        _memory,
+        _names,
+        _token,
+        _state_dir,
+        process_problems,
+        podman_problems,
+    ):
+        findings += [problem.finding(host) for problem in check(machine, expectation)]
+    user = _nodes_user(machine, expectation)
+    found = port_findings(host, machine, expectation.ports)
+    findings += [replace(finding, key=PORT.key) for finding in found]
+    found = device_findings(host, expectation.rdma, machine.hcas, machine.rdma_devices, user, expectation.groups)
+    findings += [replace(finding, key=HCA_DEVICES.key) for finding in found]
+    return findings
+
+
+def _nodes_user(machine: Machine, expectation: Expectation) -> str:
+    own = f"{machine.uid}:{machine.gid}"
+    if machine.process:
+        # Also if that is root, which process.root reports.
+        return own
+    return expectation.user or (own if machine.uid else f"{UNPRIVILEGED}:{UNPRIVILEGED}")
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.1f} GiB"
+
+
+def _engine(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
+    engine = machine.engine
+    todo = {
+        EngineStatus.MISSING: f'install "{engine.name}" on this machine',
+        EngineStatus.DENIED: f'add the user "{machine.user}" to the group "docker", or set ansible_become: true'
+        if engine.name == DOCKER
+        else f'give user "{machine.user}" subordinate ids (usermod --add-subuids, --add-subgids), or set '
+        "ansible_become: true",
+        EngineStatus.NO_ANSWER: "start its daemon (systemctl enable --now docker) and check its log",
+        EngineStatus.FAILED: "run the command on the machine and fix the error that it prints",
+    }.get(engine.status)
+    if todo:
+        yield Problem(ENGINE, f"container engine not usable, expected one that answers: {engine.error}", todo)
+
+
+def _packages(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
+    if machine.engine.name == DOCKER and machine.engine.status != EngineStatus.NONE:
+        for name in machine.missing_packages:
+            yield Problem(
+                PACKAGES,
+                f"{machine.python} has no package {name}, which is needed to start containers",
+                f"install it there (python3-{name}, or pip install {name}), or set another ansible_python_interpreter",
+            )
+
+
+def _user(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    """Only root can give files to another user."""
+    uid = expectation.user.partition(":")[0]
+    if machine.engine.status == EngineStatus.NONE or not machine.uid or uid in ("", str(machine.uid)):
+        return
+    yield Problem(
+        USER,
+        f'ray_node_user is {expectation.user}, but Ansible runs as user "{machine.user}" (uid {machine.uid}): nodes '
+        "could neither read the token nor write to the shared root",
+        f'remove ray_node_user, so that nodes run as "{machine.user}", or set ansible_become: true for the machines',
+    )
+
+
+def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    found, expected = len(machine.gpus) or machine.amd_gpus, expectation.gpus
+    wanted = "" if expected is None else f", expected {expected}"
+    if machine.gpus_error:
+        # A machine whose GPUs are not used, such as the head's, works with a broken driver.
+        yield Problem(
+            GPU_ANSWERS,
+            f"nvidia-smi fails and shows {found} GPUs{wanted}: {machine.gpus_error}",
+            "after a driver update reload the nvidia modules or reboot; a GPU lost from the bus shows in dmesg as Xid",
+            WARNING if expected == 0 else ERROR,
+        )
+    elif expected is not None and found < expected:
+        yield Problem(
+            GPU_COUNT,
+            f"{found} GPUs found, expected at least {expected}",
+            "check for GPUs lost from the bus (dmesg, lspci), or lower the number of GPUs in the inventory"
+            if found
+            else "install the driver (nvidia-smi is not on PATH, amdgpu is not loaded, or this machine has no GPU)",
+        )
+    models = Counter(gpu.name for gpu in machine.gpus)
+    if len(models) > 1:
+        listed = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
+        yield Problem(
+            GPU_MODEL,
+            f"GPUs of different models: {listed}, expected one model",
+            "exclude the smaller GPUs: a job is limited by the speed and memory of the smallest one",
+        )
+
+
+def _gpu_access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    engine, found = machine.engine, len(machine.gpus)
+    if found and expectation.gpus != 0 and engine.status == EngineStatus.OK and not engine.nvidia:
+        yield Problem(
+            GPU_ENGINE,
+            f"{found} GPUs found, but {engine.name} {engine.version} cannot give them to containers: "
+            'it has neither a runtime "nvidia" nor a CDI specification for nvidia.com/gpu',
+            "install nvidia-container-toolkit, then: nvidia-ctk runtime configure --runtime=docker and restart docker"
+            if engine.name == "docker"
+            else "install nvidia-container-toolkit, then: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        )
+
+
+def _hcas(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    up = [port for port in machine.hcas if port.state == "up"]
+    down = [port for port in machine.hcas if port.state != "up"]
+    if len(up) >= expectation.hcas:
+        return
+    if not machine.hcas:
+        yield Problem(
+            HCA_COUNT,
+            f"no HCA found, expected at least {expectation.hcas} ports up",
+            "load the driver (mlx5_ib), or lower the number of HCAs in the inventory",
+        )
+        return
+    listed = ", ".join(f"{port.device} port {port.port} ({port.netdev or 'no netdev'})" for port in down)
+    yield Problem(
+        HCA_COUNT,
+        f"{len(up)} HCA ports up, expected at least {expectation.hcas} (source: {machine.hca_source}); "
+        f"down: {listed or 'none'}",
+        "check cable, switch port and subnet manager of the ports that are down"
+        if down
+        else "check for an adapter that lspci lists and ibstat does not, or lower the number of HCAs in the inventory",
+    )
+
+
+def _shared_root(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    path = expectation.shared_root
+    state = next((mount for mount in machine.mounts if mount.path == path), None)
+    if not path or state is None:
+        return
+    location = f"{state.fstype} from {state.source}, mounted at {state.mount_point}"
+    types = list(expectation.shared_root_fstypes)
+    expected = f" of type {' or '.join(types)}" if types else ""
+    if state.error:
+        yield Problem(
+            ROOT_ANSWERS,
+            f"shared root {path} cannot be read: {state.error} ({location}), expected a directory{expected}",
+            "bring its file server back, or unmount it (umount -l) and mount it again",
+        )
+        return
+    if not state.exists:
+        yield Problem(
+            ROOT_ANSWERS,
+            f"shared root {path} does not exist (its nearest parent is on {location}), expected a directory{expected}",
+            f"mount the shared file system at {path}, or create the directory where it is mounted already",
+        )
+        return
+    if types and state.fstype not in types:
+        yield Problem(
+            ROOT_TYPE,
+            f"shared root {path} is {location}, expected{expected}",
+            f'mount the shared file system at {path}, or add "{state.fstype}" to preflight_shared_root_fstypes',
+        )
+    yield from _shared_root_use(machine, expectation, state, location)
+    yield from _shared_root_owner(machine, expectation, state)
+
+
+def _shared_root_use(machine: Machine, expectation: Expectation, state: PathState, location: str) -> Iterator[Problem]:
+    if not state.writable:
+        read_only = "ro" in state.options
+        yield Problem(
+            ROOT_WRITABLE,
+            f"shared root {state.path} ({location}) is {'mounted read-only' if read_only else 'not writable'}, "
+            f'expected writable for user "{machine.user}" (uid {machine.uid})',
+            "mount it with the option rw"
+            if read_only
+            else "change owner or mode of the directory; on NFS check for root_squash in the server's export",
+        )
+    if state.free_bytes < expectation.shared_root_free_gib * GIB:
+        yield Problem(
+            ROOT_SPACE,
+            f"shared root {state.path} ({location}) has {_gib(state.free_bytes)} free, "
+            f"expected at least {expectation.shared_root_free_gib:g} GiB",
+            f"remove old checkpoints and outputs below {state.path}, or grow the file system",
+        )
+
+
+def _shared_root_owner(machine: Machine, expectation: Expectation, state: PathState) -> Iterator[Problem]:
+    if state.mode is not None and state.mode & stat.S_IWOTH and not state.mode & stat.S_ISVTX:
+        yield Problem(
+            ROOT_MODE,
+            f"every user of the machine can replace the directories of the shared root {state.path} "
+            f"(mode {state.mode:o}), expected a directory that only its owner or group can write to",
+            f"chmod o-w {state.path}, or set the sticky bit (chmod +t)",
+        )
+    # Without root, they belong to Ansible's own user.
+    user, owner = _nodes_user(machine, expectation), state.archives_owner
+    if machine.uid == 0 and owner and owner.split(":")[0] != user.split(":")[0]:
+        can_be_set = not machine.process and not owner.startswith("0:")
+        other = f'set ray_node_user: "{owner}" for the nodes, or ' if can_be_set else ""
+        yield Problem(
+            ROOT_OWNER,
+            f"the job archives in {state.path}/{JOBS} belong to {owner}, expected the nodes' user {user}",
+            f"{other}change their owner: chown -hR {user} {state.path}/{JOBS}",
+        )
+
+
+def _token(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    path = PurePosixPath(expectation.token_file)
+    limits = {str(path): 0o400, str(path.parent): 0o711} if expectation.token_file else {}
+    for state in machine.mounts:
+        limit = limits.get(state.path)
+        # The owner's own rights are no problem.
+        if state.mode is not None and limit is not None and state.mode & 0o077 & ~limit:
+            yield Problem(
+                TOKEN,
+                f"{state.path} has mode {state.mode:o}, expected {limit:o}: other users of the machine could find or "
+                "read the cluster's token",
+                f"chmod {limit:o} {state.path}, and rotate the token if you do not trust them "
+                "(cluster_up.yml -e rotate_token=true)",
+            )
+
+
+def _state_dir(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    """Check the directory in which cluster_up writes the token and the registry of jobs."""
+    path = str(PurePosixPath(expectation.token_file).parent) if expectation.token_file else ""
+    state = next((mount for mount in machine.mounts if mount.path == path), None)
+    if state is None:
+        return
+    location = f"{state.fstype} from {state.source}, mounted at {state.mount_point}"
+    elsewhere = "set cluster_state_dir to a directory on a local disk that Ansible's user can write to"
+    if state.error:
+        yield Problem(
+            STATE_DIR, f"the directory of the token, {path}, cannot be read: {state.error} ({location})", elsewhere
+        )
+        return
+    if state.fstype in NETWORK_FILE_SYSTEMS:
+        yield Problem(
+            STATE_DIR,
+            f"the directory of the token, {path}, is {location}, expected a local disk: machines would overwrite and "
+            "remove each other's token, and root may not read it there",
+            elsewhere,
+        )
+    if not state.writable:
+        what = "cannot be written to" if state.exists else "does not exist and cannot be created"
+        yield Problem(
+            STATE_DIR, f'the directory of the token, {path}, {what} by user "{machine.user}" ({location})', elsewhere
+        )
+    elif state.free_bytes < STATE_FREE_BYTES:
+        free = f"{state.free_bytes / 2**20:.0f} MiB"
+        yield Problem(
+            STATE_DIR,
+            f"the directory of the token, {path}, has {free} free, expected at least {STATE_FREE_BYTES // 2**20} MiB",
+            f"remove files from {state.mount_point}, or {elsewhere}",
+        )
+
+
+def _space(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    disk = machine.disk
+    if disk and disk.free_bytes < expectation.disk_free_gib * GIB:
+        error = f" ({disk.error})" if disk.error else ""
+        yield Problem(
+            DISK,
+            f"{disk.path} ({disk.fstype} from {disk.source}) has {_gib(disk.free_bytes)} free{error}, "
+            f"expected at least {expectation.disk_free_gib:g} GiB",
+            "remove old Ray sessions below /tmp/ray, or grow the file system"
+            if machine.engine.status == EngineStatus.NONE
+            else f"remove unused images ({machine.engine.name} image prune), or move its data to a larger disk",
+        )
+    if machine.shm_bytes < expectation.shm_gib * GIB:
+        # Ray puts its object store there and falls back to /tmp; NCCL fails with a bus error.
+        yield Problem(
+            SHM,
+            f"shared memory (/dev/shm) has {_gib(machine.shm_bytes)}, expected at least {expectation.shm_gib:g} GiB",
+            f"mount -o remount,size={expectation.shm_gib:g}G /dev/shm, or ask the platform for more shared memory",
+        )
+
+
+def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    gpus = len(machine.gpus) if expectation.gpus is None else expectation.gpus
+    if machine.memory_bytes < gpus * expectation.memory_gib_per_gpu * GIB:
+        # 80 GB of memory for each GPU: github.com/verl-project/verl/issues/429. Smaller models need less.
+        yield Problem(
+            MEMORY,
+            f"{_gib(machine.memory_bytes)} of memory for {gpus} GPUs, expected at least "
+            f"{expectation.memory_gib_per_gpu:g} GiB per GPU ({gpus * expectation.memory_gib_per_gpu:g} GiB in total)",
+            "use fewer GPUs of this machine, or train without offloading to the CPU; see verl issue 429",
+        )
+
+
+def _names(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
+    for name, container in machine.containers.items():
+        if container.cluster == machine.cluster:
+            continue
+        owner = f'cluster "{container.cluster}"' if container.cluster else f"no cluster (no label {CLUSTER_LABEL})"
+        yield Problem(
+            NODE_NAME,
+            f'the name "{name}" is taken by a container of {owner} ({container.state}, id {container.id[:12]}), '
+            f'expected free or of cluster "{machine.cluster}"',
+            "ask its owner to remove or rename it, or rename the node in the inventory",
+        )

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Python of a node without a container, and its packages. A container has those of its image."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..cluster.images import OLDEST_RAY, has_tokens
+from ..findings import ERROR, WARNING, Finding
+from .checks import Check, Context, Problem, Topic, differences
+from .reader import Reader
+
+RUNS = Check(
+    "software.python",
+    ERROR,
+    "ray_node_python runs, and has a Ray with tokens, where Ray runs without containers",
+    "set ray_node_python to the Python in whose environment Ray and verl are installed",
+)
+SAME_RAY = Check(
+    "software.ray",
+    ERROR,
+    "all nodes without containers have one Python and one Ray",
+    "install the same on all hosts: Ray's nodes refuse a head with another version",
+)
+SAME_PACKAGES = Check(
+    "software.packages",
+    WARNING,
+    "all nodes without containers have one torch, NCCL, vLLM, SGLang and verl",
+    "install the same on all hosts: ranks with different versions fail, or train something else",
+)
+CHECKS = (RUNS, SAME_RAY, SAME_PACKAGES)
+RAY = "ray"
+PACKAGES = {
+    "torch": "torch",
+    # NCCL's package has the version of CUDA in its name.
+    "nvidia-nccl-cu12": "NCCL",
+    "nvidia-nccl-cu13": "NCCL",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "verl": "verl",
+}
+# By name: reading the metadata of all packages takes most of a second.
+PROGRAM = f"""
+import importlib.metadata, json, platform
+found = {{}}
+for name in {[RAY, *PACKAGES]}:
+    for each in importlib.metadata.distributions(name=name):
+        found.setdefault(name, each.version)
+print(json.dumps({{"python": platform.python_version(), "packages": found}}))
+"""
+
+
+@dataclass(frozen=True)
+class Software:
+    """path: of Python; empty where nodes are containers. problem: why Python did not answer."""
+
+    path: str = ""
+    python: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+def read(reader: Reader) -> Software:
+    path = reader.expected.python
+    if not path:
+        return Software()
+    answer = reader.run(path, "-c", PROGRAM)
+    try:
+        # An environment may print something of its own first.
+        found = json.loads(answer.out.strip().splitlines()[-1])
+        return Software(path, str(found["python"]), {str(k): str(v) for k, v in found["packages"].items()})
+    except (ValueError, LookupError, TypeError, AttributeError):
+        said = (answer.err.strip() or answer.out.strip()).splitlines()[-1:] or [f"exit code {answer.code}"]
+        return Software(path, problem=said[0])
+
+
+def judge(software: Software, _context: Context) -> Iterator[Problem]:
+    if not software.path:
+        return
+    if software.problem:
+        yield Problem(RUNS, f"{software.path} does not run: {software.problem}")
+        return
+    ray = software.packages.get(RAY, "")
+    if not ray:
+        yield Problem(RUNS, f"Ray is not installed for {software.path}")
+    elif not has_tokens(ray):
+        yield Problem(RUNS, f"{software.path} has Ray {ray}, which has no tokens", f"install Ray {OLDEST_RAY} or later")
+
+
+def compare(answers: Mapping[str, Software], _contexts: Mapping[str, Context]) -> Iterator[Finding]:
+    yield from differences(SAME_RAY, "Python", {host: each.python for host, each in answers.items()})
+    yield from differences(SAME_RAY, "Ray", {host: each.packages.get(RAY, "") for host, each in answers.items()})
+    for name, title in PACKAGES.items():
+        # The head has no need of them.
+        yield from differences(
+            SAME_PACKAGES, title, {host: each.packages.get(name, "") for host, each in answers.items()}
+        )
+
+
+TOPIC: Topic[Software] = Topic("software", Software, CHECKS, read, judge, compare)

@@ -1,0 +1,105 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The mount of the shared root, compared between all machines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..cluster.mounts import PathState
+from ..findings import ERROR, WARNING, Finding
+from .checks import Check, Context, Problem, Topic, differences
+from .reader import Reader
+
+# File systems of one machine alone. A bind mount of one of them may still be shared by containers.
+LOCAL = ("btrfs", "ext2", "ext3", "ext4", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
+# Options that name the client, and those that the kernel adds without a meaning for us.
+OWN = ("addr=", "clientaddr=", "mountaddr=", "port=", "mountport=", "seclabel", "relatime")
+MOUNT_TYPE = Check(
+    "storage.type",
+    ERROR,
+    "the shared root has one type of file system on all machines",
+    "mount the shared file system on the machines that differ",
+)
+SOURCE = Check(
+    "storage.source",
+    WARNING,
+    "the shared root comes from one source on all machines",
+    "mount the same export everywhere; several names of one server are fine, and preflight_tier=standard shows it",
+)
+OPTIONS = Check(
+    "storage.options",
+    WARNING,
+    "the shared root is mounted with the same options on all machines",
+    "use one line in /etc/fstab for all machines",
+)
+LOCAL_ONLY = Check(
+    "storage.local",
+    WARNING,
+    "the shared root of several machines is no local file system",
+    "mount the shared file system there; preflight_tier=standard shows whether machines see each other's files",
+)
+SQUASH = Check(
+    "storage.squash",
+    WARNING,
+    "root can create the directories of the shared root, where it belongs to root",
+    "give it to the nodes' user on the server (chown 61000:61000), or export it with no_root_squash",
+)
+
+
+@dataclass(frozen=True)
+class Access:
+    """What this process may do at the top of the shared root.
+
+    owner: its user. is_root: whether this process is root. writable: whether the server lets it create files there.
+    """
+
+    owner: int = 0
+    is_root: bool = False
+    writable: bool = True
+
+
+def read(reader: Reader) -> Access:
+    root = reader.expected.shared_root
+    if not root:
+        return Access()
+    try:
+        # Only asked, nothing is opened or created: the path itself is the operator's.
+        there = reader.at(root).stat()
+    except OSError:
+        # The basic answer says why.
+        return Access()
+    return Access(there.st_uid, os.geteuid() == 0, os.access(reader.at(root), os.W_OK | os.X_OK))
+
+
+def judge(access: Access, _context: Context) -> Iterator[Problem]:
+    if access.is_root and access.owner == 0 and not access.writable:
+        yield Problem(SQUASH, "the shared root belongs to root, and root cannot write to it (root_squash or read-only)")
+
+
+def compare(_answers: Mapping[str, Access], contexts: Mapping[str, Context]) -> Iterable[Finding]:
+    mounts = {host: mount for host, context in contexts.items() if (mount := mount_of_root(context))}
+    yield from differences(MOUNT_TYPE, "the type of the shared root", {h: m.fstype for h, m in mounts.items()})
+    yield from differences(SOURCE, "the source of the shared root", {h: m.source for h, m in mounts.items()})
+    yield from differences(OPTIONS, "the mount options are", {h: shown_options(m) for h, m in mounts.items()})
+    local = [host for host, mount in mounts.items() if mount.fstype in LOCAL]
+    for host in local if len(mounts) > 1 else ():
+        mount = mounts[host]
+        yield Problem(LOCAL_ONLY, f"the shared root is {mount.fstype} from {mount.source}").finding(host)
+
+
+def mount_of_root(context: Context) -> PathState | None:
+    """The mount of the shared root; None if it could not be read, which is a finding of its own."""
+    path = context.expected.shared_root
+    found = next((mount for mount in context.machine.mounts if mount.path == path), None)
+    return found if found and found.exists and not found.error else None
+
+
+def shown_options(mount: PathState) -> str:
+    return ",".join(sorted(option for option in mount.options if not option.startswith(OWN)))
+
+
+TOPIC = Topic("storage", Access, (MOUNT_TYPE, SOURCE, OPTIONS, LOCAL_ONLY, SQUASH), read, judge, compare)

@@ -1,0 +1,227 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An allocation of Slurm, and the hosts of an inventory that it becomes."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import text
+
+RUNNING, PENDING = "RUNNING", "PENDING"
+# The name of the head in the inventory: its host may have a worker, too.
+HEAD = "ray-head"
+# Variables of hosts that are no role's: of the connection, and for people.
+OF_INVENTORY = ("slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
+# The administrator wants these nodes back, or Slurm has lost them. "*" after a state: the node does not answer.
+LEAVING = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
+STATE = re.compile(r"[A-Z_]+")
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """A host of an allocation, with what the job has of it.
+
+    address: an IPv4 address if the host has one. component: of a heterogeneous job; None for the others.
+    cpus, gpus, memory_mib: 0 if Slurm does not count memory.
+    leaving: why it is not to be used any more, or "".
+    """
+
+    name: str
+    address: str
+    component: int | None = None
+    cpus: int = 0
+    gpus: int = 0
+    memory_mib: int = 0
+    leaving: str = ""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A job of Slurm. hosts: empty until it runs. ends_at: in seconds since the epoch, None without a time limit."""
+
+    job_id: int
+    name: str
+    state: str
+    reason: str = ""
+    hosts: tuple[HostNode, ...] = ()
+    starts_at: float | None = None
+    ends_at: float | None = None
+
+    @property
+    def heterogeneous(self) -> bool:
+        return any(host.component is not None for host in self.hosts)
+
+    @property
+    def workers(self) -> tuple[HostNode, ...]:
+        """The hosts with workers: all, or without the first component of a heterogeneous job, which is the head's."""
+        return tuple(host for host in self.hosts if host.component != 0)
+
+
+def number(record: Mapping[str, str], key: str) -> float | None:
+    try:
+        return float(text.value(record, key))
+    except ValueError:
+        return None
+
+
+def hosts_of(
+    line: str, record: Mapping[str, str], addresses: Mapping[str, str], leaving: Mapping[str, str]
+) -> list[HostNode]:
+    """The hosts of one component, from its line."""
+    details = text.by_node(line)
+    offset = text.value(record, "HetJobOffset")
+    found = []
+    for name in text.expand(text.value(record, "NodeList")):
+        has = details.get(name, {})
+        gres = text.value(has, "GRES")
+        found.append(
+            HostNode(
+                name=name,
+                address=addresses.get(name, name),
+                component=int(offset) if offset.isdecimal() else None,
+                cpus=text.cpus(text.value(has, "CPU_IDs")),
+                gpus=text.gpus(gres),
+                memory_mib=int(number(has, "Mem") or 0),
+                leaving=leaving.get(name, ""),
+            )
+        )
+    return found
+
+
+def allocation_of(
+    job_output: str, node_output: str = "", resolve: Callable[[str], Sequence[str]] = lambda name: ()
+) -> Allocation | None:
+    """The allocation in the output of `scontrol show job --details --oneliner`; None if there is none.
+
+    node_output: of `scontrol show node --oneliner`, for addresses and states. resolve: the addresses of a name.
+    """
+    lines = [line for line in job_output.splitlines() if text.value(dict(text.fields(line)), "JobId")]
+    jobs = [(line, next(text.records(line))) for line in lines]
+    if not jobs:
+        return None
+    jobs.sort(key=lambda job: int(text.value(job[1], "HetJobOffset") or 0))
+    first = jobs[0][1]
+    addresses, leaving = {}, {}
+    for node in text.records(node_output):
+        name = text.value(node, "NodeName")
+        addresses[name] = chosen_address(text.value(node, "NodeAddr") or name, resolve)
+        leaving[name] = why_leaving(text.value(node, "State"), text.value(node, "Reason"))
+    state = text.value(first, "JobState")
+    # Ends with that of its first component, but a time limit may be set for each.
+    ends = [end for _line, job in jobs if (end := number(job, "EndTime")) is not None]
+    return Allocation(
+        job_id=int(text.value(first, "HetJobId") or first["JobId"]),
+        name=text.value(first, "JobName"),
+        state=state,
+        reason=next(filter(None, (text.value(job, "Reason") for _line, job in jobs)), ""),
+        hosts=tuple(host for line, job in jobs for host in hosts_of(line, job, addresses, leaving) if state == RUNNING),
+        starts_at=number(first, "StartTime"),
+        ends_at=min(ends, default=None) if state == RUNNING else None,
+    )
+
+
+def why_leaving(state: str, reason: str) -> str:
+    """Why a node is not to be used any more, in Slurm's words; "" if it is."""
+    parts = STATE.findall(state)
+    # A node that does not answer has an asterisk.
+    if not {*parts} & {*LEAVING} and "*" not in state:
+        return ""
+    # Who said so, and when, follows in brackets.
+    said = reason.partition(" [")[0]
+    return f"{state}{f' ({said})' if said else ''}"
+
+
+def chosen_address(name: str, resolve: Callable[[str], Sequence[str]]) -> str:
+    """The address at which nodes reach a host: of several, the first IPv4 address that others can reach.
+
+    Ray, gloo and NCCL then agree on one, where a name stands for addresses of two families.
+    """
+    for address in [name, *resolve(name)]:
+        if is_usable(address):
+            return address
+    return name
+
+
+def is_usable(address: str) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return parsed.version == 4 and not (parsed.is_loopback or parsed.is_link_local or parsed.is_unspecified)
+
+
+def host_name(node: str) -> str:
+    """The name of a node in the inventory: those of Slurm may have capitals, dots and underscores."""
+    return re.sub(r"[^a-z0-9-]", "-", node.lower()).strip("-")
+
+
+def state_directory(uid: int, job_id: int) -> str:
+    """The directory of the cluster on each host, which the step of the job makes and removes."""
+    return f"/tmp/argus-verl-{uid}-{job_id}"  # noqa: S108
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of the inventory, with its groups and variables."""
+
+    name: str
+    group: str
+    variables: Mapping[str, Any]
+
+
+def inventory_hosts(allocation: Allocation) -> list[Host]:
+    """The head and the workers of an allocation."""
+    if not allocation.hosts:
+        return []
+    head = Host(HEAD, "head", _variables(allocation, allocation.hosts[0]))
+    names: dict[str, str] = {}
+    found = [head]
+    for host in allocation.workers:
+        name = host_name(host.name)
+        if names.setdefault(name, host.name) != host.name or name == HEAD:
+            raise text.FormError(f"{host.name} cannot be told from {names[name]} in the inventory")
+        size = {
+            "ray_node_gpus": host.gpus,
+            "ray_node_cpus": host.cpus,
+            "slurm_memory_mib": host.memory_mib,
+        }
+        present = {key: value for key, value in size.items() if value}
+        found.append(Host(name, "workers", {**_variables(allocation, host), **present}))
+    return found
+
+
+def _variables(allocation: Allocation, host: HostNode) -> dict[str, Any]:
+    component = {} if host.component is None else {"slurm_component": host.component}
+    return {"ansible_host": host.address, "slurm_node": host.name, **component}
+
+
+def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
+    """What all nodes have in common."""
+    directory = state_directory(uid, allocation.job_id)
+    ends = {} if allocation.ends_at is None else {"cluster_ends_at": int(allocation.ends_at)}
+    return {
+        "slurm_job_id": allocation.job_id,
+        "ray_node_runtime": "process",
+        "cluster_state_dir": directory,
+        **ends,
+    }
+
+
+def best(listed: str) -> int | None:
+    """Of jobs with one name, each a line of id and state: the newest that runs, or the newest that waits.
+
+    The id of a component of a heterogeneous job is "17+1"; commands take that of the whole job.
+    """
+    pairs = (line.replace("+", " ").split() for line in listed.splitlines())
+    jobs = sorted(((int(pair[0]), pair[-1]) for pair in pairs if len(pair) > 1 and pair[0].isdecimal()), reverse=True)
+    for wanted in (RUNNING, PENDING, "CONFIGURING", "SUSPENDED"):
+        for job_id, state in jobs:
+            if state == wanted:
+                return job_id
+    return None

@@ -1,0 +1,58 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs a command by the step of a Slurm job on the same host: `relay.py JOB COMMAND...`.
+
+It passes its own input and output on to the command, and ends as the command does. See step.py.
+
+A program of one file that needs only the standard library of Python 3.9: each command of the connection contains it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import sys
+import time
+
+NAME = "\0argus-verl-{uid}-{job}"
+# The step begins a moment after its job.
+PATIENCE_SECONDS = 30.0
+
+
+def connected(job: str, seconds: float = PATIENCE_SECONDS) -> socket.socket:
+    deadline = time.monotonic() + seconds
+    while True:
+        step = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            step.connect(NAME.format(uid=os.geteuid(), job=job))
+            break
+        except OSError as error:
+            step.close()
+            if time.monotonic() >= deadline:
+                raise SystemExit(
+                    f"argus.verl: the step of job {job} does not answer here ({error.strerror})"
+                ) from error
+            time.sleep(0.1)
+    credentials = step.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    if struct.unpack("3i", credentials)[1] != os.geteuid():
+        raise SystemExit(f"argus.verl: the step of job {job} is a process of another user")
+    return step
+
+
+def main(job: str, argv: list[str]) -> int:
+    with connected(job) as step:
+        asked = json.dumps(argv).encode()
+        sent = socket.send_fds(step, [asked[:65536]], [0, 1, 2])
+        step.sendall(asked[sent:])
+        step.shutdown(socket.SHUT_WR)
+        answer = step.recv(struct.calcsize("i"))
+    if not answer:
+        raise SystemExit(f"argus.verl: the step of job {job} has ended")
+    return int(struct.unpack("i", answer)[0])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], sys.argv[2:]))

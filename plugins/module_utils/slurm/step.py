@@ -1,0 +1,189 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The step of a Slurm job that runs commands on one host, and ends with the job: `step.py DIRECTORY`.
+
+What a step leaves behind is ended by Slurm with the step. So the steps of Ansible's connection hand their commands over
+(relay.py), and this program runs them: what they leave, such as a node of Ray, lasts as long as the job, and has its
+cgroup. It also runs in a container, if the step does.
+
+A program of one file that needs only the standard library of Python 3.9: the batch script passes it to Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+# Of the network, not of the file system, where containers have their own.
+NAME = "\0argus-verl-{uid}-{job}"
+ORDERS = "*/nodes/*/node.json"
+# Slurm kills after KillWait, 30 s by default.
+END_SECONDS = 20.0
+SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+PR_SET_CHILD_SUBREAPER = 36
+NOT_FOUND = 127
+# Slurm may set those of all vendors, which contradict each other as soon as Ray sets one for an actor.
+DEVICES = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+)
+# The driver of AMD's GPUs.
+AMD = Path("/dev/kfd")
+
+
+def given_devices(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
+    """Which of the host's GPUs the job has, in one variable. Ray refuses AMD's ROCR_VISIBLE_DEVICES; HIP's is equal."""
+    name, source = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if amd else ("CUDA_VISIBLE_DEVICES",) * 2
+    found = environ.get(name) or environ.get(source)
+    return {name: found} if found else {}
+
+
+def command_environment(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
+    """The environment of commands: that of the step, without what is meant for other programs."""
+    left_out = (*DEVICES, "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    own = {name: text for name, text in environ.items() if name not in left_out}
+    return {**own, **given_devices(environ, amd), "LANG": "C.UTF-8"}
+
+
+def own_directory(directory: Path) -> None:
+    """Make the directory of the cluster anew: that of a job that was requeued may be left."""
+    with contextlib.suppress(FileNotFoundError):
+        there = directory.lstat()
+        if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid():
+            raise SystemExit(f"{directory} belongs to another user of this host, or is no directory; remove it")
+        shutil.rmtree(directory)
+    directory.mkdir(mode=0o700)
+
+
+def is_own(connection: socket.socket) -> bool:
+    """Whether a process of this user is at the other end."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1]) == os.geteuid()
+
+
+def serve(connection: socket.socket) -> None:
+    """Run one command for a relay, with the relay's input and output, and answer with its exit code."""
+    received, streams, _flags, _address = socket.recv_fds(connection, 65536, 3)
+    while part := connection.recv(65536):
+        received += part
+    child = os.fork()
+    if not child:
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        # What the command leaves must not keep them open.
+        os.closerange(3, max(streams) + 1)
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        argv = json.loads(received)
+        with contextlib.suppress(OSError):
+            # The command of the user whose job this is.
+            os.execvpe(argv[0], argv, command_environment(os.environ, AMD.exists()))  # noqa: S606
+        os._exit(NOT_FOUND)
+    # Only the command has them now: who reads its output sees its end.
+    for stream in (*streams, *range(3)):
+        with contextlib.suppress(OSError):
+            os.close(stream)
+    _pid, status = os.waitpid(child, 0)
+    code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+    with contextlib.suppress(OSError):
+        connection.sendall(struct.pack("i", code))
+
+
+def listen(job: str) -> socket.socket:
+    own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    own.bind(NAME.format(uid=os.geteuid(), job=job))
+    own.listen(64)
+    own.settimeout(0.1)
+    return own
+
+
+def run(own: socket.socket) -> None:
+    """Serve until this process is told to end."""
+    while True:
+        with contextlib.suppress(OSError):
+            begin(own.accept()[0])
+        reap()
+        received = signal.sigtimedwait(SIGNALS, 0)
+        if received and received.si_signo != signal.SIGCHLD:
+            return
+
+
+def begin(connection: socket.socket) -> None:
+    """Serve a relay in a process of its own."""
+    with connection:
+        if not is_own(connection) or os.fork():
+            return
+        connection.settimeout(None)
+        with contextlib.suppress(OSError, ValueError):
+            serve(connection)
+        os._exit(0)
+
+
+def reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def below(pid: int) -> set[int]:
+    """The processes below a process, which is the parent of those that lost theirs."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name, in parentheses, may contain anything.
+            parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    found: set[int] = set()
+    level = children.get(pid, [])
+    while level:
+        found.update(level)
+        level = [child for parent in level for child in children.get(parent, [])]
+    return found
+
+
+def end(directory: Path) -> None:
+    """End everything, and remove what the cluster has on this host: after the job no other process can."""
+    sessions = []
+    for order in directory.glob(ORDERS):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            sessions.append(str(json.loads(order.read_bytes())["working_directory"]))
+    told: set[int] = set()
+    deadline = time.monotonic() + END_SECONDS
+    while left := below(os.getpid()):
+        late = time.monotonic() > deadline
+        for pid in left if late else left - told:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+        told |= left
+        time.sleep(0.05)
+        reap()
+    for path in (*sessions, str(directory)):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def main(directory: Path) -> None:
+    os.umask(0o022)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    own_directory(directory)
+    run(listen(os.environ["SLURM_JOB_ID"]))
+    end(directory)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

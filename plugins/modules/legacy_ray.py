@@ -1,0 +1,126 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: legacy_ray
+short_description: "Internal: list and remove Ray that was started by hand"
+version_added: 0.2.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Lists the containers, processes and networks of Ray systems on a machine that are not of this collection, and
+    removes those that O(remove) names. Volumes with a name, images and files stay.
+  - Containers with a label of this collection, and processes with its mark, are never listed, so never removed.
+  - Something in which a job runs is removed only if O(end_jobs) names it as well. Otherwise, nothing is removed.
+extends_documentation_fragment:
+  - argus.verl.attributes
+  - argus.verl.internal
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+options:
+  engine:
+    description: The command of the container engine. A machine without it has no containers.
+    type: str
+    default: docker
+  remove:
+    description: The names of what is removed. Names that are not on this machine are ignored.
+    type: list
+    elements: str
+    default: []
+  end_jobs:
+    description: The names of what is removed although jobs run in it.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Remove two containers
+  argus.verl.legacy_ray:
+    remove: [mvp-ray-head, mvp-ray-worker-0]
+"""
+
+RETURN = r"""
+found:
+  description:
+    - What there was, with the age in seconds, the ports on the machine, the titles of what runs in it, and its
+      processes. Their start times are in ticks since the machine was booted.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - name: mvp-ray-head
+      kind: container
+      owner: /home/argus/mvp
+      seconds: 86400.0
+      work: []
+      ports: [8265]
+      processes: [{pid: 4711, started: 123456}]
+removed:
+  description: The names of what was removed.
+  returned: success
+  type: list
+  elements: str
+  sample: [mvp-ray-head]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
+    Kind,
+    LegacyError,
+    LegacyMachine,
+    refusals,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import run_command
+
+
+def change(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Do what is asked, and return the result."""
+    found = machine.look()
+    if refused := refusals(found, params["remove"], params["end_jobs"]):
+        raise LegacyError("; ".join(refused))
+    order = list(Kind)
+    removed = sorted((one for one in found if one.name in params["remove"]), key=lambda one: order.index(one.kind))
+    if not check_mode:
+        for one in removed:
+            machine.remove(one)
+    names = [one.name for one in removed]
+    left = [one.name for one in found if one.name not in names]
+    return {
+        "changed": bool(removed),
+        "found": [one.to_json() for one in found],
+        "removed": names,
+        "diff": {"before": lines(one.name for one in found), "after": lines(left)},
+    }
+
+
+def lines(names: Any) -> str:
+    return "".join(f"{name}\n" for name in names)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "engine": {"type": "str", "default": "docker"},
+            "remove": {"type": "list", "elements": "str", "default": []},
+            "end_jobs": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(
+            **change(LegacyMachine(module.params["engine"], run_command), module.params, module.check_mode)
+        )
+    except LegacyError as error:
+        module.fail_json(msg=str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands in the container of a node, as its machine runs them, and why it cannot run them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ansible_collections.argus.verl.plugins.module_utils.text import one_line
+
+# A shell's exit code for a command that it does not find.
+NOT_FOUND = 127
+# ssh ended before its input was written, so its reason was not read.
+LOST_REASON = "Broken pipe"
+# What connections put before the reason that ssh gives.
+PREFIX = re.compile(
+    r"\A(?:Failed to connect to the host via \w+:|Data could not be sent to remote host .*? over ssh:)", re.I
+)
+LONGEST_REASON = 400
+
+
+@dataclass(frozen=True)
+class Place:
+    """A container and where it runs.
+
+    engine: the command of the engine there, such as "docker".
+    user: who runs commands in the container, if it is not the container's own user.
+    """
+
+    node: str
+    machine: str
+    engine: str
+    user: str = ""
+
+    def command(self, shell: str, command: str) -> str:
+        """A command line for the machine that runs a command in the container; its input is passed on."""
+        user = ["--user", self.user] if self.user else []
+        return shlex.join([*shlex.split(self.engine), "exec", "-i", *user, self.node, shell, "-c", command])
+
+    @property
+    def program(self) -> str:
+        return next(iter(shlex.split(self.engine)), "")
+
+
+def _absent(place: Place) -> str:
+    return f"there is no container {place.node} on {place.machine}. cluster_up.yml starts it"
+
+
+def _stopped(place: Place) -> str:
+    return f"container {place.node} is not running on {place.machine}. cluster_up.yml starts it"
+
+
+def _paused(place: Place) -> str:
+    resume = f"{place.program} unpause {place.node}"
+    return f"container {place.node} is paused on {place.machine}. Run there: {resume}"
+
+
+def _restarting(place: Place) -> str:
+    return f"container {place.node} is restarting on {place.machine}. Its log tells why"
+
+
+def _denied(place: Place) -> str:
+    todo = f'Add the user to the group "{place.program}" there, or set ansible_become: true for {place.machine}'
+    return f"{place.node}: the user on {place.machine} may not use {place.program}. {todo}"
+
+
+def _silent(place: Place) -> str:
+    return f"{place.node}: {place.program} does not answer on {place.machine}. Start its daemon there"
+
+
+# How docker and podman begin a line, and what follows for each reason.
+SIGNS: tuple[tuple[str, Callable[[Place], str]], ...] = (
+    (r"No such container|no container with name or ID", _absent),
+    (r"Container \S+ is not running|can only create exec sessions on running|cannot exec in a stopped", _stopped),
+    (r"Container \S+ is paused", _paused),
+    (r"Container \S+ is restarting", _restarting),
+    (r"permission denied while trying to connect", _denied),
+    (r"Cannot connect to the Docker daemon|Cannot connect to Podman", _silent),
+)
+ENGINE_SAYS = (
+    r"^(?:Error: |Error response from daemon: |error during connect: |Got |OCI runtime exec failed: .{0,200})?"
+)
+
+
+def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -> str:
+    """Why the engine did not run a command; empty if it did, whatever became of the command."""
+    if not code or stdout:
+        # A module that ran has printed something.
+        return ""
+    text = PREFIX.sub("", as_text(stderr)).lstrip()
+    for sign, sentence in SIGNS:
+        if re.search(f"{ENGINE_SAYS}(?:{sign})", text, re.MULTILINE | re.IGNORECASE):
+            return sentence(place)
+    if code == NOT_FOUND and is_missing(place.program, text):
+        return f"{place.node}: {place.machine} has no command {place.program}, or not on the PATH of its user"
+    return ""
+
+
+def is_missing(program: str, text: str) -> bool:
+    """Whether a shell or sudo says that there is no such program."""
+    return bool(re.search(rf"(?:^|\s){re.escape(program)}: (?:command )?not found", text, re.MULTILINE))
+
+
+def escalation_in_node(place: Place, program: str, stderr: bytes | str) -> str:
+    """Why a command of a node could not run as another user in its container; empty for another reason."""
+    if not is_missing(program, as_text(stderr)):
+        return ""
+    todo = "Set ansible_become for the group machines, and become for no node"
+    return f"{place.node}: its image has no {program}. {todo}"
+
+
+def escalation_problem(place: Place, error: str) -> str:
+    """Why the engine's command could not be run as another user of the machine; empty for another error."""
+    if re.search(r"a password is required|Missing \w+ password", error):
+        todo = f"Set ansible_become_password for {place.machine}, pass -K, or allow it without a password there"
+        return f"{place.node}: becoming another user on {place.machine} needs a password. {todo}"
+    if "Incorrect" in error and "password" in error:
+        return f"{place.node}: the password for becoming another user on {place.machine} is wrong"
+    return ""
+
+
+def unreachable(place: Place, error: str) -> str:
+    """The message for a machine that does not answer, with the reason of its connection."""
+    reason = one_line(PREFIX.sub("", error).strip())[:LONGEST_REASON]
+    return f"{place.node}: no connection to its machine {place.machine}: {reason or 'no reason given'}"
+
+
+def as_text(output: bytes | str) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output

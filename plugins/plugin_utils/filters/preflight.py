@@ -1,0 +1,142 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters for checks of several machines together: they read what the tasks of the role preflight have registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from ansible.module_utils.common.validation import check_type_int, check_type_list
+from ansible_collections.argus.verl.plugins.module_utils.cluster import images, inventory, nodes, port_inventory
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.network.reach import Reached
+from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
+    all_reduce_findings,
+    all_reduce_rows,
+)
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Section
+from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import IMAGE
+from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
+from ansible_collections.argus.verl.plugins.module_utils.preflight.reachability import matrix_rows, reach_findings
+from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
+    trial_findings,
+    trial_of,
+    trial_rows,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.images import sources_of
+
+PREFLIGHT = "__preflight"
+BUILDS = "__preflight_image_builds"
+TRIAL = ("__preflight_written", "__preflight_seen", "__preflight_alone", "__preflight_together")
+REACHED = "__preflight_reached"
+ALL_REDUCE = "__preflight_all_reduce"
+
+
+def reach_targets(machine: str, machines: Iterable[str], hostvars: HostVars) -> dict[str, str]:
+    """The addresses of the other machines whose nodes use the network of their machine; {} if this one's do not."""
+    expected = {name: (hostvars[name].get(PREFLIGHT) or {}).get("expect") or {} for name in machines}
+    addresses = {name: str(each["address"]) for name, each in expected.items() if each.get("address")}
+    return {name: address for name, address in addresses.items() if name != machine} if machine in addresses else {}
+
+
+def preflight_together(machines: Sequence[str], hostvars: HostVars) -> dict[str, Any]:
+    matrix = {
+        name: {target: Reached.from_json(each) for target, each in found.items()}
+        for name in machines
+        if (found := (hostvars[name].get(REACHED) or {}).get("reached"))
+    }
+    results = {name: [_made(hostvars[name].get(fact)) for fact in TRIAL] for name in machines}
+    trials = {name: trial_of(*each) for name, each in results.items() if any(each)}
+    collective = _made(hostvars[machines[0]].get(ALL_REDUCE)) if machines else {}
+    findings = [*reach_findings(matrix), *trial_findings(trials), *all_reduce_findings(collective)]
+    tables = {
+        "Who reaches whom": matrix_rows(matrix),
+        "Shared root": trial_rows(trials),
+        "All-reduce": all_reduce_rows(collective),
+    }
+    return {
+        "findings": [finding.as_dict() for finding in findings],
+        "sections": [asdict(Section(title, header, rows)) for title, (header, rows) in tables.items() if rows],
+    }
+
+
+def machine_expectations(
+    groups: Groups, hostvars: HostVars, base: Any, dashboard: Any, network: str
+) -> dict[str, dict[str, Any]]:
+    """What preflight compares each machine with because of the nodes on it; all at once, because hostvars are slow."""
+    variables = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
+    ports = check_type_int(base), check_type_int(dashboard)
+    # The role's default is in no variable of the inventory.
+    on_host = any(inventory.on_host_network({**own, "cluster_network": network}) for own in variables.values())
+    expected = {}
+    for machine, placed in port_inventory.placed_nodes(variables, groups).items():
+        workers, heads = ([variables[node] for node in nodes] for nodes in (placed.workers, placed.heads))
+        used = inventory.machine_network(heads, workers)
+        asked = [str(worker.get("ray_node_rdma", AUTO)).lower() for worker in workers]
+        further = {str(group) for worker in workers for group in check_type_list(worker.get("ray_node_groups", []))}
+        expected[machine] = {
+            "ports": [asdict(found) for found in port_inventory.machine_ranges(placed, *ports, on_host)],
+            # The devices that the most demanding of its workers asks for.
+            "rdma": ALWAYS if ALWAYS in asked else AUTO if AUTO in asked and on_host else NEVER,
+            "groups": sorted(further),
+            "address": used.address,
+            "trains": used.trains,
+            "network_env": dict(used.env),
+        }
+    return expected
+
+
+def derived_network(machines: Iterable[str], hostvars: HostVars) -> dict[str, dict[str, str]]:
+    results = {machine: hostvars[machine].get(PREFLIGHT) or {} for machine in machines}
+    contexts = {
+        machine: Context(machine, Machine.from_json(result["machine"]), Expectation.from_json(result["expect"]))
+        for machine, result in results.items()
+        if "machine" in result
+    }
+    return derived_environment(contexts)
+
+
+def image_findings(
+    machines: Sequence[str],
+    hostvars: HostVars,
+    groups: Groups,
+    by_kind: Mapping[str, str],
+    archive: Mapping[str, Any] | None = None,
+) -> list[dict[str, str]]:
+    results = {host: hostvars[host].get(PREFLIGHT) or {} for host in machines}
+    probed = {host: Machine.from_json(result["machine"]) for host, result in results.items() if "machine" in result}
+    nodes_there = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
+    machine_of = {node: str(own.get("ray_node_machine") or node) for node, own in nodes_there.items()}
+    with_workers = {machine_of[node] for node in groups.get(inventory.WORKERS, []) if node in machine_of}
+    gpus = [len(probed[host].gpus) for host in with_workers if host in probed]
+    amd = [len(probed[host].rocm_gpus) for host in with_workers if host in probed]
+    needed = {}
+    for node, own in nodes_there.items():
+        image = by_kind.get(nodes.accelerator_of(own.get("ray_node_accelerator", "auto"), gpus, amd))
+        # Without one, the plan of the node fails with a message of its own.
+        if image:
+            needed[machine_of[node]] = image
+    found_builds = (hostvars[host].get(BUILDS) for host in machines)
+    builds: Mapping[str, Any] = next(filter(None, found_builds), {})
+    found = images.image_findings(needed, probed, sources_of(builds, archive or {}))
+    return [replace(finding, key=IMAGE.key).as_dict() for finding in found]
+
+
+def _made(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The result of a task; {} if it was skipped."""
+    return {} if not result or result.get("skip_reason") else result
+
+
+FILTERS = {
+    "derived_network": derived_network,
+    "image_findings": image_findings,
+    "machine_expectations": machine_expectations,
+    "preflight_together": preflight_together,
+    "reach_targets": reach_targets,
+}

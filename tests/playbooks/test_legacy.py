@@ -1,0 +1,70 @@
+"""An earlier system that was made by hand: shown, and removed by name only, on real containers."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from system import playbook, said
+
+HEAD, WORKER, OURS, NETWORK = "old-ray-head", "old-ray-worker-0", "old-ray-worker-9", "old-mvp"
+
+
+def docker(*arguments: str, check: bool = True) -> str:
+    return subprocess.run(["docker", *arguments], check=check, capture_output=True, text=True).stdout
+
+
+def run(name: str, title: str, *options: str) -> None:
+    command = f"exec -a '{title}' sleep 600"
+    docker(
+        "run",
+        "--detach",
+        "--name",
+        name,
+        "--network",
+        NETWORK,
+        *options,
+        "argus-verl-base:bookworm",
+        "bash",
+        "-c",
+        command,
+    )
+
+
+def names() -> set[str]:
+    return set(docker("ps", "-a", "--format", "{{.Names}}", "--filter", "name=old-ray-").split())
+
+
+@pytest.fixture
+def old() -> Iterator[None]:
+    try:
+        docker("network", "create", NETWORK)
+        run(HEAD, "gcs_server", "--publish", "127.0.0.1:18265:8265")
+        run(WORKER, "ray::TaskRunner.run")
+        run(OURS, "raylet", "--label", "argus.verl.cluster=another")
+        yield
+    finally:
+        docker("rm", "--force", HEAD, WORKER, OURS, check=False)
+        docker("network", "rm", NETWORK, check=False)
+
+
+def test_what_is_named_is_removed_and_nothing_else(old: None) -> None:
+    shown = said(playbook("cleanup_legacy").stdout)
+    assert f"{HEAD} container root" in shown and "18265" in shown
+    assert "ray::TaskRunner.run" in shown and f"{NETWORK} network" in shown
+    assert OURS not in shown and "Nothing was removed" in shown
+
+    # What belongs to a cluster, is misspelt, or has a job, is refused, and then nothing else is removed.
+    refused = playbook("cleanup_legacy", check=False, legacy_remove=[HEAD, OURS, "old-ray-haed", WORKER])
+    assert refused.returncode and names() == {HEAD, WORKER, OURS}
+    text = said(refused.stdout)
+    assert f"{OURS} is on no machine" in text and f'did you mean "{HEAD}"?' in text
+    assert f"{WORKER} runs ray::TaskRunner.run" in text and "legacy_end_jobs" in text
+
+    assert "changed=1" in playbook("cleanup_legacy", legacy_remove=[HEAD], arguments=["--check"]).stdout
+    assert names() == {HEAD, WORKER, OURS}
+    # As the command line passes it.
+    playbook("cleanup_legacy", arguments=["-e", f"legacy_remove={HEAD},{WORKER}", "-e", f"legacy_end_jobs=[{WORKER}]"])
+    assert names() == {OURS}
+    assert docker("network", "ls", "--quiet", "--filter", f"name={NETWORK}")

@@ -1,0 +1,97 @@
+"""The shared root on a real NFS 4.2 with root_squash, with two mounts as those of two machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rigs.nfs_guest import Guest
+
+UID = 1000
+MACHINE: dict[str, Any] = {"cluster": "test", "engine": "none", "host": "gpu-0"}
+CHECKOUT = """
+from pathlib import Path
+checkout = Path("/tmp/checkout")
+for number in range(400):
+    file = checkout / "verl" / f"package{number % 20}" / f"module{number}.py"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"value = {number}\\n" * 400)
+(checkout / "verl" / "__init__.py").write_text("")
+(checkout / "verl" / "version").mkdir()
+(checkout / "verl" / "version" / "version").write_text("0.9.1\\n")
+"""
+# A second mount tries the lock that the first one holds, and again after its end. It may still know the removed file.
+LOCKS = """
+import errno, fcntl, os, time
+from pathlib import Path
+from ansible_collections.argus.verl.plugins.module_utils.staging.lock import lock_file, locked, open_lock
+
+def opened():
+    for _ in range(10):
+        try:
+            return open_lock(lock_file(Path("/again/locks/target")), os.O_CREAT)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            time.sleep(1)
+    raise SystemExit("the second mount keeps a removed file")
+
+def free():
+    lock = opened()
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError as error:
+        return error.strerror
+    finally:
+        os.close(lock)
+
+Path("/again/locks").mkdir()
+with locked(Path("/private/locks/target")):
+    print(free())
+print(free())
+"""
+LEFT = """
+from pathlib import Path
+for path in sorted(Path("/private/common/code/verl").iterdir()):
+    print(path.name)
+"""
+
+
+def test_the_mount_is_seen_as_nfs_with_its_server(nfs: Guest) -> None:
+    expect = {"shared_root": "/private", "shared_root_fstypes": ["nfs", "nfs4"]}
+    answer = nfs.module("machine_info", uid=UID, **MACHINE, expect=expect)
+    assert answer["findings"] == []
+    (mount,) = answer["machine"]["mounts"]
+    assert (mount["mount_point"], mount["fstype"], mount["source"]) == ("/private", "nfs4", "127.0.0.1:/")
+    assert {"vers=4.2", "hard"} <= set(mount["options"])
+    assert mount["writable"]
+
+
+def test_another_type_than_expected_is_named(nfs: Guest) -> None:
+    expect = {"shared_root": "/private", "shared_root_fstypes": ["lustre"]}
+    (finding,) = nfs.module("machine_info", uid=UID, **MACHINE, expect=expect)["findings"]
+    assert "nfs4 from 127.0.0.1:/" in finding["what"]
+    assert finding["severity"] == "error"
+
+
+def test_root_without_rights_is_named_as_root_squash(nfs: Guest) -> None:
+    # A directory of nobody: root of the machine has to write to it, and is nobody on the server.
+    (finding,) = nfs.module("machine_info", **MACHINE, expect={"shared_root": "/private"})["findings"]
+    assert finding["what"].endswith('is not writable, expected writable for user "root" (uid 0)')
+    assert "root_squash" in finding["todo"]
+
+
+def test_a_lock_of_one_machine_holds_on_the_other(nfs: Guest) -> None:
+    assert nfs.python(LOCKS, uid=UID).splitlines() == ["Resource temporarily unavailable", "True"]
+
+
+def test_two_machines_stage_one_snapshot_at_once(nfs: Guest) -> None:
+    nfs.python(CHECKOUT)
+    wanted = {"source": "/tmp/checkout", "code_id": "mine"}
+    both = [("code_snapshot", UID, {"shared_root": root, **wanted}) for root in ("/private", "/again")]
+    first, second = nfs.modules(*both)
+    assert {first.get("changed"), second.get("changed")} == {False, True}, (first, second)
+    # Also the one that is complete waits for the other's lock, and finds all of it.
+    after = nfs.module("code_snapshot", uid=UID, shared_root="/again", **wanted)
+    assert (after["changed"], after["status"]) == (False, "exists")
+    assert [name for name in nfs.python(LEFT).splitlines() if name.startswith(".")] == []

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.action import preflight_report
+from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, Finding
+from samples import HEALTHY
+
+RESULT = {
+    "machine": HEALTHY.to_json(),
+    "expect": {},
+    "findings": [],
+    "answers": {
+        "host": {"answer": {"kernel": "6.8"}},
+        "gpu": {"answer": {"installed": False}},
+        "amd": {"answer": {}},
+        "network": {"answer": {"hostname": "h"}},
+        "storage": {"answer": {}},
+        "software": {"answer": {}},
+    },
+}
+
+
+GROUPS = {"head": ["a"], "workers": ["b", "c"]}
+
+
+def arguments(*hosts: str, **others: Any) -> dict[str, Any]:
+    return {"hosts": hosts, "tier": "fast", "accept": [], "least": None, "findings": [], "sections": [], **others}
+
+
+def test_hosts_with_and_without_an_answer() -> None:
+    hostvars: dict[str, Any] = {
+        "a": {"__preflight": RESULT},
+        "b": {},
+        "c": {"__preflight": {"failed": True, "msg": "MODULE FAILURE"}},
+    }
+    result = preflight_report.judgement(arguments("a", "b", "c"), hostvars, GROUPS)
+    assert result.silent == ["b", "c"]
+    assert [(found.where, found.key) for found in result.findings] == [("c", "machine.reachable")]
+    assert preflight_report.hardware_rows(result) == (["machine", "kernel"], [["a", "6.8"], ["b, c", "-"]])
+
+
+def test_findings_and_tables_of_the_playbook() -> None:
+    finding = Finding("a", "does not reach b", "open the port", ERROR, "gpu.ecc")
+    section = {"title": "t", "header": ["h"], "rows": [["r"]]}
+    given = arguments("a", findings=[finding.as_dict()], sections=[section], accept=["gpu.ecc"])
+    result = preflight_report.judgement(given, {"a": {"__preflight": RESULT}}, {"head": ["a"], "workers": []})
+    assert [each.what for each in result.findings] == ["accepted: does not reach b"]
+    assert result.to_json()["sections"] == [section]
+
+
+def test_machines_that_limit_leaves_out_can_be_accepted() -> None:
+    hostvars: dict[str, Any] = {"a": {"__preflight": RESULT}, "b": {}}
+    assert (
+        preflight_report.judgement(
+            arguments("a", accept=["gpu.ecc@b"]), hostvars, {"head": ["a"], "workers": []}
+        ).findings
+        == []
+    )
+    assert (
+        preflight_report.judgement(
+            arguments("a", accept=["gpu.ecc@c"]), hostvars, {"head": ["a"], "workers": []}
+        ).findings
+        != []
+    )
+
+
+def test_the_name_under_which_the_role_registers() -> None:
+    assert preflight_report.RESULT == "__preflight"
+
+
+def test_findings_show_their_keys() -> None:
+    findings = [
+        Finding("a", "x", "y", ERROR, "gpu.ecc"),
+        Finding("b", "x", "y", ERROR, "gpu.ecc"),
+        Finding("c", "z", ""),
+    ]
+    assert [(each.where, each.what) for each in preflight_report.shown(findings)] == [
+        ("a, b", "x [gpu.ecc]"),
+        ("c", "z"),
+    ]

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.action import ray_node_drain
+
+
+class Task:
+    check_mode = False
+    async_val = 0
+
+    def __init__(self, **arguments: Any) -> None:
+        self.args = {"node": "gpu-1", "node_id": "a", **arguments}
+
+
+class Node:
+    """A head whose answers are given, one for each call of the module."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: tuple[list[str], float], **arguments: Any) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.lines: list[str] = []
+        self.answers = list(answers)
+        monkeypatch.setattr(ray_node_drain.display, "display", lambda text: self.lines.append(" ".join(text.split())))
+        self.action = ray_node_drain.ActionModule.__new__(ray_node_drain.ActionModule)
+        self.action._task = Task(**arguments)
+        self.action._execute_module = self.answer
+
+    def answer(self, name: str, given: dict[str, Any], **_more: Any) -> dict[str, Any]:
+        assert name == "argus.verl.ray_node_drain"
+        self.asked.append(given)
+        jobs, waited = self.answers.pop(0)
+        if waited < 0:
+            return {"failed": True, "msg": "gone"}
+        return {"changed": len(self.asked) == 1, "jobs": jobs, "alive": True, "waited": waited}
+
+
+@pytest.fixture(autouse=True)
+def base(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_node_drain.ActionBase, "run", lambda *_arguments: {})
+
+
+def test_each_change_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, (["a", "b"], 0), (["b", "a"], 60.0), (["b"], 12.5), ([], 3.0), wait_timeout="3600")
+    assert node.action.run() == {"changed": True, "jobs": [], "alive": True, "waited": 75.5}
+    assert node.lines == [
+        "gpu-1 gets no new work. Waits for a, b, up to 3600 s. Ctrl-C ends only the waiting",
+        "gpu-1 after 72 s: waits for b",
+        "gpu-1 after 76 s: no job uses it",
+    ]
+    assert "wait_timeout" not in node.asked[0]
+    assert [(call["held_by"], call["wait_timeout"]) for call in node.asked[1:]] == [
+        (["a", "b"], 60.0),
+        (["a", "b"], 60.0),
+        (["b"], 60.0),
+    ]
+
+
+def test_waiting_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, (["a"], 0), (["a"], 60.0), (["a"], 10.0), wait_timeout=70)
+    assert node.action.run() == {"changed": True, "jobs": ["a"], "alive": True, "waited": 70.0}
+    assert [call.get("wait_timeout") for call in node.asked] == [None, 60.0, 10.0]
+    assert len(node.lines) == 1
+
+
+@pytest.mark.parametrize(("jobs", "timeout", "check"), [([], 9, False), (["a"], 0, False), (["a"], 9, True)])
+def test_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch, jobs: list[str], timeout: int, check: bool) -> None:
+    node = Node(monkeypatch, (jobs, 0), wait_timeout=timeout)
+    node.action._task.check_mode = check
+    assert node.action.run()["jobs"] == jobs
+    assert (len(node.asked), node.lines) == (1, [])
+
+
+@pytest.mark.parametrize("before", [[], [(["a"], 0.0)]])
+def test_head_that_goes_away(monkeypatch: pytest.MonkeyPatch, before: list[tuple[list[str], float]]) -> None:
+    node = Node(monkeypatch, *before, ([], -1), wait_timeout=9)
+    assert node.action.run()["msg"] == "gone"

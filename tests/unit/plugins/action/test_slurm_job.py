@@ -1,0 +1,151 @@
+"""Asking Slurm for hosts, with programs in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.action import slurm_job
+from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
+from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import Allocation
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm_wait import waiting_line
+
+WISH = {"python": "/opt/verl/bin/python3", "nodes": "2", "gpus": 8, "cpus": "", "head": [], "setup": None}
+WAITS = Allocation(7, "argus-verl", "PENDING", "Resources")
+Asked = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(slurm_job.display, "display", lines.append)
+    monkeypatch.setattr(slurm_job.time, "sleep", lambda seconds: None)
+    return lines
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> Asked:
+    """Runs the action. there: the id of the job that there is. states: what Slurm says of it, one after the other."""
+
+    def run(
+        there: int | None, states: list[Allocation | None], check: bool = False, **arguments: Any
+    ) -> dict[str, Any]:
+        monkeypatch.setattr(slurm_job.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+        answers: Iterator[Allocation | None] = iter(states)
+        done: list[str] = []
+        monkeypatch.setattr(commands, "job_named", lambda name: there)
+        monkeypatch.setattr(commands, "submit", lambda text: done.append(text) or 7)
+        monkeypatch.setattr(commands, "cancel", lambda job: done.append(f"cancel {job}"))
+        monkeypatch.setattr(commands, "allocation", lambda job: next(answers))
+        task = type("Task", (), {"check_mode": check, "args": {}, "async_val": 0, "delegate_to": None})()
+        action = slurm_job.ActionModule(task, None, None, None, None, None)
+        parameters = {"state": "present", "name": "argus-verl", "wish": WISH, "wait_timeout": 0.0, **arguments}
+        action.validate_argument_spec = lambda argument_spec: (None, parameters)
+        return {**action.run(task_vars={}), "done": done}
+
+    return run
+
+
+def test_a_job_is_submitted_and_waited_for(asked: Asked, shown: list[str]) -> None:
+    running = replace(WAITS, state="RUNNING", reason="")
+    result = asked(None, [WAITS, WAITS, replace(WAITS, reason="Priority"), running])
+    assert (result["changed"], result["job_id"], result.get("failed")) == (True, 7, None)
+    assert "--gpus-per-node=8\n" in result["done"][0]
+    assert "--exclusive\n" in result["done"][0]
+    # Each reason once.
+    assert len(shown) == 3
+    assert shown[0] == "Slurm has job 7 (argus-verl)"
+    assert shown[1] == "Slurm's job 7 is PENDING (Resources: its hosts are in use)"
+    assert "Priority" in shown[2]
+
+
+def test_a_job_that_there_is_is_used(asked: Asked) -> None:
+    result = asked(9, [replace(WAITS, state="RUNNING")])
+    assert (result["changed"], result["job_id"], result["done"]) == (False, 9, [])
+
+
+def test_check_mode_shows_the_script(asked: Asked) -> None:
+    result = asked(None, [], check=True)
+    assert result["changed"]
+    assert result["done"] == []
+    assert result["diff"]["after"] == result["script"]
+    assert result["script"].startswith("#!/bin/bash\n#SBATCH --job-name=argus-verl\n")
+    assert "script" not in asked(9, [], check=True)
+
+
+def test_a_wish_with_errors_asks_for_nothing(asked: Asked) -> None:
+    result = asked(None, [], wish={**WISH, "time": 43200, "gpus": "many"})
+    assert result["failed"]
+    assert result["done"] == []
+    assert "slurm_gpus" in result["msg"] and "slurm_time" not in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (replace(WAITS, state="CANCELLED", reason=""), "is CANCELLED (no reason given)"),
+        (None, "not known to Slurm any more"),
+    ],
+)
+def test_a_job_that_never_runs_fails(asked: Asked, state: Allocation | None, told: str) -> None:
+    result = asked(9, [state])
+    assert result["failed"] and told in result["msg"]
+    # It is not this run's.
+    assert result["done"] == []
+
+
+def test_a_job_that_waits_too_long_is_cancelled(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 5.0, 11.0])
+    monkeypatch.setattr(slurm_job.time, "monotonic", lambda: next(clock))
+    result = asked(None, [WAITS, WAITS], wait_timeout=10.0)
+    assert result["failed"]
+    assert result["msg"] == "Slurm's job 7 still waits after 10 s: Resources. It was cancelled"
+    assert result["done"][-1] == "cancel 7"
+
+
+def test_a_job_is_ended(asked: Asked) -> None:
+    assert asked(7, [], state="absent")["done"] == ["cancel 7"]
+    assert asked(7, [], check=True, state="absent") == {"changed": True, "job_id": 7, "done": []}
+    assert asked(None, [], state="absent") == {"changed": False, "job_id": 0, "done": []}
+
+
+def test_slurm_that_does_not_answer_is_a_failure(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(job_id: int) -> None:
+        raise commands.SlurmError("scontrol: Unable to contact slurm controller")
+
+    monkeypatch.setattr(slurm_job, "wait", lambda look, job_id, seconds: refuse(job_id))
+    result = asked(9, [])
+    assert (result["failed"], result["msg"]) == (True, "scontrol: Unable to contact slurm controller")
+
+
+def test_when_a_job_is_expected_to_begin() -> None:
+    later = replace(WAITS, starts_at=1_795_358_681.0, reason="ReqNodeNotAvail, UnavailableNodes:gpu-1")
+    line = waiting_line(later, 1_795_358_680.0)
+    assert "ReqNodeNotAvail, UnavailableNodes:gpu-1: a host that it needs is drained, down or reserved" in line
+    assert "expected to begin at" in line
+    assert "expected" not in waiting_line(later, 1_795_358_681.0)
+    assert waiting_line(replace(WAITS, reason=""), 0.0) == "Slurm's job 7 is PENDING"
+
+
+def test_commands_have_no_variables_of_a_job() -> None:
+    environ = {"SLURM_JOB_ID": "7", "SBATCH_ACCOUNT": "a", "SQUEUE_FORMAT": "b", "SLURM_CONF": "c", "PATH": "d"}
+    assert commands.clean(environ) == {
+        "SLURM_CONF": "c",
+        "PATH": "d",
+        "SLURM_TIME_FORMAT": "%s",
+        "LC_ALL": "C.UTF-8",
+    }
+    assert os.environ.get("SLURM_TIME_FORMAT") is None
+
+
+def test_the_id_of_a_submitted_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text('#!/bin/sh\n[ "$1" = --parsable ] && cat > "$0.script" && echo "17;cluster"\n')
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert commands.submit("#!/bin/bash\n") == 17
+    assert (tmp_path / "sbatch.script").read_text() == "#!/bin/bash\n"

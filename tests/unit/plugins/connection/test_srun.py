@@ -1,0 +1,142 @@
+"""The connection with programs in place of srun; molecule/slurm has the real one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible import constants
+from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleFileNotFound
+from ansible.playbook.play_context import PlayContext
+from ansible_collections.argus.verl.plugins.connection import srun
+from ansible_collections.argus.verl.plugins.plugin_utils.copying import READ_PART, WRITE_PART
+
+NAME = "argus.verl.srun"
+# Shows its options and its environment in a file, and runs what a relay would pass on.
+SRUN = """#!/bin/sh
+printf '%s\\n' "$@" > '{log}'
+env > '{log}.env'
+while [ "$1" != -c ]; do shift; done
+shift 3
+exec "$@"
+"""
+
+
+@pytest.fixture
+def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    program = tmp_path / "bin" / "srun"
+    program.parent.mkdir()
+    program.write_text(SRUN.format(log=tmp_path / "asked"))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    options = yaml.safe_load(srun.DOCUMENTATION)["options"]
+    constants.config.initialize_plugin_configuration_definitions("connection", NAME, options)
+    made = srun.Connection(PlayContext())
+    made._load_name = NAME
+    made.set_options(var_options={"slurm_job_id": 7, "slurm_node": "gpu-0", "slurm_component": 1})
+    return made
+
+
+def test_a_command_runs_on_the_host_in_a_step_of_the_job(connection: Any, tmp_path: Path) -> None:
+    assert connection.exec_command("cat; echo said >&2; exit 3", b"given") == (3, b"given", b"said\n")
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[:5] == ["--jobid=7", "--het-group=1", "--nodes=1", "--ntasks=1", "--nodelist=gpu-0"]
+    assert "--overlap" in asked
+    assert asked[asked.index("-c") - 2] == "python3"
+
+
+def test_a_job_of_one_component(connection: Any, tmp_path: Path) -> None:
+    connection.set_options(var_options={"slurm_job_id": 7, "slurm_node": "gpu-0", "slurm_python": "/usr/bin/python3.9"})
+    connection.exec_command("true")
+    asked = (tmp_path / "asked").read_text()
+    assert "--het-group" not in asked
+    assert "\n/usr/bin/python3.9\n-I\n-c\n" in asked
+
+
+def test_the_environment_of_the_controller_stays_there(
+    connection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside of a job, its variables would be options."""
+    for name in ("SLURM_NTASKS", "SLURM_JOB_ID", "SRUN_DEBUG", "PYTHONPATH"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    connection.exec_command("true")
+    environment = (tmp_path / "asked.env").read_text().splitlines()
+    names = {line.partition("=")[0] for line in environment}
+    assert "SLURM_CONF" in names
+    assert not {"SLURM_NTASKS", "SLURM_JOB_ID", "SRUN_DEBUG", "PYTHONPATH"} & names
+    assert f"HOME={os.environ['HOME']}" in environment
+
+
+@pytest.mark.parametrize("size", [0, 1, READ_PART, WRITE_PART + 1])
+def test_files_are_copied(connection: Any, tmp_path: Path, size: int) -> None:
+    source, there, back = tmp_path / "source", tmp_path / "it's there", tmp_path / "back"
+    source.write_bytes(os.urandom(size))
+    connection.put_file(str(source), str(there))
+    assert there.read_bytes() == source.read_bytes()
+    connection.fetch_file(str(there), str(back))
+    assert back.read_bytes() == source.read_bytes()
+
+
+def test_files_that_cannot_be_copied(connection: Any, tmp_path: Path) -> None:
+    with pytest.raises(AnsibleFileNotFound):
+        connection.put_file(str(tmp_path / "absent"), str(tmp_path / "there"))
+    with pytest.raises(AnsibleError, match=r"gpu-0: .*absent was not copied: .*No such file"):
+        connection.fetch_file(str(tmp_path / "absent"), str(tmp_path / "back"))
+
+
+def says(tmp_path: Path, code: int, text: str) -> None:
+    (tmp_path / "bin" / "srun").write_text(f"#!/bin/sh\ncat >&2 <<'E'\n{text}\nE\nexit {code}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "srun: error: Slurm job 7 has expired\nsrun: Check SLURM_JOB_ID environment variable.",
+        "srun: error: Unable to confirm allocation for job 7: Invalid job id specified",
+    ],
+)
+def test_a_job_that_has_ended_is_no_connection(connection: Any, tmp_path: Path, text: str) -> None:
+    says(tmp_path, 1, text)
+    with pytest.raises(
+        AnsibleConnectionFailure, match=r"gpu-0: Slurm's job 7 has ended\. slurm_up.yml asks for another"
+    ):
+        connection.exec_command("true")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "srun: error: Unable to create step for job 7: Requested node configuration is not available",
+        "slurmstepd-gpu-0: error: *** STEP 7.5 ON gpu-0 CANCELLED AT 2026-11-22T14:14:52 ***",
+        "argus.verl: the step of job 7 does not answer here (Connection refused)",
+    ],
+)
+def test_a_host_without_a_step_is_no_connection(connection: Any, tmp_path: Path, text: str) -> None:
+    says(tmp_path, 1, text)
+    with pytest.raises(AnsibleConnectionFailure, match="gpu-0: no step in Slurm's job 7: ") as raised:
+        connection.exec_command("true")
+    assert text in str(raised.value)
+
+
+def test_what_srun_says_of_every_command_that_fails_is_left_out(connection: Any, tmp_path: Path) -> None:
+    noise = (
+        "srun: cluster configuration lacks support for cpu binding\nsrun: error: gpu-0: task 0: Exited with exit code 2"
+    )
+    says(tmp_path, 2, f"{noise}\nown words")
+    assert connection.exec_command("true") == (2, b"", b"own words\n")
+
+
+def test_no_srun_is_no_connection(connection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    with pytest.raises(AnsibleConnectionFailure, match="no command srun here"):
+        connection.exec_command("true")
+
+
+def test_become_is_refused(connection: Any) -> None:
+    connection.become = object()
+    with pytest.raises(AnsibleError, match="become is not supported"):
+        connection.exec_command("true")

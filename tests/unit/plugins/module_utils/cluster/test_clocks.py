@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.clocks import Skew, clock_findings
+from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING
+
+
+def probed(ahead: float, before: float = 1.0, after: float = 0.5) -> Skew:
+    """A machine whose clock is ahead, and that took `before` and `after` seconds on the way."""
+    sent = 1000.0
+    skew = Skew.of({"time": sent + before + ahead, "clock": {"sent": sent, "received": sent + before + after}})
+    assert skew is not None
+    return skew
+
+
+def test_time_on_the_way_is_not_taken_for_a_difference() -> None:
+    assert probed(0, before=20, after=30).certain == 0
+    assert probed(0, before=0, after=0).certain == 0
+    assert probed(10, before=2, after=3).certain == pytest.approx(7)
+    assert probed(-10, before=2, after=3).certain == pytest.approx(-8)
+    assert (probed(0).least, probed(0).most) == pytest.approx((-0.5, 1))
+
+
+def test_clock_of_the_controller_does_not_matter() -> None:
+    # All machines agree, and the controller is an hour late.
+    machines = {"ctl": probed(3600), "gpu-0": probed(3600, before=4)}
+    assert clock_findings(machines, "ctl") == []
+
+
+@pytest.mark.parametrize(("ahead", "severity"), [(7.9, WARNING), (31.4, WARNING), (31.6, ERROR), (-31.6, ERROR)])
+def test_clock_that_differs(ahead: float, severity: str) -> None:
+    machines = {"ctl": probed(0), "gpu-0": probed(ahead), "gpu-1": probed(0.2)}
+    (found,) = clock_findings(machines, "ctl")
+    assert (found.where, found.severity) == ("gpu-0", severity)
+    side = "ahead of" if ahead > 0 else "behind"
+    # 1.5 s of the way of each of the two are subtracted.
+    assert found.what == f"its clock is at least {abs(ahead) - 1.5:.0f} s {side} that of ctl"
+
+
+def test_limit() -> None:
+    assert clock_findings({"ctl": probed(0), "gpu-0": probed(6.4)}, "ctl") == []
+    assert len(clock_findings({"ctl": probed(0), "gpu-0": probed(6.6)}, "ctl")) == 1
+    # A head's machine that did not answer cannot be compared.
+    assert clock_findings({"gpu-0": probed(60)}, "ctl") == []
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"time": 1}, {"time": "x", "clock": {"sent": 0, "received": 1}}, {"time": 1, "clock": None}]
+)
+def test_answer_without_times(answer: dict[str, object]) -> None:
+    assert Skew.of(answer) is None

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
+    DeviceFile,
+    device_findings,
+    openable,
+    rdma_given,
+)
+from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING, Finding
+from samples import hca
+
+UP, DOWN = hca("mlx5_0", "up"), hca("mlx5_1", "down")
+OPEN = DeviceFile("/dev/infiniband/uverbs0", 0o666, 0, 0)
+CLOSED = DeviceFile("/dev/infiniband/uverbs1", 0o660, 0, 110)
+
+
+def test_workers_on_machines_with_hcas_get_rdma() -> None:
+    assert rdma_given("auto", worker=True, host_network=True, hcas=[UP], files=[OPEN])
+    # A link that is down for a moment must not create the node again without it.
+    assert rdma_given("auto", worker=True, host_network=True, hcas=[DOWN], files=[OPEN])
+    assert not rdma_given("auto", worker=False, host_network=True, hcas=[UP], files=[OPEN])
+    assert not rdma_given("auto", worker=True, host_network=False, hcas=[UP], files=[OPEN])
+    assert not rdma_given("auto", worker=True, host_network=True, hcas=[], files=[OPEN])
+    assert not rdma_given("auto", worker=True, host_network=True, hcas=[UP], files=[])
+
+
+def test_rdma_can_be_asked_for_and_refused() -> None:
+    assert rdma_given("true", worker=False, host_network=False, hcas=[], files=[])
+    assert not rdma_given("false", worker=True, host_network=True, hcas=[UP], files=[OPEN])
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "groups", "opens"),
+    [
+        (0o666, 61000, [61000], True),
+        (0o600, 61000, [61000], False),
+        (0o660, 61000, [61000], False),
+        (0o660, 61000, [61000, 110], True),
+        (0o640, 61000, [110], False),
+        (0o664, 61000, [61000], False),
+        (0o662, 61000, [61000], False),
+        # The kernel does not look at the rights of others for the owner and the group.
+        (0o606, 61000, [110], False),
+        (0o066, 104, [61000], False),
+        (0o600, 104, [61000], True),
+        (0o400, 104, [61000], False),
+        (0o000, 0, [0], True),
+    ],
+)
+def test_devices_that_a_user_can_open(mode: int, uid: int, groups: list[int], opens: bool) -> None:
+    assert openable(DeviceFile("/dev/x", mode, 104, 110), uid, groups) is opens
+
+
+def findings(asked: str, hcas: list[object], files: list[DeviceFile], groups: tuple[str, ...] = ()) -> list[Finding]:
+    return list(device_findings("gpu-0", asked, hcas, files, "61000:61000", groups))  # type: ignore[arg-type]
+
+
+def test_nothing_is_missing() -> None:
+    assert findings("auto", [UP], [OPEN]) == []
+    assert findings("auto", [], []) == []
+    assert findings("auto", [UP], [OPEN, CLOSED], ("110",)) == []
+    # Not asked for.
+    assert findings("false", [UP], []) == []
+    assert findings("false", [UP], [CLOSED]) == []
+
+
+def test_driver_without_devices() -> None:
+    (finding,) = findings("auto", [UP, DOWN], [])
+    assert finding.what == "2 HCA ports, but no /dev/infiniband/uverbs*: jobs would use TCP instead of RDMA"
+    assert (finding.severity, "modprobe ib_uverbs" in finding.todo) == (WARNING, True)
+    # The engine refuses a device that does not exist.
+    (finding,) = findings("true", [], [])
+    assert finding.what == "0 HCA ports, but no /dev/infiniband/uverbs*: nodes would not start"
+    assert finding.severity == ERROR
+
+
+def test_devices_that_the_nodes_user_cannot_open() -> None:
+    for asked in ("auto", "true"):
+        (finding,) = findings(asked, [UP], [OPEN, CLOSED], ("44",))
+        assert finding.what == (
+            "the nodes' user 61000:61000 cannot open /dev/infiniband/uverbs1 (mode 660, 0:110): jobs would use TCP "
+            "instead of RDMA"
+        )
+        assert finding.severity == WARNING
+    # The number of a named group is not known here.
+    assert findings("auto", [UP], [CLOSED], ("44", "rdma")) == []

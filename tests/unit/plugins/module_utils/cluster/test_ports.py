@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
+    HEAD_USES,
+    HIGHEST_BASE,
+    NODE_PORTS,
+    NODE_USES,
+    WORKERS_OFFSET,
+    PortPlan,
+    PortRange,
+    dashboard_port,
+    node_number,
+)
+
+
+def test_plan_of_the_head() -> None:
+    plan = PortPlan(30000, 0)
+    assert (plan.first, plan.last, plan.head) == (30000, 30999, True)
+    assert plan.options() == [
+        "--port=30000",
+        "--ray-client-server-port=30003",
+        "--node-manager-port=30010",
+        "--object-manager-port=30011",
+        "--dashboard-agent-grpc-port=30012",
+        "--dashboard-agent-listen-port=30013",
+        "--runtime-env-agent-port=30014",
+        "--metrics-export-port=30015",
+        "--min-worker-port=30020",
+        "--max-worker-port=30999",
+    ]
+    assert plan.environment() == {"AUTOSCALER_METRIC_PORT": "30001", "DASHBOARD_METRIC_PORT": "30002"}
+
+
+def test_plan_of_the_second_worker() -> None:
+    plan = PortPlan(30000, 2)
+    assert (plan.base, plan.first, plan.last, plan.head) == (30000, 32000, 32999, False)
+    assert plan.options()[0] == "--node-manager-port=32010"
+    assert plan.options()[-2:] == ["--min-worker-port=32020", "--max-worker-port=32999"]
+    assert plan.environment() == {}
+
+
+def test_ranges_are_what_the_options_and_variables_set() -> None:
+    for number in (0, 1):
+        plan = PortPlan(20000, number)
+        *single, workers = plan.ranges("n")
+        assert all(ports.first == ports.last for ports in single)
+        set_by = [option.partition("=")[2] for option in plan.options()[:-2]] + list(plan.environment().values())
+        assert sorted(str(ports.first) for ports in single) == sorted(set_by)
+        assert workers == PortRange("n", "worker processes", plan.first + 20, plan.last)
+    assert single[0] == PortRange("n", "raylet", 21010, 21010)
+
+
+def test_ports_of_all_nodes_of_a_machine_are_different() -> None:
+    ports = [
+        port
+        for number in range(4)
+        for ports in PortPlan(20000, number).ranges("n")
+        for port in range(ports.first, ports.last + 1)
+    ]
+    assert len(ports) == len(set(ports))
+    assert (min(ports), max(ports)) == (20000, 23999)
+
+
+def test_places_are_below_those_of_the_workers() -> None:
+    offsets = [use.offset for use in (*HEAD_USES, *NODE_USES)]
+    assert len(offsets) == len(set(offsets)) and max(offsets) < WORKERS_OFFSET < NODE_PORTS
+    # Each is set in one way.
+    assert all(bool(use.option) != bool(use.variable) for use in (*HEAD_USES, *NODE_USES))
+    assert PortPlan(HIGHEST_BASE, 1).last == 65535
+
+
+def test_numbers_of_nodes() -> None:
+    siblings = ["a", "b"]
+    assert [node_number(node, False, True, siblings) for node in siblings] == [1, 2]
+    assert [node_number(node, False, False, siblings) for node in siblings] == [1, 1]
+    # The head has its own, wherever it is.
+    assert node_number("head", True, True, siblings) == node_number("head", True, False, []) == 0
+
+
+@pytest.mark.parametrize(("base", "port"), [(20000, 8265), (20001, 20005), (30000, 30004)])
+def test_port_of_the_dashboard(base: int, port: int) -> None:
+    assert dashboard_port(base) == port
+    # With another base it has a place of its own in the plan.
+    planned = {ports.first for ports in PortPlan(base, 0).ranges("head")}
+    assert port not in planned

@@ -1,0 +1,67 @@
+"""The host of a node without a container."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess, OtherRay
+from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import (
+    ProcessHost,
+    ProcessQuestion,
+    is_reachable,
+    look,
+    own_address,
+)
+from samples import PROCESS_HOST, machine
+
+
+def test_host_without_a_node(tmp_path: Path) -> None:
+    ray = tmp_path / "bin" / "ray"
+    ray.parent.mkdir()
+    ray.touch(0o755)
+    (tmp_path / "nodes" / "other").mkdir(parents=True)
+    found = look(ProcessQuestion(str(tmp_path / "nodes" / "worker-0"), str(tmp_path / "bin" / "python3")))
+    assert (found.node, found.neighbours, found.ray) == (FoundProcess(), ["other"], str(ray))
+    assert found.home == os.environ["HOME"]
+    assert found.directory == str(tmp_path / "nodes" / "worker-0")
+
+
+def test_it_travels_as_json() -> None:
+    host = replace(PROCESS_HOST, others=[OtherRay(7, 1003, "raylet")], node=FoundProcess("running", 5, 1.5))
+    there = machine(process=host, reserved_ports=[])
+    assert Machine.from_json(json.loads(json.dumps(there.to_json()))) == there
+    assert ProcessHost.from_json(host.to_json()) == host
+    assert (
+        Machine.from_json({key: value for key, value in machine().to_json().items() if key != "process"}).process
+        is None
+    )
+
+
+@pytest.mark.parametrize(("state", "runs"), [("running", True), ("orphaned", False), ("stopped", False), ("", False)])
+def test_a_node_runs_while_its_supervisor_does(state: str, runs: bool) -> None:
+    assert machine(process=replace(PROCESS_HOST, node=FoundProcess(state))).runs("worker-0") is runs
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [("10.0.0.1", True), ("fd00::1", True), ("127.0.1.1", False), ("::1", False), ("::", False), ("gpu-0", False)],
+)
+def test_reachable_addresses(address: str, expected: bool) -> None:
+    assert is_reachable(address) is expected
+
+
+def test_the_address_of_the_inventory_is_used_if_the_host_has_it() -> None:
+    own = own_address("", "192.0.2.7")
+    if not own:
+        pytest.skip("this machine has no route")
+    assert own_address(own, "") == own
+    # Something between translates it, or it is the other end of a tunnel.
+    assert own_address("192.0.2.1", "192.0.2.7") == own
+    assert own_address("127.0.0.1", "") == own_address("", "")
+    # The head is reached over the loopback: it is this host.
+    assert own_address("", "127.0.0.1") == own_address("", "")

@@ -1,0 +1,52 @@
+"""What needs no Ray. A real all-reduce runs in the tests of a real cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.network.all_reduce import (
+    Worker,
+    bus_bandwidth,
+    is_waiting,
+    workers_of,
+)
+
+
+def node(name: str, accelerator: str | None = None, **resources: float) -> dict[str, Any]:
+    return {
+        "NodeID": f"id-{name}",
+        "NodeName": name,
+        "NodeManagerHostname": "host",
+        "NodeManagerAddress": "10.0.0.1",
+        "Resources": resources,
+        "Labels": {"argus.verl/accelerator": accelerator} if accelerator else None,
+    }
+
+
+def test_workers_of_ray() -> None:
+    """A logical GPU of the CPU backend is none, and the head has no CPUs."""
+    head, cpu = node("head", "cuda", GPU=0), node("b", "cpu", CPU=48, GPU=4)
+    cuda, without = node("a", "cuda", CPU=96, GPU=8), node("c", "cuda", CPU=96)
+    assert workers_of([head, cpu, cuda, without]) == [
+        Worker("a", "id-a", "10.0.0.1", 8, "cuda"),
+        Worker("b", "id-b", "10.0.0.1", 1, "cpu"),
+    ]
+    assert workers_of([{**node("", CPU=1)}])[0].name == "host"
+
+
+@pytest.mark.parametrize(("processes", "bandwidth"), [(2, 1.048576), (4, 1.572864)])
+def test_bus_bandwidth(processes: int, bandwidth: float) -> None:
+    assert bus_bandwidth(1, processes, 0.001) == pytest.approx(bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [
+        ("w0 0: DistStoreError: wait timeout after 20000ms", True),
+        ("w0 0: no answer within 60 s", True),
+        ("w2 0: RuntimeError: Unable to find address for: nope0", False),
+    ],
+)
+def test_error_of_a_process_that_has_waited(error: str, waits: bool) -> None:
+    assert is_waiting(error) is waits

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_network
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.network.derive import (
+    Derived,
+    HcaClass,
+    Host,
+    common_network,
+    derive,
+    hca_class,
+    used_hcas,
+)
+from ansible_collections.argus.verl.plugins.module_utils.network.hcas import ETHERNET, INFINIBAND, Hca
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
+
+NDR, HDR = HcaClass(INFINIBAND, 400), HcaClass(INFINIBAND, 200)
+ROCE = HcaClass(ETHERNET, 400)
+
+
+def ib(number: int, rate: float = 400, **changes: object) -> Hca:
+    return replace(Hca(f"mlx5_{number}", 1, f"ib{number}", "up", rate, INFINIBAND), **changes)  # type: ignore[arg-type]
+
+
+def roce(number: int, rate: float = 400, gid: int | None = 3) -> Hca:
+    return Hca(f"mlx5_{number}", 1, f"eth{number}", "up", rate, ETHERNET, gid)
+
+
+def host(
+    last: int = 20, hcas: list[Hca] | None = None, uplink: str = "eth0", gpus: int = 8, trains: bool = True
+) -> Host:
+    """A machine with one network, whose address ends with a number."""
+    own = [
+        Interface("docker0", ("172.17.0.1/16",), 1500, 0.0, "up"),
+        Interface(uplink, (f"10.0.0.{last}/24",), 1500, 25.0, "up", uplink=True),
+    ]
+    return Host(own, [ib(number) for number in range(8)] if hcas is None else hcas, gpus, f"10.0.0.{last}", trains)
+
+
+def test_list_of_the_multi_node_guide() -> None:
+    """Eight of ten adapters, two of them beyond the first eight: mlx5_6 and mlx5_7 are for storage."""
+    fast = [ib(number) for number in (0, 1, 2, 3, 4, 5, 8, 9)]
+    storage = [roce(6, 100), roce(7, 100)]
+    found = derive({"a": host(20, [*reversed(fast), *storage]), "b": host(21, [*fast, *storage])})
+    for name in ("a", "b"):
+        assert found[name].environment([*fast, *storage]) == {
+            "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_8,mlx5_9",
+            "NCCL_SOCKET_IFNAME": "=eth0",
+            "GLOO_SOCKET_IFNAME": "eth0",
+        }
+    assert (found["a"].rate_gbit, found["a"].address, found["b"].address) == (400, "10.0.0.20", "10.0.0.21")
+
+
+def test_names_are_in_the_order_of_their_numbers() -> None:
+    found = derive({"a": host(hcas=[ib(10), ib(9), ib(1)])})["a"]
+    assert found.environment(found.hcas)["NCCL_IB_HCA"] == "=mlx5_1,mlx5_9,mlx5_10"
+
+
+def test_device_of_which_one_port_is_used_is_named_with_it() -> None:
+    slow = ib(0, 100, port=2)
+    found = derive({"a": host(hcas=[ib(0), slow, ib(1)])})["a"]
+    assert found.environment([ib(0), slow, ib(1)])["NCCL_IB_HCA"] == "=mlx5_0:1,mlx5_1"
+
+
+def test_ports_that_are_down_or_slower_are_left_out() -> None:
+    found = derive({"a": host(hcas=[ib(0), ib(1, state="down"), ib(2, 200)])})["a"]
+    assert [hca.device for hca in found.hcas] == ["mlx5_0"]
+
+
+def test_values_of_machines_differ() -> None:
+    """Also the interface: one machine has another name for it."""
+    found = derive({"a": host(20, [roce(0), roce(1)]), "b": host(21, [roce(4, gid=1)], uplink="enp9s0", gpus=1)})
+    assert (found["a"].gid_index, found["b"].gid_index) == (3, 1)
+    assert (found["a"].interface, found["b"].interface) == ("eth0", "enp9s0")
+    assert found["b"].environment(found["b"].hcas) == {
+        "NCCL_IB_HCA": "=mlx5_4",
+        "NCCL_IB_GID_INDEX": "1",
+        "NCCL_SOCKET_IFNAME": "=enp9s0",
+        "GLOO_SOCKET_IFNAME": "enp9s0",
+    }
+
+
+def test_index_that_differs_between_ports_is_not_derived() -> None:
+    assert derive({"a": host(hcas=[roce(0, gid=3), roce(1, gid=1)])})["a"].gid_index is None
+    assert derive({"a": host(hcas=[roce(0, gid=None)])})["a"].gid_index is None
+    # InfiniBand has no such index, even if a table has an entry.
+    assert derive({"a": host(hcas=[ib(0, gid_index=3)])})["a"].gid_index is None
+
+
+def test_class_is_that_of_most_machines() -> None:
+    machines = [host(hcas=[ib(0)]), host(hcas=[ib(0)]), host(hcas=[ib(0, 200)])]
+    assert hca_class(machines) == NDR
+    assert hca_class([*machines, host(hcas=[ib(0, 200)]), host(hcas=[ib(0, 200)])]) == HDR
+    # Of as many, the faster one.
+    assert hca_class(machines[1:]) == hca_class(machines[:0:-1]) == NDR
+
+
+def test_head_and_ports_without_a_rate_decide_nothing() -> None:
+    head = host(hcas=[ib(0, 800)], trains=False)
+    assert hca_class([head, head, host(hcas=[ib(0)])]) == NDR
+    assert hca_class([head]) is None
+    assert hca_class([host(hcas=[Hca("mlx5_0", 1, "ib0", "up")])]) is None
+    assert derive({"a": host(hcas=[Hca("mlx5_0", 1, "ib0", "up")])})["a"].hcas == ()
+
+
+def test_infiniband_beside_ethernet_of_the_same_rate_is_the_fast_network() -> None:
+    assert hca_class([host(hcas=[roce(9), ib(0)])]) == hca_class([host(hcas=[ib(0), roce(9)])]) == NDR
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ports", "used"),
+    [
+        # Nine adapters for eight GPUs: the one with the default route is the uplink.
+        (8, 9, 8),
+        # One for each GPU, or all that there is.
+        (8, 8, 8),
+        (8, 2, 2),
+        (8, 1, 1),
+        (1, 1, 1),
+        (4, 5, 4),
+        # Without known GPUs nothing can be said.
+        (0, 9, 9),
+        # Uneven in any case.
+        (8, 7, 7),
+    ],
+)
+def test_uplink_is_left_out_where_the_others_are_shared_evenly(gpus: int, ports: int, used: int) -> None:
+    there = host(hcas=[roce(number) for number in range(ports)], gpus=gpus)
+    found = used_hcas(there, ROCE)
+    assert len(found) == used
+    assert ("mlx5_0" in [hca.device for hca in found]) is (used == ports)
+
+
+def test_infiniband_port_with_the_default_route_is_used() -> None:
+    there = host(hcas=[ib(number) for number in range(9)], uplink="ib0")
+    assert len(used_hcas(there, NDR)) == 9
+
+
+# --- The common network -----------------------------------------------------------------------------------------------
+
+
+def at(*interfaces: Interface, address: str = "") -> Host:
+    return Host(interfaces, address=address)
+
+
+def test_bridges_with_one_address_everywhere_are_no_common_network() -> None:
+    bridge = Interface("bridge7", ("10.88.0.1/16",), state="up")
+    assert common_network([at(bridge), at(bridge)]) is None
+    # A machine on its own may have any.
+    assert common_network([at(bridge)]) == ip_network("10.88.0.0/16")
+    assert common_network([]) is None
+    assert common_network([at(Interface("docker0", ("172.17.0.1/16",)))]) is None
+
+
+def test_interface_that_is_down_carries_nothing() -> None:
+    assert common_network([at(Interface("eth0", ("10.0.0.1/24",), state="down"))]) is None
+
+
+def two(last: int, address: str = "") -> Host:
+    slow = Interface("eth0", (f"10.0.0.{last}/24",), speed_gbit=1, state="up")
+    fast = Interface("eth1", (f"10.9.0.{last}/24",), speed_gbit=100, state="up")
+    return at(slow, fast, address=address)
+
+
+def test_network_of_the_inventory_comes_before_the_fastest() -> None:
+    assert common_network([two(1), two(2)]) == ip_network("10.9.0.0/24")
+    assert common_network([two(1, "10.0.0.1"), two(2, "name")]) == ip_network("10.0.0.0/24")
+    found = derive({"a": two(1), "b": two(2)})
+    assert (found["b"].interface, found["b"].address) == ("eth1", "10.9.0.2")
+
+
+def test_first_of_equal_networks() -> None:
+    def equal(last: int) -> Host:
+        return at(Interface("z", (f"10.9.0.{last}/24",)), Interface("a", (f"10.10.0.{last}/24",)))
+
+    assert common_network([equal(1), equal(2)]) == ip_network("10.9.0.0/24")
+
+
+def test_machine_without_a_common_network_keeps_its_own_address() -> None:
+    """As with one subnet for each rack."""
+    racks = {
+        "a": at(Interface("eth0", ("10.1.0.1/24",)), address="10.1.0.1"),
+        "b": at(Interface("eth7", ("10.2.0.1/24",)), address="10.2.0.1"),
+        "c": at(Interface("eth0", ("10.3.0.1/32",)), address="10.3.0.9"),
+    }
+    found = derive(racks)
+    assert [each.interface for each in found.values()] == ["eth0", "eth7", ""]
+    assert found["c"].environment([]) == {}
+
+
+def test_nothing_is_derived_from_nothing() -> None:
+    assert derive({}) == {}
+    assert Derived().environment([]) == {}
+    assert Derived().rate_gbit == 0

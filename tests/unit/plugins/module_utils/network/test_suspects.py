@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.network.suspects import (
+    Group,
+    Measured,
+    Search,
+    Verdict,
+    from_json,
+    to_json,
+)
+
+FAILED = Measured(None, "timeout")
+NODES = tuple("abcdefgh")
+
+
+class Fabric:
+    """A transport without a network. rule: the bandwidth of a group; None if it fails."""
+
+    def __init__(self, rule: Callable[[Group], float | None]) -> None:
+        self.rule = rule
+        self.calls: list[list[Group]] = []
+
+    def measure(self, groups: Sequence[Group]) -> list[Measured]:
+        members = [node for group in groups for node in group]
+        assert len(members) == len(set(members)), "a node is measured twice at the same time"
+        assert all(len(group) > 1 for group in groups)
+        self.calls.append(list(groups))
+        found = map(self.rule, groups)
+        return [FAILED if bandwidth is None else Measured(bandwidth) for bandwidth in found]
+
+    def verdict(self, nodes: Sequence[str] = NODES, floor: float = 0.0) -> Verdict:
+        return Search(nodes, self.measure, floor).run()
+
+
+def with_bad(*bad: str, bandwidth: float | None) -> Fabric:
+    return Fabric(lambda group: bandwidth if set(group) & set(bad) else 10.0)
+
+
+def test_healthy_nodes() -> None:
+    fabric = with_bad(bandwidth=None)
+    verdict = fabric.verdict()
+    assert (verdict.bad, verdict.links, verdict.group, verdict.usual) == ((), (), (), 10.0)
+    assert fabric.calls == [[NODES], [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]]
+
+
+def test_nodes_above_the_floor_are_measured_once() -> None:
+    fabric = with_bad(bandwidth=None)
+    assert fabric.verdict(floor=10.0) == Verdict(Measured(10.0))
+    assert fabric.calls == [[NODES]]
+    # Below it, somebody is to blame.
+    slow = Fabric(lambda group: 9.9 if "e" in group else 10.0)
+    assert slow.verdict(floor=10.0).bad == ("e",)
+
+
+@pytest.mark.parametrize("bad", NODES)
+@pytest.mark.parametrize("bandwidth", [None, 1.0])
+def test_one_bad_node_is_named(bad: str, bandwidth: float | None) -> None:
+    verdict = with_bad(bad, bandwidth=bandwidth).verdict()
+    assert (verdict.bad, verdict.links, verdict.group) == ((bad,), (), ())
+
+
+@pytest.mark.parametrize("bad", [("a", "b"), ("a", "c"), ("b", "g"), ("a", "c", "e")])
+def test_several_bad_nodes_are_named(bad: tuple[str, ...]) -> None:
+    fabric = with_bad(*bad, bandwidth=None)
+    assert fabric.verdict().bad == bad
+
+
+def test_more_suspects_than_fine_nodes_are_measured_one_after_the_other() -> None:
+    """Three bad pairs of four leave two nodes for six suspects."""
+    fabric = with_bad("a", "c", "e", bandwidth=None)
+    assert fabric.verdict().bad == ("a", "c", "e")
+    assert [len(groups) for groups in fabric.calls[2:]] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("bandwidth", "slow"), [(4.9, True), (5.0, False)])
+def test_slow_is_half_of_most_pairs(bandwidth: float, slow: bool) -> None:
+    assert with_bad("d", bandwidth=bandwidth).verdict().bad == (("d",) if slow else ())
+
+
+def test_link_between_two_nodes_that_are_fine_with_others() -> None:
+    fabric = Fabric(lambda group: None if {"c", "d"} <= set(group) else 10.0)
+    verdict = fabric.verdict()
+    assert (verdict.bad, verdict.links, verdict.group) == ((), (("c", "d"),), ())
+
+
+@pytest.mark.parametrize("bad", ["a", "b", "c"])
+def test_odd_number_of_nodes(bad: str) -> None:
+    """The last one is measured with the first one. Of three, one pair is left, or none."""
+    fabric = with_bad(bad, bandwidth=None)
+    verdict = fabric.verdict("abcde")
+    assert verdict.bad == (bad,)
+    assert fabric.calls[1:3] == [[("a", "b"), ("c", "d")], [("e", "a")]]
+    three = with_bad(bad, bandwidth=None).verdict("abc")
+    # With a, both pairs fail, and no node is known to be fine.
+    assert (three.bad, three.group) == (((), ("a", "b", "c")) if bad == "a" else ((bad,), ()))
+
+
+def test_two_nodes_blame_each_other() -> None:
+    assert with_bad("a", bandwidth=None).verdict("ab") == Verdict(FAILED, group=("a", "b"))
+    assert with_bad("a", bandwidth=1.0).verdict("ab") == Verdict(Measured(1.0))
+    assert with_bad("a", bandwidth=1.0).verdict("ab", floor=1.1).group == ("a", "b")
+    assert with_bad("a", bandwidth=1.0).verdict("ab", floor=1.0).group == ()
+
+
+def test_group_that_fails_although_its_pairs_do_not() -> None:
+    """As between two switches: what is on both fails as soon as there are more than two."""
+    fabric = Fabric(lambda group: None if len(group) > 2 and {"g", "h"} <= set(group) else 10.0)
+    verdict = fabric.verdict()
+    assert (verdict.bad, verdict.links, verdict.group) == ((), (), ("e", "f", "g", "h"))
+    spine = Fabric(lambda group: None if len(group) > 4 else 10.0)
+    assert spine.verdict().group == NODES
+
+
+def test_halves_of_an_odd_group_leave_out_a_single_node() -> None:
+    fabric = Fabric(lambda group: None if len(group) > 2 else 10.0)
+    assert fabric.verdict("abc").group == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(("bandwidth", "slow"), [(0.9, True), (1.0, False)])
+def test_all_together_may_be_slower_than_pairs(bandwidth: float, slow: bool) -> None:
+    fabric = Fabric(lambda group: bandwidth if len(group) > 2 else 10.0)
+    verdict = fabric.verdict()
+    assert bool(verdict.group) is slow
+
+
+def test_where_everything_fails_nobody_is_named() -> None:
+    verdict = Fabric(lambda _group: None).verdict()
+    assert (verdict.bad, verdict.links, verdict.usual) == ((), (), 0.0)
+    assert verdict.whole == FAILED
+
+
+def test_the_number_of_measurements_is_bounded() -> None:
+    nodes = [f"gpu-{number}" for number in range(64)]
+    fabric = with_bad("gpu-17", bandwidth=None)
+    assert fabric.verdict(nodes).bad == ("gpu-17",)
+    assert len(fabric.calls) == 3
+
+
+def test_json() -> None:
+    verdict = with_bad("c", bandwidth=1.0).verdict()
+    assert from_json(to_json(verdict)) == verdict

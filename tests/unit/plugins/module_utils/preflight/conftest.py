@@ -1,0 +1,3 @@
+from preflight_tree import tree
+
+__all__ = ["tree"]

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.network.suspects import Measured, Verdict, to_json
+from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
+    all_reduce_findings,
+    all_reduce_rows,
+)
+
+FINE, SLOW, FAILED = Measured(10.0), Measured(1.0), Measured(None, "b 0: timeout")
+PAIRS = {("a", "b"): SLOW, ("c", "d"): FINE, ("a", "c"): FINE, ("b", "d"): SLOW}
+
+
+def answer(verdict: Verdict) -> dict[str, Any]:
+    return {**to_json(verdict), "backend": "nccl", "processes": 32}
+
+
+def found(verdict: Verdict) -> list[tuple[str, str, str, str]]:
+    return [(each.key, each.severity, each.where, each.what) for each in all_reduce_findings(answer(verdict))]
+
+
+def test_nothing_to_report() -> None:
+    assert found(Verdict(FINE)) == []
+    assert all_reduce_findings({}) == []
+    assert all_reduce_rows({})[1] == []
+
+
+def test_skipped_is_a_note() -> None:
+    (note,) = all_reduce_findings({"skipped": "jobs use the workers"})
+    assert (note.severity, note.what) == ("note", "no all-reduce: jobs use the workers")
+    (note,) = all_reduce_findings({"msg": "the module crashed"})
+    assert note.what == "no all-reduce: the module crashed"
+
+
+def test_slow_and_failing_nodes() -> None:
+    assert found(Verdict(SLOW, PAIRS, bad=("b",), usual=10.0)) == [
+        (
+            "collective.bandwidth",
+            "warning",
+            "b",
+            "with d, which is fine with others: 1.00 GB/s (most pairs: 10.00 GB/s)",
+        )
+    ]
+    failing = {**PAIRS, ("b", "d"): FAILED}
+    assert found(Verdict(FAILED, failing, bad=("b",)))[0] == (
+        "collective.works",
+        "error",
+        "b",
+        "with d, which is fine with others: fails (b 0: timeout)",
+    )
+
+
+def test_links_and_groups() -> None:
+    assert found(Verdict(SLOW, PAIRS, links=(("a", "b"),))) == [
+        ("collective.bandwidth", "warning", "b", "it and a: 1.00 GB/s; both are fine with other workers")
+    ]
+    halves = {**PAIRS, ("a", "b", "c", "d"): FAILED}
+    ((key, _severity, where, what),) = found(Verdict(FAILED, halves, group=("a", "b", "c", "d")))
+    assert (key, where) == ("collective.works", "a, b, c, d")
+    assert what == "a and b and c and d together: fails (b 0: timeout), although their halves are fine"
+    assert found(Verdict(FAILED, group=("a", "b")))[0][3] == "a and b together: fails (b 0: timeout)"
+
+
+def test_failure_of_everything_is_one_finding() -> None:
+    assert found(Verdict(FAILED)) == [("collective.works", "error", "all workers", "fails (b 0: timeout)")]
+
+
+def test_table() -> None:
+    header, rows = all_reduce_rows(answer(Verdict(FINE, {("a", "b"): FAILED})))
+    assert header == ["workers", "bus bandwidth"]
+    assert rows == [["all (32 processes, nccl)", "10.00 GB/s"], ["a, b", "fails (b 0: timeout)"]]

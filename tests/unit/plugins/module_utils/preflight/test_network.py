@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.network.hcas import INFINIBAND, Hca
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context
+from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.network import (
+    TOPIC,
+    Names,
+    cells,
+    compare,
+    derived_environment,
+    judge,
+    proxies_of,
+    read,
+    resolved,
+)
+from ansible_collections.argus.verl.plugins.module_utils.preflight.reader import Reader
+from samples import HEALTHY
+
+HCAS = [Hca(f"mlx5_{number}", 1, f"ib{number}", "up", 400, INFINIBAND) for number in range(8)]
+ETH0 = Interface("eth0", ("10.0.0.1/24",), 1500, 25, "up", uplink=True)
+
+
+def context(name: str = "gpu-0", last: int = 1, **expected: object) -> Context:
+    eth0 = replace(ETH0, addresses=(f"10.0.0.{last}/24",))
+    known = Expectation(**{"address": f"10.0.0.{last}", **expected})  # type: ignore[arg-type]
+    return Context(name, replace(HEALTHY, interfaces=(eth0,), hcas=HCAS), known)
+
+
+def test_names_of_this_machine() -> None:
+    names = read(Reader())
+    assert names.hostname == socket.gethostname()
+    assert resolved("localhost") == ["127.0.0.1"]
+    assert resolved("no such name.invalid") == []
+
+
+def test_proxies_are_shown_without_passwords() -> None:
+    environment = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "no_proxy": "10.0.0.1", "grpc_proxy": "", "PATH": "x"}
+    assert proxies_of(environment) == {"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1"}
+
+
+def test_hostname_of_a_loopback() -> None:
+    names = Names("gpu-0", ("10.0.0.1", "127.0.1.1"))
+    (problem,) = judge(names, context())
+    assert problem.what == ("its host name gpu-0 resolves to 127.0.1.1, a loopback: jobs get GLOO_SOCKET_IFNAME=eth0")
+    assert (problem.severity, problem.check.key) == ("warning", "network.hostname")
+    (problem,) = judge(names, context(address="10.9.9.9"))
+    assert problem.severity == "error"
+    assert "gloo fails" in problem.what
+    (problem,) = judge(names, context(address="10.9.9.9", network_env={"GLOO_SOCKET_IFNAME": "bond0"}))
+    assert (problem.severity, problem.what.endswith("=bond0")) == ("warning", True)
+    assert list(judge(Names("gpu-0", ("10.0.0.1",)), context())) == []
+    # Nodes with a network of their own have other names.
+    assert list(judge(names, context(address=""))) == []
+
+
+def proxy_findings(proxies: dict[str, str]) -> list[Finding]:
+    contexts = {"gpu-0": context(last=1), "gpu-1": context("gpu-1", last=2)}
+    answers = {"gpu-0": Names("gpu-0", (), proxies), "gpu-1": Names("gpu-1")}
+    return [finding for finding in compare(answers, contexts) if finding.key == "network.proxy"]
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "missing"),
+    [
+        ("", "10.0.0.1, 10.0.0.2, 127.0.0.1"),
+        ("10.0.0.1, 127.0.0.1", "10.0.0.2"),
+        ("10.0.0.0/24,127.0.0.1", ""),
+        ("*", ""),
+        ("10.0.0.1,example.org,127.0.0.0/8", "10.0.0.2"),
+    ],
+)
+def test_proxy_for_connections_within_the_cluster(no_proxy: str, missing: str) -> None:
+    found = proxy_findings({"http_proxy": "http://proxy:3128", "no_proxy": no_proxy})
+    assert [finding.where for finding in found] == (["gpu-0"] if missing else [])
+    assert all(f"leaves out {missing}: connections" in finding.what for finding in found)
+    assert proxy_findings({"no_proxy": no_proxy}) == []
+
+
+def test_cells_say_what_is_derived_and_what_is_set() -> None:
+    contexts = {
+        "gpu-0": context(last=1),
+        "gpu-1": context("gpu-1", last=2, network_env={"NCCL_IB_HCA": "mlx5_7", "GLOO_SOCKET_IFNAME": "bond0"}),
+        "box": context("box", address=""),
+    }
+    table = cells({}, contexts)
+    assert table["gpu-0"] == {
+        "rate": "8 x 400 Gbit/s",
+        "address": "10.0.0.1",
+        "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7 (derived)",
+        "NCCL_SOCKET_IFNAME": "=eth0 (derived)",
+        "GLOO_SOCKET_IFNAME": "eth0 (derived)",
+    }
+    assert (table["gpu-1"]["NCCL_IB_HCA"], table["gpu-1"]["GLOO_SOCKET_IFNAME"]) == ("mlx5_7 (set)", "bond0 (set)")
+    assert "box" not in table
+
+
+def test_environment_is_derived_where_nodes_use_the_network_of_the_machine() -> None:
+    contexts = {"gpu-0": context(last=1), "box": context("box", address=""), "ctl": context("ctl", 3, trains=False)}
+    found = derived_environment(contexts)
+    assert set(found) == {"gpu-0", "ctl"}
+    assert found["gpu-0"]["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+def test_every_check_of_the_topic_has_its_name() -> None:
+    assert all(check.key.startswith("network.") for check in TOPIC.checks)
+    assert len({check.key for check in TOPIC.checks}) == len(TOPIC.checks)

@@ -1,0 +1,34 @@
+"""Findings about the host of a node without a container."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import OtherRay
+from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.process import process_problems
+from samples import PROCESS_HOST, machine
+
+
+def test_a_host_that_is_as_it_should_be_has_no_problems() -> None:
+    assert list(process_problems(machine(process=PROCESS_HOST), Expectation())) == []
+    assert list(process_problems(machine(uid=0), Expectation())) == []
+
+
+def test_problems_of_a_host() -> None:
+    others = [OtherRay(7, 1003, "raylet"), *(OtherRay(pid, 0, "gcs_server") for pid in range(10, 14))]
+    host = replace(PROCESS_HOST, ray="", address="", others=others)
+    found = [problem.finding("gpu-0") for problem in process_problems(machine(uid=0, process=host), Expectation())]
+    assert [(finding.what.split(",")[0], finding.severity, finding.key) for finding in found] == [
+        ("Ansible is root here", "error", "process.root"),
+        ("the command ray is neither beside ray_node_python nor on the system's PATH", "error", "process.ray"),
+        ("no address was found at which other nodes reach this host", "error", "process.address"),
+        ("another Ray runs on this host (raylet 7 of uid 1003", "warning", "process.other_ray"),
+    ]
+    assert "gcs_server 12 of uid 0 and 1 more); it is left alone" in found[3].what
+
+
+def test_four_others_are_all_listed() -> None:
+    host = replace(PROCESS_HOST, others=[OtherRay(pid, 0, "raylet") for pid in range(4)])
+    (problem,) = process_problems(machine(process=host), Expectation())
+    assert "raylet 3 of uid 0); it" in problem.what

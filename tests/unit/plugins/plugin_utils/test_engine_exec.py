@@ -1,0 +1,142 @@
+"""What docker 20 to 29 and podman 4 print, as seen or as in their sources."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import (
+    LONGEST_REASON,
+    Place,
+    escalation_in_node,
+    escalation_problem,
+    refusal,
+    unreachable,
+)
+
+PLACE = Place("ray-head", "gpu-0", "docker")
+CONTAINER = "3f" * 32
+
+
+def test_a_command_reaches_the_container_as_it_is() -> None:
+    command = """echo 'a  "b"' $HOME; exit 3"""
+    line = Place("ray-head", "gpu-0", "podman --remote").command("/bin/sh", command)
+    assert shlex.split(line) == ["podman", "--remote", "exec", "-i", "ray-head", "/bin/sh", "-c", command]
+
+
+def test_a_command_of_another_user() -> None:
+    assert Place("n", "m", "docker", "0").command("sh", "id") == "docker exec -i --user 0 n sh -c id"
+
+
+ABSENT = "there is no container ray-head on gpu-0. cluster_up.yml starts it"
+STOPPED = "container ray-head is not running on gpu-0. cluster_up.yml starts it"
+DENIED = (
+    'ray-head: the user on gpu-0 may not use docker. Add the user to the group "docker" there, '
+    "or set ansible_become: true for gpu-0"
+)
+SILENT = "ray-head: docker does not answer on gpu-0. Start its daemon there"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "sentence"),
+    [
+        ("Error: No such container: ray-head", ABSENT),
+        ("Error response from daemon: No such container: ray-head", ABSENT),
+        ('Error: no container with name or ID "ray-head" found: no such container', ABSENT),
+        (f"Error response from daemon: Container {CONTAINER} is not running", STOPPED),
+        (f"Error response from daemon: container {CONTAINER} is not running", STOPPED),
+        ("Error: can only create exec sessions on running containers: container state improper", STOPPED),
+        ("OCI runtime exec failed: exec failed: cannot exec in a stopped container: unknown", STOPPED),
+        (
+            "Error response from daemon: Container ray-head is paused, unpause the container before exec",
+            "container ray-head is paused on gpu-0. Run there: docker unpause ray-head",
+        ),
+        (
+            f"Error response from daemon: Container {CONTAINER} is restarting, wait until the container is running",
+            "container ray-head is restarting on gpu-0. Its log tells why",
+        ),
+        (
+            "Got permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
+            DENIED,
+        ),
+        ("permission denied while trying to connect to the docker API at unix:///var/run/docker.sock", DENIED),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?", SILENT),
+        ("error during connect: Cannot connect to the Docker daemon at tcp://x", SILENT),
+        ("Warning: Permanently added 'x'.\nError: No such container: ray-head\n", ABSENT),
+    ],
+)
+def test_refusals_of_engines(stderr: str, sentence: str) -> None:
+    assert refusal(PLACE, 1, b"", stderr.encode()) == sentence
+    # Of a command that ran in the container.
+    assert refusal(PLACE, 0, b"", stderr.encode()) == ""
+    assert refusal(PLACE, 1, b'{"failed": true}', stderr.encode()) == ""
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        "",
+        "Traceback (most recent call last):\n  …\nRuntimeError: No such container: ray-head",
+        "ls: cannot access 'is not running': No such file or directory",
+        "/bin/sh: 1: python3: not found",
+        "/bin/sh: 1: my-docker: not found",
+    ],
+)
+def test_failures_of_commands_are_not_those_of_engines(stderr: str) -> None:
+    assert refusal(PLACE, 127, b"", stderr.encode()) == ""
+
+
+@pytest.mark.parametrize(
+    "stderr", ["/bin/sh: 1: docker: not found", "bash: line 1: docker: command not found", "docker: not found"]
+)
+def test_a_machine_without_an_engine(stderr: str) -> None:
+    assert refusal(PLACE, 127, b"", stderr.encode()) == (
+        "ray-head: gpu-0 has no command docker, or not on the PATH of its user"
+    )
+    assert refusal(PLACE, 1, b"", stderr.encode()) == ""
+
+
+def test_an_engine_without_a_name_is_no_engine_that_is_missing() -> None:
+    assert Place("n", "m", "").program == ""
+
+
+@pytest.mark.parametrize("error", ["sudo: a password is required", "Missing sudo password", "Missing su password"])
+def test_a_machine_that_asks_for_a_password(error: str) -> None:
+    text = escalation_problem(PLACE, f"Premature end of stream\n>>> Standard Error\n{error}")
+    assert text.startswith("ray-head: becoming another user on gpu-0 needs a password.")
+    assert "ansible_become_password for gpu-0" in text
+
+
+def test_other_problems_of_escalation() -> None:
+    assert escalation_problem(PLACE, "Incorrect sudo password").endswith("on gpu-0 is wrong")
+    assert escalation_problem(PLACE, "Incorrect argument") == ""
+    assert escalation_problem(PLACE, "the password has expired") == ""
+
+
+def test_escalation_in_an_image_without_sudo() -> None:
+    assert escalation_in_node(PLACE, "sudo", b"/bin/sh: 1: sudo: not found\n") == (
+        "ray-head: its image has no sudo. Set ansible_become for the group machines, and become for no node"
+    )
+    assert escalation_in_node(PLACE, "sudo", b"/bin/sh: 1: visudo: not found\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("Failed to connect to the host via ssh: x@y: Permission denied (key).", "x@y: Permission denied (key)"),
+        (
+            'Data could not be sent to remote host "y". Make sure this host can be reached over ssh: ssh: connect to '
+            "host y port 22: Connection refused\r\n",
+            "ssh: connect to host y port 22: Connection refused",
+        ),
+        ("Data could not be sent to remote host 'y'. Make sure this host can be reached over SSH: broke", "broke"),
+        ("", "no reason given"),
+        ("a\x1bb", "a\\x1bb"),
+    ],
+)
+def test_a_machine_that_does_not_answer(error: str, reason: str) -> None:
+    assert unreachable(PLACE, error) == f"ray-head: no connection to its machine gpu-0: {reason}"
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert unreachable(PLACE, "x" * 10_000).count("x") == LONGEST_REASON

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.plugin_utils import user_code
+from ansible_collections.argus.verl.plugins.plugin_utils.user_code import FILE_BYTES, MOST_FILES, targets, unstaged
+
+
+def hash_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def rewards(tmp_path: Path) -> Path:
+    directory = tmp_path / "rewards"
+    (directory / "graders").mkdir(parents=True)
+    (directory / "one.py").write_text("one")
+    (directory / "graders" / "digits.py").write_text("digits")
+    (directory / "notes.md").write_text("notes")
+    return directory
+
+
+def test_an_edited_file_that_was_not_staged(rewards: Path) -> None:
+    used = {"user/code/one.py": hash_of("before"), "user/code/graders/digits.py": hash_of("digits")}
+    (finding,) = unstaged([str(rewards / "one.py"), str(rewards / "graders")], used)
+    assert (finding.where, finding.severity) == ("reward_fn_path", "warning")
+    assert finding.what == (f"is not the same as on this machine: {rewards}/one.py changed after stage.yml copied it")
+    assert finding.todo.startswith("run stage.yml")
+
+
+def test_all_files_that_differ_are_named_at_once(rewards: Path) -> None:
+    used = {"user/code/one.py": "x", "user/code/graders/digits.py": "x"}
+    (finding,) = unstaged([f"{rewards}/"], used)
+    assert f"{rewards}/graders/digits.py, {rewards}/one.py changed" in finding.what
+
+
+@pytest.mark.parametrize("used", [{}, {"user/code/one.py": hash_of("one")}, {"user/code/other.py": "x"}])
+def test_equal_files_and_those_that_the_reward_does_not_use(rewards: Path, used: dict[str, str]) -> None:
+    assert unstaged([str(rewards / "one.py"), str(rewards / "missing.py")], used) == []
+
+
+def test_without_a_reward_no_directory_is_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_code, "targets", None)
+    assert unstaged(["/"], {}) == []
+
+
+def test_where_the_files_of_a_source_are_copied(rewards: Path) -> None:
+    def names(source: str) -> list[str]:
+        return sorted(name for name, _file in targets(source))
+
+    assert names(f"{rewards}/one.py") == ["user/code/one.py"]
+    assert names(f"{rewards}/") == ["user/code/graders/digits.py", "user/code/one.py"]
+    assert names(str(rewards)) == ["user/code/rewards/graders/digits.py", "user/code/rewards/one.py"]
+    assert names(f"{rewards}/none") == []
+
+
+def test_a_large_tree_costs_little(tmp_path: Path) -> None:
+    for number in range(MOST_FILES + 5):
+        (tmp_path / f"m{number}.py").touch()
+    assert len(list(targets(f"{tmp_path}/"))) == MOST_FILES
+    (tmp_path / "m0.py").write_bytes(b"x" * (FILE_BYTES + 1))
+    assert unstaged([f"{tmp_path}/m0.py"], {"user/code/m0.py": hash_of("x" * FILE_BYTES)}) == []
