@@ -21,6 +21,6 @@ wait
 if [ "$code" != 0 ]; then
   # A scenario prints its failure far above its end, behind a border.
   echo "make checks elsewhere failed; its output is also in $log. The tasks that failed in it:"
-  sed 's/\x1b\[[0-9;]*m//g' "$log" | grep --extended-regexp --after-context=100 '(^|│ )(fatal|failed): |FAILED tests/' | tail --lines=300
+  sed 's/\x1b\[[0-9;]*m//g' "$log" | grep --extended-regexp --before-context=40 --after-context=100 '(^|│ )(fatal|failed): |FAILED tests/' | tail --lines=400
 fi
 [ "$code" = 0 ] && [ "$systems" = 0 ] && echo "all tests passed"

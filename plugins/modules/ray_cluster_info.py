@@ -69,6 +69,11 @@ options:
     description: How many seconds to wait for O(expected). With V(0), the head is asked once.
     type: float
     default: 0
+  began:
+    description:
+      - When an earlier call began to wait, which is its RV(began). What is waited for in several calls is counted in
+        all of them. By default, now.
+    type: float
   shared_root:
     description: The path of the shared root on this host, for RV(unattended). Without it, no jobs are checked.
     type: path
@@ -120,8 +125,12 @@ rows:
   type: list
   elements: list
   returned: always
+began:
+  description: When the module began to wait, in seconds since the epoch by this host's clock, or O(began).
+  type: float
+  returned: always
 waited:
-  description: How many seconds the module waited.
+  description: How many seconds the nodes were waited for since RV(began).
   type: float
   returned: always
 problem:
@@ -227,6 +236,7 @@ def main() -> None:
             "token_path": {"type": "path", "no_log": False},
             "expected": {"type": "list", "elements": "dict", "default": [], "options": EXPECTED},
             "wait_timeout": {"type": "float", "default": 0},
+            "began": {"type": "float"},
             "shared_root": {"type": "path"},
             "registry": {"type": "path"},
             "cluster": {"type": "str", "default": ""},
@@ -235,8 +245,12 @@ def main() -> None:
     )
     head = head_of(module.params)
     expected = [ExpectedNode.from_json(node) for node in module.params["expected"]]
+    began = module.params["began"] or time.time()
+    before = max(time.time() - began, 0)
     readiness = wait_until_ready(head, expected, module.params["wait_timeout"])
     problem = readiness.problem
+    # A head whose nodes have just started may need long for its first answer about jobs.
+    head.patience = PATIENCE_SECONDS
     nodes, jobs = [], []
     try:
         nodes, jobs = head.nodes(), head.jobs()
@@ -251,7 +265,8 @@ def main() -> None:
         missing=readiness.membership.missing,
         awaited=readiness.membership.awaited,
         rows=[row.to_json() for row in readiness.membership.rows],
-        waited=round(readiness.waited, 1),
+        began=began,
+        waited=round(before + readiness.waited, 1),
         problem=problem,
         slow=round(head.slow, 1),
         nodes=nodes,

@@ -155,7 +155,7 @@ def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]]) -> list[s
 
 
 def _failure(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]]) -> str:
-    after = f" after {cluster.waited:g} s" if cluster.waited >= 1 else ""
+    after = f" after {cluster.waited:.0f} s" if cluster.waited >= 1 else ""
     return (
         f"The cluster is not ready{after}. Fix the problems shown above and run cluster_up.yml again: it starts only "
         f"the nodes that are missing{_more(cluster, plans, logs)}"

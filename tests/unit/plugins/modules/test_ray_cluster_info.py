@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 import time
@@ -48,6 +49,18 @@ class Open(Handler):
 
 class Broken(Handler):
     stranger = 500
+
+
+class Busy(Handler):
+    """Needs long for the first answer about jobs."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        if self.path == "/api/jobs/":
+            Busy.asked += 1
+            time.sleep(1.0 if Busy.asked == 1 else 0)
+        super().do_GET()
 
 
 @pytest.fixture(params=[Handler])
@@ -99,11 +112,35 @@ def test_head_that_does_not_refuse_strangers_is_not_ready(
     assert result(capsys, address=address, token_path=token)["problem"] == ""
 
 
+@pytest.mark.parametrize("address", [Busy], indirect=True)
+def test_ready_head_may_need_long_for_its_jobs(
+    address: str, token: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_cluster_info, "RayHead", functools.partial(ray_cluster_info.RayHead, timeout=0.3))
+    head = {"name": "ray-head", "head": True, "cpus": 0}
+    answer = result(capsys, address=address, token_path=token, expected=[head], wait_timeout=10)
+    assert (answer["complete"], answer["problem"]) == (True, "")
+    assert len(answer["jobs"]) == 2
+
+
 def test_missing_node_does_not_fail(address: str, token: str, capsys: pytest.CaptureFixture[str]) -> None:
     expected = [{"name": "worker-0", "gpus": 4, "resources": {"worker_node": 100}, "since": 5}]
     answer = result(capsys, address=address, token_path=token, expected=expected)
     assert (answer["complete"], answer["missing"]) == (False, ["worker-0"])
     assert answer["rows"] == [["worker-0", "GPU 4, worker_node 100", "never joined", "missing"]]
+
+
+def test_what_is_waited_for_in_several_calls_is_counted_in_all(
+    address: str, token: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"address": address, "token_path": token, "expected": [{"name": "worker-0"}], "wait_timeout": 0.3}
+    start = time.time()
+    first = result(capsys, **arguments)
+    assert start <= first["began"] <= time.time()
+    assert first["waited"] < 3
+    second = result(capsys, **arguments, began=start - 60)
+    assert second["began"] == start - 60
+    assert 60 < second["waited"] < 65
 
 
 def test_head_that_does_not_answer_is_not_ready(capsys: pytest.CaptureFixture[str]) -> None:
