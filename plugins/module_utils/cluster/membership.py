@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..launcher.ray_api import ALIVE
+from ..launcher.ray_api import ALIVE, listed_twice
 from ..text import printable
 
 
@@ -102,23 +102,24 @@ def membership(expected: Sequence[ExpectedNode], nodes: Sequence[Mapping[str, An
     """Compare the expected nodes with those of `RayHead.nodes()`.
 
     A node that died and came back is listed twice, and Ray reports the dead one as alive for half a minute: only a
-    node that started after `since` counts.
+    node that started after `since` counts. It is not ready before Ray has noticed, because Ray would start processes of
+    jobs on the dead one.
     """
     since = {want.name: (want.since or 0) * 1000 for want in expected}
     alive = {
         node["node_name"]: node
-        for node in nodes
+        for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0))
         if node["state"] == ALIVE and node.get("start_time_ms", 0) >= since.get(node["node_name"], 0)
     }
-    known = {node["node_name"] for node in nodes}
+    known, twice = {node["node_name"] for node in nodes}, listed_twice(nodes)
     return Membership(
-        rows=tuple(_row(want, alive.get(want.name), want.name in known) for want in expected),
+        rows=tuple(_row(want, alive.get(want.name), want.name in known, want.name in twice) for want in expected),
         absent=frozenset(want.name for want in expected if want.absent),
         headless=any(want.head and want.absent and want.name not in alive for want in expected),
     )
 
 
-def _row(want: ExpectedNode, node: Mapping[str, Any] | None, known: bool) -> NodeRow:
+def _row(want: ExpectedNode, node: Mapping[str, Any] | None, known: bool, twice: bool) -> NodeRow:
     # A node that could not be planned has no known resources.
     is_planned = not want.absent or want.cpus is not None or want.gpus > 0
     wanted = describe_resources(want.cpus, want.gpus, want.resources) if is_planned else ""
@@ -130,6 +131,8 @@ def _row(want: ExpectedNode, node: Mapping[str, Any] | None, known: bool) -> Nod
     if want.absent:
         # This run could not look at it, or not start it anew, and Ray has it nevertheless.
         return NodeRow(want.name, wanted, describe_node(total), alive)
+    if twice:
+        return NodeRow(want.name, wanted, "joined, but Ray still lists the one that died", NodeState.DIFFERS)
     cpus = None if want.cpus is None else total.get("CPU", 0)
     custom = {key: total.get(key, 0) for key in want.resources}
     seen = describe_resources(cpus, total.get("GPU", 0), custom)

@@ -17,6 +17,7 @@ import os
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,14 +257,16 @@ class RayHead:
     def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
         """The alive workers and their free resources, as counted at or after `since`; by default, now."""
         since = since or time.time()
-        for _attempt in range(USAGE_ATTEMPTS):
+        for attempt in range(USAGE_ATTEMPTS):
             answer = self.get("/api/cluster_status")
             # The monitor counts every few seconds: resources that were free before may be in use since. A head that has
             # just started has not counted at all.
             with contextlib.suppress(KeyError, TypeError, AttributeError, IndexError):
                 status = answer["data"]["clusterStatus"]
-                if status["time"] >= since:
-                    return free_workers(self.nodes(), status["loadMetricsReport"]["usageByNode"])
+                nodes = self.nodes() if status["time"] >= since else []
+                # Ray notices within this time that a node has died.
+                if nodes and (attempt == USAGE_ATTEMPTS - 1 or not listed_twice(nodes)):
+                    return free_workers(nodes, status["loadMetricsReport"]["usageByNode"])
             time.sleep(USAGE_SECONDS)
         raise RayApiError(f"{self.address}/api/cluster_status does not report what is in use: {answer}")
 
@@ -351,6 +354,15 @@ class JobRecord:
             message=str(record.get("message") or ""),
             driver_exit_code=record.get("driver_exit_code"),
         )
+
+
+def listed_twice(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names of nodes that came back after they had died, which Ray has not noticed: it lists both as alive.
+
+    Ray would start a job's processes on the dead one, too.
+    """
+    alive = Counter(node["node_name"] for node in nodes if node["state"] == ALIVE)
+    return {name for name, count in alive.items() if count > 1}
 
 
 @dataclass(frozen=True)

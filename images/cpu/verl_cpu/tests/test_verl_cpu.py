@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -374,3 +375,8 @@ class TestAdapter:
     def test_another_wire_format_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ValueError, match="wire_format 'bucketed' is not supported"):
             asyncio.run(self.adapter(monkeypatch, 0).update_weights(iter([]), wire_format="bucketed"))
+
+
+def test_garbage_is_looked_for_rarely() -> None:
+    """In every process of the image: the file that sets it is read by Python itself."""
+    assert gc.get_threshold() == (100_000, 50, 100)

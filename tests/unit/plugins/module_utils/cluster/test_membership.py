@@ -56,11 +56,24 @@ def test_dead_node_that_ray_reports_as_alive_does_not_count() -> None:
     (row,) = membership(expected, [before]).rows
     assert (row.seen, row.state) == ("dead", NodeState.MISSING)
     assert membership(expected, [after]).complete
-    # In any order.
-    wrong = {**before, "resources_total": {}}
-    assert membership(expected, [wrong, after]).complete
-    assert membership(expected, [after, wrong]).complete
     assert membership([EXPECTED_WORKER], [WORKER]).complete
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("since", [None, 2.0])
+def test_node_is_not_ready_while_ray_lists_the_one_that_died_as_alive(since: float | None, order: int) -> None:
+    expected = [replace(EXPECTED_WORKER, since=since), ExpectedNode("worker-1", cpus=0)]
+    dead = {**WORKER, "start_time_ms": 1999, "resources_total": {}}
+    nodes = [dead, {**WORKER, "start_time_ms": 2000}, node("worker-1")]
+    seen = membership(expected, nodes[::order])
+    assert [(row.seen, row.state) for row in seen.rows] == [
+        ("joined, but Ray still lists the one that died", NodeState.DIFFERS),
+        ("CPU 0, GPU 0", NodeState.ALIVE),
+    ]
+    assert seen.awaited == ["worker-0"]
+    # Once Ray has noticed.
+    dead["state"] = "DEAD"
+    assert membership(expected, nodes[::order]).complete
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,11 @@ RECORDED = [
         "ModuleNotFoundError: No module named 'torchdata.stateful_dataloader' "
         "(/private/common/code/verl/verl-0.9.1/verl/trainer/ppo/v1/trainer_base.py, line 34)",
     ),
+    (
+        "node_lost-head",
+        1,
+        "the head was lost: WrongClusterID: Perhaps the client is accessing GCS after it has restarted.",
+    ),
     ("killed-rank", 1, "rank 1 (pid=26) was killed by SIGKILL (run_node pid=77, ip=172.18.0.4)"),
     (
         "data-corrupt",
@@ -148,6 +153,14 @@ def test_every_recorded_log_is_tested() -> None:
 def test_a_log_without_a_failure(name: str, exit_code: int) -> None:
     found = classify(log(name), exit_code)
     assert (found.kind, found.reason) == ("unknown", f"the trainer ended with exit code {exit_code}")
+
+
+def test_a_node_is_named_by_its_whole_name() -> None:
+    for name in ("gpu-1", "gpu-1.example.org"):
+        died = f"ray.exceptions.ActorDiedError: x\nThe actor died because its node has died. Node Id: {name}.\n"
+        assert classify(died, 1).reason == f"node {name} was lost"
+        marked = f"(raylet) The node with node id: {name} and address: 10.0.0.2 has been marked dead because of x\n"
+        assert classify(marked, 1).reason.startswith(f"node {name} was lost")
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------

@@ -541,6 +541,28 @@ def test_the_free_workers_of_a_head(server: FakeHead, head: RayHead) -> None:
     assert [(worker.name, worker.free_cpus) for worker in head.capacity(since=99.0)] == [("worker-0", 40.0)]
 
 
+@pytest.mark.parametrize("noticed", [3, ray_api.USAGE_ATTEMPTS + 1])
+def test_a_worker_that_came_back_counts_when_ray_has_noticed_the_death_of_the_other(
+    noticed: int, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = {**WORKER, "node_id": "new", "start_time_ms": 2}
+    asked = 0
+
+    def nodes() -> list[dict[str, Any]]:
+        nonlocal asked
+        asked += 1
+        state = "ALIVE" if asked < noticed else "DEAD"
+        return [new, {**WORKER, "node_id": "old", "start_time_ms": 1, "state": state}]
+
+    monkeypatch.setattr(ray_api, "USAGE_SECONDS", 0.0)
+    monkeypatch.setattr(head, "nodes", nodes)
+    server.answers["/api/cluster_status"] = {
+        "data": {"clusterStatus": {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}}
+    }
+    assert [worker.node_id for worker in head.capacity(since=99.0)] == ["new"]
+    assert asked == min(noticed, ray_api.USAGE_ATTEMPTS)
+
+
 @pytest.mark.parametrize("status", [None, {"time": 100.0, "loadMetricsReport": {"usageByNode": {}}}])
 def test_a_head_that_has_not_counted_since(
     status: dict[str, Any] | None, server: FakeHead, head: RayHead, monkeypatch: pytest.MonkeyPatch
