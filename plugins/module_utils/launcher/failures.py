@@ -125,6 +125,9 @@ CONFIG_CODE = r'File "[^"\n]*/verl/(?:utils/config\.py|workers/config/|trainer/c
 DATA_CODE = r'File "[^"\n]*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
 REWARD_CODE = r'File "[^"\n]*/verl/(?:experimental/reward_loop|workers/reward_manager|trainer/ppo/reward\.py)'
 
+# A name, once it has taken the place of Ray's id.
+NODE = r"(?P<node>[\w-]+(?:\.[\w-]+)*)"
+NO_HEAD = "Failed to connect to GCS|WrongClusterID"
 UNSCHEDULABLE = r"^\S*(?:Task|Actor)UnschedulableError: .*\bNodeAffinitySchedulingStrategy doesn't exist any more.*"
 
 # A job can write any line: each pattern takes a time in proportion to its length. What has to follow somewhere is a
@@ -133,12 +136,12 @@ UNSCHEDULABLE = r"^\S*(?:Task|Actor)UnschedulableError: .*\bNodeAffinityScheduli
 CAUSES = (
     # The message of isolation.refuse_foreign.
     Rule(FailureKind.TRANSFER_QUEUE, rf"^\S*Error: (?P<what>\w+ {FOREIGN}: .*)", "{what}"),
-    Rule(NODE_LOST, r"^.*\bits node has died\. Node Id: (?P<node>[\w-]+(?:\.[\w-]+)*).*", "node {node} was lost", anywhere=True),
+    Rule(NODE_LOST, rf"^.*\bits node has died\. Node Id: {NODE}.*", "node {node} was lost", anywhere=True),
     Rule(NODE_LOST, r"^(?=.*Owner's node has crashed).* Owner Ip address: (?P<ip>\S+) .*", "node {ip} was lost"),
     Rule(NODE_LOST, r"^\S*(?:NodeDied|LocalRayletDied)Error: (?P<what>.*)", "{what}"),
     # A task or an actor is pinned to a node that is gone.
     Rule(NODE_LOST, UNSCHEDULABLE, "a worker left the cluster while the job placed its processes on it"),
-    Rule(NODE_LOST, r"^.*(?P<what>(?:Failed to connect to GCS|WrongClusterID).*)", "the head was lost: {what}", anywhere=True),
+    Rule(NODE_LOST, rf"^.*(?P<what>(?:{NO_HEAD}).*)", "the head was lost: {what}", anywhere=True),
     # /dev/shm is memory, although the error message is that of a disk.
     Rule(
         HOST_OOM,
@@ -221,7 +224,7 @@ CAUSES = (
 
 # Messages that also follow from a lost node or a dead process.
 CONSEQUENCES = (
-    Rule(NODE_LOST, r"^(?=.* has been marked dead).*\bnode id: (?P<node>[\w-]+(?:\.[\w-]+)*).*", "node {node} was lost", anywhere=True),
+    Rule(NODE_LOST, rf"^(?=.* has been marked dead).*\bnode id: {NODE}.*", "node {node} was lost", anywhere=True),
     # The driver gets this error at once; Ray declares a node dead only after several missed heartbeats.
     Rule(
         NODE_LOST,
