@@ -20,7 +20,8 @@ code=$?
 wait
 if [ "$code" != 0 ]; then
   # A scenario prints its failure far above its end, behind a border.
-  echo "make checks elsewhere failed; its output is also in $log. The tasks that failed in it:"
-  sed 's/\x1b\[[0-9;]*m//g' "$log" | grep --extended-regexp --before-context=40 --after-context=100 '(^|│ )(fatal|failed): |FAILED tests/' | tail --lines=400
+  echo "make checks elsewhere failed; its output is also in $log. What failed in it:"
+  failures='(^|│ )(fatal|failed): |FAILED tests/|^make[^ ]* \*\*\*'
+  sed 's/\x1b\[[0-9;]*m//g' "$log" | grep --extended-regexp --before-context=40 --after-context=100 "$failures" | tail --lines=400
 fi
 [ "$code" = 0 ] && [ "$systems" = 0 ] && echo "all tests passed"
