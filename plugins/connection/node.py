@@ -65,11 +65,10 @@ ray:
 import copy
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ansible import constants as C  # noqa: N812
-from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleFileNotFound, AnsibleValueOmittedError
+from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleValueOmittedError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.connection import ConnectionBase
 from ansible.plugins.loader import become_loader, connection_loader
@@ -220,8 +219,6 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def put_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the controller into the container."""
         super().put_file(in_path, out_path)
-        if not Path(in_path).exists():
-            raise AnsibleFileNotFound(f"file or module does not exist: {in_path}")
         copying.put(partial(self._copied, out_path), in_path, out_path)
 
     def fetch_file(self, in_path: str, out_path: str) -> None:

@@ -51,9 +51,8 @@ extends_documentation_fragment:
 import os
 import subprocess
 from functools import partial
-from pathlib import Path
 
-from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleFileNotFound
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 from ansible_collections.argus.verl.plugins.module_utils.slurm.commands import passed_on
 from ansible_collections.argus.verl.plugins.plugin_utils import copying
@@ -106,8 +105,6 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def put_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the controller to the host."""
         super().put_file(in_path, out_path)
-        if not Path(in_path).exists():
-            raise AnsibleFileNotFound(f"file or module does not exist: {in_path}")
         copying.put(partial(self._copied, out_path), in_path, out_path)
 
     def fetch_file(self, in_path: str, out_path: str) -> None:

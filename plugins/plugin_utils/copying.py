@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from ansible.errors import AnsibleFileNotFound
 from ansible_collections.argus.verl.plugins.module_utils.text import one_line, printable
 
 BLOCK = 64 * 1024
@@ -24,7 +25,9 @@ Run = Callable[[str, "bytes | None"], bytes]
 
 
 def put(run: Run, source: str, target: str) -> None:
-    """Copy a file of the controller."""
+    """Copy a file of the controller. Raises AnsibleFileNotFound if there is none."""
+    if not Path(source).exists():
+        raise AnsibleFileNotFound(f"file or module does not exist: {source}")
     with Path(source).open("rb") as file:
         number, data = 0, file.read(WRITE_PART)
         while data or not number:
