@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine image demo down test checks systems elsewhere lint unit mutation image-test snapshots sanity refusals rigs molecule training schema generate docs lock audit sbom licences tarball clean
+.PHONY: help setup setup-dev engine image demo down test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training schema generate docs lock audit sbom licences tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,6 +11,8 @@ IMAGE := argus-verl-cpu:0.1.0
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where it is set, each process compiles plugins and tests again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,7 +53,7 @@ down: $(VENV)/requirements  ## Remove containers, network and token of the devel
 test: setup-dev  ## Run every test
 	@tools/test.sh
 
-checks: lint unit docs image-test snapshots sanity  ## Run the tests without a cluster
+checks: lint unit attacks docs image-test snapshots sanity  ## Run the tests without a cluster
 
 systems: refusals training  ## Run the tests with the tests' cluster
 
@@ -70,9 +72,13 @@ lint: $(VENV)/requirements-dev  ## Check style, types, playbooks, changelog, lic
 
 # In memory where there is room: staging writes everything to the disk. Some tests wait, hence more processes than cores.
 MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1)" -ge 2 ] 2>/dev/null && echo /dev/shm)
+IN_MEMORY = temporary=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY))); trap 'chmod -R u+w "$$temporary"; rm -rf "$$temporary"' EXIT; \
+	  PYTEST_DEBUG_TEMPROOT=$$temporary pytest --numprocesses 3 --dist worksteal
 unit: $(VENV)/requirements-dev  ## Run the unit tests
-	@temporary=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY))); trap 'chmod -R u+w "$$temporary"; rm -rf "$$temporary"' EXIT; \
-	  PYTEST_DEBUG_TEMPROOT=$$temporary pytest --numprocesses 3 --dist worksteal tests/unit
+	@$(IN_MEMORY) tests/unit
+
+attacks: $(VENV)/requirements-dev  ## Test what hostile jobs may leave, as another user against root
+	@$(IN_MEMORY) tests/attacks
 
 COUNT ?= 200
 SEED ?= 1
@@ -94,8 +100,8 @@ sanity: $(VENV)/requirements-dev  ## Run ansible-test sanity on the built and in
 refusals: setup-dev  ## Test refusals and interrupted runs of playbooks
 	pytest tests/playbooks
 
-rigs: setup-dev  ## Test connections, the shared root on a real NFS, and images on two machines
-	pytest tests/connection tests/rigs
+rigs: setup-dev  ## Test plugins in Ansible, connections, the shared root on a real NFS, and images on two machines
+	pytest tests/ansible tests/connection tests/rigs
 
 molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 	@failed=; for scenario in $(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml))); do \

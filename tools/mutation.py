@@ -34,13 +34,14 @@ REPO = Path(__file__).resolve().parents[1]
 UTILS = Path("plugins/module_utils")
 PACKAGES = ("gate", "job", "launcher", "staging")
 # Tests outside a package's own directory that test it as well.
+ATTACKS = [f"tests/attacks/test_{name}.py" for name in ("archives", "masking", "regexes")]
 FURTHER_TESTS = {
-    "launcher": ["tests/unit/test_recorded_archives.py"],
+    "launcher": ["tests/unit/test_recorded_archives.py", *ATTACKS],
     "gate": ["tests/unit/plugins/action/test_ray_job.py"],
     "job": ["tests/unit/plugins/action/test_ray_job.py", "tests/unit/tools/test_jobspec_schema.py"],
-    "staging": ["tests/unit/plugins/filter/test_staging.py"],
+    "staging": ["tests/unit/plugins/filter/test_staging.py", "tests/attacks/test_staging.py"],
 }
-TIMEOUT_SECONDS = 180
+TIMEOUT_SECONDS = 300
 
 
 Position = tuple[int, int]

@@ -31,8 +31,13 @@ def fragments(quote: str) -> list[str]:
 
 def fits(quote: str, source: str) -> bool:
     """Whether all that a quote says stands in the source, in this order and with the same ends of words."""
-    pattern = r".*?".join(re.escape(part) for part in fragments(quote))
-    return bool(re.search(pattern, source, re.DOTALL))
+    at = 0
+    for part in fragments(quote):
+        found = source.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
 
 
 def is_found(quote: str) -> bool:

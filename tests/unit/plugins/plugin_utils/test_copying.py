@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible_collections.argus.verl.plugins.plugin_utils import copying
 from ansible_collections.argus.verl.plugins.plugin_utils.copying import (
     BLOCK,
     READ_PART,
@@ -20,18 +21,21 @@ def sh(command: str, data: bytes = b"") -> bytes:
     return subprocess.run(["/bin/sh", "-c", command], input=data, capture_output=True, check=True).stdout
 
 
-def test_parts_of_a_file_have_their_places(tmp_path: Path) -> None:
+def test_parts_of_a_file_have_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "WRITE_BLOCKS", 16)
+    monkeypatch.setattr(copying, "READ_BLOCKS", 2)
+    write_part, read_part = 16 * BLOCK, 2 * BLOCK
     file = tmp_path / "a file"
-    first, second = b"\0\xff" * (WRITE_PART // 2), b"\r\n\x1b end"
-    file.write_bytes(b"longer than before" * WRITE_PART)
+    first, second = b"\0\xff" * (write_part // 2), b"\r\n\x1b end"
+    file.write_bytes(b"longer than before" * write_part)
     sh(write_command(str(file), 0), first)
     sh(write_command(str(file), 1), second)
     # A connection may send it again.
     sh(write_command(str(file), 1), second)
     assert file.read_bytes() == first + second
     whole = first + second
-    for number in range(len(whole) // READ_PART + 2):
-        assert sh(read_command(str(file), number)) == whole[number * READ_PART : (number + 1) * READ_PART]
+    for number in range(len(whole) // read_part + 2):
+        assert sh(read_command(str(file), number)) == whole[number * read_part : (number + 1) * read_part]
 
 
 def test_an_empty_file_reads_no_input(tmp_path: Path) -> None:

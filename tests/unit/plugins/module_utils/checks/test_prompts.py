@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.checks import prompts as measured
+from ansible_collections.argus.verl.plugins.module_utils.checks.child import Limits
 from ansible_collections.argus.verl.plugins.module_utils.checks.common import CheckRequest
 from ansible_collections.argus.verl.plugins.module_utils.checks.facts import Facts
 from ansible_collections.argus.verl.plugins.module_utils.checks.prompts import SAMPLED_ROWS, prompt_findings, sample
@@ -222,7 +224,8 @@ def test_files_of_a_model_that_make_no_sense(root: Path, name: str) -> None:
     assert said(root) == ([], Facts())
 
 
-def test_a_template_that_does_not_end(root: Path) -> None:
+def test_a_template_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "LIMITS", Limits(seconds=3, memory_bytes=1 << 30))
     loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     (root / "common/models/tiny/chat_template.jinja").write_text(loop)
     prompts(root, 1)

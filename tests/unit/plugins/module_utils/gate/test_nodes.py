@@ -334,6 +334,7 @@ def test_the_checks_get_the_composed_configuration(
     root: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any] | None
 ) -> None:
     asked: list[Any] = []
+    monkeypatch.delenv("PYTHONPATH", raising=False)
 
     def compose(*arguments: Any) -> Composition:
         asked.append(arguments)

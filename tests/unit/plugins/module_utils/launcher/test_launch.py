@@ -99,6 +99,7 @@ def test_with_a_steward_the_launcher_leaves_the_rest_to_it(job: Setup) -> None:
 
 def test_a_steward_without_a_recent_heartbeat_does_not_count(job: Setup) -> None:
     job.archive.write_heartbeat("keeper.json", time=time.time() - 1000)
+    job.change("PULSE_SECONDS, POLL_SECONDS", "0.5, 0.1", "pulse")
     job.run("ok")
     assert job.has_ended()
 

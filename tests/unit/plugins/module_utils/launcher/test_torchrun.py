@@ -112,10 +112,12 @@ def test_no_rank_outlives_what_has_started_it(job: Setup) -> None:
     assert process.stdout
     while b"pids" not in (line := process.stdout.readline()):
         assert line
-    trainer = int(line.split()[-2])
+    trainer, child = map(int, line.split()[-2:])
     assert is_running(trainer)
     process.kill()
     assert ended(trainer)
+    # It has the output open, for whose end the fixture waits.
+    os.kill(child, signal.SIGKILL)
 
 
 def test_torchrun_on_a_node(job: Setup) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).resolve().parents[4]
+REPO = Path(__file__).resolve().parents[2]
 SECRET = "wandb-3f7c9a1b"
 CRASHING_MODULE = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
