@@ -101,7 +101,7 @@ refusals: setup-dev  ## Test refusals and interrupted runs of playbooks
 	pytest tests/playbooks
 
 rigs: setup-dev  ## Test plugins in Ansible, connections, the shared root on a real NFS, and images on two machines
-	pytest tests/ansible tests/connection tests/rigs
+	pytest tests/commands tests/connection tests/rigs
 
 molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 	@failed=; for scenario in $(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml))); do \
