@@ -123,6 +123,16 @@ def test_ray_that_does_not_answer(root: Path) -> None:
     assert connection.started == []
 
 
+def test_the_queue_is_the_one_that_was_composed(root: Path) -> None:
+    backend = {"storage_backend": "SimpleStorage", "SimpleStorage": {"num_data_storage_units": 3}}
+    config = {**ours(root), "transfer_queue": {"backend": backend}}
+    inspected = WorkerAnswer(Composition(config=config, yaml="trainer: {}\n"), (), Facts())
+    assert ask(root, {"": inspected}).queue == QueueSettings(True, 3)
+    former = {**config, "trainer": {**config["trainer"], "use_v1": False}}
+    inspected = WorkerAnswer(Composition(config=former, yaml="trainer: {}\n"), (), Facts())
+    assert ask(root, {"": inspected}).queue == QueueSettings(used=False)
+
+
 def test_nodes_that_do_not_answer(root: Path) -> None:
     answers = {"worker-2": TimeoutError("no answer within 60 s"), "": RuntimeError("OSError: no memory")}
     answers["worker-1"] = [about("model", "is missing")]  # type: ignore[assignment]

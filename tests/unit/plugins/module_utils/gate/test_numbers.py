@@ -90,6 +90,10 @@ def test_what_is_said() -> None:
         (f"{ACTOR}.clip_ratio_c", 1.0, "error"),
         (f"{ACTOR}.clip_ratio_c", 1.01, ""),
         ("algorithm.gamma", 1.5, "warning"),
+        ("engine_kwargs.port", 0, ""),
+        ("engine_kwargs.port", 65535, ""),
+        ("engine_kwargs.port", 65536, "warning"),
+        ("engine_kwargs.port", -1, "warning"),
         # Names that no table has.
         ("engine_kwargs.block_size", 0, "warning"),
         ("engine_kwargs.block_size", -1, ""),

@@ -215,6 +215,7 @@ REWARD = (
         (HYDRA + GLOO + ACTOR, "killed"),
         (HYDRA + ACTOR + RAY_OOM, "host_oom"),
         (HYDRA + ACTOR + RAY_OOM_256, "host_oom"),
+        ("(raylet) " + RAY_OOM_256 + HYDRA + ACTOR, "host_oom"),
         (HYDRA + CUDA_OOM + ACTOR, "gpu_oom"),
         (HYDRA + GLOO, "communication"),
         (HYDRA + REMOTE, "communication"),

@@ -328,6 +328,17 @@ def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("tool", "options"), [("nvidia-smi", "-q"), ("rocm-smi", "--showallinfo")])
+def test_the_state_of_the_accelerators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, options: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert node.gpus() == "neither nvidia-smi nor rocm-smi is installed\n"
+    (tmp_path / tool).write_text('#!/bin/sh\necho "all: $*"\n')
+    (tmp_path / tool).chmod(0o755)
+    assert node.gpus() == f"all: \n\nall: {options}\n"
+
+
 def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) -> None:
     deaf, polite = start(DEAF, **{JOB: job}), start(SLEEP, **{JOB: job})
     other = start(SLEEP, **{JOB: f"{job}-other"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,15 @@ def test_a_snapshot_is_what_a_job_imports(shared_root: Path, index: Path) -> Non
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{path}/verl/__init__.py 0.9.0 mine\n"
+
+
+def test_a_snapshot_is_read_by_all_whatever_the_umask(shared_root: Path, tree: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        target = Path(snapshot(shared_root, source_of(str(tree), shared_root)).path)
+    finally:
+        os.umask(before)
+    assert {oct(path.stat().st_mode & 0o777) for path in (target / "verl").rglob("*") if path.is_file()} == {"0o444"}
 
 
 @pytest.mark.parametrize("check", [False, True])

@@ -13,7 +13,7 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.result import S
 from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import Overlay, request
 from ansible_collections.argus.verl.plugins.module_utils.staging.sources import source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove
-from ansible_collections.argus.verl.plugins.module_utils.staging.tree import NEIGHBOURS, Store, open_within
+from ansible_collections.argus.verl.plugins.module_utils.staging.tree import LARGE_BYTES, NEIGHBOURS, Store, open_within
 from staging_attacks import put_in_place
 from staging_snapshots import SETUP, TAKEN, edit, files, git, inode, manifest_at, put
 from staging_store import NOBODY, sha256
@@ -103,6 +103,29 @@ def test_a_neighbours_file_that_was_changed_by_hand_does_not_spread(
     assert inode(first.path, "recipe", "dapo", "main.py") == inode(second.path, "recipe", "dapo", "main.py")
     assert Path(second.path, "examples", "run.sh").read_text() == "run\n"
     assert problems(Path(second.path), full=True) == {}
+
+
+def test_a_neighbours_file_that_may_be_written_is_not_shared(shared_root: Path, snapshots: Path, tree: Path) -> None:
+    # Its content is right now, and nothing keeps it so.
+    first = snapshot(shared_root, source_of(str(tree), snapshots), "first")
+    Path(first.path, "examples", "run.sh").chmod(0o644)
+    second = snapshot(shared_root, source_of(str(tree), snapshots), "second")
+    assert inode(first.path, "examples", "run.sh") != inode(second.path, "examples", "run.sh")
+    assert inode(first.path, "recipe", "dapo", "main.py") == inode(second.path, "recipe", "dapo", "main.py")
+
+
+def test_a_large_file_of_a_neighbour_is_compared_by_its_content(shared_root: Path, snapshots: Path, tree: Path) -> None:
+    large = bytes(LARGE_BYTES + 1)
+    (tree / "examples" / "large").write_bytes(large)
+    first = snapshot(shared_root, source_of(str(tree), snapshots), "first")
+    second = snapshot(shared_root, source_of(str(tree), snapshots), "second")
+    assert inode(first.path, "examples", "large") == inode(second.path, "examples", "large")
+    for byte in (b"\1", b"\2", b"\3"):
+        # As long as before, with a hash that is larger or smaller.
+        edit(Path(first.path, "examples", "large"), (large[:-1] + byte).decode())
+        third = snapshot(shared_root, source_of(str(tree), snapshots), f"third-{byte[0]}")
+        assert inode(first.path, "examples", "large") != inode(third.path, "examples", "large")
+        assert Path(third.path, "examples", "large").read_bytes() == large
 
 
 def test_a_broken_neighbour_is_no_obstacle(shared_root: Path, snapshots: Path, tree: Path) -> None:
