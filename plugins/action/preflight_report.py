@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
@@ -130,7 +131,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 files.append(str(directory / f"{name}.{ending}"))
         if arguments["shared_root"]:
             asked = {"shared_root": arguments["shared_root"], "name": name, **contents}
-            saved = self._execute_module("argus.verl.preflight_files", asked, task_vars=task_vars)
+            try:
+                saved = self._execute_module("argus.verl.preflight_files", asked, task_vars=task_vars)
+            except AnsibleConnectionFailure:
+                # Which is a finding of its own, with the reason.
+                saved = {"msg": "the machine that writes it does not answer"}
             if saved.get("path"):
                 files += [f"{saved['path']}/{name}.{ending}" for ending in contents]
             else:

@@ -146,6 +146,11 @@ options:
           - Size of C(/dev/shm) in GiB.
         type: float
         default: 0
+      object_store_gib:
+        description:
+          - Memory in GiB for Ray's object store, of the largest node.
+        type: float
+        default: 0
       user:
         description:
           - The user of the nodes, as C(uid:gid). If empty, the default user of nodes where Ansible is root.
@@ -550,6 +555,7 @@ def arguments() -> dict[str, Any]:
                 "disk_free_gib": {"type": "float", "default": 0},
                 "shared_root_free_gib": {"type": "float", "default": 0},
                 "shm_gib": {"type": "float", "default": 0},
+                "object_store_gib": {"type": "float", "default": 0},
                 "user": {"type": "str", "default": ""},
                 "token_file": {"type": "path", "default": "", "no_log": False},
                 "ports": {"type": "list", "elements": "dict", "default": [], "options": PORTS},

@@ -146,7 +146,9 @@ def rated(root: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     token, stage, mib = asked["token"], asked["stage"], asked["mib"]
     rates = {"write": asdict(write_rate(root, token, f"{asked['host']}.{stage}", mib, asked["start_at"]))}
     if asked["reads"]:
-        rates["read"] = asdict(read_rate(root, token, f"{asked['reads']}.{stage}", mib, 0))
+        read = read_rate(root, token, f"{asked['reads']}.{stage}", mib)
+        if read:
+            rates["read"] = asdict(read)
     return {"rates": rates}
 
 

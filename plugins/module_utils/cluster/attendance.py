@@ -23,8 +23,13 @@ ENDED_STATES = ("exited", "dead", "stopped", "orphaned")
 
 def first_line(text: object) -> str:
     """The first line of a message that is not empty; others repeat it, or are the output of ssh -v."""
-    lines = [line.strip() for line in str(text or "").splitlines() if line.strip()]
-    return lines[0].removeprefix("Task failed: ") if lines else "without a message"
+    # ssh draws a frame of these around its warning about another host key.
+    lines = [bare for line in str(text or "").splitlines() if (bare := line.strip("@ \t"))]
+    if not lines:
+        return "without a message"
+    # Then the line in front of the frame ends in the middle of a sentence.
+    first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return first.removeprefix("Task failed: ")
 
 
 def task_problem(result: Mapping[str, Any] | None) -> str:

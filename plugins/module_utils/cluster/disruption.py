@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,6 +15,10 @@ from ..launcher.status import submission_id_of
 from .actions import PlannedNode
 from .report import ClusterInfo
 
+# What ray_cluster_info says of a head on which nothing listens.
+# Where the engine listens for it, the connection is reset.
+NOBODY_LISTENS = (os.strerror(errno.ECONNREFUSED), os.strerror(errno.ECONNRESET))
+GOES_ON = "nothing, the restart goes on"
 WHAT_TO_DO = "wait for them or stop them, or pass -e allow_disruption=true"
 
 
@@ -35,12 +41,26 @@ def job_findings(cluster: ClusterInfo, where: str, operation: str, unended: Sequ
     return [Finding(where, what, WHAT_TO_DO)]
 
 
-def disruption_findings(plans: Mapping[str, PlannedNode], cluster: ClusterInfo, allowed: bool) -> list[Finding]:
-    """Return the jobs that the planned restarts would end; warnings when that is allowed."""
+def disruption_findings(
+    plans: Mapping[str, PlannedNode], cluster: ClusterInfo, allowed: bool, unended: Sequence[str] | None = None
+) -> list[Finding]:
+    """Return the jobs that the planned restarts would end; warnings when that is allowed.
+
+    unended: the ids of the cluster's jobs whose archives are not closed, if the head could not list its jobs; None if
+    that is not known.
+    """
     found = []
     for host, plan in plans.items():
         if plan.action.disrupts:
-            found += job_findings(cluster, host, f"restarting it ({plan.action.reason})")
+            operation = f"restarting it ({plan.action.reason})"
+            found += job_findings(cluster, host, operation, (unended or ()) if cluster.problem else ())
+    # A Ray that has not started, as with wrong settings: nothing listens, and no job was submitted or all have ended.
+    never_ran = any(each in cluster.problem for each in NOBODY_LISTENS)
+    if never_ran and unended is not None and not unended and not allowed:
+        return [
+            replace(finding, what=f"{finding.what}; all archives are closed", todo=GOES_ON, severity=WARNING)
+            for finding in found
+        ]
     return [replace(finding, severity=WARNING) for finding in found] if allowed else found
 
 

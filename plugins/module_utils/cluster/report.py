@@ -110,7 +110,7 @@ def cluster_report(
         rows=rows,
         text=[
             *slowness(cluster.slow),
-            *([] if whole else _problems(cluster, logs)),
+            *([] if whole else _problems(cluster, logs, scope.heads)),
             *notes(cluster, scope),
             *([f"Goes on with fewer workers: cluster_min_workers is {scope.least}"] if ready and not whole else []),
             *([f"Dashboard: {scope.dashboard}"] if ready else []),
@@ -145,9 +145,11 @@ def way_out(node: str) -> str:
     return f"To take it out: {drain_command(node)}" if is_plain(node) else ODD_NAME
 
 
-def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]]) -> list[str]:
+def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]], heads: Sequence[str]) -> list[str]:
     text = [f"The head: {cluster.problem}"] if cluster.problem else []
-    for name in cluster.missing:
+    # Without the head no worker joins, and their logs say only that.
+    without_head = any(head in cluster.missing and logs.get(head) for head in heads)
+    for name in heads if without_head else cluster.missing:
         lines = logs.get(name, ())[-LOG_LINES:]
         if lines:
             text += [f"The last lines of {name}:", *(f"  {line}" for line in lines)]

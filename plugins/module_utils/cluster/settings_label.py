@@ -50,6 +50,8 @@ def settings_label(plan: NodePlan) -> str:
         values["cluster_dashboard_port"] = settings.dashboard_port
     else:
         values["the head's address"] = settings.head_address
+    if settings.python:
+        values["ray_node_python"] = settings.python
     if settings.network == "host":
         values["ray_node_address"] = settings.address
     for name, value in settings.env.items():

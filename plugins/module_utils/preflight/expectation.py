@@ -22,6 +22,7 @@ class Expectation:
     shared_root: its path on the machine.
     shared_root_fstypes: the file-system types that it may have, as the kernel names them ("nfs4", "lustre").
     disk_free_gib: where the engine keeps images and containers.
+    shm_gib: of /dev/shm, where nodes use that of the machine. object_store_gib: of memory, for the largest node.
     user: the nodes' user, as uid:gid; empty for the default.
     token_file: its path on the machine.
     ports: what the nodes of the machine listen on.
@@ -41,6 +42,7 @@ class Expectation:
     disk_free_gib: float = 0.0
     shared_root_free_gib: float = 0.0
     shm_gib: float = 0.0
+    object_store_gib: float = 0.0
     user: str = ""
     token_file: str = ""
     ports: Sequence[PortRange] = ()

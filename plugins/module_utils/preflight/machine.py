@@ -21,10 +21,10 @@ from ..privileges import UNPRIVILEGED
 from ..shared_root import JOBS
 from .checks import Check, Problem
 from .expectation import Expectation
+from .memory import GIB, MEMORY_CHECKS, gib, memory_problems
 from .podman import PODMAN_CHECKS, podman_problems
 from .process import PROCESS_CHECKS, process_problems
 
-GIB = 2**30
 # The token, and the registry of jobs with their JobSpecs.
 STATE_FREE_BYTES = 64 * 2**20
 # File systems that other machines may mount, too.
@@ -41,8 +41,6 @@ IMAGE = Check("machine.image", ERROR, "the images of nodes are there, or can be 
 STATE_DIR = Check("machine.state_dir", ERROR, "the directory of the token is on a local disk, with space")
 TOKEN = Check("machine.token", WARNING, "only the cluster's users can find and read its token")
 DISK = Check("machine.disk", ERROR, "free space for images and containers")
-SHM = Check("machine.shm", ERROR, "the size of /dev/shm, where Ray runs without containers")
-MEMORY = Check("machine.memory", WARNING, "memory for each GPU")
 GPU_ANSWERS = Check("gpu.answers", ERROR, "nvidia-smi answers in time, without an error")
 GPU_COUNT = Check("gpu.count", ERROR, "the number of GPUs")
 GPU_MODEL = Check("gpu.model", WARNING, "all GPUs are of one model")
@@ -65,8 +63,7 @@ MACHINE_CHECKS = (
     STATE_DIR,
     TOKEN,
     DISK,
-    SHM,
-    MEMORY,
+    *MEMORY_CHECKS,
     GPU_ANSWERS,
     GPU_COUNT,
     GPU_MODEL,
@@ -96,7 +93,7 @@ def machine_findings(host: str, machine: Machine, expectation: Expectation) -> l
         _hcas,
         _shared_root,
         _space,
-        _memory,
+        memory_problems,
         _names,
         _token,
         _state_dir,
@@ -118,10 +115,6 @@ def _nodes_user(machine: Machine, expectation: Expectation) -> str:
         # Also if that is root, which process.root reports.
         return own
     return expectation.user or (own if machine.uid else f"{UNPRIVILEGED}:{UNPRIVILEGED}")
-
-
-def _gib(count: int) -> str:
-    return f"{count / GIB:.1f} GiB"
 
 
 def _engine(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
@@ -273,7 +266,7 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
     if state.free_bytes < expectation.shared_root_free_gib * GIB:
         yield Problem(
             ROOT_SPACE,
-            f"shared root {state.path} ({location}) has {_gib(state.free_bytes)} free, "
+            f"shared root {state.path} ({location}) has {gib(state.free_bytes)} free, "
             f"expected at least {expectation.shared_root_free_gib:g} GiB",
             f"remove old checkpoints and outputs below {state.path}, or grow the file system",
         )
@@ -355,30 +348,11 @@ def _space(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         error = f" ({disk.error})" if disk.error else ""
         yield Problem(
             DISK,
-            f"{disk.path} ({disk.fstype} from {disk.source}) has {_gib(disk.free_bytes)} free{error}, "
+            f"{disk.path} ({disk.fstype} from {disk.source}) has {gib(disk.free_bytes)} free{error}, "
             f"expected at least {expectation.disk_free_gib:g} GiB",
             "remove old Ray sessions below /tmp/ray, or grow the file system"
             if machine.engine.status == EngineStatus.NONE
             else f"remove unused images ({machine.engine.name} image prune), or move its data to a larger disk",
-        )
-    if machine.shm_bytes < expectation.shm_gib * GIB:
-        # Ray puts its object store there and falls back to /tmp; NCCL fails with a bus error.
-        yield Problem(
-            SHM,
-            f"shared memory (/dev/shm) has {_gib(machine.shm_bytes)}, expected at least {expectation.shm_gib:g} GiB",
-            f"mount -o remount,size={expectation.shm_gib:g}G /dev/shm, or ask the platform for more shared memory",
-        )
-
-
-def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    gpus = len(machine.gpus) if expectation.gpus is None else expectation.gpus
-    if machine.memory_bytes < gpus * expectation.memory_gib_per_gpu * GIB:
-        # 80 GB of memory for each GPU: github.com/verl-project/verl/issues/429. Smaller models need less.
-        yield Problem(
-            MEMORY,
-            f"{_gib(machine.memory_bytes)} of memory for {gpus} GPUs, expected at least "
-            f"{expectation.memory_gib_per_gpu:g} GiB per GPU ({gpus * expectation.memory_gib_per_gpu:g} GiB in total)",
-            "use fewer GPUs of this machine, or train without offloading to the CPU; see verl issue 429",
         )
 
 

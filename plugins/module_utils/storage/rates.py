@@ -55,32 +55,44 @@ def write_rate(shared_root: Path, token: str, name: str, mib: int, start_at: flo
             os.close(descriptor)
 
 
-def read_rate(shared_root: Path, token: str, name: str, mib: int, start_at: float) -> Rate:
-    """Read the file that another machine has written, from a point in time on."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            with trial(shared_root, token) as directory:
-                descriptor = os.open(f"{file_name(name)}.data", READ, dir_fd=directory)
-            break
-        except FileNotFoundError:
-            if time.monotonic() > deadline:
-                raise TrialError(f"the file {name} is not there") from None
-            time.sleep(0.2)
+def read_rate(shared_root: Path, token: str, name: str, mib: int) -> Rate | None:
+    """Read the file that another machine writes, as soon as it is whole; None if that machine wrote nothing.
+
+    Raises TrialError if the file is not there.
+    """
+    descriptor = _open_whole(shared_root, token, name, mib * MIB)
     try:
         direct = _past_the_cache(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         block = mmap.mmap(-1, BLOCK_BYTES)
-        time.sleep(max(0.0, min(start_at - time.time(), LIMIT_SECONDS)))
         begin, size = time.time(), 0
         while size < mib * MIB and time.time() - begin < LIMIT_SECONDS:
             count = os.preadv(descriptor, [block], size)
             if not count:
                 break
             size += count
-        return Rate(size, begin, time.time(), direct)
+        return Rate(size, begin, time.time(), direct) if size else None
     finally:
         os.close(descriptor)
+
+
+def _open_whole(shared_root: Path, token: str, name: str, size: int) -> int:
+    """Open a file when it has its size, or when its writer must have given up."""
+    begin = time.monotonic()
+    while True:
+        waited = time.monotonic() - begin
+        try:
+            with trial(shared_root, token) as directory:
+                descriptor = os.open(f"{file_name(name)}.data", READ, dir_fd=directory)
+        except FileNotFoundError:
+            if waited > WAIT_SECONDS:
+                raise TrialError(f"the file {name} is not there") from None
+        else:
+            # Opened again each time: NFS then asks the server for the size.
+            if os.fstat(descriptor).st_size >= size or waited > LIMIT_SECONDS + WAIT_SECONDS:
+                return descriptor
+            os.close(descriptor)
+        time.sleep(0.2)
 
 
 def _past_the_cache(descriptor: int) -> bool:

@@ -254,9 +254,11 @@ def job_findings(
 
 
 def disruption_findings(
-    hosts: Sequence[str], hostvars: HostVars, cluster: Mapping[str, Any], allowed: bool
+    hosts: Sequence[str], hostvars: HostVars, cluster: Mapping[str, Any], allowed: bool, jobs: Mapping[str, Any]
 ) -> list[dict[str, str]]:
-    found = disruption.disruption_findings(plans_of(hosts, hostvars), ClusterInfo.from_json(cluster), allowed)
+    # With a finding, the archives could not be read.
+    unended = None if jobs.get("findings", True) else jobs["closed"]
+    found = disruption.disruption_findings(plans_of(hosts, hostvars), ClusterInfo.from_json(cluster), allowed, unended)
     return [finding.as_dict() for finding in found]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ansible.module_utils.common.validation import check_type_int, check_type_list
+from ansible.module_utils.common.validation import check_type_float, check_type_int, check_type_list
 from ansible_collections.argus.verl.plugins.module_utils.cluster import images, inventory, nodes, port_inventory
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
@@ -36,6 +36,8 @@ BUILDS = "__preflight_image_builds"
 TRIAL = ("__preflight_written", "__preflight_seen", "__preflight_alone", "__preflight_together")
 REACHED = "__preflight_reached"
 ALL_REDUCE = "__preflight_all_reduce"
+# The default of the role ray_node, which is in no variable of the inventory.
+SHM_GIB = 2
 
 
 def reach_targets(machine: str, machines: Iterable[str], hostvars: HostVars) -> dict[str, str]:
@@ -78,6 +80,7 @@ def machine_expectations(
     for machine, placed in port_inventory.placed_nodes(variables, groups).items():
         workers, heads = ([variables[node] for node in nodes] for nodes in (placed.workers, placed.heads))
         used = inventory.machine_network(heads, workers)
+        shm = [check_type_float(node.get("ray_node_shm_gib", SHM_GIB)) for node in (*workers, *heads)]
         asked = [str(worker.get("ray_node_rdma", AUTO)).lower() for worker in workers]
         further = {str(group) for worker in workers for group in check_type_list(worker.get("ray_node_groups", []))}
         expected[machine] = {
@@ -85,6 +88,7 @@ def machine_expectations(
             # The devices that the most demanding of its workers asks for.
             "rdma": ALWAYS if ALWAYS in asked else AUTO if AUTO in asked and on_host else NEVER,
             "groups": sorted(further),
+            "object_store_gib": max(shm, default=0) / 2,
             "address": used.address,
             "trains": used.trains,
             "network_env": dict(used.env),

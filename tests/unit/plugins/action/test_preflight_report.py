@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.action import preflight_report
 from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, Finding
 from samples import HEALTHY
@@ -79,3 +82,18 @@ def test_findings_show_their_keys() -> None:
         ("a, b", "x [gpu.ecc]"),
         ("c", "z"),
     ]
+
+
+def test_report_without_the_machine_that_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_arguments: Any, **_others: Any) -> dict[str, Any]:
+        raise AnsibleConnectionFailure("Failed to connect to the host via ssh")
+
+    action = object.__new__(preflight_report.ActionModule)
+    monkeypatch.setattr(action, "_execute_module", silent, raising=False)
+    hostvars = {"a": {"__preflight": {"unreachable": True, "msg": "Failed to connect to the host via ssh"}}}
+    asked = {**arguments("a"), "cluster": "prod", "dest": str(tmp_path), "shared_root": "/private"}
+    result = preflight_report.judgement(asked, hostvars, {"head": ["a"], "workers": []})
+    files, problems = action._save(asked, result, hostvars["a"])
+    assert files == [str(tmp_path / "prod.html"), str(tmp_path / "prod.json")]
+    assert "does not answer" in (tmp_path / "prod.json").read_text()
+    assert problems == ["The report is not on the shared root: the machine that writes it does not answer"]

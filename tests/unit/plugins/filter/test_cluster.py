@@ -350,10 +350,20 @@ def test_findings_about_jobs() -> None:
 
 def test_findings_about_disruption() -> None:
     hostvars = variables(worker_0=node("recreate", "new settings"))
-    (finding,) = disruption_findings(NODES, hostvars, BUSY, allowed=True)
+    (finding,) = disruption_findings(NODES, hostvars, BUSY, True, {"skipped": True})
     assert (finding["where"], finding["severity"]) == ("worker-0", "warning")
     assert finding["what"] == "restarting it (new settings) would end grpo-1 (RUNNING)"
-    assert disruption_findings(NODES, variables(), BUSY, allowed=False) == []
+    assert disruption_findings(NODES, variables(), BUSY, False, {"skipped": True}) == []
+    dead = {**BUSY, "jobs": [], "problem": "Connection refused"}
+    found = [
+        disruption_findings(NODES, hostvars, dead, False, jobs)[0]["severity"]
+        for jobs in (
+            {"closed": [], "findings": []},
+            {"closed": [], "findings": [{"what": "no access"}]},
+            {"skipped": True},
+        )
+    ]
+    assert found == ["warning", "error", "error"]
 
 
 def test_containers_of_a_cluster() -> None:

@@ -178,3 +178,16 @@ def test_expectations_of_the_host_of_a_process() -> None:
     # Its address is found on the host.
     assert (expected["w1"]["address"], expected["w1"]["network_env"]) == ("", {"NCCL_IB_HCA": "=mlx5_0"})
     assert (expected["w1"]["rdma"], expected["w1"]["trains"]) == ("auto", True)
+
+
+def test_largest_object_store_of_a_machine() -> None:
+    hostvars = {
+        "box": {},
+        "head": {"ray_node_machine": "box", "ray_node_shm_gib": "8"},
+        "w0": {"ray_node_machine": "box", "ray_node_shm_gib": 128},
+        "w1": {"ray_node_machine": "other"},
+        "other": {},
+    }
+    groups = {"ray": ["head", "w0", "w1"], "head": ["head"], "workers": ["w0", "w1"], "machines": ["box", "other"]}
+    expected = machine_expectations(groups, hostvars, 20000, 8265, "ray")
+    assert {machine: found["object_store_gib"] for machine, found in expected.items()} == {"box": 64, "other": 1}

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind
 from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
+    GOES_ON,
     WHAT_TO_DO,
     disruption_findings,
     job_findings,
@@ -57,3 +59,25 @@ def test_restart_of_a_running_node_is_a_disruption() -> None:
     assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", what, WHAT_TO_DO)]
     assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", what, WHAT_TO_DO, WARNING)]
     assert disruption_findings(plans, IDLE, allowed=False) == []
+
+
+@pytest.mark.parametrize("said", ["[Errno 111] Connection refused", "[Errno 104] Connection reset by peer"])
+def test_head_that_never_started_is_restarted_if_no_archive_is_open(said: str) -> None:
+    plans = {"ray-head": planned("recreate", "its settings changed, it is running")}
+    dead = replace(IDLE, problem=f"http://127.0.0.1:8265 does not answer: {said}")
+    reason = "its settings changed, it is running"
+    what = f"restarting it ({reason}) may end jobs, and they cannot be listed: {dead.problem}"
+    done = Finding("ray-head", f"{what}; all archives are closed", GOES_ON, WARNING)
+    assert disruption_findings(plans, dead, False, []) == [done]
+    assert disruption_findings(plans, dead, True, []) == [Finding("ray-head", what, WHAT_TO_DO, WARNING)]
+    # Not known, still open, or a head that is only slow: its jobs may run.
+    assert disruption_findings(plans, dead, False) == [Finding("ray-head", what, WHAT_TO_DO)]
+    (refused,) = disruption_findings(plans, dead, False, ["grpo-1"])
+    assert (refused.what, refused.severity) == (f"{what}; it would end grpo-1", "error")
+    (slow,) = disruption_findings(plans, replace(IDLE, problem="timed out"), False, [])
+    assert slow.severity == "error"
+
+
+def test_open_archives_are_not_asked_for_while_the_head_lists_its_jobs() -> None:
+    plans = {"ray-head": planned("recreate", "its settings changed, it is running")}
+    assert disruption_findings(plans, IDLE, False, ["grpo-1"]) == []

@@ -75,6 +75,14 @@ def test_report_of_missing_nodes_has_the_end_of_their_logs() -> None:
     )
 
 
+def test_without_the_head_only_its_log_is_shown() -> None:
+    logs = {"ray-head": ["ValueError: no memory"], "worker-0": ["no head"], "worker-1": ["no head"]}
+    found = report(info("missing", "missing", "missing"), logs)
+    assert found.text == ["The last lines of ray-head:", "  ValueError: no memory"]
+    # The engine has no log of the head, but of workers.
+    assert report(info("missing", "missing", "missing"), {"worker-0": ["no head"]}).text[1:] == ["  no head"]
+
+
 def test_node_without_a_log_is_not_looked_for() -> None:
     plans = KEPT | {"worker-1": planned("create")}
     removed = info("alive", "alive", "missing")

@@ -212,7 +212,21 @@ def test_shared_memory_too_small() -> None:
     finding = only(shm_bytes=GIB // 16)
     assert finding.what == "shared memory (/dev/shm) has 0.1 GiB, expected at least 64 GiB"
     assert finding.severity == ERROR
+    assert "smaller ray_node_shm_gib" in finding.todo
     assert none(shm_bytes=64 * GIB)
+
+
+def test_object_store_that_does_not_fit_into_memory() -> None:
+    large = Expectation(object_store_gib=64)
+    finding = only(large, memory_bytes=24 * GIB)
+    assert (finding.key, finding.severity) == ("machine.object_store", ERROR)
+    assert finding.what == (
+        "24.0 GiB of memory, and Ray's object store takes 64 GiB of it (half of ray_node_shm_gib): Ray does not start"
+    )
+    assert "to at most 45;" in finding.todo
+    # Ray wants 5 % beside it.
+    assert none(large, memory_bytes=68 * GIB)
+    assert only(large, memory_bytes=67 * GIB).key == "machine.object_store"
 
 
 def test_memory_per_gpu_is_a_warning_with_its_source() -> None:

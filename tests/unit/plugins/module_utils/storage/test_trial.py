@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.network.background import Background
@@ -89,7 +90,7 @@ def test_links_and_pipes_of_a_job_are_not_followed(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         write_rate(shared, TOKEN, "a.together", 1, 0)
     with pytest.raises(OSError, match="symbolic links"):
-        read_rate(shared, TOKEN, "a.together", 1, 0)
+        read_rate(shared, TOKEN, "a.together", 1)
     (meeting / "lock-flock").symlink_to(secret)
     with pytest.raises(OSError, match="symbolic links"):
         hold(shared, TOKEN, 5)
@@ -182,12 +183,36 @@ def test_machine_that_does_not_see_the_locks_says_nothing_of_them(tmp_path: Path
 
 def test_rates(root: Path) -> None:
     written = write_rate(root, TOKEN, "a.alone", 3, 0)
-    read = read_rate(root, TOKEN, "a.alone", 3, 0)
+    read = read_rate(root, TOKEN, "a.alone", 3)
+    assert read is not None
     assert written.size == read.size == 3 * MIB
     assert written.end > written.begin
-    assert read_rate(root, TOKEN, "a.alone", 1, 0).size == MIB
-    # The file ends before.
-    assert read_rate(root, TOKEN, "a.alone", 5, 0).size == 3 * MIB
+    part = read_rate(root, TOKEN, "a.alone", 1)
+    assert part is not None
+    assert part.size == MIB
+
+
+def test_file_that_is_still_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    writer = Thread(target=write_rate, args=(tmp_path, TOKEN, "a", 3, time.time() + 0.5))
+    # The meeting of all machines comes before.
+    write(tmp_path, TOKEN, "b")
+    writer.start()
+    read = read_rate(tmp_path, TOKEN, "a", 3)
+    writer.join()
+    assert read is not None
+    assert read.size == 3 * MIB
+
+
+def test_writer_that_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, seconds in (("WAIT_SECONDS", 0.2), ("LIMIT_SECONDS", 0.3)):
+        monkeypatch.setattr(f"ansible_collections.argus.verl.plugins.module_utils.storage.rates.{limit}", seconds)
+    write_rate(tmp_path, TOKEN, "part", 3, 0)
+    read = read_rate(tmp_path, TOKEN, "part", 5)
+    assert read is not None
+    assert read.size == 3 * MIB
+    # Not a rate of 0, with which the machine would look slow.
+    write_rate(tmp_path, TOKEN, "empty", 0, 0)
+    assert read_rate(tmp_path, TOKEN, "empty", 5) is None
 
 
 def test_rate_begins_at_its_time(tmp_path: Path) -> None:
@@ -198,7 +223,7 @@ def test_rate_begins_at_its_time(tmp_path: Path) -> None:
 def test_file_that_does_not_come_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.storage.rates.WAIT_SECONDS", 0.3)
     with pytest.raises(TrialError, match="the file b is not there"):
-        read_rate(tmp_path, TOKEN, "b", 1, 0)
+        read_rate(tmp_path, TOKEN, "b", 1)
 
 
 def test_mib_per_second() -> None:
