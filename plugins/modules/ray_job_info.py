@@ -49,6 +49,9 @@ options:
   token_path:
     description: The file with the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
     type: path
+  registry:
+    description: The directory on this host that records which jobs the cluster has submitted, for RV(job.registered).
+    type: path
   tail:
     description: How many lines from the end of the driver's log to return.
     type: int
@@ -180,6 +183,10 @@ job:
       description: The steps that have a checkpoint.
       type: list
       elements: int
+    registered:
+      description: Whether O(registry) has the job, so that it can be submitted again. C(null) without O(registry).
+      type: bool
+      sample: true
     resumable:
       description:
         - The step of the last complete checkpoint of a job that has failed or was stopped. Not set without one, and
@@ -256,6 +263,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import PATIENCE_SECONDS, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
+from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, handed_over, without_root
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
 from ansible_collections.argus.verl.plugins.module_utils.status.logs import PositionError
@@ -293,6 +301,7 @@ def main() -> None:
             "shared_root": {"type": "path", "default": "/private"},
             "address": {"type": "str", "default": "http://127.0.0.1:8265"},
             "token_path": {"type": "path", "no_log": False},
+            "registry": {"type": "path"},
             "tail": {"type": "int", "default": 0},
             "log_position": {"type": "str"},
             "wait_timeout": {"type": "float", "default": 0},
@@ -305,6 +314,8 @@ def main() -> None:
     result = without_root(root, lambda: information(module.params, token_path))
     if result.get("failed"):
         module.fail_json(**result)
+    if "job" in result and module.params["registry"]:
+        result["job"]["registered"] = result["job"]["submission_id"] in Registry(module.params["registry"]).ids()
     module.exit_json(**result)
 
 

@@ -62,6 +62,9 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
         names = ["Log", "Resubmit", "Fetch"] if job.state in ENDED else ["Follow", "Stop", "Fetch"]
         # A job that is running may remove its checkpoints.
         names += ["Export"] if job.state in ENDED and job.checkpoints else []
+        if job.registered is False:
+            # As after cluster_down: resubmit would refuse it.
+            names = [name for name in names if name != "Resubmit"]
         shown = commands(job.submission_id, *names, checkpoint=job.resumable)
         return report.job_report(job, result["time"], shown, terminal(Display().columns).columns).to_json()
     return report.jobs_report(
