@@ -50,7 +50,7 @@ options:
     description: The file with the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
     type: path
   registry:
-    description: The directory on this host that records which jobs the cluster has submitted, for RV(job.registered).
+    description: The directory on this host that records which jobs the cluster has submitted, for RV(registered).
     type: path
   tail:
     description: How many lines from the end of the driver's log to return.
@@ -183,10 +183,6 @@ job:
       description: The steps that have a checkpoint.
       type: list
       elements: int
-    registered:
-      description: Whether O(registry) has the job, so that it can be submitted again. C(null) without O(registry).
-      type: bool
-      sample: true
     resumable:
       description:
         - The step of the last complete checkpoint of a job that has failed or was stopped. Not set without one, and
@@ -247,6 +243,10 @@ time:
   description: The time on this host in seconds since the epoch, to compare with the times of jobs.
   type: float
   returned: always
+registered:
+  description: Whether O(registry) has the job, so that it can be submitted again.
+  type: bool
+  returned: with O(submission_id) and O(registry)
 slow:
   description: How many seconds the head needed, if it did not answer the first attempt. Otherwise 0.
   type: float
@@ -315,7 +315,7 @@ def main() -> None:
     if result.get("failed"):
         module.fail_json(**result)
     if "job" in result and module.params["registry"]:
-        result["job"]["registered"] = result["job"]["submission_id"] in Registry(module.params["registry"]).ids()
+        result["registered"] = result["job"]["submission_id"] in Registry(module.params["registry"]).ids()
     module.exit_json(**result)
 
 

@@ -96,7 +96,6 @@ class JobInfo:
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
     unreadable: what of the archive could not be read, and why.
     notice: what the job waits for, according to its steward.
-    registered: whether it was submitted from this head, so that it can be submitted again; None without a registry.
     """
 
     submission_id: str
@@ -132,7 +131,6 @@ class JobInfo:
     written_at: float | None = None
     unreadable: tuple[str, ...] = ()
     notice: str = ""
-    registered: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {

@@ -62,7 +62,7 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
         names = ["Log", "Resubmit", "Fetch"] if job.state in ENDED else ["Follow", "Stop", "Fetch"]
         # A job that is running may remove its checkpoints.
         names += ["Export"] if job.state in ENDED and job.checkpoints else []
-        if job.registered is False:
+        if result.get("registered") is False:
             # As after cluster_down: resubmit would refuse it.
             names = [name for name in names if name != "Resubmit"]
         shown = commands(job.submission_id, *names, checkpoint=job.resumable)

@@ -78,7 +78,7 @@ def test_the_report_on_a_stopped_job_offers_its_checkpoint() -> None:
 def test_a_job_that_the_head_does_not_know_is_not_offered_to_be_submitted_again(
     registered: bool | None, offered: bool
 ) -> None:
-    job = {**JobInfo("sft-1", "FAILED", archive="/j/sft-1").to_json(), "registered": registered}
-    text = job_status({"job": job, "time": 1000.0}, "mvp")["text"]
+    job = JobInfo("sft-1", "FAILED", archive="/j/sft-1").to_json()
+    text = job_status({"job": job, "time": 1000.0, "registered": registered}, "mvp")["text"]
     assert any(line.startswith("Resubmit:") for line in text) == offered
     assert any(line.startswith("Log:") for line in text)

@@ -111,7 +111,6 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "written_at": seconds_of(archive.read_status().updated_at),
         "unreadable": [],
         "notice": "",
-        "registered": None,
     }
 
 
