@@ -10,7 +10,8 @@ NODES = Path(sys.argv[1]).read_bytes()
 class Head(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = NODES if self.path.startswith("/api/v0/nodes") else b"[]"
-        self.send_response(200)
+        # As Ray with tokens: cluster_up checks that nobody gets in without one.
+        self.send_response(200 if "Authorization" in self.headers else 401)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
