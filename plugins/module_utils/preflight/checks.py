@@ -98,7 +98,6 @@ class Topic(Generic[Answer]):
     name: the first part of the keys of its checks.
     kind: the frozen dataclass that read returns. It is parsed with launcher.schema: plain types, dataclasses,
         tuple[X, ...] and Mapping[str, X]; a field that may be missing has a default.
-    tier: the first tier in which it is read.
     read: what the machine answers. It should not raise, and may hang.
     judge: what is wrong with one machine.
     compare: what differs between machines, by host.
@@ -114,7 +113,6 @@ class Topic(Generic[Answer]):
     compare: Callable[[Mapping[str, Answer], Mapping[str, Context]], Iterable[Finding]] = no_differences
     columns: Callable[[Answer], Mapping[str, str]] = no_columns
     cells: Callable[[Mapping[str, Answer], Mapping[str, Context]], Mapping[str, Mapping[str, str]]] = no_cells
-    tier: Tier = Tier.FAST
 
     @property
     def answers(self) -> Check:
@@ -124,7 +122,6 @@ class Topic(Generic[Answer]):
             ERROR,
             "the machine answers in time",
             "look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted",
-            self.tier,
         )
 
 

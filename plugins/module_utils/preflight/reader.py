@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ..cluster.programs import run_program
 from .expectation import Expectation
-from .tier import Tier
 
 # A file of /proc or /sys is never longer; kernel logs and lists of processes come from programs.
 LONGEST = 1 << 20
@@ -43,13 +42,11 @@ class Reader:
         self,
         run: Run = run_program,
         root: str | Path = "/",
-        tier: Tier = Tier.FAST,
         expected: Expectation = Expectation(),  # noqa: B008 - it is frozen
         seconds: float = 10.0,
     ) -> None:
         self._run = run
         self.root = Path(root)
-        self.tier = tier
         self.expected = expected
         self._deadline = time.monotonic() + seconds - SPARE_SECONDS
 

@@ -36,7 +36,6 @@ ANSWERS: Mapping[str, Any] = {
     "gpu": {"answer": {"installed": False}},
     "amd": {"answer": {}},
     "software": {"answer": {}},
-    "dcgm": {"answer": {}},
     "network": {"answer": {"hostname": "h"}},
     "storage": {"answer": {}},
 }
@@ -84,19 +83,11 @@ def test_keys_are_unique_and_named_after_their_topics() -> None:
     assert sorted(keys) == sorted([*all_checks(), "gpu.answers"])
     for topic in topics.TOPICS:
         assert all(check.key.startswith(f"{topic.name}.") for check in topic.checks)
-        assert all(topic.tier.includes(Tier.FAST) or check.tier is not Tier.FAST for check in topic.checks)
     for check in all_checks().values():
         assert re.fullmatch(r"[a-z]+\.[a-z_]+", check.key)
         assert check.severity in (ERROR, WARNING)
         assert check.about
         assert not check.about.endswith(".")
-
-
-def test_topics_of_a_tier() -> None:
-    fast = ["gpu", "amd", "host", "software", "network", "storage"]
-    assert [topic.name for topic in topics.topics_of(Tier.FAST)] == fast
-    assert "dcgm" not in [topic.name for topic in topics.topics_of(Tier.STANDARD)]
-    assert "dcgm" in [topic.name for topic in topics.topics_of(Tier.DEEP)]
 
 
 def test_this_machine_answers() -> None:
@@ -115,8 +106,6 @@ def test_healthy_machines() -> None:
     assert (result.findings, result.silent, result.hosts) == ([], [], ["a", "b"])
     assert result.hardware == {"a": {"kernel": "6.8"}, "b": {"kernel": "6.8"}}
     assert result.state("a", "gpu.ecc") == "ok"
-    assert "dcgm.diag" not in result.checks
-    assert "dcgm.diag" in judge(probed("a"), tier=Tier.DEEP).checks
 
 
 def test_findings_are_of_all_hosts_and_worst_first() -> None:

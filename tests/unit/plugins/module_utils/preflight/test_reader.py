@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.preflight import reader
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.processes import (
     Process,
     container_of,
@@ -13,7 +11,6 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.processes imp
     processes,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.reader import Reader
-from ansible_collections.argus.verl.plugins.module_utils.preflight.tier import Tier
 from preflight_tree import OURS, THEIRS, Tree
 
 
@@ -47,12 +44,6 @@ def test_programs_share_the_time_of_their_topic(monkeypatch: pytest.MonkeyPatch)
     now[0] = 200.0
     found.run("a")
     assert given == [9.0, 3, 1.0, 0.1]
-
-
-def test_what_the_reader_knows() -> None:
-    expected = Expectation(shared_root="/private")
-    found = Reader(tier=Tier.DEEP, expected=expected)
-    assert (found.tier, found.expected, found.root) == (Tier.DEEP, expected, Path("/"))
 
 
 def test_processes(tree: Tree) -> None:
