@@ -15,7 +15,7 @@ from ..checks.facts import Facts
 from ..findings import Finding, about, errors
 from ..job.capacity import Cluster, size_findings, size_of, storage_findings
 from ..job.driver_resources import driver_findings
-from ..job.owned import OVERRIDES
+from ..job.owned import OVERRIDES, repetition_notes
 from ..job.plan import Job, plan_job
 from ..job.spec import JobSpec
 from ..job.spec_checks import accelerator_findings
@@ -96,6 +96,8 @@ def examine(
     waits_for = room.problem(submission_id, Demand.of(job.plan), head.jobs()) if can_run else ""
     if waits_for and not spec.wait_for_resources:
         found.append(no_room(waits_for))
+    # Only then the values are known to be those of the job.
+    found += [] if errors(found) else repetition_notes(spec)
     return GateResult(
         findings=tuple(found),
         job=job.with_python_path(answers.python_path),
@@ -110,7 +112,7 @@ def examine(
 def new_findings(found: Iterable[Finding], known: Iterable[Finding]) -> list[Finding]:
     """Findings without those about overrides or problems that are already known."""
     known = list(known)
-    overrides = {finding.key for finding in known if finding.key.startswith(f"{OVERRIDES}.")}
+    overrides = {finding.key for finding in errors(known) if finding.key.startswith(f"{OVERRIDES}.")}
     problems = {(finding.where, finding.what) for finding in known}
     return [
         finding for finding in found if finding.key not in overrides and (finding.where, finding.what) not in problems

@@ -13,12 +13,13 @@ from ..findings import Finding, about
 from ..launcher import redact
 from ..launcher.archive import JOB
 from ..launcher.attempts import METRICS_VARIABLE
+from ..shared_root import HF_HOME
 from .spec import JobSpec
 
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWNED_ENVIRONMENT = {
     METRICS_VARIABLE: "metrics belong in the archive",
-    "HF_HOME": "it is hf/ under the shared root",
+    "HF_HOME": f"it is {HF_HOME}/ under the shared root",
     JOB: "it marks the job's processes",
     redact.ARCHIVE: "it is the path of the job's archive",
 }
@@ -113,15 +114,24 @@ def never_secret(name: str) -> str:
     return what and f"decides {what}, and is never passed on as a secret"
 
 
+def own_variables(shared_root: str) -> dict[str, str]:
+    """Variables of every job that a JobSpec may repeat with the same value."""
+    # sft_trainer_ray calls ray.init() without an address, and Ray then uses this one.
+    return {"RAY_ADDRESS": "auto", "HF_HOME": f"{shared_root}/{HF_HOME}"}
+
+
 def environment_findings(spec: JobSpec) -> Iterator[Finding]:
     """Problems of env_vars."""
-    yield from variable_findings("env_vars", spec.env_vars)
+    yield from variable_findings("env_vars", spec.env_vars, spec.shared_root)
 
 
-def variable_findings(where: str, variables: Mapping[Any, object]) -> Iterator[Finding]:
+def variable_findings(where: str, variables: Mapping[Any, object], shared_root: str) -> Iterator[Finding]:
     """Problems of environment variables that are at the key `where` of a JobSpec."""
+    own = own_variables(shared_root).items()
     for name, value in variables.items():
         key = f"{where}.{name}"
+        if (name, value) in own:
+            continue
         # YAML reads names such as `on` as booleans.
         if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
             yield about(key, "is not the name of an environment variable", "use letters, digits and _")

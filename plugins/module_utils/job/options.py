@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -80,7 +80,9 @@ def unknown_keys(given: RawSpec, options: Options, where: str = "") -> list[Find
     for key, value in given.items():
         name = f"{where}{key}"
         if key not in options:
-            hint = nearest(str(key), options) or f"known keys: {', '.join(sorted(options))}"
+            place = next((place for place in places(OPTIONS) if place.rpartition(".")[2] == key), "")
+            hint = f"write it as {place}" if place else nearest(str(key), options)
+            hint = hint or f"known keys: {', '.join(sorted(options))}"
             found.append(Finding(name, "is not a key of a JobSpec", hint, key=name))
         elif "options" in options[key]:
             if isinstance(value, Mapping):
@@ -89,6 +91,13 @@ def unknown_keys(given: RawSpec, options: Options, where: str = "") -> list[Find
                 hint = f"give a mapping with {', '.join(sorted(options[key]['options']))}"
                 found.append(Finding(name, f"is {value!r}", hint, key=name))
     return found
+
+
+def places(options: Options, where: str = "") -> Iterator[str]:
+    """The dotted names of all keys."""
+    for key, option in options.items():
+        yield f"{where}{key}"
+        yield from places(option.get("options", {}), f"{where}{key}.")
 
 
 def meant(found: list[Finding]) -> set[str]:

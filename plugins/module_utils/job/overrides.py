@@ -57,8 +57,6 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
     overrides = [
         *data_overrides(inputs),
         f"actor_rollout_ref.model.path={hydra_value(inputs.model)}",
-        # Without it, verl requires four different micro batch sizes.
-        "actor_rollout_ref.actor.use_dynamic_bsz=True",
         "trainer.val_before_train=False",
         "trainer.max_actor_ckpt_to_keep=3",
         "trainer.max_critic_ckpt_to_keep=3",

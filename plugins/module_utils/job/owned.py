@@ -10,26 +10,30 @@ with `owned_values`: there are many ways to write a setting.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..findings import Finding
+from ..findings import ERROR, NOTE, Finding, about
 from ..launcher.hydra import is_option, override_key, override_text
 from ..text import one_line
-from .environment import form_of_secret
+from ..shared_root import archive_path
+from .environment import form_of_secret, own_variables
+from .spec import JobSpec
 from .verl_releases import GRPO, SFT
 
 # The key of a finding about one override is `trainer_overrides.<key of the override>`.
 OVERRIDES = "trainer_overrides"
+ANYWAY = "is what the job has anyway"
 JOINS = "the job joins an existing cluster"
 RUNTIME_ENV = "set env_vars or secrets; worker_process_setup_hook is that of the job's secrets and its TransferQueue"
+LOCAL_DIR, ESTIMATOR = "trainer.default_local_dir", "algorithm.adv_estimator"
 OWN_NAMESPACE = "every job has a namespace of its own in Ray, and would collide with others in this one"
 # By setting, what to do instead.
 OWNED_OVERRIDES = {
     "trainer.nnodes": "set resources.nnodes",
     "trainer.n_gpus_per_node": "set resources.gpus_per_node",
-    "trainer.default_local_dir": "remove it: checkpoints belong in the job's archive",
-    "algorithm.adv_estimator": "set workload: ppo or workload: grpo",
+    LOCAL_DIR: "remove it; with a submission_id, it may repeat <shared_root>/jobs/<submission_id>/checkpoints",
+    ESTIMATOR: "set workload: ppo or workload: grpo",
     "custom_reward_function.path": "set reward_fn_path; verl 0.9 silently ignores this key",
     "custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this key",
     "reward.custom_reward_function.path": "set reward_fn_path",
@@ -54,16 +58,17 @@ HARMLESS_RESOLVERS = ("oc.select", "oc.deprecated", "oc.dict.keys", "oc.dict.val
 INTERPOLATION = re.compile(r"\$\{([^${}:]*)(.?)", re.DOTALL)
 
 
-def about_override(override: str, what: str, todo: str) -> Finding:
+def about_override(override: str, what: str, todo: str, severity: str = ERROR) -> Finding:
     """A finding about one override, named by its key."""
-    return Finding(f"{OVERRIDES}: {override}", what, todo, key=f"{OVERRIDES}.{override}")
+    return Finding(f"{OVERRIDES}: {override}", what, todo, severity, key=f"{OVERRIDES}.{override}")
 
 
-def override_findings(overrides: Sequence[str]) -> Iterator[Finding]:
-    yield from repeated(overrides)
-    for override in overrides:
+def override_findings(spec: JobSpec) -> Iterator[Finding]:
+    yield from repeated(spec.trainer_overrides)
+    own = own_values(spec)
+    for override in spec.trainer_overrides:
         key = override_key(override)
-        todo = owned_todo(override)
+        todo = "" if repeats(override, own) else owned_todo(override)
         resolver = foreign_resolver(override)
         if is_option(override) and key not in CONFIGURATION:
             yield about_override(key, "is an option of Hydra's command line", "give overrides: key=value")
@@ -74,6 +79,42 @@ def override_findings(overrides: Sequence[str]) -> Iterator[Finding]:
             yield about_override(key, what, "name a secret in secrets: the trainer finds it in its environment")
         elif form := form_of_secret(override):
             yield about_override(key, f"contains {form}, readable in the archive and in logs", "use secrets")
+
+
+def own_values(spec: JobSpec) -> dict[str, str]:
+    """The values of settings that a JobSpec may repeat: "" for a number that only the cluster tells."""
+    values = {"trainer.nnodes": str(spec.nnodes or ""), "trainer.n_gpus_per_node": str(spec.gpus_per_node or "")}
+    if spec.workload != SFT:
+        values[ESTIMATOR] = estimator(spec.workload)
+    if spec.submission_id:
+        values[LOCAL_DIR] = checkpoint_path(archive_path(spec.shared_root, spec.submission_id))
+    return values
+
+
+def estimator(workload: str) -> str:
+    return "grpo" if workload == GRPO else "gae"
+
+
+def checkpoint_path(archive: str) -> str:
+    return f"{archive}/checkpoints"
+
+
+def repeats(override: str, own: Mapping[str, str]) -> bool:
+    """Whether an override sets a setting to the value that it has anyway."""
+    key, value = override_key(override), override_text(override)
+    if key not in own or override.lstrip().startswith("~"):
+        return False
+    return value == own[key] if own[key] else value.isdigit()
+
+
+def repetition_notes(spec: JobSpec) -> Iterator[Finding]:
+    """What a JobSpec sets although the job has it anyway."""
+    own = own_values(spec)
+    for override in spec.trainer_overrides:
+        if repeats(override, own):
+            yield about_override(override_key(override), ANYWAY, "", NOTE)
+    for name in own_variables(spec.shared_root).keys() & spec.env_vars.keys():
+        yield about(f"env_vars.{name}", ANYWAY, "", NOTE)
 
 
 def repeated(overrides: Sequence[str]) -> Iterator[Finding]:
@@ -124,12 +165,12 @@ def owned_values(workload: str, archive: str, reward: tuple[str, str] | None, re
     reward: the path and the name of the reward function. None: verl's own.
     reward_key: the release's name of the setting of the reward function.
     """
-    values: dict[str, Any] = {"trainer.default_local_dir": f"{archive}/checkpoints"}
+    values: dict[str, Any] = {LOCAL_DIR: checkpoint_path(archive)}
     for init in ("ray_init", "ray_kwargs.ray_init"):
         values |= {f"{init}.{name}": None for name in ("num_cpus", "address", "runtime_env", "namespace")}
     if workload == SFT:
         return values
-    values["algorithm.adv_estimator"] = "grpo" if workload == GRPO else "gae"
+    values[ESTIMATOR] = estimator(workload)
     if reward:
         values |= {f"{reward_key}.path": reward[0], f"{reward_key}.name": reward[1]}
     else:

@@ -17,9 +17,10 @@ from ..launcher.attempts import METRICS_VARIABLE
 from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, merge, override_key
 from ..launcher.plan import TORCHRUN, Plan
-from ..shared_root import HF_HOME, USER_CODE, archive_path
+from ..shared_root import USER_CODE, archive_path
+from .batches import batch_overrides
 from .capacity import Cluster, JobSize, size_of
-from .environment import asked_variables
+from .environment import asked_variables, own_variables
 from .overrides import accelerator_overrides, common_overrides, rl_overrides, sft_overrides, storage_overrides
 from .spec import JobSpec
 from .verl_releases import SFT, Profile
@@ -112,7 +113,9 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
     # The archive contains the package with HOOK.
     launcher = f"{archive}/config/launcher" if hook else ""
     user_code = f"{spec.shared_root}/{USER_CODE}" if reward and reward.module else ""
-    python_path = filter(None, (spec.inputs.code_path, user_code, asked.get("PYTHONPATH", ""), launcher))
+    # What the nodes have follows anyway, see with_python_path.
+    given = [path for path in asked.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
+    python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *given, launcher)))
     return {
         "HF_HUB_OFFLINE": "1",  # models are staged once, not downloaded by every node
         "PYTHONUNBUFFERED": "1",
@@ -126,15 +129,13 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
         # The snapshot must come first, and jobs must not write byte code into it.
         "PYTHONPATH": ":".join(python_path),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HOME": f"{spec.shared_root}/{HF_HOME}",
         # verl's file logger truncates its file at every start, so each attempt gets its own.
         METRICS_VARIABLE: f"{archive}/logs/metrics-1.jsonl",
         # These identify every process of the job, and locate its secrets.
         JOB: archive.rpartition("/")[2],
         redact.ARCHIVE: archive,
         **DEBUGGERS.get(spec.debugger or "", {}),
-        # sft_trainer_ray calls ray.init() without an address, and Ray then uses this one.
-        "RAY_ADDRESS": "auto",
+        **own_variables(spec.shared_root),
         # Ray's default of 3 s is too short to end a trainer and collect its evidence.
         "RAY_JOB_STOP_WAIT_TIME_S": "30",
     }
@@ -159,6 +160,7 @@ def default_overrides(
     overrides = [
         *common_overrides(workload, size, submission_id, archive, profile),
         *(sft_overrides(inputs, device, validates) if workload == SFT else rl_overrides(workload, inputs, profile)),
+        *batch_overrides(spec),
         *accelerator_overrides(workload, accelerator, size.gpus_per_node),
     ]
     if checkpoint:

@@ -67,7 +67,7 @@ def runtime_env_findings(spec: JobSpec) -> Iterator[Finding]:
         elif not isinstance(value, Mapping):
             yield about(key, f"is {value!r}", "give a mapping")
         elif name == "env_vars":
-            yield from variable_findings(key, value)
+            yield from variable_findings(key, value, spec.shared_root)
         else:
             yield from _config(value)
 

@@ -108,11 +108,12 @@ class JobSpec:
         """
         ray, resources = values["ray"], values["resources"]
         names = (
-            *("workload", "launcher", "code_path", "model", "dataset", "submission_id", "reward_fn_path", "env_vars"),
+            *("workload", "launcher", "code_path", "model", "dataset", "reward_fn_path", "env_vars"),
             *("retries", "on_stall", "resume_from", "debugger", "tags", "check_reward"),
         )
         return cls(
             **{name: values[name] for name in names},
+            submission_id=values["submission_id"] or None,
             shared_root=plain_root(values["shared_root"]),
             address=ray["address"],
             entrypoint_resources=ray["resources"]["entrypoint_resources"],

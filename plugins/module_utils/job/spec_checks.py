@@ -14,6 +14,7 @@ from ..findings import Finding, about
 from ..launcher.hydra import override_key, override_list, override_text
 from ..launcher.plan import TORCHRUN
 from ..shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
+from .batches import batch_findings
 from .capacity import Cluster
 from .durations import seconds
 from .environment import environment_findings, form_of_secret, secret_findings
@@ -57,7 +58,7 @@ def spec_findings(spec: JobSpec) -> list[Finding]:
         *(_id, _paths, _reward, environment_findings, runtime_env_findings, secret_findings, _policy, _resources),
     )
     found = [finding for check in checks for finding in check(spec)]
-    return found + list(override_findings(spec.trainer_overrides))
+    return found + list(override_findings(spec))
 
 
 def _id(spec: JobSpec) -> Iterator[Finding]:
@@ -172,7 +173,7 @@ def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
     verl = f"verl {profile.version}"
     if profile.module(spec.workload, spec.launcher) is None:
         return [no_sft(spec.launcher, profile)]
-    found = []
+    found = list(batch_findings(spec, profile))
     reward = spec.inputs.reward
     if reward and reward.module and not profile.reward_modules:
         what = f"{verl} loads reward functions from files only, not {reward.module}"

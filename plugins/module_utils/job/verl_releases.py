@@ -166,6 +166,13 @@ RL_SETTINGS = (
         "trainer.worker_nsight_options", (0, 6, 0), "global_profiler.global_tool_config.nsys.worker_nsight_options"
     ),
     renamed("actor_rollout_ref.profiler", (0, 6, 0), "actor_rollout_ref.actor.profiler"),
+    # workers/engine_workers.py:init_model
+    *(
+        setting(Name(f"actor_rollout_ref.{name}", until=(0, 8, 0)), Name(f"actor_rollout_ref.{name}_per_gpu"))
+        for name in ("actor.ppo_micro_batch_size", "rollout.log_prob_micro_batch_size", "ref.log_prob_micro_batch_size")
+    ),
+    # workers/config/critic.py: the newer setting follows it, and verl refuses both.
+    setting(unread("critic.ppo_micro_batch_size"), Name("critic.ppo_micro_batch_size_per_gpu")),
     # main_ppo.py:TaskRunnerV1.run sets it.
     setting(
         Name("transfer_queue.enable", since=(0, 6, 1), until=(0, 9, 0)),

@@ -58,8 +58,8 @@ WHAT_TO_DO = {
     "the job is submitted.",
     HOST_OOM: "Reduce what runs beside the GPUs (data, reward and rollout workers, offloading, pinned memory), "
     "or use nodes with more memory.",
-    GPU_OOM: "Lower actor_rollout_ref.rollout.gpu_memory_utilization, the micro batch sizes or the sequence lengths, "
-    "or use more GPUs. nvidia-smi shows whether other processes use the GPUs too.",
+    GPU_OOM: "Lower the sizes of batches or the lengths of sequences, or use more GPUs. nvidia-smi shows whether other "
+    "processes use the GPUs too.",
     COMMUNICATION: "Check that all nodes reach each other on the interface that GLOO_SOCKET_IFNAME and "
     "NCCL_SOCKET_IFNAME name. NCCL_DEBUG=INFO in env_vars shows which interface NCCL chose.",
     PORT_IN_USE: "End the process that holds the port, often one left by an earlier job, and submit again.",
@@ -125,6 +125,8 @@ CONFIG_CODE = r'File "[^"\n]*/verl/(?:utils/config\.py|workers/config/|trainer/c
 DATA_CODE = r'File "[^"\n]*/(?:verl/utils/dataset|torch/utils/data|torchdata|datasets|pyarrow)/'
 REWARD_CODE = r'File "[^"\n]*/verl/(?:experimental/reward_loop|workers/reward_manager|trainer/ppo/reward\.py)'
 
+# The share of a GPU's memory that the inference engine takes, for its weights and its cache.
+CACHE = "actor_rollout_ref.rollout.gpu_memory_utilization"
 # A name, once it has taken the place of Ray's id.
 NODE = r"(?P<node>[\w-]+(?:\.[\w-]+)*)"
 NO_HEAD = "Failed to connect to GCS|WrongClusterID"
@@ -167,9 +169,18 @@ CAUSES = (
     Rule(GPU_OOM, r"^\S*Error: (?P<what>(?:CUDA|HIP|NPU)(?: error:)? out of memory.*)", "{what}", anywhere=True),
     Rule(
         GPU_OOM,
-        r"^ValueError: (?P<what>(?:Free memory on device|No available memory for the cache|.* KV cache is needed).*)",
+        r"^ValueError: (?P<what>Free memory on device.*)",
         "{what}",
         anywhere=True,
+        todo=f"Lower {CACHE}, or free the memory: nvidia-smi shows which processes use it.",
+    ),
+    Rule(
+        GPU_OOM,
+        r"^ValueError: (?P<what>(?:No available memory for the cache|.* KV cache is needed).*)",
+        "{what}",
+        anywhere=True,
+        todo=f"Raise {CACHE}, lower actor_rollout_ref.rollout.max_model_len, or share the model between more GPUs with "
+        "actor_rollout_ref.rollout.tensor_model_parallel_size.",
     ),
     Rule(DISK_FULL, r"^OSError: \[Errno \d+\] (?P<what>(?:No space left on device|Disk quota exceeded).*)", "{what}"),
     # torch does not report why it could not write.

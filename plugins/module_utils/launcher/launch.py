@@ -231,6 +231,7 @@ class Launcher:
             steps=self.steps,
             attempt_steps=self.attempt_steps,
             total_steps=total_steps(self.archive),
+            overrides=self.overrides,
         )
         return outcome(end)
 

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from . import failures
 from .failures import Failure, FailureKind
+from .hydra import override_key, override_text
 from .status import JobState
 from .steward_decisions import AMBIGUOUS
 from .watch import ENDED_BY_WATCH
@@ -25,7 +27,7 @@ class End:
     stopped_by: the signal that ended the launcher, and steward_verdict: why the steward had it sent, if it did.
     watch_verdict: why the launcher itself ended the trainer. log: the end of the attempt's log.
     steps: the last step of the job. attempt_steps: how many this attempt did. total_steps: how many the trainer
-    intended to do.
+    intended to do. overrides: those of the trainer.
     """
 
     exit_code: int
@@ -38,6 +40,7 @@ class End:
     steps: int = 0
     attempt_steps: int = 0
     total_steps: int | None = None
+    overrides: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -61,15 +64,43 @@ def outcome(end: End) -> Outcome:
         return Outcome(JobState.FAILED, failures.failure(FailureKind.IMPORT, end.problem))
     if end.exit_code == 0:
         return outcome_without_error(end)
-    failure = failures.classify(end.log, end.exit_code, end.attempt_steps)
+    failure = classify(end, end.log, end.exit_code)
     ambiguous = failure.kind in AMBIGUOUS and end.has_steward
     return Outcome(JobState.ENDING if ambiguous else JobState.FAILED, failure)
 
 
 def cause_of_verdict(end: End, verdict: Failure) -> Failure:
     """The failure after which the trainer stalled, if its log shows one; otherwise the verdict."""
-    found = failures.classify(end.log.partition(f"\n{ENDED_BY_WATCH}")[0], 1, end.attempt_steps)
+    found = classify(end, end.log.partition(f"\n{ENDED_BY_WATCH}")[0], 1)
     return found if verdict.kind is FailureKind.STALLED and found.kind in CAUSES_OF_STALLS else verdict
+
+
+def classify(end: End, log: str, exit_code: int) -> Failure:
+    found = failures.classify(log, exit_code, end.attempt_steps)
+    usual = found.kind is FailureKind.GPU_OOM and found.todo == failures.WHAT_TO_DO[found.kind]
+    return replace(found, todo=less_gpu_memory(end.overrides)) if usual else found
+
+
+def less_gpu_memory(overrides: Sequence[str]) -> str:
+    """What to do after a GPU ran out of memory, for a job with these overrides."""
+    own = {override_key(one): override_text(one).lower() for one in overrides}
+    is_rl = any(key.startswith("actor_rollout_ref.") for key in own)
+    model, batches, size, engine = "model", "data", "", "engine"
+    if is_rl:
+        model, batches, size = "actor_rollout_ref.model", "actor_rollout_ref.actor", "ppo_"
+        engine = f"{batches}.{'megatron' if any('megatron' in one for one in overrides) else 'fsdp_config'}"
+    # verl reads one of the two; see job.batches.
+    is_fixed = own.get(f"{batches}.use_dynamic_bsz") == "false"
+    limit = f"{batches}.{size}{'micro_batch_size' if is_fixed else 'max_token_len'}_per_gpu"
+    lower = [*([] if own.get(limit) == "1" else [limit]), *([failures.CACHE] if is_rl else [])]
+    # With verl's values of what the job does not set.
+    savings = {f"{model}.enable_gradient_checkpointing": "true"}
+    savings |= {f"{engine}.param_offload": "false", f"{engine}.optimizer_offload": "false"}
+    unused = [f"{key}=True" for key, usual in savings.items() if own.get(key, usual) != "true"]
+    advice = [f"lower {' or '.join(lower)}"] if lower else []
+    advice += [f"set {' and '.join(unused)}"] if unused else []
+    text = ", ".join([*advice, "or use more GPUs"])
+    return f"{text[0].upper()}{text[1:]}. nvidia-smi shows whether other processes use them too."
 
 
 def outcome_without_error(end: End) -> Outcome:

@@ -77,7 +77,8 @@ class Heartbeat:
 class Progress:
     """How far a job is, the first and the last value of its key metric, and its throughput.
 
-    tokens_per_second: of all GPUs together. tokens_per_second_per_gpu: as verl measures it.
+    tokens_per_second: of all GPUs together. tokens_per_second_per_gpu: as verl measures it. seconds: of the parts of
+    the last step, by verl's names.
     """
 
     step: int = 0
@@ -87,6 +88,7 @@ class Progress:
     last: float | None = None
     tokens_per_second: float | None = None
     tokens_per_second_per_gpu: float | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,11 @@ from .info import Heartbeat, JobInfo, Progress
 KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}
 # verl measures it for PPO and GRPO: tokens per second and GPU, prompts and responses.
 THROUGHPUT = "perf/throughput"
+# trainer/ppo/v1/trainer_base.py: what verl measures of a step of PPO and GRPO, in this order, and the whole of it.
+TIMING, PARTS = "timing_s/", (
+    *("gen", "reward", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
+    *("save_checkpoint", "update_weights", "testing", "step"),
+)
 # For SFT, it only counts the tokens of a step.
 STEP_TOKENS = "train/global_tokens"
 # How much is read of the end of a metrics file: one step of PPO takes about 8 KiB.
@@ -74,6 +79,7 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
         last=last,
         tokens_per_second=tokens_per_second(found, heartbeat),
         tokens_per_second_per_gpu=next(iter(values(found, THROUGHPUT)[-1:]), None),
+        seconds={part: spent[0] for part in PARTS if (spent := values(found[-1:], f"{TIMING}{part}"))},
     )
 
 

@@ -233,6 +233,8 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     if speed:
         value, _slash, unit = speed.partition("/")
         lines.append(("Throughput", f"{value} tokens/s{f' per {unit}' if unit else ''}"))
+    if job.progress.seconds:
+        lines.append(("Seconds", ", ".join(f"{part} {value:.3g}" for part, value in job.progress.seconds.items())))
     return lines
 
 

@@ -183,13 +183,13 @@ def test_hydra_writes_into_the_archive() -> None:
 OF_A_JOB = {
     ("ppo", CPU): """
         actor_rollout_ref.model.path=/private/common/models/tiny-qwen2
-        actor_rollout_ref.actor.use_dynamic_bsz=True
         trainer.val_before_train=False
         trainer.max_actor_ckpt_to_keep=3
         trainer.max_critic_ckpt_to_keep=3
         ++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node
         algorithm.adv_estimator=gae
         critic.model.path=/private/common/models/tiny-qwen2
+        actor_rollout_ref.actor.use_dynamic_bsz=True
         trainer.device=cpu
         data.dataloader_num_workers=0
         actor_rollout_ref.model.use_remove_padding=False
@@ -220,7 +220,6 @@ OF_A_JOB = {
     """,
     ("grpo", CUDA): """
         actor_rollout_ref.model.path=/private/common/models/tiny-qwen2
-        actor_rollout_ref.actor.use_dynamic_bsz=True
         trainer.val_before_train=False
         trainer.max_actor_ckpt_to_keep=3
         trainer.max_critic_ckpt_to_keep=3
@@ -228,6 +227,7 @@ OF_A_JOB = {
         algorithm.adv_estimator=grpo
         actor_rollout_ref.rollout.n=5
         actor_rollout_ref.actor.use_kl_loss=True
+        actor_rollout_ref.actor.use_dynamic_bsz=True
         actor_rollout_ref.rollout.name=vllm
     """,
 }

@@ -180,7 +180,7 @@ def test_anything_but_a_mapping_cannot_be_examined(given: object) -> None:
 
 
 def test_only_the_wrong_overrides_are_removed() -> None:
-    overrides = ["data.seed=1", "++trainer.nnodes=2", "~algorithm.adv_estimator", "+new@pkg=1", "trainer.nnodes_too=1"]
+    overrides = ["data.seed=1", "++hydra.x=2", "~algorithm.adv_estimator", "+new@pkg=1", "trainer.nnodes_too=1"]
     rest = remaining({"trainer_overrides": overrides})
     assert rest is not None
     assert rest["trainer_overrides"] == ["data.seed=1", "+new@pkg=1", "trainer.nnodes_too=1"]

@@ -43,7 +43,8 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"submission_id": "a/b"}, "submission_id", "'a/b' is malformed"),
     ({"submission_id": ".hidden"}, "submission_id", "begin with a letter or a digit"),
     ({"submission_id": "a" * 64}, "submission_id", "use at most 63 lower-case letters"),
-    ({"submission_id": ""}, "submission_id", "'' is malformed"),
+    ({"resources": {"entrypoint_num_cpus": 1}}, "resources.entrypoint_num_cpus", "as ray.resources.entrypoint_num_cpus"),
+    ({"entrypoint_resources": {}}, "entrypoint_resources", "write it as ray.resources.entrypoint_resources"),
     ({"submission_id": "a b"}, "submission_id", "'a b' is malformed"),
     ({"submission_id": "a\n"}, "submission_id", r"'a\n' is malformed"),
     ({"shared_root": "private"}, "shared_root", "'private' is not absolute"),
@@ -189,16 +190,20 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"trainer_overrides": [{"a": 1}]}, "trainer_overrides", "{'a': 1} is not key=value"),
     ({"trainer_overrides": [None]}, "trainer_overrides", "None is not key=value"),
     ({"trainer_overrides": {"": 2}}, "trainer_overrides", "'=2' is not key=value"),
-    ({"trainer_overrides": {"trainer": {"nnodes": 2}}}, "trainer_overrides.trainer.nnodes", "resources.nnodes"),
     (
-        {"trainer_overrides": ["++trainer.n_gpus_per_node=1"]},
+        {"trainer_overrides": {"trainer": {"nnodes": 2}}, "resources": {"nnodes": 1}},
+        "trainer_overrides.trainer.nnodes",
+        "resources.nnodes",
+    ),
+    (
+        {"trainer_overrides": ["++trainer.n_gpus_per_node=all"]},
         "trainer_overrides.trainer.n_gpus_per_node",
         "is controlled by the JobSpec: set resources.gpus_per_node",
     ),
     (
         {"trainer_overrides": ["trainer.default_local_dir = /tmp"]},
         "trainer_overrides.trainer.default_local_dir",
-        "remove it: checkpoints belong in the job's archive",
+        "remove it; with a submission_id, it may repeat <shared_root>/jobs/<submission_id>/checkpoints",
     ),
     (
         {"trainer_overrides": {"algorithm.adv_estimator": "gae"}},
@@ -375,7 +380,7 @@ def test_an_amount_that_ray_refuses(amount: Any) -> None:
 @pytest.mark.parametrize("key", OWNED_OVERRIDES)
 @pytest.mark.parametrize("prefix", ["", "+", "++", "~"])
 def test_settings_that_the_jobspec_controls(key: str, prefix: str) -> None:
-    (finding,) = findings_of({"trainer_overrides": [f"{prefix}{key}=1"]})
+    (finding,) = findings_of({"trainer_overrides": [f"{prefix}{key}=x"]})
     assert (finding.key, finding.todo) == (f"trainer_overrides.{key}", OWNED_OVERRIDES[key])
 
 
