@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,14 +19,20 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
     jobspecs = tmp_path_factory.mktemp("jobspecs")
 
     def submit(
-        name: str, check: bool = True, environment: Any = None, arguments: Sequence[str] = (), **changes: Any
+        name: str,
+        check: bool = True,
+        environment: Any = None,
+        arguments: Sequence[str] = (),
+        form: str = "yaml",
+        **changes: Any,
     ) -> Job:
         spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / f"{name}.yaml").read_text())
         overrides = override_list(changes.pop("trainer_overrides", {}))
         spec.update(changes, trainer_overrides=merge(override_list(spec["trainer_overrides"]), overrides))
         spec["submission_id"] = f"test-{name}-{time.time_ns()}"
-        file = jobspecs / f"{spec['submission_id']}.yaml"
-        file.write_text(yaml.safe_dump(spec))
+        file = jobspecs / f"{spec['submission_id']}.{form}"
+        text = json.dumps(spec, indent=2) if form == "json" else yaml.safe_dump(spec)
+        file.write_text(text.replace("<id>", spec["submission_id"]))
         done = playbook("submit", check=check, environment=environment or {}, arguments=arguments, jobspec=str(file))
         return Job(spec["submission_id"], done.stdout)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.checks.child import MARK
 from ansible_collections.argus.verl.plugins.module_utils.operations.program import launcher_files
-from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, until
+from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, said, until
 
 USER_CODE = SHARED_ROOT / "user" / "code"
 # The share of digits, moved to a range of its own. In a job, not in the gate's dry call, it waits for the file `go`.
@@ -104,6 +105,15 @@ def without_mapping() -> str:
     return "/private/user/code/unmapped"
 
 
+def assert_prometheus_is_shared(submit: Submit, others: Sequence[Job]) -> None:
+    """verl's configuration of Prometheus is one file for all jobs: a warning names those that run or wait."""
+    asked = {**SMALL, "actor_rollout_ref.rollout.prometheus.enable": True}
+    waits = {"wait_for_resources": "1m", "resources": ONE_NODE}
+    checked = submit("grpo", arguments=["--check"], trainer_overrides=asked, **waits)
+    (row,) = re.findall(r"warning actor_rollout_ref.rollout.prometheus.enable (.*?) may use", said(checked.submitted))
+    assert {job.submission_id for job in others} <= set(re.split(r"[ ,]+", row))
+
+
 def test_each_job_has_its_own_samples(submit: Submit) -> None:
     """At once: GRPO with a secret and a retry, over two nodes and plain, PPO, and a job whose hook maps nothing."""
     waits: dict[str, Any] = {"wait_for_resources": "10m"}
@@ -127,6 +137,7 @@ def test_each_job_has_its_own_samples(submit: Submit) -> None:
         # All of them are in their first step, with samples in their queues.
         for job in (first, second, third, fourth):
             until(partial(waits_for_others, job), f"{job.submission_id} computes its first rewards")
+        assert_prometheus_is_shared(submit, (first, second, third, fourth))
         kill_attempt(first)
         go()
         path = {"PYTHONPATH": without_mapping()}

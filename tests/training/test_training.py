@@ -24,6 +24,7 @@ def assert_off_the_head(job: Job) -> None:
     assert info["driver_node_id"] != head["node_id"]
     assert info["driver_node_ip"] not in (None, head["node_ip"])
     assert info["state"] == "SUCCEEDED"
+    assert ("update_weights" in info["progress"]["seconds"]) == (info["workload"] != "sft")
 
 
 def assert_snapshot(job: Job, code_id: str) -> None:
@@ -72,9 +73,48 @@ def assert_finite_and_moving(values: list[float], steps: int) -> None:
     assert len(set(values)) > 1
 
 
+# JobSpecs as the action document writes them, chapters 3 and 4: what a job has anyway is there as well.
+SHARED = "/private"
+VERL = f"{SHARED}/common/code/verl/verl-0.9.1"
+DOCUMENT: dict[str, Any] = {
+    "shared_root": SHARED,
+    "code_path": VERL,
+    "model": f"{SHARED}/common/models/tiny-qwen2",
+    "env_vars": {"PYTHONPATH": f"{VERL}:$PYTHONPATH", "RAY_ADDRESS": "auto", "HF_HOME": f"{SHARED}/hf"},
+}
+RAY = {
+    "address": "http://127.0.0.1:8265",
+    "resources": {"entrypoint_resources": {"worker_node": 1}, "entrypoint_num_cpus": 1},
+}
+OVERRIDES: dict[str, Any] = {
+    "trainer.total_epochs": 1,
+    "trainer.save_freq": 10,
+    "trainer.default_local_dir": f"{SHARED}/jobs/<id>/checkpoints",
+}
+ANYWAY = "is what the job has anyway"
+
+
+def composed(job: Job) -> Any:
+    """The configuration with which the trainer ran."""
+    return yaml.safe_load((job.archive.path / "config" / "hydra" / "config.yaml").read_text())
+
+
+def assert_fixed_batches(job: Job) -> None:
+    """The size of the JobSpec is that of all that compute the policy."""
+    policy = composed(job)["actor_rollout_ref"]
+    assert policy["actor"]["use_dynamic_bsz"] is policy["rollout"]["log_prob_use_dynamic_bsz"] is False
+    assert policy["actor"]["ppo_micro_batch_size_per_gpu"] == 16
+    assert policy["rollout"]["log_prob_micro_batch_size_per_gpu"] == 16
+    assert policy["ref"]["log_prob_micro_batch_size_per_gpu"] == 16
+
+
 def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) -> None:
-    job = submit("grpo")
+    asked = {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16}
+    job = submit("grpo", form="json", **DOCUMENT, ray=RAY, trainer_overrides={**OVERRIDES, **asked})
+    for key in ("trainer_overrides: algorithm.adv_estimator", "env_vars.RAY_ADDRESS", "env_vars.HF_HOME"):
+        assert f"{key} {ANYWAY}" in said(job.submitted)
     job.wait()
+    assert_fixed_batches(job)
     assert_off_the_head(job)
     assert_snapshot(job, "verl-0.9.1")
     assert_archive(job)
@@ -133,9 +173,14 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     )
     loggers = "trainer.logger=[console,file,tensorboard]"
     changed = ("-e", f'set=["trainer.total_training_steps=10", "{loggers}"]', "-e", "retries=1", "-e", "tags=by=hand")
-    asked = {"trainer.total_training_steps": 90}
-    job = submit("ppo", arguments=changed, reward_fn_path="graders.digits:score", trainer_overrides=asked)
+    # What concerns Ray is in the inventory, apart from the JobSpec. A mini-batch is larger than the batch.
+    changed += ("-e", json.dumps({"job_defaults": {"ray": RAY}}))
+    asked = {**OVERRIDES, "trainer.total_training_steps": 90, "data.train_batch_size": 6}
+    job = submit("ppo", arguments=changed, **DOCUMENT, reward_fn_path="graders.digits:score", trainer_overrides=asked)
+    assert "verl adds 2 empty samples of 128 tokens to the 6 of a step" in said(job.submitted)
     job.wait()
+    computed, own = job.values("global_seqlen/mean"), job.values("perf/total_num_tokens")
+    assert {mean - tokens for mean, tokens in zip(computed, own, strict=True)} == {2 * 128}
     spec = job.archive.read_json("config/job_spec.json")
     assert (spec["retries"], spec["tags"]) == (1, {"by": "hand"})
     assert [one for one in spec["trainer_overrides"] if "total_training_steps" in one] == [
@@ -154,7 +199,10 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
 
 
 def test_sft_on_two_nodes_with_four_gpus_each(submit: Submit) -> None:
-    job = submit("sft", resources={"nnodes": 2, "gpus_per_node": 4})
+    size = {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 4}
+    files = {"data.train_files": f"{SHARED}/datasets/gsm8k_tiny_sft/train.parquet"}
+    job = submit("sft", **DOCUMENT, ray=RAY, resources={}, trainer_overrides={**OVERRIDES, **size, **files})
+    assert f"trainer_overrides: trainer.n_gpus_per_node {ANYWAY}" in said(job.submitted)
     job.wait()
     assert_off_the_head(job)
     assert_archive(job)

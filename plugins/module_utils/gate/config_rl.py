@@ -11,6 +11,8 @@ from ..findings import WARNING, about
 from .settings import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
 TOKENS = "ppo_max_token_len_per_gpu"
+# Its file is one for all jobs of a cluster.
+PROMETHEUS = f"{ROLLOUT}.prometheus"
 
 
 def needs_critic(job: JobConfig) -> bool:
@@ -77,23 +79,44 @@ def generated_batch(job: JobConfig) -> Found:
 
 def mini_batches(job: JobConfig) -> Found:
     size, answers = job.number("data.train_batch_size"), job.number(f"{ROLLOUT}.n", 1)
-    for section in [ACTOR, "critic"] if needs_critic(job) else [ACTOR]:
+    for section in trained(job):
         key = f"{section}.ppo_mini_batch_size"
         mini = job.number(key)
         ranks = data_parallel(job) if section == ACTOR else 0
         # workers/config/actor.py:ActorConfig.validate, workers/config/critic.py:CriticConfig.validate
         if job.get(f"{section}.use_dynamic_bsz") is False and 0 < size < mini:
             yield about(key, f"is {mini}, more than data.train_batch_size, {size}", f"set it to {size} or less")
-        # trainer/ppo/v1/trainer_base.py:_get_required_batch_multiple, padding_utils.py:upsample_batch_to_divisible_size
-        elif job.release >= (0, 9) and job.get("trainer.use_v1") and indivisible(size, mini):
-            padded = -(-size // mini) * mini
-            what = f"is {mini}: verl pads {size} prompts to {padded} with empty ones, and computes those as well"
-            yield about(key, what, f"set {batches(size, answers, ranks)}", WARNING)
+        elif is_padded(job) and indivisible(size, mini):
+            added = added_samples(job)
+            what = f"is {mini}: verl adds {added} empty samples of 128 tokens to the {size * answers} of a step"
+            yield about(key, f"{what}, and computes those as well", f"set {batches(size, answers, ranks)}", WARNING)
+        # utils/tensordict_utils.py:make_iterator
+        elif job.release >= (0, 8) and not is_padded(job) and indivisible(size, mini):
+            what = f"is {mini}, which does not divide data.train_batch_size, {size}: the job ends at its first update"
+            yield about(key, what, f"set {batches(size, answers, ranks)}")
         # workers/engine_workers.py:train_mini_batch
         if job.release >= (0, 8) and indivisible(mini * answers, ranks):
             what = f"is {mini}: with {answers} answers each, {mini * answers} is not a multiple of {ranks} ranks"
             todo = f"set {batches(size, answers, ranks)}" if indivisible(size * answers, ranks) else multiple_of(ranks)
             yield about(key, what, todo)
+
+
+def is_padded(job: JobConfig) -> bool:
+    """Whether verl completes a batch that its mini-batches do not divide."""
+    return job.release >= (0, 9) and bool(job.get("trainer.use_v1"))
+
+
+def trained(job: JobConfig) -> list[str]:
+    return [ACTOR, "critic"] if needs_critic(job) else [ACTOR]
+
+
+def added_samples(job: JobConfig) -> int:
+    """How many samples verl adds to those of a step, so that all mini-batches and all ranks are full."""
+    # trainer/ppo/v1/trainer_base.py:_get_required_batch_multiple, padding_utils.py:upsample_batch_to_divisible_size
+    answers = job.number(f"{ROLLOUT}.n", 1)
+    minis = [job.number(f"{section}.ppo_mini_batch_size") * answers for section in trained(job)]
+    multiple = math.lcm(data_parallel(job) or 1, *minis) if is_padded(job) else 0
+    return -job.number("data.train_batch_size") * answers % multiple if multiple else 0
 
 
 def batches(size: int, answers: int, ranks: int) -> str:
@@ -112,6 +135,8 @@ def micro_batches(job: JobConfig) -> Found:
     for section, name, owner in kinds:
         if job.get(f"{owner}.use_dynamic_bsz") is False:
             yield from micro_batch(job, section, f"{section}.{name}", f"{owner}.use_dynamic_bsz")
+        elif section == REF and job.get(f"{REF}.log_prob_use_dynamic_bsz") is False:
+            yield from micro_batch(job, section, f"{section}.{name}", f"{REF}.log_prob_use_dynamic_bsz")
 
 
 def micro_batch(job: JobConfig, section: str, old: str, dynamic: str) -> Found:
@@ -124,9 +149,14 @@ def micro_batch(job: JobConfig, section: str, old: str, dynamic: str) -> Found:
     elif job.get(old) is not None and size is not None:
         yield about(old, f"is set, and so is {key}", f"remove {old}")
     # workers/engine/utils.py:prepare_micro_batches; before 0.8 workers/fsdp_workers.py:ActorRolloutRefWorker
-    mini, ranks = job.number(f"{ACTOR}.ppo_mini_batch_size") * job.number(f"{ROLLOUT}.n", 1), data_parallel(job)
-    if section == ACTOR and ranks and mini % ranks == 0 and indivisible(mini // ranks, job.number(key)):
-        what = f"is {size}, which does not divide the {mini // ranks} samples of a rank's mini-batch"
+    answers, ranks = job.number(f"{ROLLOUT}.n", 1), data_parallel(job)
+    samples, of = job.number(f"{ACTOR}.ppo_mini_batch_size") * answers, "a rank's mini-batch"
+    if section in (ROLLOUT, REF) and job.release >= (0, 8):
+        samples, of = job.number("data.train_batch_size") * answers + added_samples(job), "a rank"
+    elif section != ACTOR:
+        return
+    if ranks and samples % ranks == 0 and indivisible(samples // ranks, job.number(key)):
+        what = f"is {size}, which does not divide the {samples // ranks} samples of {of}"
         yield about(key, what, f"set it to a divisor, or set {dynamic}=True")
 
 
@@ -215,7 +245,15 @@ def generation(job: JobConfig) -> Found:
         yield about(f"{ROLLOUT}.max_model_len", what, f"set it to {longest}, or remove it", WARNING)
 
 
+def prometheus(job: JobConfig) -> Found:
+    # workers/rollout/utils.py:update_prometheus_config
+    if job.get(f"{PROMETHEUS}.enable"):
+        what = f"is true, and verl then replaces {job.get(f'{PROMETHEUS}.file')} on every node of the cluster"
+        todo = f"set {PROMETHEUS}.file to a file of this job, and a Prometheus that reads it"
+        yield about(f"{PROMETHEUS}.enable", what, todo, WARNING)
+
+
 RL_RULES = (
     *(estimator, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
-    *(parallelism, engines, generation),
+    *(parallelism, engines, generation, prometheus),
 )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The batches that a GPU computes at once: of a fixed size, or dynamic, of as many samples as a number of tokens allows.
+"""The batches that a GPU computes at once: of a fixed size, or dynamic, of what a number of tokens allows.
 
 verl reads the settings of one of the two. A JobSpec that gives a size gets it.
 """

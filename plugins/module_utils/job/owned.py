@@ -15,8 +15,8 @@ from typing import Any
 
 from ..findings import ERROR, NOTE, Finding, about
 from ..launcher.hydra import is_option, override_key, override_text
-from ..text import one_line
 from ..shared_root import archive_path
+from ..text import one_line
 from .environment import form_of_secret, own_variables
 from .spec import JobSpec
 from .verl_releases import GRPO, SFT

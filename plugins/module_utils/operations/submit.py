@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..findings import Finding, errors
+from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
 from ..job.environment import secret_value_findings
 from ..job.options import meant
@@ -17,6 +19,7 @@ from ..job.parse import parse_jobspec, separate_key
 from ..job.plan import Job
 from ..job.spec import JobSpec
 from ..job.submission_id import new_submission_id
+from ..job.verl_releases import SFT
 from ..launcher.admission import one_at_a_time
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
@@ -26,7 +29,7 @@ from ..launcher.room import Demand
 from ..launcher.status import JobState
 from ..shared_root import archive_path
 from ..status.state import describe
-from .registry import Registered
+from .registry import Registered, Registry
 from .reward_files import RewardFiles, changes, reward_files
 from .services import Clock, OperationError, RefusedError, Services
 from .submission import Submission, same_spec, send
@@ -105,7 +108,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
     archive = Archive(archive_path(spec.shared_root, submission_id))
     if archive.exists() and not request.findings:
         return existing_job(archive, request, head, services)
-    result = admit(request, spec, submission_id, head, services.clock, gate)
+    result = admit(request, spec, submission_id, head, services, gate)
     if result.job is None:
         raise RuntimeError(f"no job and no finding: {spec}")
     reward = reward_files(spec, result.job.runtime_env["env_vars"]["PYTHONPATH"])
@@ -137,7 +140,28 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
     )
 
 
-def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, clock: Clock, gate: Gate) -> GateResult:
+def shared_file_findings(found: Iterable[Finding], submission_id: str, registry: Registry) -> Iterator[Finding]:
+    """The findings of the gate; that on Prometheus only with the names of jobs that would share its file."""
+    for finding in found:
+        if finding.key != f"{PROMETHEUS}.enable":
+            yield finding
+        elif others := [name for name in registry.ids() if name != submission_id and is_open_rl(registry, name)]:
+            yield replace(finding, what=f"{finding.what}, which {', '.join(others)} may use")
+
+
+def is_open_rl(registry: Registry, submission_id: str) -> bool:
+    """Whether a job of reinforcement learning runs or waits."""
+    with contextlib.suppress(UnreadableError):
+        job = registry.read(submission_id)
+        if job and job.jobspec.get("workload") != SFT:
+            state = Archive(archive_path(job.shared_root, submission_id)).state()
+            return state is not None and not state.ended
+    return False
+
+
+def admit(
+    request: Request, spec: JobSpec, submission_id: str, head: RayHead, services: Services, gate: Gate
+) -> GateResult:
     """The result of the gate, if it admits the job."""
     try:
         result = gate(spec, submission_id, head)
@@ -146,7 +170,8 @@ def admit(request: Request, spec: JobSpec, submission_id: str, head: RayHead, cl
         todo = "Is its machine overloaded?" if slow else "Is the cluster up?"
         raise OperationError(f"{error}. {todo} See cluster_status.yml.") from error
     step = result.job.plan.resumed_from_step if result.job else None
-    result = replace(result, findings=(*result.findings, *time_limit_findings(spec, step or 0, clock.time())))
+    found = shared_file_findings(result.findings, submission_id, services.registry)
+    result = replace(result, findings=(*found, *time_limit_findings(spec, step or 0, services.clock.time())))
     # Keys that the controller has reported hold placeholders here, and so do those that misspelt ones stand for.
     reported = {separate_key(finding) for finding in request.findings} | meant(list(request.findings))
     refuse_errors([*request.findings, *(one for one in result.findings if separate_key(one) not in reported)])

@@ -19,9 +19,12 @@ KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "criti
 # verl measures it for PPO and GRPO: tokens per second and GPU, prompts and responses.
 THROUGHPUT = "perf/throughput"
 # trainer/ppo/v1/trainer_base.py: what verl measures of a step of PPO and GRPO, in this order, and the whole of it.
-TIMING, PARTS = "timing_s/", (
-    *("gen", "reward", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
-    *("save_checkpoint", "update_weights", "testing", "step"),
+TIMING, PARTS = (
+    "timing_s/",
+    (
+        *("gen", "reward", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
+        *("save_checkpoint", "update_weights", "testing", "step"),
+    ),
 )
 # For SFT, it only counts the tokens of a step.
 STEP_TOKENS = "train/global_tokens"

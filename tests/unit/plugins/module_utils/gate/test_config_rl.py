@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from composed_config import ACTOR, ROLLOUT, found
 
+REF = "actor_rollout_ref.ref"
+
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     # The workload, the changes, and the only finding.
     (
@@ -27,18 +29,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         "grpo",
         {f"{ACTOR}.ppo_mini_batch_size": 512},
         (
-            f"warning {ACTOR}.ppo_mini_batch_size is 512: verl pads 256 prompts to 512 "
-            "with empty ones, and computes those as well: set it to a divisor of data.train_batch_size,"
-            " 256"
+            f"warning {ACTOR}.ppo_mini_batch_size is 512: verl adds 1280 empty samples of 128 tokens to the 1280 of a "
+            "step, and computes those as well: set it to a divisor of data.train_batch_size, 256"
         ),
     ),
     (
         "grpo",
         {f"{ACTOR}.ppo_mini_batch_size": 96},
         (
-            f"warning {ACTOR}.ppo_mini_batch_size is 96: verl pads 256 prompts to 288 "
-            "with empty ones, and computes those as well: set it to a divisor of data.train_batch_size,"
-            " 256"
+            f"warning {ACTOR}.ppo_mini_batch_size is 96: verl adds 160 empty samples of 128 tokens to the 1280 of a "
+            "step, and computes those as well: set it to a divisor of data.train_batch_size, 256"
         ),
     ),
     (
@@ -142,7 +142,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         "ppo",
         {"critic.ppo_mini_batch_size": 96},
         (
-            "warning critic.ppo_mini_batch_size is 96: verl pads 256 prompts to 288 with empty ones, "
+            "warning critic.ppo_mini_batch_size is 96: verl adds 128 empty samples of 128 tokens to the 256 of a step, "
             "and computes those as well: set it to a divisor of data.train_batch_size, 256"
         ),
     ),
@@ -220,6 +220,39 @@ def test_micro_batches() -> None:
     ]
 
 
+def test_a_batch_that_is_not_completed_ends_the_job() -> None:
+    expected = [
+        f"error {ACTOR}.ppo_mini_batch_size is 96, which does not divide data.train_batch_size, 256: the job ends at "
+        "its first update: set it to a divisor of data.train_batch_size, 256"
+    ]
+    changes = {f"{ACTOR}.ppo_mini_batch_size": 96}
+    assert found("grpo", {**changes, "trainer.use_v1": False}) == found("grpo", changes, "0.8.0") == expected
+
+
+@pytest.mark.parametrize("section", [ROLLOUT, REF])
+def test_micro_batches_of_log_probabilities(section: str) -> None:
+    key = f"{section}.log_prob_micro_batch_size_per_gpu"
+    # 160 samples for each of 8 ranks; with a mini-batch of 96, verl completes them to 180.
+    (text,) = found("grpo", {**STATIC, key: 9})
+    assert f"error {key} is 9, which does not divide the 160 samples of a rank: set it to a divisor, or set" in text
+    of_96 = {**STATIC, f"{ACTOR}.ppo_mini_batch_size": 96}
+    assert not any(key in text for text in found("grpo", {**of_96, key: 9}))
+    assert found("grpo", {**STATIC, key: 9}, "0.7.1") == []
+
+
+def test_fixed_batches_of_the_reference_alone() -> None:
+    fixed = {f"{REF}.log_prob_use_dynamic_bsz": False}
+    assert found("grpo", {**fixed, f"{REF}.log_prob_micro_batch_size_per_gpu": 4}) == []
+    (text,) = found("grpo", fixed)
+    assert f"{REF}.log_prob_micro_batch_size_per_gpu has no value" in text
+
+
+def test_prometheus() -> None:
+    (text,) = found("grpo", {f"{ROLLOUT}.prometheus": {"enable": True, "port": 9090, "file": "/tmp/p.yml"}})
+    assert text.startswith(f"warning {ROLLOUT}.prometheus.enable is true, and verl then replaces /tmp/p.yml on every")
+    assert found("grpo", {f"{ROLLOUT}.prometheus": {"enable": False, "port": 9090, "file": "/tmp/p.yml"}}) == []
+
+
 def test_micro_batches_of_the_critic() -> None:
     assert found("ppo", {"critic.use_dynamic_bsz": False}) == [
         "error critic.ppo_micro_batch_size_per_gpu has no value, but critic.use_dynamic_bsz is false: "
@@ -241,7 +274,7 @@ def test_batches_of_fixed_size() -> None:
 def test_rules_that_older_versions_do_not_have() -> None:
     assert found("grpo", {f"{ROLLOUT}.mode": "sync"}, "0.6.1") == []
     assert len(found("grpo", {f"{ROLLOUT}.mode": "sync"}, "0.7.0")) == 1
-    assert found("grpo", {f"{ACTOR}.ppo_mini_batch_size": 96}, "0.8.0") == []
+    assert found("grpo", {f"{ACTOR}.ppo_mini_batch_size": 96}, "0.7.1") == []
     assert found("grpo", {"data.gen_batch_size": 100}, "0.8.0") == []
     assert found("grpo", {f"{ACTOR}.ppo_mini_batch_size": 4}, "0.7.1") == []
     assert found("grpo", {f"{ROLLOUT}.log_prob_use_dynamic_bsz": False}, "0.7.1") == []
@@ -256,7 +289,7 @@ def test_rules_that_older_versions_do_not_have() -> None:
 @pytest.mark.parametrize(
     ("first", "before", "changes", "about"),
     [
-        ("0.9.0", "0.8.0", {f"{ACTOR}.ppo_mini_batch_size": 96}, f"{ACTOR}.ppo_mini_batch_size"),
+        ("0.8.0", "0.7.1", {f"{ACTOR}.ppo_mini_batch_size": 96}, f"{ACTOR}.ppo_mini_batch_size"),
         ("0.9.0", "0.8.0", {"data.gen_batch_size": 100}, "data.gen_batch_size"),
         ("0.8.0", "0.7.1", {f"{ACTOR}.ppo_mini_batch_size": 4}, f"{ACTOR}.ppo_mini_batch_size"),
         ("0.8.0", "0.7.1", {f"{ROLLOUT}.log_prob_use_dynamic_bsz": False}, f"{ROLLOUT}.log_prob_use_dynamic_bsz"),

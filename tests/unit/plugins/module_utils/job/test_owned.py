@@ -9,8 +9,9 @@ from ansible_collections.argus.verl.plugins.module_utils.job.owned import (
     foreign_resolver,
     owned_todo,
     owned_values,
+    repetition_notes,
 )
-from jobs import findings_of
+from jobs import findings_of, jobspec
 
 CONTROLLED = "is controlled by the JobSpec"
 PAST_THE_KEY: list[tuple[Any, str]] = [
@@ -58,6 +59,53 @@ def test_other_ways_to_write_a_setting_that_the_jobspec_controls(overrides: Any,
     (finding,) = findings_of({"trainer_overrides": overrides})
     assert (finding.key, finding.what) == (f"trainer_overrides.{key}", CONTROLLED)
     assert finding.todo in OWNED_OVERRIDES.values()
+
+
+REPEATED: list[tuple[dict[str, Any], str]] = [
+    ({"workload": "grpo", "trainer_overrides": ["algorithm.adv_estimator=grpo"]}, "algorithm.adv_estimator"),
+    ({"workload": "ppo", "trainer_overrides": {"algorithm": {"adv_estimator": "gae"}}}, "algorithm.adv_estimator"),
+    ({"resources": {"nnodes": 2}, "trainer_overrides": {"trainer": {"nnodes": 2}}}, "trainer.nnodes"),
+    # Of all workers and GPUs, only the cluster knows the number.
+    ({"trainer_overrides": ["++trainer.n_gpus_per_node=4"]}, "trainer.n_gpus_per_node"),
+    (
+        {"submission_id": "a", "trainer_overrides": ["trainer.default_local_dir=/private/jobs/a/checkpoints"]},
+        "trainer.default_local_dir",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "key"), REPEATED, ids=str)
+def test_a_value_that_the_job_has_anyway_is_noted(changes: dict[str, Any], key: str) -> None:
+    assert findings_of(changes) == []
+    (note,) = repetition_notes(jobspec(**changes))
+    assert (note.severity, note.key) == ("note", f"trainer_overrides.{key}")
+
+
+@pytest.mark.parametrize("where", ["env_vars", "runtime_env"])
+def test_a_variable_that_the_job_has_anyway_is_accepted(where: str) -> None:
+    variables = {"RAY_ADDRESS": "auto", "HF_HOME": "/private/hf"}
+    changes = {"env_vars": variables} if where == "env_vars" else {"ray": {"runtime_env": {"env_vars": variables}}}
+    assert findings_of(changes) == []
+    assert len(list(repetition_notes(jobspec(**changes)))) == (2 if where == "env_vars" else 0)
+
+
+DIFFERENT: list[tuple[dict[str, Any], str]] = [
+    ({"workload": "grpo", "trainer_overrides": ["algorithm.adv_estimator=gae"]}, "algorithm.adv_estimator"),
+    ({"resources": {"nnodes": 1}, "trainer_overrides": ["trainer.nnodes=2"]}, "trainer.nnodes"),
+    (
+        {"submission_id": "a", "trainer_overrides": ["trainer.default_local_dir=/private/jobs/b/checkpoints"]},
+        "trainer.default_local_dir",
+    ),
+    # The id is made later.
+    ({"trainer_overrides": ["trainer.default_local_dir=/private/jobs/a/checkpoints"]}, "trainer.default_local_dir"),
+    ({"workload": "sft", "trainer_overrides": ["algorithm.adv_estimator=grpo"]}, "algorithm.adv_estimator"),
+]
+
+
+@pytest.mark.parametrize(("changes", "key"), DIFFERENT, ids=str)
+def test_another_value_is_refused(changes: dict[str, Any], key: str) -> None:
+    (finding,) = findings_of(changes)
+    assert (finding.severity, finding.key) == ("error", f"trainer_overrides.{key}")
 
 
 @pytest.mark.parametrize(

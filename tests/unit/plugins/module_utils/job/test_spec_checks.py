@@ -43,7 +43,11 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"submission_id": "a/b"}, "submission_id", "'a/b' is malformed"),
     ({"submission_id": ".hidden"}, "submission_id", "begin with a letter or a digit"),
     ({"submission_id": "a" * 64}, "submission_id", "use at most 63 lower-case letters"),
-    ({"resources": {"entrypoint_num_cpus": 1}}, "resources.entrypoint_num_cpus", "as ray.resources.entrypoint_num_cpus"),
+    (
+        {"resources": {"entrypoint_num_cpus": 1}},
+        "resources.entrypoint_num_cpus",
+        "as ray.resources.entrypoint_num_cpus",
+    ),
     ({"entrypoint_resources": {}}, "entrypoint_resources", "write it as ray.resources.entrypoint_resources"),
     ({"submission_id": "a b"}, "submission_id", "'a b' is malformed"),
     ({"submission_id": "a\n"}, "submission_id", r"'a\n' is malformed"),
