@@ -178,6 +178,8 @@ job:
         - C(step), C(total_steps), and the C(first) and C(last) value of the job's key C(metric).
         - C(tokens_per_second_per_gpu) of the last step, which verl measures for PPO and GRPO; C(tokens_per_second) of
           all GPUs together for SFT, from the tokens of the last steps and the pace since the first one.
+        - C(seconds) of the parts of the last step, by verl's names, such as C(gen), C(update_actor) and
+          C(update_weights). Empty for SFT.
       type: dict
     checkpoints:
       description: The steps that have a checkpoint.

@@ -9,6 +9,8 @@ So everything is counted before anything is constructed.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -25,6 +27,7 @@ from ansible_collections.argus.verl.plugins.module_utils.job.limits import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.text import nearest, one_line
 
+JSON, YAML = ".json", (".yaml", ".yml")
 MAX_BYTES = 256 * 1024
 # Longer ones are no numbers and dates of a JobSpec, and converting them takes long.
 MAX_NUMBER = 100
@@ -58,12 +61,19 @@ def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Findi
     directories = jobspec_directories(inventories)
     found = existing([Path(name), *(directory / name for directory in directories)]) if name else None
     if found is None:
-        known = sorted(path.name for directory in directories for path in directory.glob("*.y*ml"))
+        known = sorted(
+            path.name for directory in directories for path in directory.glob("*.[jy]*") if path.suffix in (JSON, *YAML)
+        )
         todo = f"the inventory has {', '.join(known) or 'none'}; a path to any other file works as well"
         what = f"there is no file {name[:200]!r}" if name else "no file was named"
         return None, [Finding("jobspec", what, nearest(name[:200], known) or todo)]
     try:
-        given = parse_yaml(read_file(found))
+        text = read_file(found)
+        given = parse_yaml(text.expandtabs() if found.suffix == JSON else text)
+        if found.suffix == JSON:
+            with contextlib.suppress(ValueError):
+                # For YAML, 1e-06 is text.
+                given = json.loads(text)
     except JobSpecError as error:
         where = f"{found}, line {error.line}" if error.line else str(found)
         return None, [Finding(where, one_line(error, LONGEST_ERROR), error.todo)]

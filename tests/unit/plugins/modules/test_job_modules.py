@@ -88,7 +88,7 @@ def test_one_job(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture
     job = result["job"]
     assert (job["state"], job["log"], job["jobspec"]) == ("RUNNING", ["b"], {"workload": "sft"})
     unknown = ("total_steps", "first", "last", "tokens_per_second", "tokens_per_second_per_gpu")
-    assert job["progress"] == {"step": 0, "metric": "train/loss", **dict.fromkeys(unknown)}
+    assert job["progress"] == {"step": 0, "metric": "train/loss", "seconds": {}, **dict.fromkeys(unknown)}
     assert run(ray_job_info, capsys, **arguments, log_position="")["job"]["log"] == ["a", "b"]
 
 

@@ -35,6 +35,18 @@ def test_a_jobspec_beside_the_inventory(inventory: Path) -> None:
     assert loaded("grpo.yaml", inventory / "hosts.yml") == "grpo"
 
 
+def test_a_jobspec_in_json(inventory: Path) -> None:
+    text = '{\n\t"workload": "ppo",\n\t"trainer_overrides": {"optim.lr": 1e-06}, "submission_id": null\n}\n'
+    (inventory / "jobspecs" / "ppo.json").write_text(text)
+    given, findings = load_jobspec("ppo.json", [str(inventory)])
+    assert findings == []
+    assert given == {"workload": "ppo", "trainer_overrides": {"optim.lr": 1e-6}, "submission_id": None}
+    (finding,) = load_jobspec("po.json", [str(inventory)])[1]
+    assert finding.todo == 'did you mean "ppo.json"?'
+    (inventory / "jobspecs" / "twice.json").write_text('{"model": 1, "model": 2}')
+    assert len(load_jobspec("twice.json", [str(inventory)])[1]) == 1
+
+
 def test_the_first_inventory_with_the_file(inventory: Path) -> None:
     other = inventory.with_name("prod")
     (other / "jobspecs").mkdir(parents=True)

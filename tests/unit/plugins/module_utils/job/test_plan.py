@@ -59,6 +59,16 @@ def test_the_code_of_users_is_on_the_path_of_a_job_that_imports_its_reward_by_na
     assert "/private/user/code" not in file.runtime_env["env_vars"]["PYTHONPATH"].split(":")
 
 
+@pytest.mark.parametrize("path", ["$PYTHONPATH", "${PYTHONPATH}"])
+def test_a_path_may_be_written_as_for_a_shell(path: str) -> None:
+    """The snapshot and what the nodes have are there once."""
+    snapshot = "/private/common/code/verl/verl-0.9.1"
+    asked = {"PYTHONPATH": f"{snapshot}:/private/x:{path}"}
+    job = planned(env_vars=asked).with_python_path("/opt/a")
+    expected = f"{snapshot}:/private/x:/private/jobs/job-1/config/launcher:/opt/a"
+    assert job.runtime_env["env_vars"]["PYTHONPATH"] == expected
+
+
 @pytest.mark.parametrize(
     ("image", "added"), [("", ""), ("/opt/a", ":/opt/a"), ("/opt/a::/opt/b:", ":/opt/a:/opt/b"), (":", "")]
 )

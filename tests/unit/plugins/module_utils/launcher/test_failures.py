@@ -143,6 +143,12 @@ def test_a_recorded_failure(name: str, exit_code: int | None, reason: str) -> No
     assert found.todo
 
 
+@pytest.mark.parametrize(("name", "advice"), [("gpu_oom-vllm-cache", "Raise"), ("gpu_oom-vllm-start", "Lower")])
+def test_advice_for_the_engine_is_that_of_its_message(name: str, advice: str) -> None:
+    found = classify(log(name), 1)
+    assert found.todo.startswith(f"{advice} actor_rollout_ref.rollout.gpu_memory_utilization")
+
+
 def test_every_recorded_log_is_tested() -> None:
     recorded = {path.stem for path in LOGS.glob("*.log")}
     assert recorded == {name for name, *_ in RECORDED} | {"good-grpo", "good-sft"}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
 from ansible_collections.argus.verl.plugins.module_utils.launcher.outcome import End, Outcome, outcome
 from ansible_collections.argus.verl.plugins.module_utils.launcher.watch import ENDED_BY_WATCH
+from jobs import CUDA, planned
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more\n"
 CONFIG = "Error executing job with overrides: []\nCould not override 'trainer.x'.\n"
@@ -48,6 +51,37 @@ def test_an_attempt_that_resumed_at_the_last_step_has_nothing_to_do() -> None:
 )
 def test_an_error_is_read_from_the_log(exit_code: int, log: str, kind: str) -> None:
     assert shown(outcome(End(exit_code=exit_code, log=log))) == ("FAILED", kind)
+
+
+ACTOR, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
+SIZE, TOKENS = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_max_token_len_per_gpu"
+CHECKPOINTING = f"{MODEL}.enable_gradient_checkpointing"
+OFFLOAD = f"{ACTOR}.fsdp_config.optimizer_offload=True"
+# The job, and what the advice names and does not name.
+LEVERS: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
+    ({}, (TOKENS, OFFLOAD), (SIZE, CHECKPOINTING)),
+    ({"trainer_overrides": {SIZE: 4}}, (SIZE, OFFLOAD), (TOKENS,)),
+    ({"trainer_overrides": {SIZE: 1}}, (OFFLOAD,), (SIZE, TOKENS)),
+    ({"trainer_overrides": {CHECKPOINTING: False}}, (f"{CHECKPOINTING}=True",), ()),
+    ({"trainer_overrides": {f"{ACTOR}.fsdp_config.optimizer_offload": True}}, (TOKENS,), (OFFLOAD,)),
+    ({"trainer_overrides": ["--config-name=ppo_megatron_trainer"]}, (f"{ACTOR}.megatron.param_offload",), (OFFLOAD,)),
+    ({"workload": "sft"}, ("data.max_token_len_per_gpu", "engine.param_offload=True"), ("rollout", "micro_batch")),
+    (
+        {"workload": "sft", "trainer_overrides": {"data.micro_batch_size_per_gpu": 4}},
+        ("data.micro_batch_size_per_gpu",),
+        ("max_token_len",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "named", "unnamed"), LEVERS, ids=str)
+def test_advice_for_a_full_gpu_works_with_the_settings_of_the_job(
+    changes: dict[str, Any], named: tuple[str, ...], unnamed: tuple[str, ...]
+) -> None:
+    found = outcome(End(exit_code=1, log=OOM, overrides=planned(CUDA, **changes).plan.overrides))
+    assert found.failure
+    assert [key for key in named if key not in found.failure.todo] == []
+    assert [key for key in unnamed if key in found.failure.todo] == []
 
 
 def test_only_what_a_lost_node_may_cause_is_left_to_the_steward() -> None:

@@ -127,6 +127,16 @@ def test_the_throughput_that_verl_measures(archive: Archive) -> None:
     assert (done.tokens_per_second_per_gpu, done.tokens_per_second) == (1800.25, None)
 
 
+def test_the_seconds_of_the_last_step(archive: Archive) -> None:
+    first = {"timing_s/gen": 9.0, "timing_s/testing": 3.0}
+    last = {"timing_s/step": 4.5, "timing_s/gen": 2.5, "timing_s/update_weights": 0.125, "timing_s/own": 1.0}
+    metrics(archive, (1, {"critic/rewards/mean": 0.1, **first}), (2, {"critic/rewards/mean": 0.2, **last}))
+    seconds = progress(archive, Status(workload="grpo"), PACE).seconds
+    assert list(seconds.items()) == [("gen", 2.5), ("update_weights", 0.125), ("step", 4.5)]
+    metrics(archive, (1, {"train/loss": 5.0}))
+    assert progress(archive, Status(workload="sft"), PACE).seconds == {}
+
+
 def test_the_throughput_from_the_tokens_of_steps(archive: Archive) -> None:
     metrics(archive, *((step, {"train/loss": 5.0, "train/global_tokens": 700 + step * 100}) for step in (1, 2, 3)))
     # 900 tokens a step on average, and 20 seconds for each.

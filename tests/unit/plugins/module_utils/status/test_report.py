@@ -118,6 +118,8 @@ def test_throughput_and_tags_of_the_list() -> None:
     assert [row["tags"] for row in rows] == ["a=1, team=x", f"long={'x' * 34}…"]
     assert "Throughput: 1840 tokens/s per GPU" in detail(progress=rl)
     assert "Throughput: 9.87 tokens/s" in detail(progress=sft)
+    parts = replace(rl, seconds={"gen": 2.0176, "update_actor": 0.41, "update_weights": 0.0194523, "step": 10.853})
+    assert "Seconds:    gen 2.02, update_actor 0.41, update_weights 0.0195, step 10.9" in detail(progress=parts)
 
 
 def test_jobs_with_tags_are_named_in_the_title() -> None:
