@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.checks.configuration import Configuration
+from ansible_collections.argus.verl.plugins.module_utils.findings import errors
 from ansible_collections.argus.verl.plugins.module_utils.gate import composition
 from ansible_collections.argus.verl.plugins.module_utils.gate.config import config_findings
 from ansible_collections.argus.verl.plugins.module_utils.gate.numbers import used_values
-from ansible_collections.argus.verl.plugins.module_utils.gate.settings import JobConfig
+from ansible_collections.argus.verl.plugins.module_utils.gate.settings import ACTOR, JobConfig
 from ansible_collections.argus.verl.plugins.module_utils.job import spec_checks
 from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
 from ansible_collections.argus.verl.plugins.module_utils.job.options import WORKLOADS
@@ -98,10 +99,13 @@ def planned(version: str, workload: str, accelerator: str) -> Job:
     if workload != "sft":
         given["reward_fn_path"] = "r.py:score"
         given["trainer_overrides"] = {"actor_rollout_ref.actor.ppo_mini_batch_size": 256, "data.train_batch_size": 1024}
+    if accelerator == "cpu":
+        size = "data.micro_batch_size_per_gpu" if workload == "sft" else f"{ACTOR}.ppo_micro_batch_size_per_gpu"
+        given["trainer_overrides"] = {**given.get("trainer_overrides", {}), size: 4}
     findings, spec = parse_jobspec(given)
     assert findings == []
     assert spec
-    assert spec_checks.version_findings(spec, profile(version)) == []
+    assert errors(spec_checks.version_findings(spec, profile(version))) == []
     cluster = CPU if accelerator == "cpu" else CUDA
     return plan_job(spec, cluster, f"verl-{version}", "job-1", profile(version))
 
@@ -149,6 +153,13 @@ def test_the_composition_is_that_of_a_real_run(case: tuple[str, str, str], answe
     answer = answers[case]
     assert answer["errors"] == []
     assert answer["config"] == answer["real"]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[2] == "cpu"], ids=" ".join)
+def test_a_size_of_batches_takes_effect(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
+    config = answers[case]["config"]
+    part = config["data"] if case[1] == "sft" else config["actor_rollout_ref"]["actor"]
+    assert part["use_dynamic_bsz"] is False
 
 
 @pytest.mark.parametrize("case", CASES, ids=" ".join)

@@ -113,8 +113,9 @@ def repetition_notes(spec: JobSpec) -> Iterator[Finding]:
     for override in spec.trainer_overrides:
         if repeats(override, own):
             yield about_override(override_key(override), ANYWAY, "", NOTE)
-    for name in own_variables(spec.shared_root).keys() & spec.env_vars.keys():
-        yield about(f"env_vars.{name}", ANYWAY, "", NOTE)
+    for name in own_variables(spec.shared_root):
+        if name in spec.env_vars:
+            yield about(f"env_vars.{name}", ANYWAY, "", NOTE)
 
 
 def repeated(overrides: Sequence[str]) -> Iterator[Finding]:

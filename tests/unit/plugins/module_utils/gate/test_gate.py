@@ -231,6 +231,23 @@ def test_an_override_is_reported_once(root: Path) -> None:
     assert result.findings[0].what == "is not read by verl 0.9.0"
 
 
+def test_what_the_job_has_anyway_is_noted_and_hides_no_problem(root: Path) -> None:
+    variables = {"RAY_ADDRESS": "auto", "HF_HOME": f"{root}/hf"}
+    changes = {"trainer_overrides": ["algorithm.adv_estimator=grpo", "trainer.nnodes=2"], "env_vars": variables}
+    notes = gate(root, **changes).findings
+    assert {finding.severity for finding in notes} == {"note"}
+    keys = [finding.key.removeprefix("trainer_overrides.") for finding in notes]
+    assert keys == ["algorithm.adv_estimator", "trainer.nnodes", "env_vars.RAY_ADDRESS", "env_vars.HF_HOME"]
+    # The composed configuration tells whether the size is that of the job.
+    wrong = Finding("trainer.nnodes", "is 1, but the job has 2", "do", key="trainer.nnodes")
+    assert gate(root, nodes=FakeNodes(NodeAnswers((wrong,))), **changes).findings == (wrong,)
+    # A note is no reason to leave out what Hydra says of the same override.
+    key = "trainer_overrides.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+    refused = Finding("x", "is refused", "do", key=key)
+    of_size = {"trainer_overrides": ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"]}
+    assert refused in gate(root, nodes=FakeNodes(NodeAnswers((refused,))), **of_size).findings
+
+
 def test_the_same_problem_is_reported_once(root: Path) -> None:
     (root / "user/code/r.py").unlink()
     what = f"{root}/user/code/r.py does not exist"
