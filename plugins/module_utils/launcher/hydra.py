@@ -13,6 +13,8 @@ from typing import Any
 BARE = re.compile(r"[A-Za-z0-9_./%+@?|-]+( [A-Za-z0-9_./%+@?|-]+)*")
 # Text that Hydra would parse as a number, a boolean or null.
 NOT_TEXT = re.compile(r"(true|false|null|[+-]?(nan|inf|[0-9._]+(e[+-]?[0-9_]+)?))", re.IGNORECASE)
+# A number that YAML 1.1 takes for text, as it has no point or no sign in its exponent, such as 1e-6.
+EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?e[+-]?[0-9]+", re.IGNORECASE)
 
 
 def hydra_value(value: Any) -> str:
@@ -63,7 +65,8 @@ def override_list(given: Any) -> list[str]:
                 # With "=null", Hydra would delete the key only if its value is null.
                 flat.append(str(key))
             else:
-                flat.append(f"{key}={hydra_value(value)}")
+                number = isinstance(value, str) and EXPONENT.fullmatch(value)
+                flat.append(f"{key}={value if number else hydra_value(value)}")
         return override_list(flat)
     if not isinstance(given, (list, tuple)):
         raise ValueError(f"is a {type(given).__name__}, {given!r}")

@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import (
     hydra_value,
     merge,
@@ -147,6 +148,12 @@ def test_overrides_from_a_mapping() -> None:
         "nothing={}",
         "note='a, b'",
     ]
+
+
+@pytest.mark.parametrize("text", ["1e-6", "5E-7", "-1.5e3", "1.e-3"])
+def test_a_learning_rate_of_a_mapping_is_a_number(text: str) -> None:
+    (override,) = override_list(yaml.safe_load(f"optim: {{lr: {text}}}"))
+    assert parse_override(override).value() == float(text)
 
 
 def test_overrides_from_a_list_are_not_changed() -> None:
