@@ -27,7 +27,8 @@ options:
       - name: ray_node_machine
   engine:
     description:
-      - The command of the container engine on the machine. By default the value of C(cluster_engine) in the inventory.
+      - The container engine on the machine, V(docker), V(podman) or the absolute path of one. By default the value of
+        C(cluster_engine) in the inventory.
     type: str
     default: docker
     vars:
@@ -38,7 +39,17 @@ options:
     type: str
     vars:
       - name: ansible_node_user
+  limit:
+    description:
+      - How many seconds a command in the node may take. Afterwards the node counts as unreachable. Whatever may take
+        longer, such as staging, is detached and asked for its state.
+    type: int
+    default: 600
+    vars:
+      - name: ansible_node_timeout
 notes:
+  - Jobs can change what comes out of their nodes. Facts, warnings, and other keys of results that Ansible acts on are
+    removed. More than 16 MiB of output make a command fail.
   - The container has the name of the host in the inventory. C(ansible_host), C(ansible_user) and the like of the node
     itself have no effect.
   - Set connection variables and C(ansible_become) for the group C(machines), not for all hosts. C(become) for a node
@@ -63,6 +74,7 @@ ray:
 """
 
 import copy
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -72,7 +84,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleValueO
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.connection import ConnectionBase
 from ansible.plugins.loader import become_loader, connection_loader
-from ansible_collections.argus.verl.plugins.plugin_utils import copying
+from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import (
     LOST_REASON,
     Place,
@@ -80,6 +92,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import (
     escalation_problem,
     refusal,
     unreachable,
+    wrong_engine,
 )
 
 Variables = Mapping[str, Any]
@@ -123,7 +136,8 @@ class Connection(ConnectionBase):  # type: ignore[misc]
             # inventory_hostname is then that of the host that delegates, also in templates.
             self._node = str(delegated)
             names = C.config.get_plugin_vars("connection", self._load_name)
-            var_options = picked(self._hostvars[self._node], names) if self._node in self._hostvars else {}
+            of_task = picked(var_options, [LIMIT])
+            var_options = picked(self._hostvars[self._node], names) | of_task if self._node in self._hostvars else {}
         super().set_options(task_keys=task_keys, var_options=var_options, direct=direct)
         self._machine_connection = None
 
@@ -172,22 +186,28 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> Answer:
         """Run a command in the container."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
-        return self._run(cmd, in_data, sudoable)
+        code, stdout, stderr = self._run(cmd, in_data, sudoable)
+        return code, node_answer.reduced(stdout), stderr
 
     def _run(self, command: str, in_data: bytes | None, sudoable: bool) -> Answer:
-        place, machine = self._place, self._machine()
-        line = place.command(self._play_context.executable, command)
+        place, machine, limit = self._place, self._machine(), int(self.get_option("limit"))
+        if problem := wrong_engine(place):
+            raise AnsibleError(problem)
+        line = node_answer.limited(place.command(self._play_context.executable, command), limit, bool(self.become))
         escalates = boolean(self._hostvars[place.machine].get("ansible_become") or False)
         if escalates:
             line = machine.become.build_become_command(line, machine._shell)
         else:
             # What a become plugin of the node asks for is answered on the way.
             machine.set_become_plugin(self.become)
+        began = time.monotonic()
         try:
             code, stdout, stderr = machine.exec_command(line, in_data=in_data, sudoable=escalates or sudoable)
         except AnsibleError as error:
             raise self._failure(error, escalates) from None
         problem = refusal(place, code, stdout, stderr) or self._missing_in_node(code, stderr)
+        if slow := node_answer.problem(code, stdout, limit, time.monotonic() - began):
+            problem = f"{place.node}: {slow}. Jobs run in it: look for one that hinders it, or restart its container"
         if problem:
             raise AnsibleConnectionFailure(problem)
         if escalates and sudoable and self.become and self.become.success:
@@ -244,6 +264,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
 
 
 NAMES = ("inventory_hostname",)
+LIMIT = "ansible_node_timeout"
 
 
 def picked(variables: Variables, names: Any) -> dict[str, Any]:

@@ -42,20 +42,31 @@ options:
     default: python3
     vars:
       - name: slurm_python
+  limit:
+    description: How many seconds a command on the host may take. Afterwards the host counts as unreachable.
+    type: int
+    default: 3600
+    vars:
+      - name: ansible_node_timeout
 notes:
+  - Jobs run there as the same user. Facts, warnings, and other keys of results that Ansible acts on are removed. More
+    than 16 MiB of output make a command fail.
   - C(become) is not supported. Nodes are processes of the user who has the job.
 extends_documentation_fragment:
   - ansible.builtin.connection_pipelining
 """
 
 import os
+import shlex
+import shutil
 import subprocess
+import time
 from functools import partial
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 from ansible_collections.argus.verl.plugins.module_utils.slurm.commands import passed_on
-from ansible_collections.argus.verl.plugins.plugin_utils import copying
+from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
 from ansible_collections.argus.verl.plugins.plugin_utils.srun_exec import NOISE, Place, refusal
 
 Answer = tuple[int, bytes, bytes]
@@ -85,19 +96,22 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         if self.become and sudoable:
             raise AnsibleError(f"become is not supported in a Slurm job: remove it for {self._place.node}")
-        return self._run(cmd, in_data)
+        code, stdout, stderr = self._run(cmd, in_data)
+        return code, node_answer.reduced(stdout), stderr
 
     def _run(self, command: str, in_data: bytes | None) -> Answer:
-        place = self._place
-        argv = place.command(self._play_context.executable, command)
-        try:
-            done = subprocess.run(
-                argv, input=in_data or b"", env=passed_on(os.environ), capture_output=True, check=False
-            )
-        except FileNotFoundError as error:
-            raise AnsibleConnectionFailure(f"{place.node}: there is no command srun here") from error
+        place, limit = self._place, int(self.get_option("limit"))
+        if not shutil.which("srun"):
+            raise AnsibleConnectionFailure(f"{place.node}: there is no command srun here")
+        line = node_answer.limited(shlex.join(place.command(self._play_context.executable, command)), limit)
+        began = time.monotonic()
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], input=in_data or b"", env=passed_on(os.environ), capture_output=True, check=False
+        )
         said = NOISE.sub(b"", done.stderr)
         problem = refusal(place, done.returncode, done.stdout, said)
+        if slow := node_answer.problem(done.returncode, done.stdout, limit, time.monotonic() - began):
+            problem = f"{place.node}: {slow}"
         if problem:
             raise AnsibleConnectionFailure(problem)
         return done.returncode, done.stdout, said

@@ -21,13 +21,15 @@ PREFIX = re.compile(
     r"\A(?:Failed to connect to the host via \w+:|Data could not be sent to remote host .*? over ssh:)", re.I
 )
 LONGEST_REASON = 400
+# Anything else would be a command of its own on the machine.
+ENGINE = re.compile(r"docker|podman|/\S+")
 
 
 @dataclass(frozen=True)
 class Place:
     """A container and where it runs.
 
-    engine: the command of the engine there, such as "docker".
+    engine: the program of the engine there, "docker", "podman" or a path.
     user: who runs commands in the container, if it is not the container's own user.
     """
 
@@ -39,11 +41,15 @@ class Place:
     def command(self, shell: str, command: str) -> str:
         """A command line for the machine that runs a command in the container; its input is passed on."""
         user = ["--user", self.user] if self.user else []
-        return shlex.join([*shlex.split(self.engine), "exec", "-i", *user, self.node, shell, "-c", command])
+        return shlex.join([self.engine, "exec", "-i", *user, self.node, shell, "-c", command])
 
-    @property
-    def program(self) -> str:
-        return next(iter(shlex.split(self.engine)), "")
+
+def wrong_engine(place: Place) -> str:
+    """Why a program is not run as the engine of a node, or nothing."""
+    if ENGINE.fullmatch(place.engine):
+        return ""
+    todo = "Set cluster_engine to docker or podman, or ansible_node_engine to the absolute path of one"
+    return f"{place.node}: its engine is {place.engine!r}. {todo}"
 
 
 def _absent(place: Place) -> str:
@@ -55,7 +61,7 @@ def _stopped(place: Place) -> str:
 
 
 def _paused(place: Place) -> str:
-    resume = f"{place.program} unpause {place.node}"
+    resume = f"{place.engine} unpause {place.node}"
     return f"container {place.node} is paused on {place.machine}. Run there: {resume}"
 
 
@@ -64,12 +70,12 @@ def _restarting(place: Place) -> str:
 
 
 def _denied(place: Place) -> str:
-    todo = f'Add the user to the group "{place.program}" there, or set ansible_become: true for {place.machine}'
-    return f"{place.node}: the user on {place.machine} may not use {place.program}. {todo}"
+    todo = f'Add the user to the group "{place.engine}" there, or set ansible_become: true for {place.machine}'
+    return f"{place.node}: the user on {place.machine} may not use {place.engine}. {todo}"
 
 
 def _silent(place: Place) -> str:
-    return f"{place.node}: {place.program} does not answer on {place.machine}. Start its daemon there"
+    return f"{place.node}: {place.engine} does not answer on {place.machine}. Start its daemon there"
 
 
 # How docker and podman begin a line, and what follows for each reason.
@@ -95,14 +101,15 @@ def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -
     for sign, sentence in SIGNS:
         if re.search(f"{ENGINE_SAYS}(?:{sign})", text, re.MULTILINE | re.IGNORECASE):
             return sentence(place)
-    if code == NOT_FOUND and is_missing(place.program, text):
-        return f"{place.node}: {place.machine} has no command {place.program}, or not on the PATH of its user"
+    if code == NOT_FOUND and is_missing(place.engine, text):
+        return f"{place.node}: {place.machine} has no command {place.engine}, or not on the PATH of its user"
     return ""
 
 
 def is_missing(program: str, text: str) -> bool:
     """Whether a shell or sudo says that there is no such program."""
-    return bool(re.search(rf"(?:^|\s){re.escape(program)}: (?:command )?not found", text, re.MULTILINE))
+    said = rf"(?:^|[\s'\"‘]){re.escape(program)}['\"’]?: (?:(?:command )?not found|No such file)"
+    return bool(re.search(said, text, re.MULTILINE))
 
 
 def escalation_in_node(place: Place, program: str, stderr: bytes | str) -> str:

@@ -178,7 +178,9 @@ def test_a_node_of_this_machine(containers: None, large: Path, tmp_path: Path) -
 
 @needs_sshd
 def test_each_reason_why_there_is_no_connection_is_a_sentence(containers: None, ssh: Ssh) -> None:
-    box = ssh.variables()
+    box, silent = ssh.variables(), ssh.directory / "engine"
+    silent.write_text('#!/bin/sh\nexec docker -H unix:///nowhere.sock "$@"\n')
+    silent.chmod(0o755)
     done = ansible(
         ssh.directory,
         *("ansible", "ray", "-m", "ansible.builtin.ping", "--one-line"),
@@ -187,8 +189,8 @@ def test_each_reason_why_there_is_no_connection_is_a_sentence(containers: None, 
             "other-user": box | {"ansible_user": "nobody"},
             **{STOPPED: {"ray_node_machine": "box"}, "argus-connection-none": {"ray_node_machine": "box"}},
             **{"node-of-closed": {"ray_node_machine": "closed"}, "node-of-other": {"ray_node_machine": "other-user"}},
-            "node-of-silent": {"ray_node_machine": "box", "ansible_node_engine": "docker -H unix:///nowhere.sock"},
-            "node-of-nothing": {"ray_node_machine": "box", "ansible_node_engine": "no-such-engine"},
+            "node-of-silent": {"ray_node_machine": "box", "ansible_node_engine": str(silent)},
+            "node-of-nothing": {"ray_node_machine": "box", "ansible_node_engine": "/no/such-engine"},
             "node-of-unknown": {"ray_node_machine": "boxx"},
         },
     )
@@ -200,8 +202,8 @@ def test_each_reason_why_there_is_no_connection_is_a_sentence(containers: None, 
         "Connection refused",
         "node-of-other: no connection to its machine other-user:",
         "Permission denied (publickey",
-        "node-of-silent: docker does not answer on box. Start its daemon there",
-        "node-of-nothing: box has no command no-such-engine, or not on the PATH of its user",
+        "engine does not answer on box. Start its daemon there",
+        "node-of-nothing: box has no command /no/such-engine, or not on the PATH of its user",
         "ray_node_machine of node-of-unknown is boxx, which is not in the inventory",
     ):
         assert sentence in text, done.stdout + done.stderr

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .devices import ALWAYS, AUTO, NEVER
+from .engine import DOCKER, PODMAN
 from .ports import HIGHEST_BASE, NODE_PORTS
 
 # A directory below cluster_state_dir, a label, and the beginning of the name of a network.
@@ -93,6 +94,7 @@ def rdma_problem(asked: Any) -> str:
 
 
 CHECKS: dict[str, Callable[[Any], str]] = {
+    "cluster_engine": lambda engine: "" if engine in (DOCKER, PODMAN) else f"set {DOCKER} or {PODMAN}",
     "cluster_name": cluster_problem,
     "cluster_network": network_problem,
     "cluster_port_base": port_base_problem,

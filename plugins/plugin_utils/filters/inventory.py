@@ -21,6 +21,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     port_inventory,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
+from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import OF_INVENTORY
 
@@ -70,6 +71,10 @@ def inventory_findings(
     )
     found += inventory.run_findings(reached, works_on, hostvars, groups)
     found += inventory_files.source_findings(map(str, sources), constants.INVENTORY_IGNORE_PATTERNS)
+    if constants.INJECT_FACTS_AS_VARS:
+        what = "inject_facts_as_vars is true: what a job answers in place of a module would set variables of all hosts"
+        todo = "set inject_facts_as_vars = false in its section [defaults]; ANSIBLE_INJECT_FACT_VARS sets it as well"
+        found.append(Finding("ansible.cfg", what, todo))
     return [finding.as_dict() for finding in found]
 
 

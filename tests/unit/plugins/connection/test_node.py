@@ -5,6 +5,7 @@ tests/connection has real containers, over real SSH.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,11 +75,35 @@ def test_a_command_runs_in_the_node(connected: Connected, tmp_path: Path) -> Non
 
 def test_the_engine_of_the_cluster_unless_its_command_is_set(connected: Connected) -> None:
     assert connected(cluster_engine="podman")._place.engine.endswith("/engine")
-    assert connected(cluster_engine="podman", ansible_node_engine="podman --remote")._place.engine == "podman --remote"
+    assert connected(cluster_engine="podman", ansible_node_engine="/opt/podman")._place.engine == "/opt/podman"
     variables = {"ray_node_machine": MACHINE, "inventory_hostname": NODE, "cluster_engine": "podman"}
     connection = load()
     connection.set_options(var_options={**variables, "hostvars": {NODE: variables, MACHINE: {}}})
     assert connection._place.engine == "podman"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("sleep 60", "a command has not ended within 1 s"),
+        ("printf '{'; sleep 60", "a command has not ended within 1 s"),
+        ("trap '' TERM; sleep 60 & wait; sleep 60", "a command has not ended within 1 s"),
+        ("head -c 20000000 /dev/zero", "a command has printed more than 16 MiB"),
+        ("yes", "a command has printed more than 16 MiB"),
+    ],
+)
+@pytest.mark.parametrize("delegate_to", [None, NODE])
+def test_limits(connected: Connected, command: str, reason: str, delegate_to: str | None) -> None:
+    """Also of a task that is delegated: the machine's own tasks are."""
+    began = time.monotonic()
+    with pytest.raises(AnsibleConnectionFailure, match=f"{NODE}: {reason}"):
+        connected(delegate_to=delegate_to, ansible_node_timeout=1).exec_command(command)
+    assert time.monotonic() - began < 30
+
+
+def test_errors_are_limited_and_output_below_the_limit_is_whole(connected: Connected) -> None:
+    code, stdout, stderr = connected().exec_command("head -c 16000000 /dev/zero; yes | head -c 9000000 >&2; exit 7")
+    assert (code, len(stdout), len(stderr)) == (7, 16000000, 1 << 20)
 
 
 def test_a_task_that_is_delegated_to_the_node(connected: Connected, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import (
     escalation_problem,
     refusal,
     unreachable,
+    wrong_engine,
 )
 
 PLACE = Place("ray-head", "gpu-0", "docker")
@@ -20,8 +21,8 @@ CONTAINER = "3f" * 32
 
 def test_a_command_reaches_the_container_as_it_is() -> None:
     command = """echo 'a  "b"' $HOME; exit 3"""
-    line = Place("ray-head", "gpu-0", "podman --remote").command("/bin/sh", command)
-    assert shlex.split(line) == ["podman", "--remote", "exec", "-i", "ray-head", "/bin/sh", "-c", command]
+    line = Place("ray-head", "gpu-0", "podman").command("/bin/sh", command)
+    assert shlex.split(line) == ["podman", "exec", "-i", "ray-head", "/bin/sh", "-c", command]
 
 
 def test_a_command_of_another_user() -> None:
@@ -87,7 +88,13 @@ def test_failures_of_commands_are_not_those_of_engines(stderr: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "stderr", ["/bin/sh: 1: docker: not found", "bash: line 1: docker: command not found", "docker: not found"]
+    "stderr",
+    [
+        *("/bin/sh: 1: docker: not found", "bash: line 1: docker: command not found", "docker: not found"),
+        "timeout: failed to run command 'docker': No such file or directory",
+        "timeout: failed to run command ‘docker’: No such file or directory",
+        "timeout: can't execute 'docker': No such file or directory",
+    ],
 )
 def test_a_machine_without_an_engine(stderr: str) -> None:
     assert refusal(PLACE, 127, b"", stderr.encode()) == (
@@ -96,8 +103,15 @@ def test_a_machine_without_an_engine(stderr: str) -> None:
     assert refusal(PLACE, 1, b"", stderr.encode()) == ""
 
 
-def test_an_engine_without_a_name_is_no_engine_that_is_missing() -> None:
-    assert Place("n", "m", "").program == ""
+@pytest.mark.parametrize("engine", ["", "sh -c true; docker", "docker --host x", "bin/docker", "sh", "docker\n"])
+def test_what_is_no_engine_is_not_run(engine: str) -> None:
+    assert wrong_engine(Place("n", "m", engine)).startswith(
+        f"n: its engine is {engine!r}. Set cluster_engine to docker"
+    )
+
+
+def test_engines() -> None:
+    assert not any(wrong_engine(Place("n", "m", engine)) for engine in ("docker", "podman", "/opt/bin/docker"))
 
 
 @pytest.mark.parametrize("error", ["sudo: a password is required", "Missing sudo password", "Missing su password"])
