@@ -16,6 +16,8 @@ description:
     of their output. A host that fails for the same reason as another one has no second message.
   - The summary has one line, and a table when several hosts failed.
   - With C(-v) and more, the output is that of P(ansible.builtin.default#callback).
+  - Of all that is shown, also warnings and diffs, a terminal gets text and colours only. Other control characters are
+    escaped.
   - Measures the terminal for the tables of the collection. E(COLUMNS) overrides its width.
   - Lets Python look for garbage less often in the process of Ansible, which takes a tenth of the time of a short
     playbook.
@@ -68,7 +70,8 @@ EXAMPLES = r"""
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 from ansible import constants, context
@@ -79,7 +82,7 @@ from ansible.playbook.block import Block
 from ansible.playbook.task import Task
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
-from ansible_collections.argus.verl.plugins.module_utils.text import filled
+from ansible_collections.argus.verl.plugins.module_utils.text import filled, printable_line
 from ansible_collections.argus.verl.plugins.plugin_utils import terminal
 from ansible_collections.argus.verl.plugins.plugin_utils.run_summary import Failures, summary
 from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import error_text
@@ -127,6 +130,17 @@ def collect_less() -> None:
     gc.set_threshold(COLLECT_AT, *gc.get_threshold()[1:])
 
 
+def without_controls(display: Callable[..., None]) -> Callable[..., None]:
+    """Ansible's function through which all passes that is shown, with what a terminal would act on escaped."""
+
+    @wraps(display)
+    def filtered(msg: str, *arguments: Any, **options: Any) -> None:
+        lines = msg.replace("\r\n", "\n").split("\n")
+        display("\n".join(printable_line(line, colour=True) for line in lines), *arguments, **options)
+
+    return filtered
+
+
 class CallbackModule(Default):  # type: ignore[misc]
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
@@ -134,6 +148,8 @@ class CallbackModule(Default):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        if "display" not in vars(self._display):
+            self._display.display = without_controls(self._display.display)
         self._failures = Failures()
         # What was shown of a task that may be shown again, with the host that it was shown for.
         self._shown: dict[tuple[str, str], str] = {}

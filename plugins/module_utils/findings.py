@@ -65,9 +65,9 @@ def findings_table(findings: Iterable[Finding], width: int | None = None) -> str
 
 
 def paragraph(finding: Finding, width: int) -> str:
-    """A finding below its severity and its place."""
+    """A finding below its severity and its place. Lines that a job has written into it look like no other line."""
     todo = f"To do: {finding.todo}" if finding.todo else ""
-    texts = [finding.where, *finding.what.splitlines(), *todo.splitlines()]
-    lines = [filled(f"{INDENT}{printable(text)}", width, INDENT) for text in texts]
+    texts = [finding.where, *("\n  ".join(text.splitlines()) for text in (finding.what, todo) if text)]
+    lines = [filled(f"{INDENT}{printable(line)}", width, f"{INDENT}  ") for text in texts for line in text.split("\n")]
     lines[0] = f"{finding.severity:{len(INDENT)}}{lines[0].removeprefix(INDENT)}"
     return "\n".join(lines)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.text import CONTROL
 
 REPO = Path(__file__).resolve().parents[2]
 SECRET = "wandb-3f7c9a1b"
@@ -130,6 +132,43 @@ def test_errors_of_other_modules(tmp_path: Path) -> None:
             "Failed: a  ok=5 changed=2 failed=1 rescued=1 ignored=5",
         ],
     )
+
+
+HOSTILE_MODULE = r"""#!/usr/bin/python
+# AnsibleModule
+import json
+evil = "evil \x1b[2J\x1b]0;title\x07 \x9b31m \u202e \r\x08 end"
+diff = {"before": "a\n", "after": evil + "\n", "before_header": evil, "after_header": evil}
+shown = {"warnings": [evil], "deprecations": [{"msg": evil, "version": "99"}], "diff": diff, "changed": True}
+print(evil + json.dumps({**shown, "msg": evil, "exception": evil, "failed": __FAILED__}).join("\n\n") + evil + "\n")
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["-vvv"]])
+def test_nothing_that_is_shown_controls_the_terminal(tmp_path: Path, arguments: list[str]) -> None:
+    """Warnings, deprecations, differences, what surrounds the answer of a module, and errors."""
+    (tmp_path / "library").mkdir()
+    for name, failed in (("hostile", "False"), ("failing", "True")):
+        (tmp_path / "library" / f"{name}.py").write_text(HOSTILE_MODULE.replace("__FAILED__", failed))
+    tasks = """
+    - name: Answer
+      hostile:
+    - name: Fail
+      failing:
+      ignore_errors: true
+    - name: Show
+      ansible.builtin.debug: {msg: "evil \\e[2J end"}
+"""
+    code, lines = run(tmp_path, tasks, "--diff", *arguments, ANSIBLE_DEPRECATION_WARNINGS="true")
+    text = "\n".join(lines)
+    assert code == 0, text
+    for shown in ("[WARNING]: evil", "[DEPRECATION WARNING]: evil", "junk after the JSON data", "+evil", "--- "):
+        assert shown in text, text
+    assert not CONTROL.search(text), [line for line in lines if CONTROL.search(line)]
+    # Colours are not controls: Ansible's own stay.
+    code, lines = run(tmp_path, tasks, "--diff", ANSIBLE_FORCE_COLOR="true")
+    text = "\n".join(lines)
+    assert "\x1b[0;" in text and not CONTROL.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 
 def test_secrets_stay_hidden(tmp_path: Path) -> None:

@@ -210,10 +210,9 @@ def explain_removal(archive: Archive, node: str) -> None:
     if kind not in OF_A_REMOVED_NODE or archive.stop_requested() or status.reason.startswith(said):
         return
     reason = said + status.reason
-    todo = "Nothing is wrong with the node. The job can resume from its last checkpoint on other workers."
     changed = {
         "reason": reason,
-        "failure": {**(status.failure or {}), "reason": reason, "todo": todo},
+        "failure": {**(status.failure or {}), "reason": reason, "todo": failures.NODE_REMOVED},
         "attempts": [
             (dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one).to_json()
             for one in status.attempts

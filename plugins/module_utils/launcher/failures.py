@@ -76,6 +76,12 @@ WHAT_TO_DO = {
     UNKNOWN: "Read the end of logs/driver.log in the archive.",
 }
 
+# Of a job whose launcher could not record its failure, and of one whose node was taken out.
+LOST_BY_HEAD = "Submit it again; it can resume from its last checkpoint."
+LAUNCHER_KILLED = "Find out what killed its launcher or its node; the archive has all that it wrote."
+NEVER_LAUNCHED = "Its launcher never started; the reason is the one that Ray gives."
+NODE_REMOVED = "Nothing is wrong with the node. The job can resume from its last checkpoint on other workers."
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -307,6 +313,13 @@ ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re
 NO_TRAJECTORIES = "no materializable trajectories"
 # What the driver of torchrun.py writes; the cause is in the output of a rank.
 TORCHRUN_FAILED = "torchrun has failed on a node"
+
+
+def advice(found: Failure) -> str:
+    """What to do, in words of this collection: jobs can write anything into their archives."""
+    further = (LOST_BY_HEAD, LAUNCHER_KILLED, NEVER_LAUNCHED, NODE_REMOVED)
+    known = {*further, *WHAT_TO_DO.values(), *(rule.todo for rule in (*CAUSES, *CONSEQUENCES))}
+    return found.todo if found.todo and found.todo in known else WHAT_TO_DO[found.kind]
 
 
 def failure(kind: str, reason: str) -> Failure:

