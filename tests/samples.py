@@ -105,6 +105,7 @@ def planned(kind: str = "keep", reason: str = "runs as planned", **changes: Any)
         container={"name": "worker-0"},
         action=Action(ActionKind(kind), reason, disrupts=kind == "recreate"),
         started_at="1970-01-01T00:01:00.123456789Z",
+        state="running",
         expected=ExpectedNode("worker-0", cpus=48, gpus=4, resources={"worker_node": 100}),
     )
     return replace(plan, **changes)

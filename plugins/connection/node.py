@@ -136,8 +136,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
             # inventory_hostname is then that of the host that delegates, also in templates.
             self._node = str(delegated)
             names = C.config.get_plugin_vars("connection", self._load_name)
-            of_task = picked(var_options, [LIMIT])
-            var_options = picked(self._hostvars[self._node], names) | of_task if self._node in self._hostvars else {}
+            var_options = picked(self._hostvars[self._node], names) if self._node in self._hostvars else {}
         super().set_options(task_keys=task_keys, var_options=var_options, direct=direct)
         self._machine_connection = None
 
@@ -264,7 +263,6 @@ class Connection(ConnectionBase):  # type: ignore[misc]
 
 
 NAMES = ("inventory_hostname",)
-LIMIT = "ansible_node_timeout"
 
 
 def picked(variables: Variables, names: Any) -> dict[str, Any]:

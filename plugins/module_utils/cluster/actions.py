@@ -85,6 +85,7 @@ class PlannedNode:
     podman: instead of them, arguments of ansible.builtin.command.
     process: arguments of argus.verl.node_process; empty for a container.
     started_at: when it was last started, as the engine or the supervisor reports it; None for a new one.
+    state: in their words; empty for a new one.
     """
 
     accelerator: str
@@ -97,6 +98,7 @@ class PlannedNode:
     expected: ExpectedNode
     process: dict[str, Any] = field(default_factory=dict)
     podman: dict[str, Any] = field(default_factory=dict)
+    state: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fact __ray_node_plan; the roles read the fields of the action at its top level."""
@@ -134,5 +136,6 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str]) 
         podman=podman_run(container) if container and settings.engine == PODMAN else {},
         action=decide(plan, wanted, there),
         started_at=there.started_at if there else None,
+        state=there.state if there else "",
         expected=expected_node(plan),
     )

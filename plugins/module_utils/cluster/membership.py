@@ -91,6 +91,10 @@ class Membership:
         return not self.missing
 
 
+# What is known of a node that does not count, unless its machine tells more.
+DEAD, NEVER, UNKNOWN = "dead", "never joined", "unknown, the head does not answer"
+
+
 def describe_resources(cpus: float | None, gpus: float, resources: Mapping[str, float]) -> str:
     parts = [] if cpus is None else [f"CPU {cpus:g}"]
     parts.append(f"GPU {gpus:g}")
@@ -98,34 +102,36 @@ def describe_resources(cpus: float | None, gpus: float, resources: Mapping[str, 
     return ", ".join(parts)
 
 
-def membership(expected: Sequence[ExpectedNode], nodes: Sequence[Mapping[str, Any]]) -> Membership:
-    """Compare the expected nodes with those of `RayHead.nodes()`.
+def membership(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, Any]] | None) -> Membership:
+    """Compare the expected nodes with those of `RayHead.nodes()`, or with nothing if the head did not answer.
 
     A node that died and came back is listed twice, and Ray reports the dead one as alive for half a minute: only a
     node that started after `since` counts. It is not ready before Ray has noticed, because Ray would start processes of
     jobs on the dead one.
     """
-    since = {want.name: (want.since or 0) * 1000 for want in expected}
+    since, nodes = {want.name: (want.since or 0) * 1000 for want in expected}, answer or ()
     alive = {
         node["node_name"]: node
         for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0))
         if node["state"] == ALIVE and node.get("start_time_ms", 0) >= since.get(node["node_name"], 0)
     }
-    known, twice = {node["node_name"] for node in nodes}, listed_twice(nodes)
+    last = {node["node_name"]: DEAD for node in nodes}
+    other, twice = UNKNOWN if answer is None else NEVER, listed_twice(nodes)
     return Membership(
-        rows=tuple(_row(want, alive.get(want.name), want.name in known, want.name in twice) for want in expected),
+        rows=tuple(
+            _row(want, alive.get(want.name), last.get(want.name, other), want.name in twice) for want in expected
+        ),
         absent=frozenset(want.name for want in expected if want.absent),
         headless=any(want.head and want.absent and want.name not in alive for want in expected),
     )
 
 
-def _row(want: ExpectedNode, node: Mapping[str, Any] | None, known: bool, twice: bool) -> NodeRow:
+def _row(want: ExpectedNode, node: Mapping[str, Any] | None, otherwise: str, twice: bool) -> NodeRow:
     # A node that could not be planned has no known resources.
     is_planned = not want.absent or want.cpus is not None or want.gpus > 0
     wanted = describe_resources(want.cpus, want.gpus, want.resources) if is_planned else ""
     if node is None:
-        seen = want.absent or ("dead" if known else "never joined")
-        return NodeRow(want.name, wanted, seen, NodeState.MISSING)
+        return NodeRow(want.name, wanted, want.absent or otherwise, NodeState.MISSING)
     total = node["resources_total"]
     alive = NodeState.DRAINING if node.get("draining") else NodeState.ALIVE
     if want.absent:

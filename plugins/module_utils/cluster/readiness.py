@@ -47,7 +47,7 @@ def wait_until_ready(
         try:
             seen = membership(expected, head.nodes())
         except RayApiError as error:
-            seen, problem = membership(expected, []), str(error)
+            seen, problem = membership(expected, None), str(error)
         waited = clock() - start
         if not seen.awaited or waited >= timeout:
             return Readiness(seen, waited, problem)

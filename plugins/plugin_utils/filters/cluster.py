@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import crash, machine_problem, task_problem
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import RUNNING
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
@@ -228,6 +230,10 @@ def expected_node(
     problem = task_problem(started)
     if problem:
         return replace(plan.expected, absent=f"its {kind} could not be started: {problem}")
+    if not started and plan.state != RUNNING:
+        # Ray notices a death after half a minute; its machine knows at once. One that starts after now counts.
+        ended = f"its {kind} is {plan.state}" if plan.state else f"it has no {kind}"
+        return replace(plan.expected, absent=ended, since=time.time())
     problem = crash(inspected(own.get(INSPECTED) or {}), bool(started.get("changed")), head_answers or is_head, kind)
     return replace(changes.expected_since(plan, started_at(started)), absent=problem)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ansible_collections.argus.verl.plugins.filter.cluster import FilterModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.images import INPUTS_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode, membership
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import Settings
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.cluster import change_rows as changes
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.cluster import (
@@ -143,6 +145,7 @@ def test_plan_of_a_node() -> None:
         "reason": "no container",
         "disrupts": False,
         "started_at": None,
+        "state": "",
         "process": {},
         "podman": {},
         "expected": {
@@ -314,6 +317,27 @@ def test_expected_nodes_of_this_run() -> None:
     found = expected(hostvars)
     assert [(entry["since"], entry["absent"]) for entry in found.values()] == [(100.5, ""), (None, ""), (60.123456, "")]
     assert found["worker-0"] == planned().expected.to_json()
+
+
+def test_what_a_machine_knows_of_a_node_counts_before_ray_notices() -> None:
+    hostvars = variables(
+        box=probed(),
+        ray_head=named("ray-head", state="running"),
+        worker_0=named("worker-0", "start", state="exited"),
+        worker_1=named("worker-1", "create", state=""),
+    )
+    found = expected(hostvars, checked=False)
+    assert [entry["absent"] for entry in found.values()] == ["", "its container is exited", "it has no container"]
+    alive = [
+        {"node_name": name, "state": "ALIVE", "is_head_node": name == "ray-head", "start_time_ms": 100_000.0}
+        | {"resources_total": {"CPU": 48, "GPU": 4, "worker_node": 100}}
+        for name in found
+    ]
+    nodes = [ExpectedNode.from_json(entry) for entry in found.values()]
+    assert membership(nodes, alive).missing == ["worker-0", "worker-1"]
+    # The engine has started it again meanwhile.
+    alive[1]["start_time_ms"] = (time.time() + 5) * 1000
+    assert membership(nodes, alive).missing == ["worker-1"]
 
 
 def test_nodes_that_will_not_come_have_the_reason() -> None:

@@ -88,7 +88,9 @@ def test_asks_once_without_a_timeout() -> None:
 def test_returns_the_last_error_of_the_head() -> None:
     readiness = wait(FakeHead([HEAD, {**WORKER, "state": "DEAD"}], RayApiError("connection refused")), timeout=1)
     assert readiness.problem == "connection refused"
-    assert [(row.seen, row.state) for row in readiness.membership.rows] == [("never joined", "missing")] * 2
+    assert [(row.seen, row.state) for row in readiness.membership.rows] == [
+        ("unknown, the head does not answer", "missing")
+    ] * 2
 
 
 def test_nobody_waits_for_a_node_that_is_known_not_to_come() -> None:
