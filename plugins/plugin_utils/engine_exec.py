@@ -108,7 +108,7 @@ def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -
 
 def is_missing(program: str, text: str) -> bool:
     """Whether a shell or sudo says that there is no such program."""
-    said = rf"(?:^|[\s'\"‘]){re.escape(program)}['\"’]?: (?:(?:command )?not found|No such file)"
+    said = rf"(?:^|[\s'\u2018]){re.escape(program)}['\u2019]?: (?:(?:command )?not found|No such file)"
     return bool(re.search(said, text, re.MULTILINE))
 
 

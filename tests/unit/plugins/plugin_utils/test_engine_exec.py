@@ -92,7 +92,7 @@ def test_failures_of_commands_are_not_those_of_engines(stderr: str) -> None:
     [
         *("/bin/sh: 1: docker: not found", "bash: line 1: docker: command not found", "docker: not found"),
         "timeout: failed to run command 'docker': No such file or directory",
-        "timeout: failed to run command ‘docker’: No such file or directory",
+        "timeout: failed to run command \u2018docker\u2019: No such file or directory",
         "timeout: can't execute 'docker': No such file or directory",
     ],
 )

@@ -236,7 +236,10 @@ def test_advice_is_that_of_this_collection() -> None:
 def test_a_failed_job() -> None:
     lines = detail(state="FAILED", failure=FAILURE, reason=FAILURE.reason, ended_at=NOW - 30, log=("the end",))
     begin = lines.index("Failed: gpu_oom: CUDA out of memory")
-    assert lines[begin + 1 : begin + 3] == ["  (WorkerDict pid=7) torch.OutOfMemoryError", "To do:  " + WHAT_TO_DO["gpu_oom"]]
+    assert lines[begin + 1 : begin + 3] == [
+        "  (WorkerDict pid=7) torch.OutOfMemoryError",
+        "To do:  " + WHAT_TO_DO["gpu_oom"],
+    ]
     assert "Ended:     2026-01-01 12:01:10 UTC, 30 s ago" in lines
     assert "Started:   2026-01-01 12:00:02 UTC, ran for 1:08" in lines
     # The failure has the reason.
