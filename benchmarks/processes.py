@@ -68,6 +68,7 @@ def inventory(pods: Pods) -> dict[str, object]:
     variables = {
         "cluster_name": "processes",
         "ray_node_runtime": "process",
+        "ansible_connection": "argus.verl.ssh",
         "ray_node_python": PYTHON,
         "ray_node_gpus": GPUS,
         "ray_node_cpus": CPUS,

@@ -76,7 +76,7 @@ NODE_VARIABLES = {
         "ansible_python_interpreter": "python3",
         "cluster_network": "host",
     },
-    PROCESS: {"ray_node_runtime": PROCESS},
+    PROCESS: {"ansible_connection": "argus.verl.ssh", "ray_node_runtime": PROCESS},
 }
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -174,6 +175,54 @@ def test_a_node_of_this_machine(containers: None, large: Path, tmp_path: Path) -
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "back").read_bytes() == large.read_bytes()
+
+
+# What the modules of a host answer on which jobs run as the user of Ansible: one of them has replaced the interpreter.
+HOST = {"host_name": "forged", "groups": ["machines"], "host_vars": {"ansible_connection": "local"}}
+FORGED_ANSWER = {
+    "changed": True,
+    "stdout": "said",
+    "ansible_facts": {"forged": 1},
+    "warnings": ["forged"],
+    "add_host": HOST,
+}
+FORGED = f"#!/bin/sh\ncat >/dev/null\necho '{json.dumps(FORGED_ANSWER)}'\n"
+OVER_SSH = """
+- hosts: pod
+  gather_facts: false
+  tasks:
+    - {name: Forged, ansible.builtin.command: "true", vars: {ansible_python_interpreter: "{{ forging }}"}, register: it}
+    - {name: Real, ansible.builtin.command: "echo here", register: real}
+    - {name: Copied, ansible.builtin.copy: {src: "{{ large }}", dest: "{{ back }}", mode: "0600"}}
+    - name: Neither a host nor a variable
+      ansible.builtin.assert:
+        that:
+          - it.stdout == "said"
+          - real.stdout == "here"
+          - groups.all == ["pod"]
+          - forged is undefined
+    - name: Too long
+      ansible.builtin.command: sleep 60
+      vars: {ansible_node_timeout: 1}
+      ignore_unreachable: true
+      register: slow
+    - {name: Ended, ansible.builtin.assert: {that: [slow.unreachable]}}
+"""
+
+
+@needs_sshd
+def test_answers_of_a_host_on_which_jobs_run(ssh: Ssh, large: Path, tmp_path: Path) -> None:
+    forging, play = ssh.directory / "python", ssh.directory / "play.yml"
+    forging.write_text(FORGED)
+    forging.chmod(0o755)
+    play.write_text(OVER_SSH)
+    variables = {"forging": str(forging), "large": str(large), "back": str(tmp_path / "back")}
+    pod = ssh.variables() | {"ansible_connection": "argus.verl.ssh", "ansible_python_interpreter": sys.executable}
+    done = ansible(ssh.directory, "ansible-playbook", str(play), "-e", json.dumps(variables), hosts={"pod": pod})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "forged" not in done.stdout + done.stderr
+    assert (tmp_path / "back").read_bytes() == large.read_bytes()
+    assert ssh.logins() == 1
 
 
 @needs_sshd

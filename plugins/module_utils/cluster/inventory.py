@@ -30,6 +30,8 @@ HEADS = "head"
 WORKERS = "workers"
 # The prefixes of this collection: an unknown variable with one of them is misspelt. Others may be a user's own.
 PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root", "slurm_")
+# Connections that pass on all that a host answers, and the one that does not.
+PLAIN_SSH, OWN_SSH = ("ssh", "ansible.builtin.ssh", "smart", "paramiko"), "argus.verl.ssh"
 WHOLE_NUMBER = re.compile("[0-9]+")
 # Docker's rule for the names of containers and networks, restricted to valid host names.
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -186,6 +188,9 @@ def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> list[Finding]:
             )
         if runtime == PROCESS and machine_of(node, hostvars) != node:
             found.append(Finding(node, "ray_node_machine is another host", "remove it: a process runs on its own host"))
+        if runtime == PROCESS and hostvars[node].get("ansible_connection", "ssh") in PLAIN_SSH:
+            what = "jobs run there as the user of Ansible: what they answer in place of a module would act on all hosts"
+            found.append(Finding(node, what, f"set ansible_connection: {OWN_SSH}, which has the options of ssh"))
     if len(kinds) > 1:
         what = f"ray_node_runtime differs: {', '.join(f'{node} {kind}' for kind, node in kinds.items())}"
         found.append(Finding(f"group {NODES}", what, "set one value for all nodes of the cluster"))

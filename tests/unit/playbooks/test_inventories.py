@@ -36,7 +36,7 @@ def test_task_of_two_nodes() -> None:
     assert reached == {
         "node-head": ("10.0.0.1", "local"),
         "node-0": ("10.0.0.1", "local"),
-        "node-1": ("10.0.0.2", "ssh"),
+        "node-1": ("10.0.0.2", "argus.verl.ssh"),
     }
     assert {own["ray_node_runtime"] for own in variables.values()} == {"process"}
 

@@ -51,7 +51,11 @@ def test_the_inventory_of_a_hostfile(tmp_path: Path) -> None:
 def test_processes_need_no_machines(tmp_path: Path) -> None:
     found, errors = inventory(tmp_path, "gpu-0\ngpu-1\n", "runtime: process", "$NODES/hostfile")
     assert errors == "" and "machines" not in found
-    assert plain(found["_meta"]["hostvars"]["ray-head"]) == {"ansible_host": "gpu-0", "ray_node_runtime": "process"}
+    assert plain(found["_meta"]["hostvars"]["ray-head"]) == {
+        "ansible_connection": "argus.verl.ssh",
+        "ansible_host": "gpu-0",
+        "ray_node_runtime": "process",
+    }
 
 
 def test_all_problems_of_a_hostfile_are_told_at_once(tmp_path: Path) -> None:

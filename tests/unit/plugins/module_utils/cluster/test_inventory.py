@@ -516,6 +516,7 @@ def test_all_problems_are_reported_at_once() -> None:
 def processes(**changes: Any) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
     """The inventory of a platform: nodes alone, each its own machine."""
     variables = {"ray_node_runtime": "process", "ray_node_python": "/opt/verl/bin/python3", **changes}
+    variables.setdefault("ansible_connection", "argus.verl.ssh")
     hostvars = {name: dict(variables) for name in ("ctl", "gpu-0")}
     return hostvars, {"ray": ["ctl", "gpu-0"], "head": ["ctl"], "workers": ["gpu-0"]}
 
@@ -550,6 +551,18 @@ def test_nodes_alone_are_an_inventory_if_they_are_processes() -> None:
 def test_settings_of_processes(changes: dict[str, Any], what: str) -> None:
     hostvars, groups = processes(**changes)
     assert what in {finding.what for finding in validate(hostvars, groups, KNOWN_OF_PROCESSES)}
+
+
+@pytest.mark.parametrize("connection", ["ssh", "ansible.builtin.ssh", None])
+def test_answers_of_jobs_over_plain_ssh_are_refused(connection: str | None) -> None:
+    hostvars, groups = processes()
+    hostvars["gpu-0"]["ansible_connection"] = connection
+    if not connection:
+        # Without a variable, Ansible takes ssh.
+        del hostvars["gpu-0"]["ansible_connection"]
+    (finding,) = validate(hostvars, groups, KNOWN_OF_PROCESSES)
+    assert (finding.where, finding.severity) == ("gpu-0", "error")
+    assert "ansible_connection: argus.verl.ssh" in finding.todo
 
 
 def test_a_process_runs_on_its_own_host() -> None:
