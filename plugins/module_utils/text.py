@@ -65,7 +65,8 @@ LEAST_COLUMN = 24
 # The widest line of running text.
 SENTENCE_WIDTH = 120
 # Commands stay in one piece, so that they can be pasted: a playbook or program with its options, and the engine's.
-OPTION = r"(?: -{1,2}[\w-]+(?:[ =](?:'[^']*'|[^\s'\-][^\s,;]*))?)"
+# An option is read in one way only: texts of jobs come here, and two ways to read each of many never end.
+OPTION = r"(?: --?\w[\w-]*(?:[ =](?:'[^']*'|[^\s'\-][^\s,;]*))?)"
 COMMAND = re.compile(
     rf"(?:ansible-playbook{OPTION}* )?[\w./-]+\.ya?ml{OPTION}+|ansible(?:-playbook|-doc)?{OPTION}* [\w./-]+{OPTION}*"
     rf"|(?:docker|podman) (?:image )?[a-z]+{OPTION}*(?: [\w./:@-]*[\w./:@])?|(?<!\S)-e [^\s,;]+"

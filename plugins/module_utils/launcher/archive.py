@@ -350,8 +350,12 @@ class Archive:
 
 def archives(jobs: Path) -> list[Archive]:
     """All archives of a directory; whatever else is there does not count. Raises UnreadableError."""
-    names = reading.list_directory(jobs, kind=reading.is_directory)
-    return [Archive(jobs / name) for name in sorted(names) if NAME.fullmatch(name)]
+    return [Archive(jobs / name) for name in sorted(reading.list_directory(jobs, kind=is_archive))]
+
+
+def is_archive(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory with the name of a job, and not a link to one. Jobs can fill theirs with others."""
+    return bool(NAME.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
 
 
 def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:

@@ -122,16 +122,7 @@ def open_file(root: Path, name: str) -> BinaryIO:
 Kind = Callable[["os.DirEntry[str]"], bool]
 
 
-def any_kind(_entry: os.DirEntry[str]) -> bool:
-    return True
-
-
-def is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a directory, and not a link to one."""
-    return entry.is_dir(follow_symlinks=False)
-
-
-def list_directory(root: Path, name: str = "", kind: Kind = any_kind) -> list[str]:
+def list_directory(root: Path, name: str = "", kind: Kind | None = None) -> list[str]:
     """The names in a directory, without an order; none if it does not exist. Raises UnreadableError."""
     try:
         directory = open_directory(root, name)
@@ -145,13 +136,13 @@ def list_directory(root: Path, name: str = "", kind: Kind = any_kind) -> list[st
         os.close(directory)
 
 
-def names_in(directory: int, kind: Kind = any_kind) -> list[str]:
-    """The names in an open directory, without an order. Raises OSError, for too many of them as well."""
+def names_in(directory: int, kind: Kind | None = None) -> list[str]:
+    """The names in an open directory, of a kind or all. Raises OSError, for too many of them as well."""
     with os.scandir(directory) as entries:
-        found = list(itertools.islice(entries, DIRECTORY_ENTRIES + 1))
-        if len(found) > DIRECTORY_ENTRIES:
-            raise OSError(errno.E2BIG, f"it has more than {DIRECTORY_ENTRIES} entries")
-        return [entry.name for entry in found if kind(entry)]
+        found = [entry.name for entry in itertools.islice(filter(kind, entries), DIRECTORY_ENTRIES + 1)]
+    if len(found) > DIRECTORY_ENTRIES:
+        raise OSError(errno.E2BIG, f"it has more than {DIRECTORY_ENTRIES} entries")
+    return found
 
 
 def status_of(root: Path, name: str) -> os.stat_result | None:

@@ -1,0 +1,179 @@
+"""Every regular expression of the collection, found in its source, and texts on which a bad one would never end."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from re import _constants as opcodes  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.job.environment import NEVER_SECRET
+from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import CAUSES, CONSEQUENCES
+from ansible_collections.argus.verl.plugins.module_utils.staging.users import USES
+from ansible_collections.argus.verl.plugins.plugin_utils import engine_exec
+
+PLUGINS = Path(__file__).parent.parent / "plugins"
+FUNCTIONS = ("compile", "match", "search", "sub", "subn", "fullmatch", "finditer", "findall", "split")
+RULES = [*CAUSES, *CONSEQUENCES]
+# Expressions that only a running function can evaluate, by their source. A new one fails until it is here.
+IN_FUNCTIONS: dict[str, list[str]] = {
+    "rule.pattern": [rule.pattern for rule in RULES],
+    "rule.below": [rule.below for rule in RULES if rule.below],
+    "'|'.join(names)": ["|".join(names) for names in NEVER_SECRET.values()],
+    "f'{ENGINE_SAYS}(?:{sign})'": [f"{engine_exec.ENGINE_SAYS}(?:x)"],
+    r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
+        r"worker-\w+-(?:01|02)-\d+\.(?:out|err)|runtime_env_setup-(?:01|02)\.log"
+    ],
+    """f"{re.escape(str(root))}/({'|'.join(USES.values())})/([\\\\w.-]+)\"""": [
+        f"/x/({'|'.join(USES.values())})/([\\w.-]+)"
+    ],
+}
+# Those with names and texts of the operator, and nothing that repeats but what the operator has written.
+OF_THE_OPERATOR = {
+    "arrived",
+    "expression",
+    "self.ground_truth_pattern",
+    "fnmatch.translate(normal(pattern))",
+    "compiled(pattern)",
+    r"f'\\b{name}\\b'",
+    r"f'{re.escape(named(shared_root))}(?![\\w/.-])'",
+    '''f"""["']{flag}["']"""''',
+    r"f'(?:^|\\s){re.escape(program)}: (?:command )?not found'",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A pattern, its place, and whether its module searches with it, rather than matching at one place."""
+
+    place: str
+    pattern: re.Pattern[Any]
+    searches: bool
+
+
+def found() -> Iterator[Found]:
+    """All patterns of the collection."""
+    for path in sorted(PLUGINS.rglob("*.py")):
+        source = path.read_text()
+        calls = [call for call in ast.walk(ast.parse(source)) if isinstance(call, ast.Call) and is_of_re(call)]
+        if not calls:
+            continue
+        name = ".".join(path.with_suffix("").relative_to(PLUGINS).parts)
+        known = vars(importlib.import_module(f"ansible_collections.argus.verl.plugins.{name}"))
+        for call in calls:
+            for pattern in compiled(call, known, f"{name}:{call.lineno}"):
+                own = next((key for key, value in known.items() if value is pattern), "")
+                searches = re.search(rf"\b{own}\.(?:search|sub|finditer|findall|split)\b", source) if own else None
+                yield Found(f"{name}:{own or call.lineno}", pattern, bool(searches))
+
+
+def is_of_re(call: ast.Call) -> bool:
+    function = call.func
+    is_attribute = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
+    return is_attribute and function.value.id == "re" and function.attr in FUNCTIONS  # type: ignore[attr-defined]
+
+
+def compiled(call: ast.Call, known: dict[str, Any], place: str) -> list[re.Pattern[Any]]:
+    source = ast.unparse(call.args[0])
+    if source in OF_THE_OPERATOR:
+        return []
+    if source in IN_FUNCTIONS:
+        return [re.compile(example, re.MULTILINE) for example in IN_FUNCTIONS[source]]
+    is_object = ast.unparse(call.func) == "re.compile"
+    try:
+        value = eval(ast.unparse(call) if is_object else source, dict(known))  # noqa: S307
+    except NameError as error:
+        raise AssertionError(f"{place}: add examples of the pattern {source} to IN_FUNCTIONS") from error
+    return [value if isinstance(value, re.Pattern) else re.compile(value, re.MULTILINE)]
+
+
+# --- Texts for a pattern ---------------------------------------------------------------------------------------------
+
+# First those that more than one part of a pattern may take.
+CHARACTERS = [*"-=a1 ./\\'", *map(chr, range(33, 127)), "\n", "\t", "\x1b", "\0", "ö"]
+OFTEN = 10
+CATEGORIES = {
+    opcodes.CATEGORY_DIGIT: r"\d",
+    opcodes.CATEGORY_SPACE: r"\s",
+    opcodes.CATEGORY_WORD: r"\w",
+    opcodes.CATEGORY_NOT_DIGIT: r"\D",
+    opcodes.CATEGORY_NOT_SPACE: r"\S",
+    opcodes.CATEGORY_NOT_WORD: r"\W",
+}
+REPEATS = (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT, opcodes.POSSESSIVE_REPEAT)
+Part = tuple[Any, Any]
+
+
+class Texts:
+    """Texts that a pattern almost matches, in which what it repeats is there very often."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.chance = random.Random(seed)  # noqa: S311
+
+    def of(self, pattern: re.Pattern[Any], length: int, rounds: int = 6) -> set[str]:
+        is_text = isinstance(pattern.pattern, str)
+        tree = list(parser.parse(pattern.pattern, pattern.flags if is_text else pattern.flags & ~re.UNICODE))
+        texts = set()
+        for _round in range(rounds):
+            pairs = [*self.repeated(tree, ""), ("", self.sample(tree))]
+            texts |= {
+                before + (unit * length)[:length] + end for before, unit in pairs if unit for end in ("", "\0", "!")
+            }
+        return texts
+
+    def repeated(self, parts: list[Part], before: str) -> Iterator[tuple[str, str]]:
+        """What a pattern repeats, and what comes before it."""
+        for number, (kind, value) in enumerate(parts):
+            here = before + self.sample(parts[:number])
+            if kind in REPEATS and value[1] > 1:
+                yield here, self.sample(list(value[2]))
+            for inner in self.inside(kind, value):
+                yield from self.repeated(inner, here)
+
+    def inside(self, kind: Any, value: Any) -> list[list[Part]]:
+        if kind is opcodes.BRANCH:
+            return [list(branch) for branch in value[1]]
+        place = {opcodes.SUBPATTERN: 3, opcodes.ATOMIC_GROUP: None}.get(kind, 2 if kind in REPEATS else -1)
+        return [] if place == -1 else [list(value if place is None else value[place])]
+
+    def sample(self, parts: list[Part]) -> str:
+        """A text that a pattern matches, looks to the sides aside."""
+        return "".join(self.one(kind, value) for kind, value in parts)
+
+    def one(self, kind: Any, value: Any) -> str:
+        if kind is opcodes.LITERAL:
+            return chr(value)
+        if kind is opcodes.IN:
+            return self.member(value)
+        if kind in (opcodes.ANY, opcodes.NOT_LITERAL):
+            return self.chance.choice([one for one in "a -1" if ord(one) != value])
+        inner = self.inside(kind, value)
+        if not inner:
+            return ""
+        times = min(value[1], value[0] + self.chance.choice((0, 1, 1, 2))) if kind in REPEATS else 1
+        return "".join(self.sample(self.chance.choice(inner)) for _time in range(times))
+
+    def member(self, items: list[Part]) -> str:
+        fitting = [one for one in CHARACTERS if is_member(items, one)]
+        first = [one for one in fitting if one in CHARACTERS[:OFTEN]]
+        # Of a class of characters beyond those, the first one.
+        value = items[0][1]
+        return self.chance.choice(first or fitting or [chr(value if isinstance(value, int) else value[0])])
+
+
+def is_member(items: list[Part], character: str) -> bool:
+    held = False
+    for kind, value in items:
+        if kind is opcodes.LITERAL:
+            held |= ord(character) == value
+        elif kind is opcodes.RANGE:
+            held |= value[0] <= ord(character) <= value[1]
+        elif kind is opcodes.CATEGORY:
+            held |= bool(re.match(CATEGORIES[value], character))
+    return held != (items[0][0] is opcodes.NEGATE)
