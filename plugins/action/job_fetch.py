@@ -44,14 +44,17 @@ def fetch(connection: Any, host: str, remote: str, local: str, size: int) -> Non
     """Fetch a bundle. Raises BundleError.
 
     Not with the connection's own fetch_file: where nodes are processes, the bundle belongs to the user of the jobs, and
-    one of them may have replaced it by a FIFO, or by a link to what has no end.
+    one of them may have replaced it by a FIFO, or by a link to what has no end. The user is the module's (become). With
+    an input, ssh uses no terminal, which would change what is read.
     """
+    become = connection.become
 
     def run(command: str, _data: bytes | None) -> bytes:
-        code, stdout, stderr = connection.exec_command(command, sudoable=False)
+        command = become.build_become_command(command, connection._shell) if become else command
+        code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))
         if code:
             raise BundleError(copying.not_copied(host, remote, stderr))
-        return bytes(stdout)
+        return bytes(become.strip_become_success(stdout) if become else stdout)
 
     copying.fetch(run, remote, local, size)
     if Path(local).stat().st_size != size:

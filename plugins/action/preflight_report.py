@@ -138,6 +138,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 saved = {"msg": "the machine that writes it does not answer"}
             if saved.get("path"):
                 files += [f"{saved['path']}/{name}.{ending}" for ending in contents]
-            else:
+            elif "path" not in saved:
                 problems.append(f"The report is not on the shared root: {saved.get('msg', 'the machine failed')}")
         return files, problems

@@ -13,7 +13,8 @@ version_added: 0.1.0
 author:
   - The argus.verl contributors (@argus-verl)
 description:
-  - Writes C(preflight/NAME.html) and C(preflight/NAME.json) to the shared root, without following links.
+  - Writes C(preflight/NAME.html) and C(preflight/NAME.json) to a shared root that belongs to root. Elsewhere jobs could
+    replace them, and nothing is written.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -52,7 +53,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 path:
-  description: The directory of the files.
+  description: The directory of the files; empty if nothing was written.
   returned: success
   type: str
   sample: /private/preflight

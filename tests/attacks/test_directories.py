@@ -21,7 +21,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.directories imp
     MODE,
     create_directories,
 )
-from ansible_collections.argus.verl.plugins.module_utils.privileges import User, drop
+from ansible_collections.argus.verl.plugins.module_utils.privileges import User, drop, user_of
 
 ROOT, NOBODY = User(0, 0), User(65534, 65534)
 OTHER = User(61001, 61001)
@@ -151,10 +151,32 @@ def test_archives_of_an_earlier_setup_are_named_with_what_to_do(shared_root: Pat
     give(shared_root / "jobs", User(1000, 1000))
     assert create(shared_root)["msg"] == (
         f"{shared_root}/jobs belongs to 1000:1000 (mode 755), and the nodes' user is 65534:65534: nodes could not "
-        f"write there. Change the owner (chown -R 65534:65534 {shared_root}/jobs), or run the nodes as that user "
-        '(ray_node_user: "1000:1000")'
+        'write there. A shared root has one user: run the nodes as that one (ray_node_user: "1000:1000"), or, for a '
+        "cluster of another, make a directory in one of root's (install -d -o 65534 -g 65534 DIRECTORY) and write "
+        f"shared_root_source: DIRECTORY. If no cluster uses {shared_root} any more, change the owner "
+        f"(chown -R 65534:65534 {shared_root}/jobs)"
     )
     assert (shared_root / "jobs").stat().st_uid == 1000
+
+
+@as_root
+@pytest.mark.parametrize("owner", [ROOT, OTHER])
+def test_a_second_user_is_refused_also_where_it_can_write(shared_root: Path, owner: User) -> None:
+    """Its playbooks would work as the first user, whose jobs could replace its files."""
+    give(shared_root, owner)
+    assert not create(shared_root, OTHER).get("failed")
+    for name in (".", *DIRECTORIES, "common", "common/code", "user"):
+        (shared_root / name).chmod(0o1777)
+    there = sorted(shared_root.rglob("*"))
+    message = create(shared_root)["msg"]
+    assert f"belongs to 61001:61001 (mode 1777), and the nodes' user is {NOBODY.uid}:{NOBODY.gid}" in message
+    assert "A shared root has one user" in message
+    assert sorted(shared_root.rglob("*")) == there
+    # What the message says to do.
+    (shared_root / "second").mkdir()
+    give(shared_root / "second")
+    assert not create(shared_root / "second").get("failed")
+    assert user_of(shared_root / "second") == NOBODY
 
 
 @as_root

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..privileges import User, as_user, failure
+from ..shared_root import JOBS
 
 # The layout of the shared root; the nodes' user can write to all of it.
 DIRECTORIES = (
@@ -105,6 +106,8 @@ def _complete(shared_root: Path, root: int, check: bool, pending: list[str], mod
     """As the nodes' user, create everything that is missing; pending: what is to be there at the top."""
     created: list[str] = []
     try:
+        if not check:
+            _require_one_user(shared_root, root)
         for name in DIRECTORIES:
             if PurePosixPath(name).parts[0] in pending:
                 created += _below(shared_root / name, shared_root)
@@ -123,9 +126,9 @@ def _complete_one(shared_root: Path, root: int, name: str, check: bool) -> list[
     path, directory = shared_root, os.dup(root)
     try:
         for part in PurePosixPath(name).parts:
-            missing = _is_missing(path / part, part, directory)
+            missing = _is_missing(shared_root, path / part, part, directory)
             if missing and not _can_write(directory):
-                raise BlockedError(_not_writable(path, directory, f"{part} cannot be created there"))
+                raise BlockedError(_not_ours(shared_root, path, directory, f"{part} cannot be created there"))
             if missing and check:
                 return _below(shared_root / name, path)
             path /= part
@@ -135,7 +138,7 @@ def _complete_one(shared_root: Path, root: int, name: str, check: bool) -> list[
             if missing:
                 created.append(str(path))
         if not _can_write(directory):
-            raise BlockedError(_not_writable(path, directory, "nodes could not write there"))
+            raise BlockedError(_not_ours(shared_root, path, directory, "nodes could not write there"))
     finally:
         os.close(directory)
     return created
@@ -185,13 +188,14 @@ def _below(path: Path, parent: Path) -> list[str]:
     return [str(above) for above in (*reversed(path.parents), path) if parent in above.parents]
 
 
-def _is_missing(path: Path, name: str, directory: int) -> bool:
+def _is_missing(shared_root: Path, path: Path, name: str, directory: int) -> bool:
     try:
         there = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return True
     except PermissionError as error:
-        raise BlockedError(_not_writable(path.parent, directory, f"{name} cannot be reached there")) from error
+        why = f"{name} cannot be reached there"
+        raise BlockedError(_not_ours(shared_root, path.parent, directory, why)) from error
     if not stat.S_ISDIR(there.st_mode):
         kind = "a link" if stat.S_ISLNK(there.st_mode) else "not a directory"
         raise BlockedError(
@@ -215,12 +219,46 @@ def _open(path: Path, name: str, directory: int, create: bool) -> int:
         ) from error
 
 
-def _not_writable(path: Path, directory: int, why: str) -> str:
+def _require_one_user(shared_root: Path, root: int) -> None:
+    """Refuse a shared root on which another user's cluster works, where that user could write as well as this one.
+
+    Modules work as the owner of the shared root or of its archives: those of one cluster as the user of the other.
+    """
+    for name in (".", JOBS):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            directory = os.open(name, OPEN_DIRECTORY, dir_fd=root)
+            try:
+                owner = os.fstat(directory).st_uid
+                if owner not in (0, os.geteuid()) and _can_write(directory) and _owner_of_new(directory) != owner:
+                    why = "jobs of one user could replace files of the other"
+                    raise BlockedError(_not_ours(shared_root, shared_root / name, directory, why))
+            finally:
+                os.close(directory)
+
+
+def _owner_of_new(directory: int) -> int:
+    """The owner of a new file: a server of NFS may give all files to one user (all_squash)."""
+    name = f".owner-{os.urandom(8).hex()}"
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=directory)
+    os.unlink(name, dir_fd=directory)
+    try:
+        return os.fstat(descriptor).st_uid
+    finally:
+        os.close(descriptor)
+
+
+def _not_ours(shared_root: Path, path: Path, directory: int, why: str) -> str:
     there = os.fstat(directory)
     user, owner = f"{os.geteuid()}:{os.getegid()}", f"{there.st_uid}:{there.st_gid}"
     # Nodes of root would make every job root.
-    other = f', or run the nodes as that user (ray_node_user: "{owner}")' if there.st_uid else ""
+    other = (
+        f'. A shared root has one user: run the nodes as that one (ray_node_user: "{owner}"), or, for a cluster of '
+        f"another, make a directory in one of root's (install -d -o {os.geteuid()} -g {os.getegid()} DIRECTORY) and "
+        f"write shared_root_source: DIRECTORY. If no cluster uses {shared_root} any more, change the owner"
+        if there.st_uid
+        else ". Change the owner"
+    )
     return (
-        f"{path} belongs to {owner} (mode {stat.S_IMODE(there.st_mode):o}), and the nodes' user is {user}: {why}. "
-        f"Change the owner (chown -R {user} {path}){other}"
+        f"{path} belongs to {owner} (mode {stat.S_IMODE(there.st_mode):o}), and the nodes' user is {user}: {why}"
+        f"{other} (chown -R {user} {path})"
     )

@@ -222,7 +222,8 @@ def create_below(shared_root: Path, name: str, cluster: str) -> int:
         try:
             for left in os.listdir(directory):  # noqa: PTH208 - of a descriptor
                 there = os.stat(left, dir_fd=directory, follow_symlinks=False)
-                if left.startswith(f"{cluster}-") and time.time() - there.st_mtime > LEFT_SECONDS:
+                is_old = stat.S_ISREG(there.st_mode) and time.time() - there.st_mtime > LEFT_SECONDS
+                if is_old and left.startswith(f"{cluster}-"):
                     os.unlink(left, dir_fd=directory)
             return os.open(name, CREATE, 0o600, dir_fd=directory)
         finally:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from . import supervisor
 from .supervisor import (
@@ -101,7 +101,7 @@ class Order:
 def read_state(directory: Path) -> dict[str, Any]:
     """What the supervisor has written; it is no proof that it lives."""
     try:
-        with (directory / STATE).open("rb") as file:
+        with open_own(directory / STATE) as file:
             found = json.loads(file.read(STATE_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
@@ -178,8 +178,10 @@ class NodeProcess:
         if not self.neighbours():
             # The sessions of a Ray that has ended: nothing else ever removes them.
             shutil.rmtree(Path(order.working_directory) / "ray", ignore_errors=True)
-        for name in (STATE, LAST):
-            (self.directory / name).unlink(missing_ok=True)
+        for entry in os.scandir(self.directory):
+            # A FIFO or a link of a job would be opened for writing.
+            if entry.name in (STATE, LAST) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
+                os.unlink(entry.path)
         written = {**asdict(order), "command": list(order.command), "environment": dict(order.environment)}
         self._write(ORDER, json.dumps(written))
         self._write(PROGRAM, inspect.getsource(supervisor))
@@ -322,10 +324,15 @@ def is_supervisor(pid: int, directory: Path, proc: Path = PROC) -> bool:
         return False
 
 
+def open_own(file: Path) -> IO[bytes]:
+    """Open a file of the node for reading. Its jobs have the same user: a FIFO in its place is not waited for."""
+    return os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
 def tail(file: Path, lines: int, size: int = 16 << 10) -> list[str]:
     """The last lines of a text."""
     try:
-        with file.open("rb") as source:
+        with open_own(file) as source:
             source.seek(max(0, source.seek(0, os.SEEK_END) - size))
             return source.read(size).decode(errors="replace").splitlines()[-lines:]
     except OSError:

@@ -108,7 +108,7 @@ def form_of_secret(text: str) -> str:
 
 def never_secret(name: str) -> str:
     """What a variable of this name decides, so that it may not be a secret; "" for other names."""
-    if name.upper().startswith(("RAY_", OURS)) or name.upper() in OWNED_ENVIRONMENT:
+    if name.upper().startswith(("RAY_", "__RAY_", OURS)) or name.upper() in OWNED_ENVIRONMENT:
         return "is set by the cluster or for every job"
     what = next((what for what, names in NEVER_SECRET_NAMES.items() if names.fullmatch(name)), "")
     return what and f"decides {what}, and is never passed on as a secret"
@@ -135,7 +135,7 @@ def variable_findings(where: str, variables: Mapping[Any, object], shared_root: 
         # YAML reads names such as `on` as booleans.
         if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
             yield about(key, "is not the name of an environment variable", "use letters, digits and _")
-        elif name.startswith("RAY_"):
+        elif name.startswith("RAY_") or name in RAY_VARIABLES:
             # RAY_AUTH_TOKEN there leaves the job PENDING for minutes; others break the connection to the cluster.
             todo = RAY_VARIABLES.get(name, "remove it, or set it for the whole cluster with ray_node_env")
             yield about(key, "variables of Ray belong to the cluster", todo)

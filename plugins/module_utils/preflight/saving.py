@@ -1,75 +1,62 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes the report of preflight to the shared root, into a directory that belongs to the operator.
-
-Jobs can replace directories of the shared root by links while they are used. Every step here starts at an open
-directory and follows no link, so that root can do it: jobs must not be able to change the report.
-"""
+"""Writes the report of preflight to a shared root that belongs to root, where jobs cannot replace it."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-from ..privileges import as_user, user_of
 
 DIRECTORY = "preflight"
 FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class NotOursError(Exception):
-    """The directory belongs to another user, who could change what is written to it."""
-
-
 def save(shared_root: Path, files: Mapping[str, str]) -> dict[str, Any]:
     """Write files by name; return the path of the directory, or failed and msg.
 
-    On NFS root may have no rights (root_squash). Then it is the nodes' user who writes.
+    Without a path, nothing was written: jobs could replace the directory, as the nodes' user owns the shared root or
+    Ansible is not root. On NFS root may have no rights (root_squash).
     """
     try:
-        return _save(shared_root, files)
-    except NotOursError as error:
-        return {"failed": True, "msg": str(error)}
+        # The shared root itself may be a link of the machine's.
+        root = os.open(shared_root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if os.geteuid() or not _is_of_root(root):
+                return {"changed": False, "path": ""}
+            return _save(shared_root / DIRECTORY, root, files)
+        finally:
+            os.close(root)
+    except PermissionError:
+        return {"changed": False, "path": ""}
     except OSError as error:
-        user = user_of(shared_root) if os.geteuid() == 0 else None
-        if isinstance(error, PermissionError) and user and user.uid:
-            return as_user(user, _work(shared_root, files))
         return {"failed": True, "msg": f"{error.filename or shared_root}: {error.strerror}"}
 
 
-def _work(shared_root: Path, files: Mapping[str, str]) -> Callable[[], dict[str, Any]]:
-    return lambda: _save(shared_root, files)
+def _is_of_root(directory: int) -> bool:
+    found = os.fstat(directory)
+    return found.st_uid == 0 and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _save(shared_root: Path, files: Mapping[str, str]) -> dict[str, Any]:
-    # The shared root itself may be a link of the machine's.
-    root = os.open(shared_root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _save(path: Path, root: int, files: Mapping[str, str]) -> dict[str, Any]:
+    with suppress(FileExistsError):
+        os.mkdir(DIRECTORY, 0o755, dir_fd=root)
     try:
-        with suppress(FileExistsError):
-            os.mkdir(DIRECTORY, 0o755, dir_fd=root)
-        try:
-            directory = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | FLAGS, dir_fd=root)
-        except NotADirectoryError as error:
-            raise NotOursError(f"{shared_root / DIRECTORY} is a link or a file: remove it") from error
-    finally:
-        os.close(root)
+        directory = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | FLAGS, dir_fd=root)
+    except NotADirectoryError:
+        return {"failed": True, "msg": f"{path} is a link or a file: remove it"}
     try:
-        found = os.fstat(directory)
-        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise NotOursError(
-                f"{shared_root / DIRECTORY} belongs to user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}, and "
-                "others could change the report: remove it"
-            )
+        if not _is_of_root(directory):
+            return {"failed": True, "msg": f"{path} can be written by others than root: remove it"}
         for name, text in files.items():
             _write(directory, name, text)
     finally:
         os.close(directory)
-    return {"changed": True, "path": str(shared_root / DIRECTORY)}
+    return {"changed": True, "path": str(path)}
 
 
 def _write(directory: int, name: str, text: str) -> None:

@@ -54,6 +54,8 @@ def expand(nodelist: str) -> list[str]:
             if part is None or part.end() == position:
                 raise FormError(f"{nodelist!r} is not a list of nodes")
             numbers = [""] if part[2] is None else list(_numbers(part[2], nodelist))
+            if len(names) + len(found) * len(numbers) > MOST_NAMES:
+                raise FormError(f"{nodelist[:80]!r} has too many nodes")
             found = [f"{name}{part[1]}{number}" for name in found for number in numbers]
             position = part.end()
         names += found
@@ -62,6 +64,7 @@ def expand(nodelist: str) -> list[str]:
 
 
 def _numbers(inside: str, whole: str) -> Iterator[str]:
+    count = 0
     for span in inside.split(","):
         first, dash, last = span.partition("-")
         if not first.isdecimal() or not (last.isdecimal() or not dash):
@@ -69,8 +72,9 @@ def _numbers(inside: str, whole: str) -> Iterator[str]:
         if not dash:
             yield first
             continue
-        if int(last) - int(first) >= MOST_NAMES:
-            raise FormError(f"{whole!r} has too many nodes")
+        count += int(last) - int(first) + 1
+        if count > MOST_NAMES:
+            raise FormError(f"{whole[:80]!r} has too many nodes")
         # As wide as the first one.
         yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1))
 

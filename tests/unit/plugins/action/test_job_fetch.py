@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.plugins.become import BecomeBase
 from ansible_collections.argus.verl.plugins.action import job_fetch
 from ansible_collections.argus.verl.plugins.module_utils.status import bundle
 from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
@@ -415,9 +416,13 @@ class Task:
 class Connection:
     """A machine whose files are here."""
 
-    def exec_command(self, command: str, sudoable: bool = True) -> tuple[int, bytes, bytes]:
-        assert not sudoable
-        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
+    become: Any = None
+    _shell: Any = None
+
+    def exec_command(self, command: str, in_data: bytes, sudoable: bool = True) -> tuple[int, bytes, bytes]:
+        # With an input, ssh gives no terminal, which would change line ends.
+        assert sudoable == bool(self.become) == command.startswith("echo BECOME") and in_data
+        done = subprocess.run(["/bin/sh", "-c", command], input=in_data, capture_output=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
 
@@ -454,6 +459,21 @@ def test_the_action_plugin(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_p
     assert result["job"]["log"] == []
     assert removed == [str(archive.parent / "bundle.tar.gz")]
     assert result["skipped"] == []
+
+
+class Become(BecomeBase):  # type: ignore[misc]
+    """Another user, as sudo prints before what a command prints."""
+
+    def build_become_command(self, cmd: str, shell: Any) -> str:
+        self.success = "BECOME-SUCCESS-x"
+        return f"echo {self.success}; OWNER=root; {cmd}"
+
+
+def test_the_bundle_of_a_machine_with_become(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
+    """It belongs to the user whom the module became, and only that user reads it."""
+    monkeypatch.setattr(Connection, "become", Become())
+    result, _ran, _removed = fetched(monkeypatch, archive, submission_id="grpo-1", dest=str(tmp_path / "here"))
+    assert (result["changed"], result["files"]) == (True, 3)
 
 
 def link_to_zeros(bundle: Path) -> None:

@@ -128,8 +128,11 @@ def test_what_interrupted_runs_of_this_cluster_left_is_removed(scene: Scene) -> 
     for name, at in (("mvp-0.tar", long_ago), ("mvp-1.tar", time.time()), ("lab-0.tar", long_ago)):
         (directory / name).touch()
         os.utime(directory / name, (at, at))
+    # A job may take such a name for something else.
+    (directory / "mvp-2.tar").mkdir()
+    os.utime(directory / "mvp-2.tar", (long_ago, long_ago))
     saved = scene.saved()
-    assert {file.name for file in directory.iterdir()} == {"mvp-1.tar", "lab-0.tar", Path(saved.path).name}
+    assert {file.name for file in directory.iterdir()} == {"mvp-1.tar", "mvp-2.tar", "lab-0.tar", Path(saved.path).name}
     # Nor is a directory removed in which something else is.
     assert remove_saved(saved.path, scene.shared) and directory.exists()
 

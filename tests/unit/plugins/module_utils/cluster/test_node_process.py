@@ -192,6 +192,19 @@ def test_a_stopped_node_has_files_but_no_process(scene: Scene) -> None:
     assert not scene.node.stop()
 
 
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(scene: Scene) -> None:
+    """Jobs of a process node have its user."""
+    scene.start()
+    assert scene.node.stop()
+    for name in ("state.json", "node.log", "supervisor.log", ".node.json", ".supervisor.py"):
+        (scene.node.directory / name).unlink(missing_ok=True)
+        os.mkfifo(scene.node.directory / name)
+    assert scene.node.look().state == STOPPED
+    assert scene.node.last_words() == ""
+    scene.forget()
+    assert scene.start().state == RUNNING
+
+
 def test_only_one_supervisor_has_a_node(scene: Scene) -> None:
     found = scene.start()
     program = [sys.executable, str(scene.node.directory / "supervisor.py"), str(scene.node.directory)]

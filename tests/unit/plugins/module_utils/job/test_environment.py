@@ -143,6 +143,13 @@ def test_names_of_the_cluster_are_never_secret(name: str) -> None:
     assert secret_values([name], {}, [name], {name: "value"}) == {}
 
 
+def test_the_hook_of_ray_is_that_of_the_collection() -> None:
+    name = "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR"
+    (finding,) = findings_of({"env_vars": {name: "mine.hook"}})
+    assert (finding.key, finding.severity) == (f"env_vars.{name}", "error")
+    assert never_secret(name)
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_usual_names_of_secrets(name: str) -> None:
     assert findings_of({"secrets": [name]}) == []
