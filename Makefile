@@ -133,6 +133,7 @@ lock: $(VENV)/requirements-dev  ## Write the locks after a change of requirement
 	  images/cpu/requirements.in --output-file images/cpu/requirements.txt
 	$(LOCK) --no-deps --python-platform linux --python-version 3.12 images/cuda/requirements.in \
 	  --output-file images/cuda/requirements.txt
+	sed '/^transferqueue/,$$d' images/cuda/requirements.txt >images/rocm/requirements.txt
 
 audit: $(VENV)/requirements-dev  ## Compare all pinned packages with known vulnerabilities; asks PyPI
 	@mkdir -p .cache

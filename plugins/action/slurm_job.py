@@ -20,6 +20,12 @@ from ansible_collections.argus.verl.plugins.plugin_utils.slurm_wait import GONE,
 
 display = Display()
 LOOK_SECONDS = 0.5
+# A step of Slurm has the user who submits it.
+SAME_USER = (
+    "The code of jobs runs as the user who runs Ansible here. If the hosts have this user's home directory, jobs can "
+    "read and change what is in it, such as keys, inventories and the files of shells. Use an account that has nothing "
+    "else (docs/security.md)"
+)
 LISTS = ("head", "options", "setup", "srun_options", "prefix")
 
 
@@ -79,6 +85,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if job_id is None:
             job_id = commands.submit(result["script"])
             display.display(f"Slurm has job {job_id} ({name})")
+            display.warning(SAME_USER)
         problem = wait(lambda: commands.allocation(job_id), job_id, float(arguments["wait_timeout"]))
         if problem and result["changed"]:
             commands.cancel(job_id)

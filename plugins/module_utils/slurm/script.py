@@ -16,6 +16,7 @@ from . import step
 
 TIME = re.compile(r"[0-9]+(?:-[0-9]+(?::[0-9]{1,2}){0,2}|(?::[0-9]{1,2}){0,2})")
 GPUS = re.compile(r"(?:[A-Za-z0-9_.-]+:)?[0-9]+")
+MEMORY = re.compile(r"[0-9]+[KMGT]?")
 LINE = re.compile(r"[^\n\0]*")
 
 
@@ -28,11 +29,14 @@ class Wish:
     nodes: int
     gpus: str = ""
     cpus: int | None = None
+    memory: str = ""
     partition: str = ""
     account: str = ""
     time: str = ""
     constraint: str = ""
+    nodelist: str = ""
     exclude: str = ""
+    log: str = ""
     head: Sequence[str] = ()
     options: Sequence[str] = ()
     setup: Sequence[str] = ()
@@ -53,6 +57,10 @@ def wish_findings(wish: Wish) -> list[Finding]:
         found.append(Finding("slurm_time", f"is {wish.time!r}", todo))
     if wish.gpus and not GPUS.fullmatch(wish.gpus):
         found.append(Finding("slurm_gpus", f"is {wish.gpus!r}", "set a number, or a type and a number such as h100:8"))
+    if wish.memory and not MEMORY.fullmatch(wish.memory):
+        found.append(Finding("slurm_memory", f"is {wish.memory!r}", "set MiB, or a number with its unit such as 64G"))
+    if re.search(r"\s", wish.log):
+        found.append(Finding("slurm_log", f"is {wish.log!r}", "set a path without blanks, such as logs/slurm-%j.out"))
     words = {"slurm_head": wish.head, "slurm_options": wish.options}
     for name, listed in words.items():
         wrong = [word for word in listed if not word.startswith("-") or not LINE.fullmatch(word)]
@@ -65,12 +73,14 @@ def directives(wish: Wish) -> list[list[str]]:
     """The options of each component of the job."""
     # Without one of its hosts, the others go on: a job that can do without it is resumed on them.
     of_all = ["--no-kill", *(f"--{name}={text}" for name, text in _named(wish) if text)]
-    whole = ["--exclusive", "--mem=0"] if wish.cpus is None else [f"--cpus-per-task={wish.cpus}"]
+    whole = ["--exclusive"] if wish.cpus is None else [f"--cpus-per-task={wish.cpus}"]
+    memory = wish.memory or ("0" if wish.cpus is None else "")
+    whole += [f"--mem={memory}"] if memory else []
     workers = [f"--nodes={wish.nodes}", "--ntasks-per-node=1", *whole]
     workers += [f"--{name}={text}" for name, text in _of_workers(wish) if text]
     workers += list(wish.options)
     # An allocation that is requeued comes back without its cluster.
-    first = [f"--job-name={wish.job_name}", "--no-requeue"]
+    first = [f"--job-name={wish.job_name}", "--no-requeue", *([f"--output={wish.log}"] if wish.log else [])]
     if not wish.head:
         return [[*first, *of_all, *workers]]
     return [[*first, *of_all, "--nodes=1", "--ntasks=1", *wish.head], [*of_all, *workers]]
@@ -82,7 +92,7 @@ def _named(wish: Wish) -> list[tuple[str, str]]:
 
 def _of_workers(wish: Wish) -> list[tuple[str, str]]:
     named = [("partition", wish.partition), ("gpus-per-node", wish.gpus)]
-    return [*named, ("constraint", wish.constraint), ("exclude", wish.exclude)]
+    return [*named, ("constraint", wish.constraint), ("nodelist", wish.nodelist), ("exclude", wish.exclude)]
 
 
 def step_command(wish: Wish) -> str:

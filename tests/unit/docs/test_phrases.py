@@ -51,3 +51,10 @@ def test_sources_are_plain_english() -> None:
 def test_code_is_left_alone() -> None:
     assert not FORBIDDEN.search(prose("the file `keeper.json`, and ``say `x` ``"))
     assert FORBIDDEN.search(prose("Nobody knows `x`."))
+
+
+def test_no_command_hashes_what_a_job_could_have_replaced() -> None:
+    """A file is hashed while it is written."""
+    lines = [line for page in pages.pages() for line in pages.lines(page) if "sha256sum" in line.text]
+    assert [line.place for line in lines if re.search(r"sha256sum +[^ |`]*/", line.text)] == []
+    assert lines

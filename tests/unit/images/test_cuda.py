@@ -44,6 +44,14 @@ def test_lock_has_what_is_asked_for() -> None:
     assert set(pins(CUDA / "requirements.txt")) == {"debugpy", "py-spy", "transferqueue"}
 
 
+def test_the_image_of_rocm_adds_the_same_with_hashes() -> None:
+    own = (IMAGES / "rocm" / "requirements.txt").read_text()
+    assert (CUDA / "requirements.txt").read_text().startswith(own)
+    assert set(pins(IMAGES / "rocm" / "requirements.txt")) == {"debugpy", "py-spy"}
+    (install,) = re.findall(r"pip install (.*?)\n(?! )", (IMAGES / "rocm" / "Dockerfile").read_text(), re.DOTALL)
+    assert "--require-hashes" in install and "--no-deps" in install and "==" not in install
+
+
 @pytest.mark.parametrize("package", ["py-spy", "transferqueue"])
 def test_versions_are_those_with_which_the_cpu_image_is_tested(package: str) -> None:
     def hashes(image: str) -> set[str]:

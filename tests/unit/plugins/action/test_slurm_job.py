@@ -23,6 +23,7 @@ Asked = Callable[..., dict[str, Any]]
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(slurm_job.display, "display", lines.append)
+    monkeypatch.setattr(slurm_job.display, "warning", lines.append)
     monkeypatch.setattr(slurm_job.time, "sleep", lambda seconds: None)
     return lines
 
@@ -57,7 +58,8 @@ def test_a_job_is_submitted_and_waited_for(asked: Asked, shown: list[str]) -> No
     assert "--gpus-per-node=8\n" in result["done"][0]
     assert "--exclusive\n" in result["done"][0]
     # Each reason once.
-    assert len(shown) == 3
+    assert len(shown) == 4
+    assert shown.pop(1).startswith("The code of jobs runs as the user who runs Ansible here.")
     assert shown[0] == "Slurm has job 7 (argus-verl)"
     assert shown[1] == "Slurm's job 7 is PENDING (Resources: its hosts are in use)"
     assert "Priority" in shown[2]

@@ -29,15 +29,19 @@ def test_whole_hosts_are_asked_for() -> None:
 
 
 def test_a_part_of_each_host_is_asked_for() -> None:
-    (options,) = directives(replace(WISH, cpus=16, options=["--mem=64G"]))
-    assert options[-2:] == ["--gpus-per-node=h100:8", "--mem=64G"]
-    assert "--cpus-per-task=16" in options
+    (options,) = directives(replace(WISH, cpus=16, memory="64G"))
+    assert {"--cpus-per-task=16", "--mem=64G"} < set(options)
     assert not {"--exclusive", "--mem=0"} & set(options)
+    assert not [option for option in directives(replace(WISH, cpus=16))[0] if option.startswith("--mem")]
+    assert {"--exclusive", "--mem=64G"} < set(directives(replace(WISH, memory="64G"))[0])
 
 
 def test_everything_else_is_asked_for() -> None:
-    wish = replace(WISH, partition="gpu", account="ml", constraint="ib", exclude="gpu-[07,12]")
-    assert {"--partition=gpu", "--account=ml", "--constraint=ib", "--exclude=gpu-[07,12]"} < set(directives(wish)[0])
+    wish = replace(
+        WISH, partition="gpu", account="ml", constraint="ib", exclude="gpu-[07,12]", nodelist="gpu-1", log="%j"
+    )
+    wanted = {"--partition=gpu", "--account=ml", "--constraint=ib", "--exclude=gpu-[07,12]"}
+    assert wanted | {"--nodelist=gpu-1", "--output=%j"} < set(directives(wish)[0])
 
 
 def test_a_head_of_its_own_is_the_first_component() -> None:
@@ -91,6 +95,8 @@ def test_times_that_slurm_takes(time: str) -> None:
         ({"python": "python3"}, "ray_node_python"),
         ({"options": ["#SBATCH --qos=high"]}, "slurm_options"),
         ({"head": ["--qos=high\nrm"]}, "slurm_head"),
+        ({"memory": "64 GB"}, "slurm_memory"),
+        ({"log": "a\nrm"}, "slurm_log"),
     ],
 )
 def test_what_slurm_would_take_for_a_comment_is_refused(changes: dict[str, object], where: str) -> None:
