@@ -153,7 +153,7 @@ def test_archives_of_an_earlier_setup_are_named_with_what_to_do(shared_root: Pat
         f"{shared_root}/jobs belongs to 1000:1000 (mode 755), and the nodes' user is 65534:65534: nodes could not "
         'write there. A shared root has one user: run the nodes as that one (ray_node_user: "1000:1000"), or, for a '
         "cluster of another, make a directory in one of root's (install -d -o 65534 -g 65534 DIRECTORY) and write "
-        f"shared_root_source: DIRECTORY. If no cluster uses {shared_root} any more, change the owner "
+        "shared_root_source: DIRECTORY. If no cluster uses it any more, change the owner "
         f"(chown -R 65534:65534 {shared_root}/jobs)"
     )
     assert (shared_root / "jobs").stat().st_uid == 1000

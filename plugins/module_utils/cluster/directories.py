@@ -126,9 +126,9 @@ def _complete_one(shared_root: Path, root: int, name: str, check: bool) -> list[
     path, directory = shared_root, os.dup(root)
     try:
         for part in PurePosixPath(name).parts:
-            missing = _is_missing(shared_root, path / part, part, directory)
+            missing = _is_missing(path / part, part, directory)
             if missing and not _can_write(directory):
-                raise BlockedError(_not_ours(shared_root, path, directory, f"{part} cannot be created there"))
+                raise BlockedError(_not_ours(path, directory, f"{part} cannot be created there"))
             if missing and check:
                 return _below(shared_root / name, path)
             path /= part
@@ -138,7 +138,7 @@ def _complete_one(shared_root: Path, root: int, name: str, check: bool) -> list[
             if missing:
                 created.append(str(path))
         if not _can_write(directory):
-            raise BlockedError(_not_ours(shared_root, path, directory, "nodes could not write there"))
+            raise BlockedError(_not_ours(path, directory, "nodes could not write there"))
     finally:
         os.close(directory)
     return created
@@ -188,14 +188,13 @@ def _below(path: Path, parent: Path) -> list[str]:
     return [str(above) for above in (*reversed(path.parents), path) if parent in above.parents]
 
 
-def _is_missing(shared_root: Path, path: Path, name: str, directory: int) -> bool:
+def _is_missing(path: Path, name: str, directory: int) -> bool:
     try:
         there = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return True
     except PermissionError as error:
-        why = f"{name} cannot be reached there"
-        raise BlockedError(_not_ours(shared_root, path.parent, directory, why)) from error
+        raise BlockedError(_not_ours(path.parent, directory, f"{name} cannot be reached there")) from error
     if not stat.S_ISDIR(there.st_mode):
         kind = "a link" if stat.S_ISLNK(there.st_mode) else "not a directory"
         raise BlockedError(
@@ -231,7 +230,7 @@ def _require_one_user(shared_root: Path, root: int) -> None:
                 owner = os.fstat(directory).st_uid
                 if owner not in (0, os.geteuid()) and _can_write(directory) and _owner_of_new(directory) != owner:
                     why = "jobs of one user could replace files of the other"
-                    raise BlockedError(_not_ours(shared_root, shared_root / name, directory, why))
+                    raise BlockedError(_not_ours(shared_root / name, directory, why))
             finally:
                 os.close(directory)
 
@@ -247,14 +246,14 @@ def _owner_of_new(directory: int) -> int:
         os.close(descriptor)
 
 
-def _not_ours(shared_root: Path, path: Path, directory: int, why: str) -> str:
+def _not_ours(path: Path, directory: int, why: str) -> str:
     there = os.fstat(directory)
     user, owner = f"{os.geteuid()}:{os.getegid()}", f"{there.st_uid}:{there.st_gid}"
     # Nodes of root would make every job root.
     other = (
         f'. A shared root has one user: run the nodes as that one (ray_node_user: "{owner}"), or, for a cluster of '
         f"another, make a directory in one of root's (install -d -o {os.geteuid()} -g {os.getegid()} DIRECTORY) and "
-        f"write shared_root_source: DIRECTORY. If no cluster uses {shared_root} any more, change the owner"
+        f"write shared_root_source: DIRECTORY. If no cluster uses it any more, change the owner"
         if there.st_uid
         else ". Change the owner"
     )
