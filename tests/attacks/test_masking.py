@@ -102,33 +102,33 @@ def streamed(redactor: Redactor, data: bytes, cuts: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", SECRETS)
-def test_every_secret_in_every_way(name: str, way: str) -> None:
-    secret = SECRETS[name]
-    text = f"before {WAYS[way](secret)} after\n"
-    redactor = Redactor([secret])
-    shown = redactor.text(text)
-    assert not leaks(secret, shown)
-    assert MASK in shown
-    assert shown.startswith("before ")
-    assert shown.endswith(" after\n")
-    data = text.encode(errors="surrogatepass")
-    for size in (1, 2, 3, 7, 64, 4096):
-        stream = streamed(redactor, data, list(range(size, len(data), size))).decode(errors="replace")
-        # Lines of less than 4 characters are not held back until the others come.
-        assert not leaks(secret, stream) if name == "pretty json" else stream == shown
+def test_every_secret_in_every_way(way: str) -> None:
+    for name, secret in SECRETS.items():
+        text = f"before {WAYS[way](secret)} after\n"
+        redactor = Redactor([secret])
+        shown = redactor.text(text)
+        assert not leaks(secret, shown), name
+        assert MASK in shown, name
+        assert shown.startswith("before "), name
+        assert shown.endswith(" after\n"), name
+        data = text.encode(errors="surrogatepass")
+        for size in (1, 2, 3, 7, 64, 4096):
+            stream = streamed(redactor, data, list(range(size, len(data), size))).decode(errors="replace")
+            # Lines of less than 4 characters are not held back until the others come.
+            assert not leaks(secret, stream) if name == "pretty json" else stream == shown, (name, size)
 
 
-@pytest.mark.parametrize("name", [name for name, secret in SECRETS.items() if len(secret) >= 9])
 @pytest.mark.parametrize("before", ["", "u", "us", "user:"])
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
-def test_base64(name: str, before: str, encode: Callable[[bytes], bytes]) -> None:
-    secret = SECRETS[name]
-    encoded = encode((before + secret + "!").encode()).decode()
-    shown = Redactor([secret]).text(f"Authorization: Basic {encoded}\n")
-    assert MASK in shown
-    # What is left of it are the characters that depend on their neighbours.
-    assert len(shown) - len(f"Authorization: Basic {MASK}\n") <= 8 + len(before) * 2
+def test_base64(before: str, encode: Callable[[bytes], bytes]) -> None:
+    for name, secret in SECRETS.items():
+        if len(secret) < 9:
+            continue
+        encoded = encode((before + secret + "!").encode()).decode()
+        shown = Redactor([secret]).text(f"Authorization: Basic {encoded}\n")
+        assert MASK in shown, name
+        # What is left of it are the characters that depend on their neighbours.
+        assert len(shown) - len(f"Authorization: Basic {MASK}\n") <= 8 + len(before) * 2, name
 
 
 def test_lines_of_a_secret_with_something_before_them() -> None:
