@@ -109,6 +109,16 @@ options:
         description:
           - The minimum number of GPUs. By default, any number.
         type: int
+      gpu_model:
+        description:
+          - Whole words in the name of each GPU, in any case. Any name when empty.
+        type: str
+        default: ""
+      gpu_memory_gib:
+        description:
+          - Memory of each GPU in GiB. A tenth less is accepted.
+        type: float
+        default: 0
       hcas:
         description:
           - The minimum number of HCA ports that are up.
@@ -548,6 +558,8 @@ def arguments() -> dict[str, Any]:
             "type": "dict",
             "options": {
                 "gpus": {"type": "int"},
+                "gpu_model": {"type": "str", "default": ""},
+                "gpu_memory_gib": {"type": "float", "default": 0},
                 "hcas": {"type": "int", "default": 0},
                 "shared_root": {"type": "str", "default": ""},
                 "shared_root_fstypes": names,

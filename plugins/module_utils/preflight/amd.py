@@ -15,6 +15,7 @@ from typing import Any
 from ..cluster.probe import AMD
 from ..findings import ERROR, WARNING, Finding
 from .checks import Check, Context, Problem, Topic, differences
+from .gpu_kind import kind_problems
 from .processes import Process, container_of, is_ours
 from .reader import Reader
 
@@ -23,6 +24,8 @@ FOREIGN_MIB = 1024
 
 DRIVER = Check("amd.driver", ERROR, "all machines have one amdgpu driver", "install one ROCm version on all machines")
 SAME = Check("amd.same", WARNING, "all machines have the same GPUs", "use machines with the same GPUs for one job")
+MODEL = Check("amd.model", ERROR, "all GPUs are of the model of preflight_gpu_model")
+MEMORY_SIZE = Check("amd.memory_size", ERROR, "the memory of each GPU")
 VBIOS = Check("amd.vbios", WARNING, "all GPUs have one VBIOS", "ask the vendor for the same firmware on all GPUs")
 ECC = Check(
     "amd.ecc",
@@ -45,7 +48,7 @@ PROCESSES = Check(
 DEVICES = Check(
     "amd.devices", ERROR, "/dev/kfd exists", "load the driver (modprobe amdgpu), and check dmesg for its error"
 )
-CHECKS = (DRIVER, SAME, VBIOS, ECC, PCIE, PROCESSES, DEVICES)
+CHECKS = (DRIVER, SAME, MODEL, MEMORY_SIZE, VBIOS, ECC, PCIE, PROCESSES, DEVICES)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class AmdGpu:
     width: int | None = None
     width_max: int | None = None
     memory_used_mib: int | None = None
+    memory_mib: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def read(reader: Reader) -> AmdGpus:
 
 
 def _gpu(reader: Reader, device: Path) -> AmdGpu:
-    used = reader.text(device / "mem_info_vram_used")
+    used, total = (reader.text(device / f"mem_info_vram_{name}") for name in ("used", "total"))
     return AmdGpu(
         bus=device.resolve().name,
         model=reader.text(device / "product_name") or reader.text(device / "device"),
@@ -98,6 +102,7 @@ def _gpu(reader: Reader, device: Path) -> AmdGpu:
         width=_number(reader.text(device / "current_link_width")),
         width_max=_number(reader.text(device / "max_link_width")),
         memory_used_mib=int(used) // MIB if used.isdigit() else None,
+        memory_mib=int(total) // MIB if total.isdigit() else 0,
     )
 
 
@@ -166,6 +171,8 @@ def judge(answer: AmdGpus, context: Context) -> Iterator[Problem]:
             yield Problem(ECC, f"GPU {index} ({gpu.bus}): {gpu.uncorrected} uncorrected memory errors")
         if gpu.width and gpu.width_max and gpu.width < gpu.width_max:
             yield Problem(PCIE, f"GPU {index} ({gpu.bus}): PCIe width x{gpu.width}, it can x{gpu.width_max}")
+    kinds = ((gpu.model, gpu.memory_mib) for gpu in answer.gpus)
+    yield from kind_problems(kinds, context.expected, MODEL, MEMORY_SIZE)
     ours = {container.id for container in context.machine.containers.values() if container.cluster}
     foreign = [each for each in answer.processes if not is_ours(each.container, ours)]
     memory = sum(gpu.memory_used_mib or 0 for gpu in answer.gpus)

@@ -18,6 +18,7 @@ class Expectation:
     """What one machine must have; a zero, an empty text or an empty list expects nothing.
 
     gpus: the minimum; None accepts any number.
+    gpu_model: words in the name of each GPU. gpu_memory_gib: of each GPU, nearly at least.
     hcas: the minimum of HCA ports that are up.
     shared_root: its path on the machine.
     shared_root_fstypes: the file-system types that it may have, as the kernel names them ("nfs4", "lustre").
@@ -35,6 +36,8 @@ class Expectation:
     """
 
     gpus: int | None = None
+    gpu_model: str = ""
+    gpu_memory_gib: float = 0.0
     hcas: int = 0
     shared_root: str = ""
     shared_root_fstypes: Sequence[str] = ()

@@ -21,6 +21,7 @@ from ..privileges import UNPRIVILEGED
 from ..shared_root import JOBS
 from .checks import Check, Problem
 from .expectation import Expectation
+from .gpu_kind import kind_problems
 from .memory import GIB, MEMORY_CHECKS, gib, memory_problems
 from .podman import PODMAN_CHECKS, podman_problems
 from .process import PROCESS_CHECKS, process_problems
@@ -43,7 +44,8 @@ TOKEN = Check("machine.token", WARNING, "only the cluster's users can find and r
 DISK = Check("machine.disk", ERROR, "free space for images and containers")
 GPU_ANSWERS = Check("gpu.answers", ERROR, "nvidia-smi answers in time, without an error")
 GPU_COUNT = Check("gpu.count", ERROR, "the number of GPUs")
-GPU_MODEL = Check("gpu.model", WARNING, "all GPUs are of one model")
+GPU_MODEL = Check("gpu.model", WARNING, "all GPUs are of one model, that of preflight_gpu_model (an error)")
+GPU_MEMORY_SIZE = Check("gpu.memory_size", ERROR, "the memory of each GPU")
 GPU_ENGINE = Check("gpu.engine", ERROR, "the container engine can give GPUs to containers")
 HCA_DEVICES = Check("hca.devices", WARNING, "the nodes' user can open the devices of HCAs")
 HCA_COUNT = Check("hca.count", ERROR, "the number of HCA ports that are up")
@@ -67,6 +69,7 @@ MACHINE_CHECKS = (
     GPU_ANSWERS,
     GPU_COUNT,
     GPU_MODEL,
+    GPU_MEMORY_SIZE,
     GPU_ENGINE,
     HCA_COUNT,
     HCA_DEVICES,
@@ -182,6 +185,9 @@ def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
             f"GPUs of different models: {listed}, expected one model",
             "exclude the smaller GPUs: a job is limited by the speed and memory of the smallest one",
         )
+    if expected != 0:
+        kinds = ((gpu.name, gpu.memory_mib) for gpu in machine.gpus)
+        yield from kind_problems(kinds, expectation, GPU_MODEL, GPU_MEMORY_SIZE)
 
 
 def _gpu_access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:

@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.processes imp
 from preflight_tree import OURS, RECORDED, THEIRS, Tree, context
 from samples import HEALTHY, container
 
-GPU = AmdGpu("0000:05:00.0", "AMD Instinct MI300X", "113-M3000100-103", 0, 16, 16, 283)
+GPU = AmdGpu("0000:05:00.0", "AMD Instinct MI300X", "113-M3000100-103", 0, 16, 16, 283, 196592)
 GPUS = AmdGpus((GPU, replace(GPU, bus="0000:26:00.0")), "6.8.5")
 
 
@@ -28,6 +28,7 @@ def with_gpu(tree: Tree, card: int, bus: str, **files: str) -> None:
         "current_link_width": "16",
         "max_link_width": "16",
         "mem_info_vram_used": str(283 << 20),
+        "mem_info_vram_total": str(196592 << 20),
         "ras/umc_err_count": "ue: 0\nce: 7\n",
     }
     for name, text in {**known, **files}.items():
@@ -135,6 +136,23 @@ def test_problems(answer: AmdGpus, key: str, severity: str, what: str) -> None:
     finding = only(answer).finding("gpu-1")
     assert (finding.key, finding.severity, finding.what) == (key, severity, what)
     assert judged(answer, expected=Expectation(gpus=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "keys"),
+    [
+        ({"gpu_model": "MI300X", "gpu_memory_gib": 192}, []),
+        ({"gpu_model": "MI300", "gpu_memory_gib": 256}, ["amd.model", "amd.memory_size"]),
+    ],
+)
+def test_gpus_are_compared_with_the_expected_ones(tree: Tree, expected: dict[str, Any], keys: list[str]) -> None:
+    with_gpu(tree, 0, "0000:05:00.0")
+    tree.file("/dev/kfd")
+    problems = judged(amd.read(tree.reader()), expected=Expectation(**expected))
+    assert [problem.check.key for problem in problems] == keys
+    for problem in problems:
+        assert "AMD Instinct MI300X" in problem.what
+    assert judged(GPUS, expected=Expectation(gpus=0, **expected)) == []
 
 
 def test_programs_of_the_cluster_may_use_gpus() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineStatus
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import parse_gpus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortRange
 from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
-from samples import DOCKER, GIB, H100, HEALTHY, PRIVATE, PROCESS_HOST, container, gpus, hca
+from samples import DOCKER, GIB, H100, HEALTHY, PRIVATE, PROCESS_HOST, container, gpus, hca, recorded
 
 FULL = Expectation(
     gpus=8,
@@ -118,6 +119,44 @@ def test_gpus_of_different_models_are_a_warning() -> None:
     finding = only(gpus=[*gpus(6), *gpus(2, "NVIDIA A100")])
     assert finding.severity == WARNING
     assert f"2 x NVIDIA A100, 6 x {H100}" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("expected", "key", "expectation"),
+    [
+        ({"gpu_model": "A100"}, "gpu.model", "expected A100"),
+        # A whole word.
+        ({"gpu_model": "H10"}, "gpu.model", "expected H10"),
+        ({"gpu_memory_gib": 141}, "gpu.memory_size", "expected 141 GiB"),
+    ],
+)
+def test_recorded_gpus_that_are_not_the_expected_ones(expected: dict[str, Any], key: str, expectation: str) -> None:
+    found = parse_gpus(recorded("nvidia_smi_h100.csv"))[0]
+    finding = only(replace(FULL, **expected), gpus=found)
+    assert (finding.key, finding.severity) == (key, ERROR)
+    assert f"8 x {H100}" in finding.what
+    assert expectation in finding.what
+    # A head that uses no GPU may have any.
+    assert none(replace(FULL, gpus=0, **expected), gpus=found)
+
+
+def test_recorded_gpus_that_are_the_expected_ones() -> None:
+    found = parse_gpus(recorded("nvidia_smi_h100.csv"))[0]
+    # The driver reports 79.6 GiB.
+    assert none(replace(FULL, gpu_model="nvidia h100", gpu_memory_gib=80), gpus=found)
+    # Memory that is shared with the CPU has no size.
+    unified = replace(FULL, gpus=1, gpu_memory_gib=80)
+    assert only(unified, gpus=parse_gpus("0, NVIDIA GB10, GPU-1, [N/A], 580.95.05")[0]).key == "gpu.memory_size"
+
+
+def test_one_gpu_of_eight_is_not_the_expected_one() -> None:
+    keys = {
+        finding.key: finding.what
+        for finding in machine_findings(
+            "gpu-01", replace(HEALTHY, gpus=[*gpus(7), *gpus(1, "NVIDIA A100")]), replace(FULL, gpu_model="H100")
+        )
+    }
+    assert keys["gpu.model"].startswith("1 x NVIDIA A100, expected H100")
 
 
 def test_engine_that_cannot_give_gpus_to_containers() -> None:
