@@ -13,7 +13,7 @@ ansible-galaxy collection build --force --output-path .cache >/dev/null
 ansible-galaxy collection install --no-deps --force --collections-path "$target" .cache/argus-verl-*.tar.gz >/dev/null 2>&1
 installed=$target/ansible_collections/argus/verl
 
-left=$(cd "$installed" && find . -maxdepth 1 \( -name inventories -o -name tests -o -name molecule -o -name '.*' ! -name . \) -printf '%f ')
+left=$(cd "$installed" && find . -maxdepth 1 \( -name tests -o -name molecule -o -name '.*' ! -name . \) -printf '%f ')
 [ -z "$left" ] || { echo "tools/sanity.sh: the tarball contains files that it must not contain: $left" >&2; exit 1; }
 # The installed collection works without our ansible.cfg, but for what validate demands of it: documentation and playbooks
 # load with all their imports.

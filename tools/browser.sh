@@ -1,0 +1,12 @@
+#!/bin/bash
+# Install Chromium for the test of Ray's dashboard, as root on Debian. Elsewhere that test is skipped without it.
+set -euo pipefail
+
+command -v chromium >/dev/null && exit 0
+. /etc/os-release 2>/dev/null || true
+# Ubuntu has it as a snap, which needs systemd.
+[ "${ID:-}" = debian ] && [ "$(id -u)" = 0 ] || exit 0
+echo "installing chromium"
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium >/dev/null ||
+  echo "tools/browser.sh: chromium is not installed: the test of the dashboard is skipped" >&2
