@@ -1,0 +1,103 @@
+"""The collection as a user installs it from its tarball, without the checkout: inventories to begin with, and links."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from unit.docs import pages
+from unit.docs.test_links import problem
+
+REPO = Path(__file__).resolve().parents[2]
+KINDS = sorted(path.name for path in (REPO / "inventories").iterdir())
+# Their hosts come from Slurm and from a cloud.
+WITHOUT_HOSTS = ("cloud", "slurm")
+BY_HAND = {"ANSIBLE_CONFIG", "ANSIBLE_COLLECTIONS_PATH", "COLUMNS"}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in BY_HAND}
+
+
+def run(directory: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=directory, env=ENVIRONMENT, text=True, capture_output=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory after the first steps of docs/install.md."""
+    directory = tmp_path_factory.mktemp("project")
+    [settings] = re.findall(r"```ini\n(.*?)```", (REPO / "docs" / "install.md").read_text(), re.DOTALL)
+    (directory / "ansible.cfg").write_text(settings)
+    built = run(REPO, "ansible-galaxy", "collection", "build", "--output-path", str(directory))
+    assert built.returncode == 0, built.stderr
+    [tarball] = directory.glob("argus-verl-*.tar.gz")
+    # The environment of the tests has a link to the checkout, which counts as installed.
+    installed = run(directory, "ansible-galaxy", "collection", "install", "--no-deps", "--force", tarball.name)
+    assert installed.returncode == 0, installed.stderr
+    return directory
+
+
+def test_no_link_in_the_tarball_is_broken(project: Path) -> None:
+    collection = project / "collections" / "ansible_collections" / "argus" / "verl"
+    found = list(collection.rglob("*.md"))
+    broken = [
+        f"{page.relative_to(collection)}: {target}: {why}"
+        for page in found
+        for _line, target in pages.links(page)
+        if (why := problem(page, target))
+    ]
+    assert len(found) > 50
+    assert not broken, "\n".join(broken)
+
+
+def test_every_kind_has_a_row_in_its_page() -> None:
+    page = (REPO / "docs" / "playbooks" / "init.md").read_text()
+    assert [kind for kind in KINDS if f"| `{kind}` |" not in page] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_inventory_of_each_kind_stands_alone(project: Path, kind: str) -> None:
+    written = run(project, "ansible-playbook", "argus.verl.init", "-e", f"dest=all/{kind}", "-e", f"kind={kind}")
+    assert written.returncode == 0, written.stdout + written.stderr
+    inventory = project / "all" / kind
+    text = {path: path.read_text() for path in inventory.rglob("*") if path.is_file()}
+    assert {path.relative_to(inventory) for path in text} == {
+        path.relative_to(REPO / "inventories" / kind)
+        for path in (REPO / "inventories" / kind).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    schemas = [schema for content in text.values() for schema in re.findall(r"\$schema=(\S+)", content)]
+    assert all(Path(schema).is_file() and project in Path(schema).parents for schema in schemas), schemas
+    commands = [shlex.split(command) for command in re.findall(r"^ +(ansible-playbook .*)", written.stdout, re.M)]
+    assert commands[-1][-1] == ("argus.verl.slurm_up" if kind == "slurm" else "argus.verl.cluster_up")
+    validated = run(project, *commands[0][:-1], "argus.verl.validate")
+    expected = "has no hosts" if kind in WITHOUT_HOSTS else "Inventory fine: "
+    assert expected in validated.stdout, validated.stdout + validated.stderr
+    if kind == "dev":
+        show = ["-m", "ansible.builtin.debug", "-a", "msg='{{ cluster_state_dir }} {{ shared_root_source }}'"]
+        assert (
+            f"{project}/all/.state {project}/all/shared"
+            in run(project, "ansible", *commands[0][1:3], "head", *show).stdout
+        )
+        assert (project / "all" / "shared").is_dir()
+
+
+def test_files_are_never_overwritten(project: Path) -> None:
+    theirs = project / "mine" / "hosts.yml"
+    theirs.parent.mkdir()
+    theirs.write_text("all:\n")
+    refused = run(project, "ansible-playbook", "argus.verl.init", "-e", "dest=mine", "-e", "kind=prod")
+    assert refused.returncode == 2
+    assert f"{theirs}: exists" in refused.stdout
+    assert [path.name for path in theirs.parent.iterdir()] == ["hosts.yml"]
+    assert theirs.read_text() == "all:\n"
+
+
+@pytest.mark.parametrize("variables", [[], ["-e", "dest=x", "-e", "kind=../dev"]])
+def test_kinds_are_listed(project: Path, variables: list[str]) -> None:
+    refused = run(project, "ansible-playbook", "argus.verl.init", *variables)
+    assert refused.returncode == 2
+    assert ", ".join(KINDS) in refused.stdout
+    assert not (project / "x").exists()
