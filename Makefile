@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine image demo down test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training schema generate docs lock audit sbom licences tarball clean
+.PHONY: help setup setup-dev engine browser image demo down test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training schema generate docs lock audit sbom licences tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +20,7 @@ help:  ## Show this list
 setup: $(VENV)/requirements engine image  ## Create the environment, install a container engine if there is none, build the CPU image
 	@mkdir -p shared
 
-setup-dev: setup $(VENV)/requirements-dev
+setup-dev: setup browser $(VENV)/requirements-dev
 
 $(VENV)/requirements: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "make: $(PYTHON) is older than 3.11; pass PYTHON=python3.11")'
@@ -39,6 +39,9 @@ $(VENV)/requirements-dev: $(VENV)/requirements requirements-dev.txt
 
 engine:
 	@tools/engine.sh
+
+browser:
+	@tools/browser.sh
 
 image: $(VENV)/requirements engine
 	@$(VENV)/bin/python images/cpu/build.py $(IMAGE)

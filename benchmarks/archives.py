@@ -18,8 +18,6 @@ from ansible_collections.argus.verl.plugins.module_utils.operations.removal impo
 from ansible_collections.argus.verl.plugins.module_utils.operations.unattended import unattended
 from ansible_collections.argus.verl.plugins.module_utils.status.listing import latest_jobs
 
-ROUNDS = 5
-
 
 def make(archive: Archive) -> None:
     """A job that has ended, with what a reader of its status opens."""
@@ -31,9 +29,9 @@ def make(archive: Archive) -> None:
     archive.write_text("logs/metrics-1.jsonl", steps, durable=False)
 
 
-def median(what: Callable[[], object]) -> float:
+def median(rounds: int, what: Callable[[], object]) -> float:
     times = []
-    for _round in range(ROUNDS):
+    for _round in range(rounds):
         start = time.perf_counter()
         what()
         times.append(time.perf_counter() - start)
@@ -43,6 +41,7 @@ def median(what: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--archives", type=int, default=3000, help="how many archives there are")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", help="the directory for them; temporary by default")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.directory) as root:
@@ -55,9 +54,9 @@ def main() -> None:
             "cluster_up: jobs without a steward": lambda: unattended(jobs, set(names), "head", time.time()),
             "cluster_down: archives to be closed": lambda: close_jobs(jobs, names),
         }
-        print(f"{given.archives} archives, medians of {ROUNDS} rounds\n")
+        print(f"{given.archives} archives, medians of {given.rounds} rounds\n")
         for name, what in verbs.items():
-            print(f"{name:38} {median(what) * 1000:6.0f} ms")
+            print(f"{name:38} {median(given.rounds, what) * 1000:6.0f} ms")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,6 @@ VAL_ROWS = 10_000
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 # Like GSM8K, whose questions have 45 words on average, and its answers 50.
 QUESTION_WORDS, ANSWER_WORDS = 45, 50
-ROUNDS = 3
 COLUMNS = Columns(prompt="question", ground_truth="answer", extra=["answer"])
 CONVERTED = Form(RL, COLUMNS, data_source="openai/gsm8k", instruction=INSTRUCTION, ground_truth_pattern=r"#### (\S+)")
 
@@ -108,11 +107,11 @@ WAYS = {
 }
 
 
-def measured(way: str, directory: Path) -> dict[str, Any]:
+def measured(way: str, directory: Path, rounds: int) -> dict[str, Any]:
     """Seconds and peak memory of one way, the best of several rounds; the time excludes imports."""
     command = [sys.executable, __file__, "--directory", str(directory), "--way", way]
     results: list[dict[str, Any]] = []
-    for _round in range(ROUNDS):
+    for _round in range(rounds):
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         results.append(json.loads(done.stdout))
     return min(results, key=lambda each: each["seconds"])
@@ -121,6 +120,7 @@ def measured(way: str, directory: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="how many rows train.parquet has")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, help="the directory for the files; temporary by default")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -139,10 +139,10 @@ def main() -> None:
         }
         rows = given.rows + VAL_ROWS
         print(f"{rows} rows: {sizes['parquet']:.0f} MiB as parquet, {sizes['jsonl']:.0f} MiB as JSON lines;")
-        print(f"best of {ROUNDS}\n")
+        print(f"best of {given.rounds}\n")
         raw = 0.0
         for way in WAYS:
-            result = measured(way, directory)
+            result = measured(way, directory, given.rounds)
             raw = raw or result["seconds"]
             print(
                 f"{way:8} {result['seconds']:7.2f} s {rows / result['seconds']:12,.0f} rows/s "

@@ -6,6 +6,7 @@ Run it on an otherwise idle machine: `.venv/bin/python benchmarks/redaction.py`.
 
 from __future__ import annotations
 
+import argparse
 import random
 import time
 
@@ -26,8 +27,8 @@ def value(length: int) -> str:
     return "".join(chance.choices(LETTERS, k=length))
 
 
-def repeated(line: str) -> bytes:
-    return "".join(line % number for number in range(4 * MIB // len(line))).encode()
+def repeated(line: str, mib: float) -> bytes:
+    return "".join(line % number for number in range(int(mib * MIB) // len(line))).encode()
 
 
 def speed(secrets: list[str], log: bytes) -> float:
@@ -39,16 +40,20 @@ def speed(secrets: list[str], log: bytes) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=float, default=4, help="the size of each log")
+    given = parser.parse_args()
     pem = "\n".join(["-----BEGIN PRIVATE KEY-----", *(value(64) for _line in range(26)), "-----END PRIVATE KEY-----"])
     one, ten = [f"hf_{value(34)}"], [*(value(chance.randint(20, 50)) for _number in range(9)), pem]
-    logs = {
-        "plain log": repeated(PLAIN),
-        "coloured log": repeated(COLOURED),
-        "near-misses": repeated(f"token {ten[0][:15]}%d {one[0][:20]} {pem[40:70]} -----BEGIN PRIVATE\n"),
-        "a secret in each line": repeated(f"step %d of {one[0]} and {ten[0]}\n"),
-        "lines of JSON": repeated('{"step": %d, "text": "one\\\\ntwo \\"three\\" \\u00e9"}\n'),
+    lines = {
+        "plain log": PLAIN,
+        "coloured log": COLOURED,
+        "near-misses": f"token {ten[0][:15]}%d {one[0][:20]} {pem[40:70]} -----BEGIN PRIVATE\n",
+        "a secret in each line": f"step %d of {one[0]} and {ten[0]}\n",
+        "lines of JSON": '{"step": %d, "text": "one\\\\ntwo \\"three\\" \\u00e9"}\n',
     }
-    for name, log in logs.items():
+    for name, line in lines.items():
+        log = repeated(line, given.mib)
         print(f"{name:24} {speed(one, log):8.0f} MiB/s with one secret {speed(ten, log):8.0f} MiB/s with ten and a PEM")
 
 

@@ -26,8 +26,6 @@ from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots impor
 from ansible_collections.argus.verl.plugins.module_utils.staging.sources import PyPISource, source_of
 from ansible_collections.argus.verl.plugins.module_utils.staging.tree import PACKAGES
 
-ROUNDS = 11
-
 
 def timed(what: Callable[[], object]) -> float:
     start = time.perf_counter()
@@ -48,6 +46,7 @@ def run(*command: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", default="0.9.1", help="which release of verl")
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--directory", help="the directory for the copies; temporary by default")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as here, tempfile.TemporaryDirectory(dir=given.directory) as there:
@@ -57,7 +56,9 @@ def main() -> None:
         files = [path for path in checkout.rglob("*") if path.is_file()]
         changed = checkout / "verl" / "trainer" / "main_ppo.py"
         size = sum(path.stat().st_size for path in files) / 2**20
-        print(f"verl {given.version}: {len(files)} files, {size:.1f} MiB; medians of {ROUNDS} rounds, in {there}\n")
+        print(
+            f"verl {given.version}: {len(files)} files, {size:.1f} MiB; medians of {given.rounds} rounds, in {there}\n"
+        )
 
         def stage() -> None:
             snapshot(root, source_of(str(checkout), root))
@@ -86,7 +87,7 @@ def main() -> None:
             ways["rsync -a"] = (nothing, lambda: run("rsync", "-a", f"{checkout}/", f"{copy}/"))
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         # All of them in each round, because the speed of a disk varies.
-        for _round in range(ROUNDS):
+        for _round in range(given.rounds):
             for name, (prepare, way) in ways.items():
                 prepare()
                 seconds[name].append(timed(way))
