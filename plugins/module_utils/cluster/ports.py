@@ -25,7 +25,6 @@ DASHBOARD_OFFSET = 4
 # The ports of worker processes and drivers: Ray starts a process for each CPU of the node, and one for each actor. The
 # largest machines have 768 hardware threads.
 WORKERS_OFFSET = 20
-WORKER_PORTS = NODE_PORTS - WORKERS_OFFSET
 
 
 @dataclass(frozen=True)

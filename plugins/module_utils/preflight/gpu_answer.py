@@ -56,7 +56,6 @@ class GpuState:
     recovery: str = ""
     fabric: str = ""
     links_up: int = 0
-    links_down: int = 0
     processes: tuple[GpuProcess, ...] = ()
 
 
@@ -178,11 +177,7 @@ def with_links(gpus: tuple[GpuState, ...], text: str) -> tuple[GpuState, ...]:
     blocks = re.split(r"^GPU (\d+):", text, flags=re.M)[1:]
     links = {int(index): block for index, block in zip(blocks[::2], blocks[1::2])}  # noqa: B905 - Python 3.10
     return tuple(
-        replace(
-            gpu,
-            links_up=len(re.findall(r"Link \d+: [\d.]+ GB/s", links.get(index, ""))),
-            links_down=len(re.findall(r"Link \d+: <?inactive", links.get(index, ""), re.I)),
-        )
+        replace(gpu, links_up=len(re.findall(r"Link \d+: [\d.]+ GB/s", links.get(index, ""))))
         for index, gpu in enumerate(gpus)
     )
 
