@@ -30,4 +30,4 @@ def kind_problems(
         if mib < expected.gpu_memory_gib * 1024 * (1 - TOLERANCE):
             memory = f"{mib / 1024:.1f} GiB" if mib else "an unknown amount"
             what = f"{count} x {name} with {memory} of memory, expected {expected.gpu_memory_gib:g} GiB"
-            yield Problem(size, what, TODO)
+            yield Problem(size, what)
