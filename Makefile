@@ -103,7 +103,7 @@ sanity: $(VENV)/requirements-dev  ## Run ansible-test sanity on the built and in
 refusals: setup-dev  ## Test refusals and interrupted runs of playbooks
 	pytest tests/playbooks
 
-rigs: setup-dev  ## Test plugins in Ansible, connections, the shared root on a real NFS, and images on two machines
+rigs: setup-dev  ## Test plugins in Ansible, the tarball, connections, a real NFS, images on two machines, and benchmarks
 	pytest tests/commands tests/connection tests/rigs
 
 molecule: setup-dev  ## Run the scenarios with real containers and real Ray
