@@ -37,7 +37,8 @@ def test_there_are_playbooks() -> None:
 
 # Around those of a cluster, which validate: the hosts come from Slurm first, and go back last.
 AROUND = ("slurm_up", "slurm_down")
-CHECKED = [one for one in PLAYBOOKS if one.stem not in ("validate", *AROUND)]
+# init has no inventory yet.
+CHECKED = [one for one in PLAYBOOKS if one.stem not in ("init", "validate", *AROUND)]
 
 
 @pytest.mark.parametrize("playbook", CHECKED, ids=lambda path: path.stem)
