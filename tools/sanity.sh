@@ -34,4 +34,8 @@ for version in 24_2 25_2; do
   [ -e "$cache/get_pip_$version.py" ] || cp tools/get_pip.py "$cache/get_pip_$version.py"
 done
 cd "$installed"
+# Machines may have no "python", which is the only name that it accepts in the first line of a program.
+mkdir -p tests/sanity
+core=$(python -c 'import ansible.release; print(".".join(ansible.release.__version__.split(".")[:2]))')
+echo "inventories/inside/hosts.py shebang" >"tests/sanity/ignore-$core.txt"
 ansible-test sanity --local --python "$python" --color no
