@@ -30,6 +30,12 @@ attributes:
     details:
       - This module does not modify state.
 options:
+  workers:
+    description:
+      - The names of all workers. Those that Ray does not list are returned in RV(absent).
+    type: list
+    elements: str
+    default: []
   mib:
     description:
       - The size of the tensor in MiB.
@@ -55,12 +61,18 @@ options:
 EXAMPLES = r"""
 - name: Measure
   argus.verl.all_reduce:
+    workers: "{{ groups.workers }}"
     floor: 100
   delegate_to: "{{ groups.head[0] }}"
   run_once: true
 """
 
 RETURN = r"""
+absent:
+  description: Those of O(workers) that Ray does not list.
+  returned: if Ray answered
+  type: list
+  elements: str
 skipped:
   description: Why nothing was measured.
   returned: if nothing was measured
@@ -71,12 +83,12 @@ whole:
   type: dict
   sample: {bandwidth: 381.2, error: ""}
 measured:
-  description: The same for smaller groups.
+  description: The same for smaller groups, and the error of each worker that did not answer.
   returned: if it was measured
   type: list
   elements: dict
 bad:
-  description: Workers that fail or are slow together with one that is fine.
+  description: Workers that do not answer, or fail or are slow together with one that is fine.
   returned: if it was measured
   type: list
   elements: str
@@ -112,6 +124,7 @@ from ansible_collections.argus.verl.plugins.module_utils.node_environment import
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "workers": {"type": "list", "elements": "str", "default": []},
             "mib": {"type": "int", "default": 64},
             "times": {"type": "int", "default": 5},
             "timeout": {"type": "float", "default": 30},
@@ -121,7 +134,8 @@ def main() -> None:
     )
     enter_node(module.fail_json)
     asked = module.params
-    module.exit_json(**all_reduce(Settings(asked["mib"], asked["times"], asked["timeout"], asked["floor"])))
+    settings = Settings(asked["mib"], asked["times"], asked["timeout"], asked["floor"])
+    module.exit_json(**all_reduce(settings, asked["workers"]))
 
 
 if __name__ == "__main__":

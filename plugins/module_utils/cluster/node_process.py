@@ -12,6 +12,7 @@ import contextlib
 import inspect
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -34,7 +35,6 @@ from .supervisor import (
     STATE,
     ancestors,
     end_all,
-    inherited,
     marked,
     parents,
     take_lock,
@@ -47,6 +47,16 @@ START_SECONDS, STOP_SECONDS = 15.0, 30.0
 # The programs of a Ray node.
 RAY_PROGRAMS = ("raylet", "gcs_server")
 RUNNING, STOPPED, ORPHANED = "running", "stopped", "orphaned"
+
+
+# A node has from a step of Slurm its GPUs of the host, and what lines of shell before the step have set. It has not
+# Slurm's own variables, which change what libraries do, and not those of shells, of `module` and of the user.
+STEP = "SLURM_JOB_ID"
+NOT_OF_NODES = re.compile(
+    r"""(SLURM|SRUN|SBATCH|PMI|BASH|LMOD|_*MODULE|ANSIBLE|ARGUS)\w*(%%|\(\))?|_LM\w*|LOADEDMODULES|_|SHELL|SHLVL|(OLD)?PWD
+    |TERM\w*|HOSTNAME|HOME|USER|LOGNAME|LC_\w+|PATH""",
+    re.VERBOSE,
+)
 
 
 class ProcessError(Exception):
@@ -182,10 +192,11 @@ class NodeProcess:
             # A FIFO or a link of a job would be opened for writing.
             if entry.name in (STATE, LAST) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
                 os.unlink(entry.path)
-        written = {**asdict(order), "command": list(order.command), "environment": dict(order.environment)}
+        environment = with_step(order.environment, os.environ)
+        written = {**asdict(order), "command": list(order.command), "environment": environment}
         self._write(ORDER, json.dumps(written))
         self._write(PROGRAM, inspect.getsource(supervisor))
-        self._write(ENVIRONMENT, exports(order.environment))
+        self._write(ENVIRONMENT, exports(environment))
         self._launch(order.python)
         return self._started(order)
 
@@ -200,7 +211,7 @@ class NodeProcess:
                     stdout=log,
                     stderr=log,
                     cwd="/",
-                    env={"PATH": os.defpath, "LANG": "C.UTF-8", **inherited(os.environ)},
+                    env={"PATH": os.defpath, "LANG": "C.UTF-8"},
                     start_new_session=True,
                 )
             except OSError as error:
@@ -287,6 +298,16 @@ class NodeProcess:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
             file.write(text)
         temporary.replace(self.directory / name)
+
+
+def with_step(own: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a node; in a step of Slurm with what the step has."""
+    if STEP not in environ:
+        return dict(own)
+    # The directory of Ray's own Python stays the first.
+    first, *rest = own.get("PATH", "").split(os.pathsep)
+    path = os.pathsep.join(dict.fromkeys([first, *environ.get("PATH", "").split(os.pathsep), *rest]))
+    return {**{name: text for name, text in environ.items() if not NOT_OF_NODES.fullmatch(name)}, **own, "PATH": path}
 
 
 def exports(environment: Mapping[str, str]) -> str:

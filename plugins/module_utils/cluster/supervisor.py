@@ -42,8 +42,6 @@ LOCKED = 75  # EX_TEMPFAIL: another supervisor has the node
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 NOT_STARTED = 127
-# Of the connection: a job of Slurm has some of its host's GPUs.
-DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 PROC = Path("/proc")
 
 
@@ -153,11 +151,6 @@ def rotate(log: Path, limit: int = LOG_BYTES) -> bool:
     return True
 
 
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a node has from the process that starts its supervisor."""
-    return {name: environ[name] for name in DEVICES if name in environ}
-
-
 def open_files() -> None:
     """Allow as many open files as this user may have: Ray needs some for every worker and every connection."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -204,7 +197,7 @@ class Supervisor:
         try:
             ray = subprocess.Popen(
                 self.node["command"],
-                env={**inherited(os.environ), **self.node["environment"]},
+                env=self.node["environment"],
                 cwd=self.node["working_directory"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..launcher.tasks import Connection
 from . import member
 from .member import Round, free_port, take_part
-from .suspects import Group, Measured, Search, to_json
+from .suspects import Group, Measured, Search, Verdict, to_json
 
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 CPU = "cpu"
@@ -92,7 +92,8 @@ class Cluster:
     def measure(self, groups: Sequence[Group]) -> list[Measured]:
         """Measure groups at the same time."""
         _mib, _times, seconds = self._settings
-        ports = {group[0]: self._start(self._workers[group[0]], free_port, self._address(group)) for group in groups}
+        first = [self._workers[group[0]] for group in groups]
+        ports = {worker.name: self._connection.on(worker.node_id, free_port, worker.address) for worker in first}
         found, problems = self._connection.results(ports, seconds)
         started: dict[str, Any] = {}
         for group in groups:
@@ -106,32 +107,25 @@ class Cluster:
         errors = {key: value for key, value in values.items() if isinstance(value, str)}
         return [self._result(group, values, {**problems, **failed, **errors}) for group in groups]
 
-    def _address(self, group: Group) -> str:
-        return self._workers[group[0]].address
-
     def _start_group(self, group: Group, port: int) -> dict[str, Any]:
         mib, times, seconds = self._settings
         members = [(name, number) for name in group for number in range(self._workers[name].processes)]
-        backend = "gloo" if self._workers[group[0]].accelerator == CPU else "nccl"
-        together = Round(self._address(group), port, len(members), backend, mib, times, seconds, START * seconds)
+        first = self._workers[group[0]]
+        backend = "gloo" if first.accelerator == CPU else "nccl"
+        together = Round(first.address, port, len(members), backend, mib, times, seconds, START * seconds)
         return {
-            f"{name} {number}": self._start(self._workers[name], take_part, rank, together)
+            f"{name} {number}": self._start(self._workers[name], rank, together)
             for rank, (name, number) in enumerate(members)
         }
 
-    def _start(self, worker: Worker, function: Any, *arguments: Any) -> Any:
+    def _start(self, worker: Worker, rank: int, together: Round) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         strategy = PlacementGroupSchedulingStrategy(self._group, self._place[worker.node_id])
-        # Asking for a port needs nothing of the bundle.
-        share = {"num_cpus": 0} if function is free_port else self._share(worker)
+        share = {"num_cpus": 1} if worker.accelerator == CPU else {"num_cpus": 0, "num_gpus": 1}
         # Every time in a new process: torch numbers its groups, and after a failure two processes have other numbers.
-        remote = self._connection.ray.remote(max_calls=1)(function)
-        return remote.options(max_retries=0, scheduling_strategy=strategy, **share).remote(*arguments)
-
-    @staticmethod
-    def _share(worker: Worker) -> dict[str, int]:
-        return {"num_cpus": 1} if worker.accelerator == CPU else {"num_cpus": 0, "num_gpus": 1}
+        remote = self._connection.ray.remote(max_calls=1)(take_part)
+        return remote.options(max_retries=0, scheduling_strategy=strategy, **share).remote(rank, together)
 
     def _result(self, group: Group, values: dict[str, Any], problems: dict[str, str]) -> Measured:
         names = [f"{name} {number}" for name in group for number in range(self._workers[name].processes)]
@@ -153,22 +147,36 @@ class Settings:
     floor: float = 0.0
 
 
-def all_reduce(settings: Settings) -> dict[str, Any]:
-    """Measure, and return the verdict as JSON, or ``skipped`` with the reason."""
+def all_reduce(settings: Settings, expected: Sequence[str] = ()) -> dict[str, Any]:
+    """Measure, and return the verdict as JSON, or ``skipped`` with the reason. expected: the names of all workers."""
     connection = Connection()
     if connection.problem:
         return {"skipped": connection.problem}
     connection.ray.cloudpickle.register_pickle_by_value(member)
     workers = workers_of(connection.nodes())
-    if len(workers) < 2:
-        return {"skipped": "it needs two workers"}
+    absent = sorted({*expected} - {worker.name for worker in workers})
+    # Ray takes a node that hangs for alive, and a placement group waits for it.
+    asked = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
+    _ports, problems = connection.results(asked, settings.seconds)
+    silent = {(name,): Measured(None, problem) for name, problem in problems.items()}
+    workers = [worker for worker in workers if worker.name not in problems]
     try:
-        cluster = Cluster(connection, workers, settings.mib, settings.times, settings.seconds)
+        verdict = measure(connection, workers, settings)
     except SkippedError as error:
-        return {"skipped": str(error)}
+        if not silent:
+            return {"skipped": str(error), "absent": absent}
+        verdict = Verdict(Measured(None, str(error)))
+    verdict = replace(verdict, measured={**silent, **verdict.measured}, bad=(*problems, *verdict.bad))
+    backend = "nccl" if workers and workers[0].accelerator != CPU else "gloo"
+    processes = sum(worker.processes for worker in workers)
+    return {**to_json(verdict), "absent": absent, "backend": backend, "processes": processes}
+
+
+def measure(connection: Connection, workers: Sequence[Worker], settings: Settings) -> Verdict:
+    if len(workers) < 2:
+        raise SkippedError("it needs two workers")
+    cluster = Cluster(connection, workers, settings.mib, settings.times, settings.seconds)
     try:
-        verdict = Search([worker.name for worker in workers], cluster.measure, settings.floor).run()
+        return Search([worker.name for worker in workers], cluster.measure, settings.floor).run()
     finally:
         cluster.close()
-    backend = "gloo" if workers[0].accelerator == CPU else "nccl"
-    return {**to_json(verdict), "backend": backend, "processes": sum(worker.processes for worker in workers)}

@@ -33,10 +33,10 @@ Measure = Callable[[Sequence[Group]], Sequence[Measured]]
 class Verdict:
     """What was measured, and who is to blame.
 
-    whole: all nodes together. measured: every smaller group.
+    whole: all nodes together. measured: every smaller group; one node alone if it did not answer.
     bad: nodes that fail or are slow with a node that is fine. links: pairs of nodes that are fine with others.
     group: a group that fails although none of its parts does; empty if a node or a link explains it.
-    usual: the bandwidth of most pairs; 0 if none was measured.
+    usual: the bandwidth of most pairs; of three, between the slowest and the fastest; 0 if none was measured.
     """
 
     whole: Measured
@@ -64,11 +64,16 @@ class Search:
         if self.floor and not self._fails(whole, self.floor):
             return Verdict(whole)
         pairs = self._pairs()
-        known = [each.bandwidth for each in map(self.measured.__getitem__, pairs) if each.bandwidth is not None]
-        usual = median(known) if known else 0.0
+        # Of an odd number, the first node is in two pairs; of three, every node is.
+        three = len(self.nodes) == 3
+        rates = [self.measured[pair].bandwidth for pair in (pairs if three else pairs[: len(self.nodes) // 2])]
+        known = sorted(rate for rate in rates if rate is not None)
+        usual = median(known[:1] + known[-1:] if three else known) if known else 0.0
         limit = max(self.floor, SLOW_PAIR * usual)
         suspects = [pair for pair in pairs if self._fails(self.measured[pair], limit)]
-        fine = [node for node in self.nodes if not any(node in pair for pair in suspects)]
+        good = set(chain.from_iterable(pair for pair in pairs if pair not in suspects))
+        # Last those that are in a suspected pair as well.
+        fine = sorted(filter(good.__contains__, self.nodes), key=set(chain.from_iterable(suspects)).__contains__)
         bad, links = self._confirm(suspects, fine, limit)
         group: Group = ()
         if not bad and not links and self._fails(whole, max(self.floor, SLOW_WHOLE * usual)):
@@ -85,20 +90,23 @@ class Search:
             self.measured.update(zip(new, self._measure(new)))  # noqa: B905 - strict= came with Python 3.10
 
     def _pairs(self) -> list[Group]:
-        """Measure every node in one pair; of an odd number, the last one with the first one, afterwards."""
+        """Measure each node in one pair; of an odd number, the last with the first, afterwards; of three, all pairs."""
         pairs = [self.nodes[at : at + 2] for at in range(0, len(self.nodes) - 1, 2)]
         self._ask(pairs)
         if len(self.nodes) % 2:
             odd = (self.nodes[-1], self.nodes[0])
             self._ask([odd])
             pairs.append(odd)
+        if len(self.nodes) == 3:
+            self._ask([self.nodes[1:]])
+            pairs.append(self.nodes[1:])
         return pairs
 
     def _confirm(self, suspects: Sequence[Group], fine: Sequence[str], limit: float) -> tuple[list[str], list[Group]]:
         """Measure every suspected node with one that is fine; as many at once as there are such nodes."""
         if not fine:
             return [], []
-        nodes = list(dict.fromkeys(chain.from_iterable(suspects)))
+        nodes = [node for node in dict.fromkeys(chain.from_iterable(suspects)) if node not in fine]
         bad = []
         for at in range(0, len(nodes), len(fine)):
             pairs = list(zip(nodes[at : at + len(fine)], fine))  # noqa: B905 - strict= came with Python 3.10

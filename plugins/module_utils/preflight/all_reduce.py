@@ -31,14 +31,18 @@ SKIPPED = Check(
     "collective.skipped", WARNING, "the all-reduce is made (a note)", "run it again when no job runs", Tier.STANDARD
 )
 CHECKS = (WORKS, BANDWIDTH, SKIPPED)
+SILENT = "look whether its machine and its processes hang; stop its container, and run cluster_up.yml"
 ALL = "all workers"
 
 
 def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
     """answer: of the module all_reduce; {} if the cluster does not run."""
+    away = Problem(SKIPPED, "no all-reduce with it: Ray does not list it", "cluster_up.yml starts it", NOTE)
+    absent = [away.finding(name) for name in answer.get("absent", [])]
     if not answer.get("whole"):
         reason = answer.get("skipped") or answer.get("msg")
-        return [Problem(SKIPPED, f"no all-reduce: {reason}", severity=NOTE).finding(ALL)] if reason else []
+        skipped = Problem(SKIPPED, f"no all-reduce: {reason}", severity=NOTE).finding(ALL)
+        return [*absent, *([skipped] if reason else [])]
     verdict = from_json(dict(answer))
     found = [_node(verdict, name) for name in verdict.bad]
     for first, second in verdict.links:
@@ -52,10 +56,12 @@ def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
     if not found and verdict.whole.bandwidth is None:
         # Every pair has failed.
         found.append(Problem(WORKS, _text(verdict.whole)).finding(ALL))
-    return found
+    return [*absent, *found]
 
 
 def _node(verdict: Verdict, name: str) -> Finding:
+    if silent := verdict.measured.get((name,)):
+        return Problem(WORKS, f"runs nothing that Ray starts on it: {silent.error}", SILENT).finding(name)
     pair = [group for group in verdict.measured if len(group) == 2 and name in group][-1]
     other = next(node for node in pair if node != name)
     what = f"with {other}, which is fine with others: {_text(verdict.measured[pair])}"

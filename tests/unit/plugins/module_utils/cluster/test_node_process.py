@@ -97,16 +97,20 @@ def test_a_node_runs_until_it_is_removed(scene: Scene) -> None:
     assert not scene.node.remove(str(scene.tmp))
 
 
-def test_ray_gets_the_devices_of_the_process_that_starts_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one of Slurm, for example; what the inventory sets comes first."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "4")
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    scene.order = replace(scene.order, environment={**scene.order.environment, "HIP_VISIBLE_DEVICES": "5"})
+def test_ray_gets_what_a_step_of_slurm_has(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its GPUs, and what a module has set; what the inventory sets comes first."""
+    step = {"CUDA_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "4", "LD_LIBRARY_PATH": "/site/lib"}
+    other = {"SLURM_JOB_ID": "7", "LOADEDMODULES": "cuda", "BASH_FUNC_module%%": "() { :; }", "HOME": "/home/operator"}
+    for name, text in {**step, **other, "PATH": f"/site/bin:{os.environ['PATH']}"}.items():
+        monkeypatch.setenv(name, text)
+    own = {"HIP_VISIBLE_DEVICES": "5", "PATH": "/opt/verl/bin:/usr/bin:/bin"}
+    scene.order = replace(scene.order, environment={**scene.order.environment, **own})
     scene.start()
-    environment = Path(f"/proc/{scene.ray}/environ").read_bytes().split(b"\0")
-    assert {b"CUDA_VISIBLE_DEVICES=2,3", b"HIP_VISIBLE_DEVICES=5"} < set(environment)
-    assert b"SLURM_JOB_ID=7" not in environment
+    entries = Path(f"/proc/{scene.ray}/environ").read_text().split("\0")
+    environment = dict(entry.split("=", 1) for entry in entries if entry)
+    assert {**step, "HIP_VISIBLE_DEVICES": "5"}.items() <= environment.items()
+    assert environment["PATH"].startswith("/opt/verl/bin:/site/bin:")
+    assert not other.keys() & environment.keys()
 
 
 def test_ray_gets_its_environment_and_all_files_that_it_may_open(scene: Scene) -> None:

@@ -87,15 +87,17 @@ def test_link_between_two_nodes_that_are_fine_with_others() -> None:
 
 
 @pytest.mark.parametrize("bad", ["a", "b", "c"])
-def test_odd_number_of_nodes(bad: str) -> None:
-    """The last one is measured with the first one. Of three, one pair is left, or none."""
-    fabric = with_bad(bad, bandwidth=None)
+@pytest.mark.parametrize("bandwidth", [None, 1.0])
+def test_odd_number_of_nodes(bad: str, bandwidth: float | None) -> None:
+    """The last one is measured with the first one; of three, all pairs are."""
+    fabric = with_bad(bad, bandwidth=bandwidth)
     verdict = fabric.verdict("abcde")
     assert verdict.bad == (bad,)
     assert fabric.calls[1:3] == [[("a", "b"), ("c", "d")], [("e", "a")]]
-    three = with_bad(bad, bandwidth=None).verdict("abc")
-    # With a, both pairs fail, and no node is known to be fine.
-    assert (three.bad, three.group) == (((), ("a", "b", "c")) if bad == "a" else ((bad,), ()))
+    three = with_bad(bad, bandwidth=bandwidth).verdict("abc")
+    assert (three.bad, three.links, three.group) == ((bad,), (), ())
+    link = Fabric(lambda group: bandwidth if {"a", "c"} <= set(group) and len(group) == 2 else 10.0)
+    assert (link.verdict("abc").bad, link.verdict("abc").links) == ((), (("c", "a"),))
 
 
 def test_two_nodes_blame_each_other() -> None:

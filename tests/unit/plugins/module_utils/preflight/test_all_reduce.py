@@ -62,6 +62,16 @@ def test_links_and_groups() -> None:
     assert found(Verdict(FAILED, group=("a", "b")))[0][3] == "a and b together: fails (b 0: timeout)"
 
 
+def test_workers_that_take_no_part_are_named() -> None:
+    hangs = Verdict(FINE, {("b",): Measured(None, "no answer within 30 s"), ("a", "c"): FINE}, bad=("b",))
+    assert found(hangs) == [
+        ("collective.works", "error", "b", "runs nothing that Ray starts on it: no answer within 30 s")
+    ]
+    for measured in ({"skipped": "it needs two workers"}, answer(Verdict(FINE))):
+        away = all_reduce_findings({**measured, "absent": ["d"]})[0]
+        assert (away.severity, away.where, away.what) == ("note", "d", "no all-reduce with it: Ray does not list it")
+
+
 def test_failure_of_everything_is_one_finding() -> None:
     assert found(Verdict(FAILED)) == [("collective.works", "error", "all workers", "fails (b 0: timeout)")]
 
