@@ -152,7 +152,7 @@ class Setup:
 
     def run(self, mode: str, attempt: int = 1, **env: str) -> tuple[int, str]:
         process = self.start(mode, attempt, **env)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
         assert errors == b""
         return process.returncode, output.decode()
 

@@ -155,10 +155,10 @@ def ray_jobs(submission_id: str) -> dict[str, str]:
 def held(**resources: Any) -> Iterator[str]:
     """Another job, submitted to Ray directly, holds resources. Yields its id."""
     holder = f"holder-{time.time_ns()}"
-    in_ray(f"c.submit_job(entrypoint='sleep 900', submission_id={holder!r}, **{resources!r})")
+    in_ray(f"c.submit_job(entrypoint='sleep infinity', submission_id={holder!r}, **{resources!r})")
     try:
-        until(lambda: ray_jobs(holder) == {holder: "RUNNING"}, "the holder runs", 60)
+        until(lambda: ray_jobs(holder) == {holder: "RUNNING"}, "the holder runs")
         yield holder
     finally:
         in_ray(f"c.stop_job({holder!r})")
-        until(lambda: ray_jobs(holder) == {holder: "STOPPED"}, "the holder is gone", 60)
+        until(lambda: ray_jobs(holder) == {holder: "STOPPED"}, "the holder is gone")

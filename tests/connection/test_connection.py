@@ -100,7 +100,7 @@ def ssh() -> Iterator[Ssh]:
 
 
 def wait_for(port: int) -> None:
-    for _try in range(200):
+    for _try in range(1200):
         with closing(socket.socket()) as client:
             if client.connect_ex(("127.0.0.1", port)) == 0:
                 return

@@ -136,7 +136,7 @@ def test_nodes_with_a_running_job_are_not_restarted() -> None:
     playbook("cluster_up")
     started = started_at()
     job = "from ray.job_submission import JobSubmissionClient as C; import sys; C('http://127.0.0.1:8265').submit_job("
-    job += "entrypoint='sleep 600', submission_id='precious', entrypoint_resources={'worker_node': 1})"
+    job += "entrypoint='sleep infinity', submission_id='precious', entrypoint_resources={'worker_node': 1})"
     subprocess.run(["docker", "exec", HEAD, "python3", "-c", job], check=True, capture_output=True)
 
     refusals: list[tuple[str, dict[str, Any]]] = [

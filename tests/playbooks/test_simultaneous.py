@@ -19,7 +19,7 @@ def test_two_runs_at_once_make_one_healthy_cluster() -> None:
         )
         for _index in range(2)
     ]
-    outputs = [run.communicate(timeout=300)[0] for run in runs]
+    outputs = [run.communicate(timeout=900)[0] for run in runs]
     # One of them may find a container that the other has just made, and say so.
     assert any("3 of 3 nodes as expected" in output for output in outputs), outputs
     again = playbook("cluster_up").stdout

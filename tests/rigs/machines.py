@@ -39,7 +39,7 @@ CAPABILITIES = [
     "SYS_BOOT", "SYS_CHROOT", "SYS_NICE", "SYS_PTRACE", "SYS_TIME", "SYS_TTY_CONFIG", "SYSLOG",
 ]
 # fmt: on
-START_SECONDS = 60
+START_SECONDS = 300
 
 
 def docker(*arguments: str, **options: object) -> str:

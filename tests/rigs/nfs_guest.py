@@ -15,11 +15,11 @@ import ansible
 from rigs.image import REPO, image
 
 MARK = "@answer "
-BOOT_SECONDS = 60
+BOOT_SECONDS = 180
 # The collection and Ansible in the container, which only read them.
 COLLECTION = "/collections/ansible_collections/argus/verl"
 SITE = "/site"
-PYTHONPATH = f"/collections:{SITE}"
+PYTHONPATH = f"/collections:{SITE}:{COLLECTION}/tests"
 
 
 class NoGuestError(Exception):
@@ -77,11 +77,11 @@ class Guest:
         answer = self._answer()
         return subprocess.CompletedProcess(argv, answer["rc"], answer["stdout"], answer["stderr"])
 
-    def python(self, code: str, *arguments: str, uid: int = 0) -> str:
-        """The output of Python code, which can import the collection and Ansible."""
-        done = self.run(
-            "python3", "-c", code, *arguments, uid=uid, PYTHONPATH=PYTHONPATH, PYTHONDONTWRITEBYTECODE="1", HOME="/tmp"
-        )
+    def python(self, *arguments: str, uid: int = 0) -> str:
+        """The output of Python code or a program, which can import the collection, its tests' helpers and Ansible."""
+        code = ("-c",) if not arguments[0].endswith(".py") else ()
+        env = {"PYTHONPATH": PYTHONPATH, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}
+        done = self.run("python3", *code, *arguments, uid=uid, **env)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from rigs.nfs_guest import Guest
+from rigs.nfs_guest import COLLECTION, Guest
 
 UID = 1000
 MACHINE: dict[str, Any] = {"cluster": "test", "engine": "none", "host": "gpu-0"}
@@ -49,6 +50,11 @@ Path("/again/locks").mkdir()
 with locked(Path("/private/locks/target")):
     print(free())
 print(free())
+"""
+# As a switch that restarts; the two mounts share no connection with anything else.
+OUTAGE = """
+(until [ -e /tmp/cut ]; do sleep 0.1; done
+ip link set lo down; touch /tmp/away; sleep 5; ip link set lo up; touch /tmp/back) </dev/null >/dev/null 2>&1 &
 """
 LEFT = """
 from pathlib import Path
@@ -95,3 +101,49 @@ def test_two_machines_stage_one_snapshot_at_once(nfs: Guest) -> None:
     after = nfs.module("code_snapshot", uid=UID, shared_root="/again", **wanted)
     assert (after["changed"], after["status"]) == (False, "exists")
     assert [name for name in nfs.python(LEFT).splitlines() if name.startswith(".")] == []
+
+
+def scene(nfs: Guest, name: str) -> Any:
+    program = f"{COLLECTION}/tests/rigs/jobs_on_two_machines.py"
+    return json.loads(nfs.python(program, name, "/private", "/again", uid=UID))
+
+
+def test_one_of_two_machines_reserves_an_id(nfs: Guest) -> None:
+    one, other = scene(nfs, "reserve")
+    assert [first != second for first, second in zip(one, other, strict=True)] == [True] * len(one)
+
+
+def test_a_job_has_one_steward_on_two_machines(nfs: Guest) -> None:
+    (acquired, second, third), state, closed = scene(nfs, "steward")
+    assert (acquired, second, third) == (True, 1, 0)
+    # The one that got the lock found a submission that was interrupted.
+    assert (state, closed) == ("FAILED", True)
+
+
+def test_a_status_is_whole_and_current_on_the_other_machine(nfs: Guest) -> None:
+    assert scene(nfs, "status") == [[], []]
+
+
+def test_events_of_two_machines_all_arrive(nfs: Guest) -> None:
+    one, other = scene(nfs, "events")
+    assert one == other == 60
+
+
+def test_a_job_goes_on_on_another_machine_from_its_last_complete_checkpoint(nfs: Guest) -> None:
+    found = scene(nfs, "retry")
+    # Of step 20, a rank is missing, then nothing, then half of a shard.
+    assert found.pop("seen") == [None, 10, 10, 20, 10]
+    assert found == {"code": 0, "state": "SUCCEEDED", "resumed_from_step": 10, "resumes": True}
+
+
+def test_a_server_that_is_away_delays_the_end_of_a_job_only(nfs: Guest) -> None:
+    nfs.run("sh", "-c", OUTAGE)
+    assert scene(nfs, "outage") == {
+        "code": 3,
+        "errors": "",
+        "state": "FAILED",
+        "kind": "config",
+        "closed": True,
+        "lines": 2000,
+        "whole": True,
+    }

@@ -219,7 +219,7 @@ ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 def test_sft_stopped_and_resumed(submit: Submit) -> None:
     endless = {"trainer.total_epochs": 1000, "trainer.save_freq": 2, "trainer.test_freq": -1}
     job = submit("sft", **ONE_NODE, trainer_overrides=endless)
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     tracker = job.archive.path / "checkpoints" / "latest_checkpointed_iteration.txt"
     while not tracker.exists():
         assert time.monotonic() < deadline, job.log()[-4000:]

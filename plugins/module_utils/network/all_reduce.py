@@ -157,6 +157,9 @@ def all_reduce(settings: Settings, expected: Sequence[str] = ()) -> dict[str, An
     absent = sorted({*expected} - {worker.name for worker in workers})
     # Ray takes a node that hangs for alive, and a placement group waits for it.
     asked = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
+    if asked:
+        # The time of the others is counted from the first answer: on a busy cluster, all of them start slowly.
+        connection.ray.wait([*asked.values()], timeout=START * settings.seconds)
     _ports, problems = connection.results(asked, settings.seconds)
     silent = {(name,): Measured(None, problem) for name, problem in problems.items()}
     workers = [worker for worker in workers if worker.name not in problems]

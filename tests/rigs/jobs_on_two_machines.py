@@ -1,0 +1,196 @@
+"""What two machines do with the archives of jobs on one shared root: `jobs_on_two_machines.py SCENE ROOT SAME_ROOT`.
+
+ROOT and SAME_ROOT are two mounts of one directory. Prints its observations as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, checkpoints
+from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.launcher.steward import lock_of
+from ansible_collections.argus.verl.plugins.module_utils.operations.program import write_launcher
+from launcher_job import Setup
+
+TIMES = 30
+ONE, OTHER = Path(sys.argv[2]), Path(sys.argv[3])
+
+
+def at_once(work: Callable[[Path, Any], Any]) -> list[Any]:
+    """The results of two processes, one for each mount. work: is called with the mount, and with a barrier."""
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(2), context.SimpleQueue()
+
+    def one(number: int, root: Path) -> None:
+        answers.put((number, work(root, barrier)))
+
+    processes = [context.Process(target=one, args=each) for each in enumerate((ONE, OTHER))]
+    for process in processes:
+        process.start()
+    found = dict(answers.get() for _process in processes)
+    return [found[0], found[1]]
+
+
+def until(condition: Callable[[], Any], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit("what was waited for did not happen")
+        time.sleep(0.05)
+
+
+def reserve() -> Any:
+    """Which of the two got each id."""
+
+    def work(root: Path, barrier: Any) -> list[bool]:
+        got = []
+        for number in range(TIMES):
+            barrier.wait()
+            try:
+                Archive(root / "jobs" / f"reserved-{number}").reserve()
+                got.append(True)
+            except FileExistsError:
+                got.append(False)
+        return got
+
+    return at_once(work)
+
+
+def steward() -> Any:
+    """The exit codes of a second steward, while there is another one and afterwards, and what became of the job."""
+    name = "jobs/kept"
+    Archive(ONE / name).reserve()
+    write_launcher(Archive(ONE / name))
+    keep = [sys.executable, str(OTHER / name / "config" / "launcher"), "keep", str(OTHER / name)]
+    with lock_of(Archive(ONE / name)) as acquired:
+        codes = [acquired, subprocess.run(keep, check=False).returncode]
+    codes.append(subprocess.run(keep, check=False).returncode)
+    return codes, Archive(ONE / name).status_json()["state"], "closed_at" in Archive(ONE / name).status_json()
+
+
+def status() -> Any:
+    """Two machines write the status in turn, and one reads what the other writes: what was lost, or was no status."""
+    in_turn = [Archive(root / "jobs" / "written") for root in (ONE, OTHER)]
+    in_turn[0].reserve()
+    for number in range(TIMES):
+        in_turn[number % 2].set_status("RUNNING", **{f"by_{number}": number})
+    lost = [number for number in range(TIMES) if in_turn[0].status_json().get(f"by_{number}") != number]
+
+    def work(root: Path, barrier: Any) -> list[str]:
+        archive = Archive(root / "jobs" / "written")
+        barrier.wait()
+        if root == ONE:
+            for number in range(TIMES):
+                archive.set_status("RUNNING", count=number, filler="x" * 20_000)
+            return []
+        wrong, last = [], 0
+        while last < TIMES - 1:
+            found = archive.status_json()
+            count = found.get("count", 0)
+            if len(found.get("filler", "x" * 20_000)) != 20_000 or count < last:
+                wrong.append(f"{count} after {last}")
+            last = count
+        return wrong
+
+    return lost, at_once(work)[1]
+
+
+def events() -> Any:
+    """How many events of two machines arrive in one file."""
+    Archive(ONE / "jobs" / "told").reserve()
+
+    def work(root: Path, barrier: Any) -> None:
+        archive = Archive(root / "jobs" / "told")
+        for number in range(TIMES):
+            barrier.wait()
+            archive.event("TOLD", by=str(root), number=number)
+
+    at_once(work)
+    return [len(Archive(root / "jobs" / "told").read_lines("events.jsonl")) for root in (ONE, OTHER)]
+
+
+def save(root: Path, step: int, ranks: int = 2) -> None:
+    """Shards of the first ranks of two, as torch writes them, and verl's note of the step."""
+    directory = root / "checkpoints" / f"global_step_{step}"
+    directory.mkdir(exist_ok=True)
+    for kind in ("model", "optim", "extra_state"):
+        for rank in range(ranks):
+            with zipfile.ZipFile(directory / f"{kind}_world_size_2_rank_{rank}.pt", "w") as file:
+                file.writestr("archive/data.pkl", bytes(100_000))
+    (root / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(step))
+
+
+def retry() -> Any:
+    """A job fails on one machine, and goes on on the other one from the last complete checkpoint."""
+    (ONE / "retry").mkdir()
+    job = Setup(ONE / "retry")
+    job.policy = {"retries": 1, "workload": "sft"}
+    job.start_steward()
+    job.run("killed")
+    seen, there = [], OTHER / "retry" / "jobs" / "sft-1"
+
+    def last() -> int | None:
+        found = checkpoints.last_complete(there / "checkpoints", "sft")
+        return found.step if found else None
+
+    seen.append(last())
+    for step, ranks in ((10, 2), (20, 1)):
+        save(job.archive.path, step, ranks)
+        seen.append(last())
+    truncated = job.archive.path / "checkpoints" / "global_step_20" / "model_world_size_2_rank_1.pt"
+    save(job.archive.path, 20)
+    seen.append(last())
+    truncated.write_bytes(truncated.read_bytes()[:50_000])
+    seen.append(last())
+    job.code_path, job.archive = OTHER / "retry" / "common/code/verl" / job.code_path.name, Archive(there)
+    job.cwd, job.path = OTHER / "retry" / "cwd", OTHER / "retry" / "bin"
+    job.write_plan("steps")
+    attempts.prepare(job.archive, 2)
+    code, _output = job.run("steps", attempt=2)
+    own = Archive(ONE / "retry" / "jobs" / "sft-1")
+    log = own.log_tail(100_000)
+    return {
+        "seen": seen,
+        "code": code,
+        "state": own.status_json()["state"],
+        "resumed_from_step": own.status_json()["resumed_from_step"],
+        "resumes": "global_step_10" in log.rpartition("overrides")[2],
+    }
+
+
+def outage() -> Any:
+    """The server is away when the trainer ends; /tmp/cut asks for it, /tmp/away and /tmp/back tell of it."""
+    (ONE / "outage").mkdir()
+    job, go = Setup(ONE / "outage"), Path("/tmp/go")
+    process = job.start("waits", GO=str(go), LINES="2000")
+    there = Archive(OTHER / "outage" / "jobs" / "sft-1")
+    until(lambda: "pids" in there.log_tail(1000))
+    Path("/tmp/cut").touch()
+    until(Path("/tmp/away").exists)
+    go.touch()
+    until(Path("/tmp/back").exists)
+    output, errors = process.communicate(timeout=300)
+    found = there.status_json()
+    return {
+        "code": process.returncode,
+        "errors": errors.decode(),
+        "state": found["state"],
+        "kind": found["failure"]["kind"],
+        "closed": "closed_at" in found,
+        "lines": there.log_tail(1 << 20).count("x" * 94 + "\n"),
+        "whole": there.log_tail(1 << 20) == output.decode(),
+    }
+
+
+if __name__ == "__main__":
+    scenes = {scene.__name__: scene for scene in (reserve, steward, status, events, retry, outage)}
+    print(json.dumps(scenes[sys.argv[1]]()))
