@@ -41,16 +41,6 @@ options:
       - The size of the tensor in MiB.
     type: int
     default: 64
-  times:
-    description:
-      - How often it is reduced.
-    type: int
-    default: 5
-  timeout:
-    description:
-      - How many seconds each step may take, such as connecting.
-    type: float
-    default: 30
   floor:
     description:
       - The bus bandwidth in GB/s below which workers are slow. With V(0), workers are only compared with each other.
@@ -117,7 +107,7 @@ processes:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.network.all_reduce import Settings, all_reduce
+from ansible_collections.argus.verl.plugins.module_utils.network.all_reduce import all_reduce
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 
 
@@ -126,16 +116,13 @@ def main() -> None:
         argument_spec={
             "workers": {"type": "list", "elements": "str", "default": []},
             "mib": {"type": "int", "default": 64},
-            "times": {"type": "int", "default": 5},
-            "timeout": {"type": "float", "default": 30},
             "floor": {"type": "float", "default": 0},
         },
         supports_check_mode=True,
     )
     enter_node(module.fail_json)
     asked = module.params
-    settings = Settings(asked["mib"], asked["times"], asked["timeout"], asked["floor"])
-    module.exit_json(**all_reduce(settings, asked["workers"]))
+    module.exit_json(**all_reduce(asked["mib"], asked["floor"], asked["workers"]))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from .suspects import Group, Measured, Search, Verdict, to_json
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 CPU = "cpu"
 RESERVE_SECONDS = 15.0
-# Processes may need so many times the limit of a step to start.
-START = 3
+# How often the tensor is reduced. Each step, such as connecting, may take so long; processes need longer to start.
+TIMES, SECONDS, START_SECONDS = 5, 30.0, 90.0
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ def is_waiting(error: str) -> bool:
 class Cluster:
     """Measures groups of workers, whose resources it holds."""
 
-    def __init__(self, connection: Connection, workers: Sequence[Worker], mib: int, times: int, seconds: float) -> None:
+    def __init__(self, connection: Connection, workers: Sequence[Worker], mib: int) -> None:
         self._connection = connection
         self._workers = {worker.name: worker for worker in workers}
-        self._settings = (mib, times, seconds)
+        self._mib = mib
         self._reserve(workers)
 
     def _reserve(self, workers: Sequence[Worker]) -> None:
@@ -91,16 +91,15 @@ class Cluster:
 
     def measure(self, groups: Sequence[Group]) -> list[Measured]:
         """Measure groups at the same time."""
-        _mib, _times, seconds = self._settings
         first = [self._workers[group[0]] for group in groups]
         ports = {worker.name: self._connection.on(worker.node_id, free_port, worker.address) for worker in first}
-        found, problems = self._connection.results(ports, seconds)
+        found, problems = self._connection.results(ports, SECONDS)
         started: dict[str, Any] = {}
         for group in groups:
             if group[0] in found:
                 started |= self._start_group(group, found[group[0]])
         # Starting, connecting and measuring have each their own limit in the processes.
-        values, failed = self._connection.results(started, (START + 3) * seconds)
+        values, failed = self._connection.results(started, START_SECONDS + 3 * SECONDS)
         for key in failed:
             with suppress(Exception):
                 self._connection.ray.cancel(started[key], force=True)
@@ -108,11 +107,10 @@ class Cluster:
         return [self._result(group, values, {**problems, **failed, **errors}) for group in groups]
 
     def _start_group(self, group: Group, port: int) -> dict[str, Any]:
-        mib, times, seconds = self._settings
         members = [(name, number) for name in group for number in range(self._workers[name].processes)]
         first = self._workers[group[0]]
         backend = "gloo" if first.accelerator == CPU else "nccl"
-        together = Round(first.address, port, len(members), backend, mib, times, seconds, START * seconds)
+        together = Round(first.address, port, len(members), backend, self._mib, TIMES, SECONDS, START_SECONDS)
         return {
             f"{name} {number}": self._start(self._workers[name], rank, together)
             for rank, (name, number) in enumerate(members)
@@ -134,21 +132,14 @@ class Cluster:
             # One fails, and the others wait for it: they say less.
             return Measured(None, min(wrong, key=is_waiting, default="no answer"))
         slowest = max(values[name] for name in names)
-        return Measured(round(bus_bandwidth(self._settings[0], len(names), slowest), 3))
+        return Measured(round(bus_bandwidth(self._mib, len(names), slowest), 3))
 
 
-@dataclass(frozen=True)
-class Settings:
-    """mib: the size of the tensor. times: how often it is reduced. seconds: the limit of one step. floor: in GB/s."""
+def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any]:
+    """Measure, and return the verdict as JSON, or ``skipped`` with the reason.
 
-    mib: int = 64
-    times: int = 5
-    seconds: float = 30.0
-    floor: float = 0.0
-
-
-def all_reduce(settings: Settings, expected: Sequence[str] = ()) -> dict[str, Any]:
-    """Measure, and return the verdict as JSON, or ``skipped`` with the reason. expected: the names of all workers."""
+    mib: the size of the tensor. floor: in GB/s. expected: the names of all workers.
+    """
     connection = Connection()
     if connection.problem:
         return {"skipped": connection.problem}
@@ -159,12 +150,12 @@ def all_reduce(settings: Settings, expected: Sequence[str] = ()) -> dict[str, An
     asked = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
     if asked:
         # The time of the others is counted from the first answer: on a busy cluster, all of them start slowly.
-        connection.ray.wait([*asked.values()], timeout=START * settings.seconds)
-    _ports, problems = connection.results(asked, settings.seconds)
-    silent = {(name,): Measured(None, problem) for name, problem in problems.items()}
+        connection.ray.wait([*asked.values()], timeout=START_SECONDS)
+    _ports, problems = connection.results(asked, SECONDS)
+    silent: dict[Group, Measured] = {(name,): Measured(None, problem) for name, problem in problems.items()}
     workers = [worker for worker in workers if worker.name not in problems]
     try:
-        verdict = measure(connection, workers, settings)
+        verdict = measure(connection, workers, mib, floor)
     except SkippedError as error:
         if not silent:
             return {"skipped": str(error), "absent": absent}
@@ -175,11 +166,11 @@ def all_reduce(settings: Settings, expected: Sequence[str] = ()) -> dict[str, An
     return {**to_json(verdict), "absent": absent, "backend": backend, "processes": processes}
 
 
-def measure(connection: Connection, workers: Sequence[Worker], settings: Settings) -> Verdict:
+def measure(connection: Connection, workers: Sequence[Worker], mib: int, floor: float) -> Verdict:
     if len(workers) < 2:
         raise SkippedError("it needs two workers")
-    cluster = Cluster(connection, workers, settings.mib, settings.times, settings.seconds)
+    cluster = Cluster(connection, workers, mib)
     try:
-        return Search([worker.name for worker in workers], cluster.measure, settings.floor).run()
+        return Search([worker.name for worker in workers], cluster.measure, floor).run()
     finally:
         cluster.close()
