@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +21,7 @@ from .reading import UnreadableError
 
 # Members of the nodes' group may read archives, others may not.
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
+HOLD_ATTEMPTS = 50
 # What write_text leaves of a file, in status.json and its like, if its process is killed.
 TEMPORARY = re.compile(r"\.[a-z_]+(?:-[0-9]{1,9})?\.(?:jsonl?|txt|yaml)\.[0-9a-f]{8}")
 
@@ -76,9 +79,23 @@ def appended(root: Path, name: str) -> Iterator[int]:
         os.close(descriptor)
 
 
+def hold(descriptor: int) -> None:
+    """Lock a file until it is closed, but wait for it no longer than a second: a job can hold the lock as well."""
+    for _attempt in range(HOLD_ATTEMPTS):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(1 / HOLD_ATTEMPTS)
+        except OSError:
+            return None
+    return None
+
+
 def append(root: Path, name: str, text: str) -> None:
     """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
     with appended(root, name) as descriptor:
+        # NFS writes to where this machine believes the end to be.
+        hold(descriptor)
         size = os.fstat(descriptor).st_size
         data = text.encode()
         # An earlier writer found too little space for its whole line.
