@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -401,3 +402,11 @@ def test_a_status_whose_event_cannot_be_written_is_changed_once(archive: Archive
 def test_a_reason_is_one_line(archive: Archive) -> None:
     archive.set_status("FAILED", reason="Traceback:\n  File x\n\tOSError: " + "x" * 500)
     assert archive.read_status().reason == ("Traceback: File x OSError: " + "x" * 500)[:400]
+
+
+def test_a_job_that_locks_a_file_keeps_no_line_out_of_it(archive: Archive) -> None:
+    archive.event("FIRST")
+    with (archive.path / "events.jsonl").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        archive.event("SECOND")
+    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "SECOND"]
