@@ -307,7 +307,11 @@ def with_step(own: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, s
     # The directory of Ray's own Python stays the first.
     first, *rest = own.get("PATH", "").split(os.pathsep)
     path = os.pathsep.join(dict.fromkeys([first, *environ.get("PATH", "").split(os.pathsep), *rest]))
-    return {**{name: text for name, text in environ.items() if not NOT_OF_NODES.fullmatch(name)}, **own, "PATH": path}
+    step = {name: text for name, text in environ.items() if not NOT_OF_NODES.fullmatch(name)}
+    if not Path(step.get("TMPDIR", "/")).is_dir():
+        # It may be one of the host from which the job of Slurm was submitted.
+        del step["TMPDIR"]
+    return {**step, **own, "PATH": path}
 
 
 def exports(environment: Mapping[str, str]) -> str:

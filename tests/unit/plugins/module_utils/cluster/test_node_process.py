@@ -100,7 +100,13 @@ def test_a_node_runs_until_it_is_removed(scene: Scene) -> None:
 def test_ray_gets_what_a_step_of_slurm_has(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its GPUs, and what a module has set; what the inventory sets comes first."""
     step = {"CUDA_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "4", "LD_LIBRARY_PATH": "/site/lib"}
-    other = {"SLURM_JOB_ID": "7", "LOADEDMODULES": "cuda", "BASH_FUNC_module%%": "() { :; }", "HOME": "/home/operator"}
+    other = {
+        "SLURM_JOB_ID": "7",
+        "LOADEDMODULES": "cuda",
+        "BASH_FUNC_module%%": "() { :; }",
+        "HOME": "/home/operator",
+        "TMPDIR": "/of-the-login-host",
+    }
     for name, text in {**step, **other, "PATH": f"/site/bin:{os.environ['PATH']}"}.items():
         monkeypatch.setenv(name, text)
     own = {"HIP_VISIBLE_DEVICES": "5", "PATH": "/opt/verl/bin:/usr/bin:/bin"}
