@@ -103,42 +103,30 @@ def test_two_machines_stage_one_snapshot_at_once(nfs: Guest) -> None:
     assert [name for name in nfs.python(LEFT).splitlines() if name.startswith(".")] == []
 
 
-def scene(nfs: Guest, name: str) -> Any:
+def seen(nfs: Guest, *scenes: str) -> dict[str, Any]:
+    """What two machines see of each other's jobs."""
     program = f"{COLLECTION}/tests/rigs/jobs_on_two_machines.py"
-    return json.loads(nfs.python(program, name, "/private", "/again", uid=UID))
+    return dict(json.loads(nfs.python(program, "/private", "/again", *scenes, uid=UID)))
 
 
-def test_one_of_two_machines_reserves_an_id(nfs: Guest) -> None:
-    one, other = scene(nfs, "reserve")
+def test_two_machines_share_archives(nfs: Guest) -> None:
+    found = seen(nfs, "reserve", "steward", "status", "events", "retry")
+    one, other = found["reserve"]
     assert [first != second for first, second in zip(one, other, strict=True)] == [True] * len(one)
-
-
-def test_a_job_has_one_steward_on_two_machines(nfs: Guest) -> None:
-    (acquired, second, third), state, closed = scene(nfs, "steward")
-    assert (acquired, second, third) == (True, 1, 0)
-    # The one that got the lock found a submission that was interrupted.
-    assert (state, closed) == ("FAILED", True)
-
-
-def test_a_status_is_whole_and_current_on_the_other_machine(nfs: Guest) -> None:
-    assert scene(nfs, "status") == [[], []]
-
-
-def test_events_of_two_machines_all_arrive(nfs: Guest) -> None:
-    one, other = scene(nfs, "events")
-    assert one == other == 60
-
-
-def test_a_job_goes_on_on_another_machine_from_its_last_complete_checkpoint(nfs: Guest) -> None:
-    found = scene(nfs, "retry")
-    # Of step 20, a rank is missing, then nothing, then half of a shard.
-    assert found.pop("seen") == [None, 10, 10, 20, 10]
-    assert found == {"code": 0, "state": "SUCCEEDED", "resumed_from_step": 10, "resumes": True}
+    # A second steward ends, and the one after the first finds a submission that was interrupted.
+    assert found["steward"] == [[True, 1, 0], "FAILED", True]
+    # Neither was anything lost of a status that both write in turn, nor is one incomplete or old for who reads it.
+    assert found["status"] == [[], []]
+    assert found["events"] == [60, 60]
+    retry = found["retry"]
+    # Of step 20, there is one rank of two, then all, then half of a shard.
+    assert retry.pop("seen") == [None, 10, 10, 20, 10]
+    assert retry == {"code": 0, "state": "SUCCEEDED", "resumed_from_step": 10, "resumes": True}
 
 
 def test_a_server_that_is_away_delays_the_end_of_a_job_only(nfs: Guest) -> None:
     nfs.run("sh", "-c", OUTAGE)
-    assert scene(nfs, "outage") == {
+    assert seen(nfs, "outage")["outage"] == {
         "code": 3,
         "errors": "",
         "state": "FAILED",

@@ -23,8 +23,9 @@ mkdir -p /srv/export /run/rpcbind /var/lib/nfs/rpc_pipefs /var/lib/nfs/v4recover
   echo 1 >/proc/fs/nfsd/nfsv4leasetime
   rpc.mountd -N 3
   rpc.nfsd -N 3 4
-  # Two mounts that share nothing, as those of two machines.
+  # Two mounts that share nothing, as those of two machines: with another version, the second is another client for the
+  # server. Of one client, it would not ask for a delegation back, and a file that is replaced would stay the old one.
   mount -t nfs4 -o vers=4.2 127.0.0.1:/ /private
-  mount -t nfs4 -o vers=4.2,nosharecache 127.0.0.1:/ /again
+  mount -t nfs4 -o vers=4.1,nosharecache 127.0.0.1:/ /again
 } >/run/boot.log 2>&1
 exec python3 /usr/local/sbin/serve.py /dev/ttyS0
