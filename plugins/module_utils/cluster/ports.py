@@ -22,6 +22,8 @@ HIGHEST_BASE = 65536 - 2 * NODE_PORTS
 # The port of the dashboard that everybody knows; Ray's default.
 DASHBOARD_PORT = 8265
 DASHBOARD_OFFSET = 4
+# What only a head opens, `ray start` counts as ports of a worker as well, and fails if these defaults are in its plan.
+HEADS_DEFAULTS = {"--dashboard-port": DASHBOARD_PORT, "--ray-client-server-port": 10001}
 # The ports of worker processes and drivers: Ray starts a process for each CPU of the node, and one for each actor. The
 # largest machines have 768 hardware threads.
 WORKERS_OFFSET = 20
@@ -102,6 +104,9 @@ class PortPlan:
     def options(self) -> list[str]:
         """Return the options of `ray start` that set the ports."""
         single = [f"{use.option}={self.first + use.offset}" for use in self.uses if use.option]
+        if not self.head:
+            here = range(self.first, self.last + 1)
+            single += [f"{option}={self.base}" for option, port in HEADS_DEFAULTS.items() if port in here]
         return [*single, f"--min-worker-port={self.first + WORKERS_OFFSET}", f"--max-worker-port={self.last}"]
 
     def environment(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The inventories for machines that others bring up: their hosts, groups and addresses, as Ansible reads them."""
+"""Inventories as Ansible reads them: hosts that others bring up, and the nodes of one machine with eight GPUs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+
+from samples import machine
 
 REPO = Path(__file__).resolve().parents[3]
 ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg")}
@@ -68,3 +70,38 @@ def test_groups_of_instances_of_a_cloud(tmp_path: Path) -> None:
     validate = ["ansible-playbook", "--inventory", str(copy), str(REPO / "playbooks" / "validate.yml")]
     done = subprocess.run(validate, env=ENVIRONMENT, text=True, capture_output=True, check=False)
     assert "Inventory fine: cluster cloud, 1 head, 2 workers" in done.stdout, done.stdout + done.stderr
+
+
+# The plan of each node, as cluster_up makes it of a machine that was probed.
+PLAN = """
+- hosts: machines
+  gather_facts: false
+  tasks:
+    - ansible.builtin.set_fact: {__preflight: {machine: "{{ probed }}"}}
+- hosts: ray
+  gather_facts: false
+  tasks:
+    - ansible.builtin.import_role: {name: argus.verl.ray_node, tasks_from: decide}
+    - ansible.builtin.copy: {dest: "{{ playbook_dir }}/{{ inventory_hostname }}", content: "{{ __ray_node_plan.container | to_json }}", mode: "0600"}
+      delegate_to: localhost
+"""
+
+
+def test_workers_of_one_machine_have_half_of_its_gpus_each(tmp_path: Path) -> None:
+    (tmp_path / "plan.yml").write_text(PLAN)
+    hosts_file = str(REPO / "inventories" / "gpu-box" / "hosts.yml")
+    probed = json.dumps({"probed": machine(8, uid=1000).to_json()})
+    argv = ["ansible-playbook", "--inventory", hosts_file, str(tmp_path / "plan.yml"), "--extra-vars", probed]
+    done = subprocess.run(argv, env=ENVIRONMENT, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = ("mvp-ray-head", "mvp-ray-worker-0", "mvp-ray-worker-1")
+    head, first, second = (json.loads((tmp_path / name).read_text()) for name in names)
+    assert "device_requests" not in head
+    assert {"--head", "--port=6379", "--num-cpus=0", "--num-gpus=0"} <= set(head["command"])
+    assert head["published_ports"] == ["127.0.0.1:8265:8265"]
+    for worker, gpus in ((first, "0 1 2 3"), (second, "4 5 6 7")):
+        assert [request["device_ids"] for request in worker["device_requests"]] == [gpus.split()]
+        joins = {"--address=mvp-ray-head:6379", "--num-gpus=4", '--resources={"worker_node": 100}'}
+        assert joins <= set(worker["command"])
+        # Ray counts the CPUs of the machine.
+        assert not [option for option in worker["command"] if option.startswith("--num-cpus")]

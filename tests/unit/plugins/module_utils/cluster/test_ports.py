@@ -40,6 +40,15 @@ def test_plan_of_the_second_worker() -> None:
     assert plan.environment() == {}
 
 
+@pytest.mark.parametrize(
+    ("base", "number", "moved"), [(6379, 1, "--dashboard-port"), (8100, 1, "--ray-client-server-port")]
+)
+def test_defaults_of_ray_that_are_in_the_plan_of_a_worker(base: int, number: int, moved: str) -> None:
+    """Ray refuses the ports of worker processes if one of them is its default for what only a head has."""
+    assert [option for option in PortPlan(base, number).options() if option == f"{moved}={base}"]
+    assert not [option for option in PortPlan(base, number + 3).options() if option.startswith(moved)]
+
+
 def test_ranges_are_what_the_options_and_variables_set() -> None:
     for number in (0, 1):
         plan = PortPlan(20000, number)
