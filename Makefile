@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine browser image demo down test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training schema generate docs lock audit sbom licences tarball clean
+.PHONY: help setup setup-dev engine browser image demo down test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences tarball clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -116,6 +116,9 @@ molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 
 training: setup-dev  ## Run real training jobs
 	pytest tests/training
+
+acceptance: setup-dev  ## Run the acceptance list of docs/from_compose.md, which is a part of the training jobs
+	pytest tests/training -m acceptance
 
 schema: $(VENV)/requirements  ## Write docs/jobspec.schema.json after a change of the JobSpec's keys
 	$(VENV)/bin/python tools/jobspec_schema.py

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from acceptance import LINES
 from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import merge, override_list
 from system import REPO, SHARED_ROOT, Job, Submit, playbook
 
@@ -45,3 +46,18 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
         yield submit
     finally:
         playbook("cluster_down", allow_disruption=True)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """`make acceptance` asks for the whole list: it fails for a line that no test has seen."""
+    if session.config.option.markexpr == "acceptance" and not all(line.seen for line in LINES.values()):
+        session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.markexpr == "acceptance":
+        terminalreporter.section("acceptance")
+        for number, line in LINES.items():
+            terminalreporter.line(f"{number}  {line.expected}")
+            for what in line.seen or ["NOT SEEN"]:
+                terminalreporter.line(f"     {what}")

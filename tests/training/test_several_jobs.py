@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import pytest
 from ansible_collections.argus.verl.plugins.module_utils.checks.child import MARK
 from ansible_collections.argus.verl.plugins.module_utils.operations.program import launcher_files
 from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, said, until
@@ -114,6 +115,7 @@ def assert_prometheus_is_shared(submit: Submit, others: Sequence[Job]) -> None:
     assert {job.submission_id for job in others} <= set(re.split(r"[ ,]+", row))
 
 
+@pytest.mark.acceptance
 def test_each_job_has_its_own_samples(submit: Submit) -> None:
     """At once: GRPO with a secret and a retry, over two nodes and plain, PPO, and a job whose hook maps nothing."""
     waits: dict[str, Any] = {"wait_for_resources": "10m"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
@@ -11,32 +10,48 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-from system import HEAD, NODES, SHARED_ROOT, Job, Submit, module, on_node, playbook, said
+from acceptance import seen, typed
+from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, module, on_node, playbook, said
+
+# A node in the table of `ray list nodes`: its id, its address, whether it is the head, and that it lives.
+NODE = re.compile(r"^ *\d+  (\w+) +(\S+) +(True|False) +(ALIVE)", re.MULTILINE)
 
 
 def assert_off_the_head(job: Job) -> None:
-    """According to Ray's own records, the driver ran on a worker."""
-    nodes = json.loads(on_node(HEAD, "ray", "list", "nodes", "--format", "json", "--detail"))
-    head = next(node for node in nodes if node["is_head_node"])
+    """According to Ray's own records, it was submitted from the head, and the driver ran on a worker."""
+    (entry,) = [line for line in typed("1.1").split("JobDetails(") if f"submission_id='{job.submission_id}'" in line]
+    seen("1.1", f"{job.submission_id} in the list of {HEAD}")
+    nodes = {row[0]: row[1:3] for row in NODE.findall(typed("1.2"))}
     info = module("ray_job_info", submission_id=job.submission_id)["job"]
-    assert info["driver_node_id"] in {node["node_id"] for node in nodes}
-    assert info["driver_node_id"] != head["node_id"]
-    assert info["driver_node_ip"] not in (None, head["node_ip"])
+    (head,) = [address for address, of_head in nodes.values() if of_head == "True"]
+    assert nodes[info["driver_node_id"]] == (info["driver_node_ip"], "False")
+    assert f"node_ip_address='{info['driver_node_ip']}'" in entry and info["driver_node_ip"] != head
+    workers = ", ".join(sorted(address for address, of_head in nodes.values() if of_head == "False"))
+    seen("1.2", f"{job.submission_id}: driver at {info['driver_node_ip']}; head at {head}, workers at {workers}")
     assert info["state"] == "SUCCEEDED"
     assert ("update_weights" in info["progress"]["seconds"]) == (info["workload"] != "sft")
 
 
 def assert_snapshot(job: Job, code_id: str) -> None:
-    first, second = job.log().splitlines()[:2]
-    assert first == f"MVP_PRECHECK_VERL_FILE=/private/common/code/verl/{code_id}/verl/__init__.py"
-    assert second == f"MVP_PRECHECK_MARKER={code_id}"
+    lines = typed("1.7", job.submission_id).splitlines()
+    assert lines[0] == f"MVP_PRECHECK_VERL_FILE=/private/common/code/verl/{code_id}/verl/__init__.py"
+    assert lines[1] == f"MVP_PRECHECK_MARKER={code_id}"
+    seen("1.7", f"{job.submission_id}: {' '.join(lines[:2])}")
 
 
 def assert_archive(job: Job) -> None:
     """The archive has everything that docs/archive.md lists."""
     archive = job.archive
     spec = archive.read_json("config/job_spec.json")
+    evidence = set(re.findall(r"Z-\w+-(ray_\w+)\.", typed("1.6", job.submission_id)))
+    assert evidence >= {"ray_status", "ray_job_list", "ray_list_nodes", "ray_list_actors"}
+    seen("1.6", f"{job.submission_id}: {', '.join(sorted(evidence))}")
+    parts = ["checkpoints", "debug", "driver.log", "job_spec.json", "runtime_env.json", "submit_cmd.txt"]
+    assert set(parts) <= set(typed("2.2", job.submission_id).split())
+    if spec["workload"] != "ppo":
+        seen({"grpo": "2.2", "sft": "2.4"}[spec["workload"]], f"{job.submission_id}: {', '.join(parts)}")
     assert spec["submission_id"] == job.submission_id
     environment = archive.read_json("config/runtime_env.json")["env_vars"]
     assert environment["PYTHONPATH"].startswith("/private/common/code/verl/")
@@ -108,6 +123,7 @@ def assert_fixed_batches(job: Job) -> None:
     assert policy["ref"]["log_prob_micro_batch_size_per_gpu"] == 16
 
 
+@pytest.mark.acceptance
 def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) -> None:
     asked = {"algorithm.adv_estimator": "grpo", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 16}
     job = submit("grpo", form="json", **DOCUMENT, ray=RAY, trainer_overrides={**OVERRIDES, **asked})
@@ -122,7 +138,11 @@ def test_grpo_learns_and_saves_every_tenth_step(submit: Submit, tmp_path: Path) 
     assert_finite_and_moving(rewards, 12)
     # The reward is the share of digits; a random model has 0.1, and learns to write more of them.
     assert sum(rewards[-4:]) > sum(rewards[:4])
+    assert set(typed("1.5", job.submission_id).split()) >= {"global_step_10", "global_step_12"}
     assert job.archive.checkpoints() == [10, 12]
+    seen("1.5", f"{job.submission_id}: after steps 10 and 12, the last one")
+    assert f"Job {job.submission_id}: SUCCEEDED" in typed("2.1", job.submission_id)
+    seen("2.1", f"{job.submission_id}: SUCCEEDED after {len(rewards)} steps")
 
     # It can be fetched; checkpoints only on request.
     playbook("fetch", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
@@ -150,6 +170,28 @@ def assert_exported(submit: Submit, job: Job) -> None:
     submit("grpo", arguments=["--check"], model=name)
 
 
+def is_closed(name: str) -> bool:
+    return name.startswith("test-") and "closed_at" in Job(name).archive.status_json()
+
+
+def files(submission_id: str) -> set[tuple[str, int, int]]:
+    """Every file of an archive, with its size and the time of its last change."""
+    paths = [path for path in (SHARED_ROOT / "jobs" / submission_id).rglob("*") if path.is_file()]
+    return {(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
+
+
+def assert_of_its_own(job: Job, earlier: dict[str, set[tuple[str, int, int]]]) -> None:
+    """The job has changed nothing of earlier ones, and another JobSpec does not get its id."""
+    own = files(job.submission_id)
+    jobspec = str(REPO / "inventories" / "dev" / "jobspecs" / "ppo.yaml")
+    refused = playbook("submit", check=False, jobspec=jobspec, submission_id=job.submission_id)
+    assert f"'{job.submission_id}' is taken by another JobSpec" in said(refused.stdout)
+    assert (own, earlier) == (files(job.submission_id), {name: files(name) for name in earlier})
+    assert {job.submission_id, *earlier} <= set(typed("1.3").split())
+    if before := [name for name in earlier if name.startswith("test-ppo-")]:
+        seen("1.3", f"{before[-1]} as it was, then {job.submission_id}, whose id another JobSpec did not get")
+
+
 def assert_critic(job: Job, steps: int) -> None:
     assert_off_the_head(job)
     assert_archive(job)
@@ -160,8 +202,10 @@ def assert_critic(job: Job, steps: int) -> None:
     assert {"actor", "critic"} <= there
 
 
+@pytest.mark.acceptance
 def test_ppo_trains_a_critic(submit: Submit) -> None:
     """For the second time in this cluster: test_several_jobs has a job of PPO as well."""
+    earlier = {name: files(name) for name in typed("1.3").split() if is_closed(name)}
     # The reward is a function of a package with a relative import, and the command line changes the job.
     package = SHARED_ROOT / "user" / "code" / "graders"
     package.mkdir(exist_ok=True)
@@ -196,8 +240,10 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     again = playbook("resubmit", submission_id=job.submission_id, arguments=("--check",))
     assert "changed: user/code/graders/share.py" in said(again.stdout)
     assert_critic(job, 10)
+    assert_of_its_own(job, earlier)
 
 
+@pytest.mark.acceptance
 def test_sft_on_two_nodes_with_four_gpus_each(submit: Submit) -> None:
     size = {"trainer.nnodes": 2, "trainer.n_gpus_per_node": 4}
     files = {"data.train_files": f"{SHARED}/datasets/gsm8k_tiny_sft/train.parquet"}
@@ -211,6 +257,8 @@ def test_sft_on_two_nodes_with_four_gpus_each(submit: Submit) -> None:
     assert losses[-1] < losses[0]
     shards = {path.name for path in job.archive.path.glob("checkpoints/global_step_8/model_world_size_*")}
     assert shards == {f"model_world_size_8_rank_{rank}.pt" for rank in range(8)}
+    assert f"Job {job.submission_id}: SUCCEEDED" in typed("2.3", job.submission_id)
+    seen("2.3", f"{job.submission_id}: SUCCEEDED after {len(losses)} steps of 8 processes on 2 workers")
 
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
@@ -253,13 +301,29 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
     assert resumed.values("train/loss")[0] < job.values("train/loss")[0]
 
 
-def test_two_jobs_at_the_same_time_use_their_own_verl(submit: Submit) -> None:
+def stage_source_trees(directory: Path) -> list[str]:
+    """Stage snapshots of source trees as codeA and codeB; models and data exist."""
+    trees = {"codeA": "verl-0.9.0", "codeB": "verl-0.9.1"}
+    for code_id, release in trees.items():
+        shutil.copytree(SHARED_ROOT / "common" / "code" / "verl" / release / "verl", directory / code_id / "verl")
+    declared = [{"source": str(directory / code_id), "code_id": code_id} for code_id in trees]
+    playbook("stage", staging_snapshots=declared)
+    again = said(playbook("stage", staging_snapshots=declared).stdout)
+    rows = ["model tiny-qwen2 exists", "dataset gsm8k_tiny exists", "dataset gsm8k_tiny_sft exists"]
+    assert all(row in again for row in [*rows, *(f"snapshot {code_id} exists" for code_id in trees)]), again
+    assert "changed=0" in again
+    seen("1.4", "exists: tiny-qwen2, gsm8k_tiny, gsm8k_tiny_sft, codeA, codeB; changed=0")
+    return list(trees)
+
+
+@pytest.mark.acceptance
+def test_two_jobs_at_the_same_time_use_their_own_verl(submit: Submit, tmp_path: Path) -> None:
     # SFT needs no data for validation.
     datasets = SHARED_ROOT / "datasets"
     (datasets / "train_only").mkdir(exist_ok=True)
     shutil.copy(datasets / "gsm8k_tiny_sft" / "train.parquet", datasets / "train_only")
     changes = {**ONE_NODE, "dataset": "train_only", "trainer_overrides": {"trainer.test_freq": -1}}
-    jobs = {code_id: submit("sft", **changes, code_path=code_id) for code_id in ("verl-0.9.0", "verl-0.9.1")}
+    jobs = {code_id: submit("sft", **changes, code_path=code_id) for code_id in stage_source_trees(tmp_path)}
     for code_id, job in jobs.items():
         job.wait()
         assert job.values("val/loss") == []
