@@ -28,8 +28,17 @@ def typed(number: str, submission_id: str = "") -> str:
     command = command.replace("shared/", f"{SHARED_ROOT}/").replace(
         "ansible-playbook", f"ansible-playbook -i {INVENTORY}"
     )
-    done = subprocess.run(command.split(), cwd=REPO, env=ENVIRONMENT, text=True, capture_output=True, check=False)
-    assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
+    # Ray's command line writes its answers as log lines to the standard error when there is no terminal.
+    done = subprocess.run(
+        command.split(),
+        cwd=REPO,
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout}"
     return done.stdout
 
 
