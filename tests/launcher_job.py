@@ -51,6 +51,12 @@ if mode == "limits":
 if mode == "flood":
     for number in range(20000):
         print(number, "x" * 90)
+if mode == "saves":
+    checkpoints = os.path.join(os.environ["ARGUS_VERL_ARCHIVE"], "checkpoints")
+    for step in (3, 4):
+        os.makedirs(os.path.join(checkpoints, f"global_step_{step}", "dist_ckpt"))
+        with open(os.path.join(checkpoints, "latest_checkpointed_iteration.txt"), "w") as file:
+            file.write(str(step))
 if mode == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if mode == "waits":

@@ -344,8 +344,7 @@ class Archive:
 
     def checkpoints(self) -> list[int]:
         """The steps that have a checkpoint directory, in ascending order. Raises UnreadableError."""
-        matches = map(checkpoints.STEP.fullmatch, reading.list_directory(self.jobs, self.below("checkpoints")))
-        return sorted(int(match["step"]) for match in matches if match)
+        return checkpoints.steps_in(self.path / "checkpoints")[::-1]
 
 
 def archives(jobs: Path) -> list[Archive]:

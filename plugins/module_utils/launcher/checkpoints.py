@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
+import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .reading import UnreadableError, list_directory, open_file, read_text
+from .hydra import override_key, override_text
+from .reading import UnreadableError, list_directory, open_directory, open_file, read_text
 
 # verl/utils/checkpoint/fsdp_checkpoint_manager.py: one file per kind and rank.
 SHARD = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank>[0-9]{1,6})\.pt")
@@ -24,6 +28,12 @@ TRACKER_BYTES = 64
 TRACKER = "latest_checkpointed_iteration.txt"
 # The directories of the shards below global_step_<N>, by workload.
 PARTS = {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}
+# How many of them verl keeps.
+KEPT = {
+    "": "trainer.max_ckpt_to_keep",
+    "actor": "trainer.max_actor_ckpt_to_keep",
+    "critic": "trainer.max_critic_ckpt_to_keep",
+}
 
 
 @dataclass(frozen=True)
@@ -90,24 +100,72 @@ def listed(numbers: list[int], separator: str) -> str:
     return separator.join([*shown, "…"] if len(numbers) > LISTED else shown)
 
 
+def recorded(directory: Path) -> int:
+    """The step of the last checkpoint that verl has saved; -1 without one. directory: `checkpoints` in an archive."""
+    jobs = directory.parents[1]
+    try:
+        text = read_text(jobs, f"{directory.relative_to(jobs)}/{TRACKER}", TRACKER_BYTES).strip()
+    except (FileNotFoundError, UnreadableError):
+        return -1
+    return int(text) if NUMBER.fullmatch(text) else -1
+
+
+def steps_in(directory: Path, last: float = math.inf) -> list[int]:
+    """The steps that have a directory, up to the last one, newest first. Raises UnreadableError."""
+    jobs = directory.parents[1]
+    matches = map(STEP.fullmatch, list_directory(jobs, str(directory.relative_to(jobs))))
+    return sorted((step for match in matches if match and (step := int(match["step"])) <= last), reverse=True)
+
+
 def finished(directory: Path, workload: str) -> Iterator[Checkpoint]:
     """The checkpoints that verl has saved, newest first; later ones were interrupted while verl wrote them.
 
     directory: `checkpoints` in an archive. Raises UnreadableError.
     """
-    jobs = directory.parents[1]
-    name = str(directory.relative_to(jobs))
-    try:
-        text = read_text(jobs, f"{name}/{TRACKER}", TRACKER_BYTES).strip()
-    except (FileNotFoundError, UnreadableError):
-        return
-    if not NUMBER.fullmatch(text):
-        return
-    steps = [int(match["step"]) for match in map(STEP.fullmatch, list_directory(jobs, name)) if match]
-    for step in sorted((step for step in steps if step <= int(text)), reverse=True)[:INSPECTED]:
+    for step in steps_in(directory, recorded(directory))[:INSPECTED]:
         yield inspect(directory / f"global_step_{step}", workload)
 
 
 def last_complete(directory: Path, workload: str) -> Checkpoint | None:
     """The newest checkpoint that a job can resume from."""
     return next((checkpoint for checkpoint in finished(directory, workload) if not checkpoint.problem), None)
+
+
+class Retention:
+    """Keeps to a job's limits what all of its attempts have saved: verl only knows what its own process has saved."""
+
+    def __init__(self, directory: Path, workload: str, overrides: Sequence[str]) -> None:
+        """directory: `checkpoints` in an archive, before the current attempt saves anything."""
+        self.directory, self.workload, self.saved = directory, workload, recorded(directory)
+        self.limits = {part: limit(overrides, KEPT[part]) for part in PARTS.get(workload, ())}
+
+    def look(self) -> None:
+        """If the attempt has saved a later checkpoint, remove what is too old. Raises OSError and UnreadableError."""
+        step = recorded(self.directory)
+        if step <= self.saved:
+            return
+        self.saved = step
+        # It may need what it resumed from until it has a whole checkpoint of its own.
+        if inspect(self.directory / f"global_step_{step}", self.workload).problem:
+            return
+        steps = steps_in(self.directory, step)
+        for part, kept in self.limits.items():
+            # As verl does, which leaves the state of the data loader.
+            paths = [self.directory / f"global_step_{step}" / part for step in steps]
+            for path in [path for path in paths if os.path.lexists(path)][kept:] if kept else ():
+                remove(path, self.directory.parents[1])
+
+
+def limit(overrides: Sequence[str], key: str) -> int:
+    """How many checkpoints a job keeps; 0 if all of them. The last override counts, also that of a parent."""
+    values = [override_text(each) for each in overrides if override_key(each) in (key, key.partition(".")[0])]
+    return int(values[-1]) if values and NUMBER.fullmatch(values[-1]) else 0
+
+
+def remove(path: Path, jobs: Path) -> None:
+    """Remove a directory below the directory of archives; nothing above it may be a link."""
+    above = open_directory(jobs, str(path.parent.relative_to(jobs)))
+    try:
+        shutil.rmtree(path.name, ignore_errors=True, dir_fd=above)
+    finally:
+        os.close(above)

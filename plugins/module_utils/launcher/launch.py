@@ -23,6 +23,7 @@ from typing import IO
 
 from . import attempts, pulse, recording, redact, steward
 from .archive import Archive
+from .checkpoints import Retention
 from .evidence import Moment
 from .failures import Failure
 from .health import Health
@@ -80,6 +81,7 @@ class Launcher:
         self.ray_log = Copy(sys.stdout.buffer, RAY_LOG_BYTES, f"[the rest of this log is in {archive.driver_log}]")
         self.last_output = time.time()
         self.health = Health(archive, tuple(self.overrides), attempt)
+        self.retention = Retention(archive.path / "checkpoints", self.plan.workload, self.overrides)
 
     def print_line(self, line: str) -> None:
         self.write(self.redactor.text(f"{line}\n").encode(errors="replace"))
@@ -161,6 +163,7 @@ class Launcher:
         # A process that has left the group may hold the pipe open forever.
         pump.join(PUMP_SECONDS)
         self.write(self.redactor.rest())
+        self.keep_limits()
         return code
 
     def pump(self, output: IO[bytes]) -> None:
@@ -179,6 +182,7 @@ class Launcher:
         watch = Watch(self.archive, self.plan, self.attempt, self.runner, self.health)
         while not over.wait(WATCH_SECONDS):
             self.log.catch_up()
+            self.keep_limits()
             # Neither a shared root that is full nor a metrics file of any content must end the watch.
             with contextlib.suppress(Exception):
                 verdict = watch.check(time.time(), lambda: self.last_output)
@@ -186,6 +190,12 @@ class Launcher:
                     self.print_line(f"{ENDED_BY_WATCH} {verdict.reason}")
                     self.verdict = verdict
                     self.end_trainer()
+
+    def keep_limits(self) -> None:
+        """Remove the checkpoints of earlier attempts that are too old; verl removes those of this one."""
+        if self.attempt > 1:
+            with contextlib.suppress(OSError, UnreadableError):
+                self.retention.look()
 
     def run(self) -> int:
         """Run the attempt; returns the exit code for Ray."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.launcher.checkpoints import (
     Checkpoint,
+    Retention,
     finished,
     inspect,
     last_complete,
@@ -153,3 +154,112 @@ def test_the_last_complete_checkpoint_may_precede_a_damaged_one(tmp_path: Path) 
     assert last_complete(tmp_path, "sft") == Checkpoint(10, tmp_path / "global_step_10", 2, "")
     (tmp_path / "global_step_10" / "model_world_size_2_rank_0.pt").unlink()
     assert last_complete(tmp_path, "sft") is None
+
+
+# --- Those of several attempts ----------------------------------------------------------------------------------------
+
+KEPT = {
+    "sft": ["trainer.max_ckpt_to_keep=3"],
+    "ppo": ["trainer.max_actor_ckpt_to_keep=3", "trainer.max_critic_ckpt_to_keep=1"],
+}
+
+
+def save(directory: Path, step: int, workload: str = "sft") -> None:
+    for part in {"sft": ("",), "ppo": ("actor", "critic")}[workload]:
+        shards(directory / f"global_step_{step}" / part)
+    (directory / f"global_step_{step}" / "data.pt").touch()
+    tracker(directory, step)
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """The checkpoints of an attempt that was to keep three."""
+    directory = tmp_path / "jobs" / "sft-1" / "checkpoints"
+    for step in (10, 20, 30):
+        save(directory, step)
+    return directory
+
+
+def left(directory: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("global_step_")) for path in directory.glob("global_step_*"))
+
+
+def test_all_attempts_together_keep_as_many_as_one(earlier: Path) -> None:
+    retention = Retention(earlier, "sft", KEPT["sft"])
+    retention.look()
+    assert left(earlier) == [10, 20, 30]
+    for step, expected in ((40, [20, 30, 40]), (50, [30, 40, 50]), (60, [40, 50, 60])):
+        save(earlier, step)
+        retention.look()
+        assert left(earlier) == expected
+
+
+@pytest.mark.parametrize("interrupted", ["no tracker", "a truncated shard", "a missing shard"])
+def test_nothing_is_removed_before_another_one_is_whole(earlier: Path, interrupted: str) -> None:
+    retention = Retention(earlier, "sft", ["trainer.max_ckpt_to_keep=1"])
+    save(earlier, 40)
+    shard = earlier / "global_step_40" / "optim_world_size_2_rank_1.pt"
+    if interrupted == "no tracker":
+        tracker(earlier, 30)
+    elif interrupted == "a truncated shard":
+        shard.write_bytes(shard.read_bytes()[:100])
+    else:
+        shard.unlink()
+    retention.look()
+    assert left(earlier) == [10, 20, 30, 40]
+    save(earlier, 50)
+    retention.look()
+    assert left(earlier) == [50]
+
+
+def test_a_later_checkpoint_that_is_being_written_stays(earlier: Path) -> None:
+    retention = Retention(earlier, "sft", KEPT["sft"])
+    save(earlier, 40)
+    shards(earlier / "global_step_50")
+    retention.look()
+    assert left(earlier) == [20, 30, 40, 50]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["trainer.max_ckpt_to_keep=null"],
+        ["trainer.max_ckpt_to_keep=0"],
+        ["trainer.max_ckpt_to_keep=-1"],
+        ["trainer.max_ckpt_to_keep=1", "~trainer.max_ckpt_to_keep"],
+        ["trainer.max_ckpt_to_keep=1", "+trainer={max_ckpt_to_keep:null}"],
+        ["trainer.max_actor_ckpt_to_keep=1"],
+    ],
+)
+def test_without_a_limit_all_checkpoints_stay(earlier: Path, overrides: list[str]) -> None:
+    retention = Retention(earlier, "sft", overrides)
+    save(earlier, 40)
+    retention.look()
+    assert left(earlier) == [10, 20, 30, 40]
+
+
+def test_actor_and_critic_have_limits_of_their_own(tmp_path: Path) -> None:
+    directory = tmp_path / "jobs" / "ppo-1" / "checkpoints"
+    for step in (2, 4):
+        save(directory, step, "ppo")
+    retention = Retention(directory, "ppo", KEPT["ppo"])
+    for step in (6, 8):
+        save(directory, step, "ppo")
+        retention.look()
+    assert sorted(path.parent.name for path in directory.glob("*/actor")) == [f"global_step_{n}" for n in (4, 6, 8)]
+    assert [path.parent.name for path in directory.glob("*/critic")] == ["global_step_8"]
+    # Of each, verl leaves the state of the data loader as well.
+    assert left(directory) == [2, 4, 6, 8]
+
+
+def test_nothing_elsewhere_is_removed(earlier: Path, tmp_path: Path) -> None:
+    """A job may put links in the place of its checkpoints."""
+    victim = tmp_path / "victim"
+    shards(victim / "global_step_10")
+    (earlier / "global_step_10").rename(tmp_path / "moved")
+    (earlier / "global_step_10").symlink_to(victim / "global_step_10")
+    retention = Retention(earlier, "sft", ["trainer.max_ckpt_to_keep=1"])
+    save(earlier, 40)
+    retention.look()
+    assert len(list(victim.rglob("*.pt"))) == 6 and left(earlier) == [10, 40]

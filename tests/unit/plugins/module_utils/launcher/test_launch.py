@@ -172,6 +172,21 @@ def test_another_attempt(job: Setup) -> None:
     assert not (job.archive.path / "config" / "versions.json").exists()
 
 
+@pytest.mark.parametrize(("attempt", "left"), [(1, [1, 2, 3, 4]), (2, [3, 4])])
+def test_the_checkpoints_of_earlier_attempts_count(job: Setup, attempt: int, left: list[int]) -> None:
+    """verl itself looks after those of one attempt."""
+    directory = job.archive.path / "checkpoints"
+    for step in (1, 2):
+        (directory / f"global_step_{step}" / "dist_ckpt").mkdir(parents=True)
+    (directory / "latest_checkpointed_iteration.txt").write_text("2")
+    job.policy = {"workload": "sft"}
+    job.archive.set_status("SUBMITTED", attempt=attempt)
+    overrides = ["mode=saves", "trainer.max_ckpt_to_keep=2"]
+    job.archive.write_json(f"config/attempt-{attempt}.json", {"overrides": overrides})
+    assert job.run("saves", attempt=attempt)[0] == 0
+    assert sorted(path.name for path in directory.glob("global_*")) == [f"global_step_{step}" for step in left]
+
+
 def test_the_reason_is_of_this_attempts_log(job: Setup) -> None:
     job.start_steward()
     job.run("config")
