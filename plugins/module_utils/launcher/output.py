@@ -79,5 +79,10 @@ def shorten(lines: list[str]) -> tuple[str, ...]:
 
 
 def one_line(text: str) -> str:
-    """A reason as it is stored, and shown in a cell of a table."""
-    return " ".join(text.split())[:MAX_LENGTH]
+    """A reason as it is stored, and shown in a cell of a table; one that is too long ends after a word."""
+    text = " ".join(text.split())
+    if len(text) <= MAX_LENGTH:
+        return text
+    text = text[: MAX_LENGTH - 2]
+    words = text.rpartition(" ")[0]
+    return f"{words if len(words) > MAX_LENGTH // 2 else text} …"

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from . import failures, recording
 from .failures import Failure, FailureKind
+from .output import last_lines
 from .plan import Plan
 from .ray_api import JobRecord
 from .status import ENDED, JobState, Status
@@ -187,7 +188,9 @@ def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     if not head.driver_alive:
         if view.stop_requested:
             return fail(FailureKind.STOPPED, message)
-        return fail(FailureKind.NODE_LOST, f"the driver's node was lost: {message}")
+        named = f"node {head.lost_node} was lost, and the driver with it"
+        lost = named if head.lost_node else "the driver's node was lost"
+        return Action(ActionKind.FAIL, quoting(FailureKind.NODE_LOST, lost, message))
     found = cause_of_loss(message, job.driver_exit_code)
     # A trainer that ended with an error before the request has failed; what was only ended was stopped.
     was_ended = not 0 < (job.driver_exit_code or 0) <= 128 and found.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)
@@ -198,13 +201,18 @@ def cause_of_loss(message: str, exit_code: int | None) -> Failure:
     """Why a launcher ended on a node that is alive. Ray's message has the end of the log."""
     found = failures.classify(message, exit_code or 1)
     if found.kind is FailureKind.UNKNOWN and SUPERVISOR_DIED.match(message):
-        return failures.failure(FailureKind.KILLED, f"the launcher was killed: {message}")
+        return quoting(FailureKind.KILLED, "the launcher was killed", message)
     if found.kind is FailureKind.UNKNOWN and exit_code is None:
         return replace(found, reason=f"the launcher recorded no end: {message}")
     if found.kind is FailureKind.UNKNOWN or not 0 <= (exit_code or 0) <= 128:
         # Ray has the exit code of the launcher.
         return replace(found, reason=found.reason.replace("the trainer", "the launcher", 1))
     return found
+
+
+def quoting(kind: FailureKind, reason: str, message: str) -> Failure:
+    """A failure with the lines of Ray's message, which may have a traceback."""
+    return replace(failures.failure(kind, reason), lines=last_lines(message))
 
 
 def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:

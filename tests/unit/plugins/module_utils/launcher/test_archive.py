@@ -401,7 +401,12 @@ def test_a_status_whose_event_cannot_be_written_is_changed_once(archive: Archive
 
 def test_a_reason_is_one_line(archive: Archive) -> None:
     archive.set_status("FAILED", reason="Traceback:\n  File x\n\tOSError: " + "x" * 500)
-    assert archive.read_status().reason == ("Traceback: File x OSError: " + "x" * 500)[:400]
+    assert archive.read_status().reason == ("Traceback: File x OSError: " + "x" * 500)[:398] + " …"
+    archive.set_status("FAILED", reason="word " * 200)
+    cut = archive.read_status().reason
+    assert len(cut) <= 400 and set(cut.split()) == {"word", "…"}
+    archive.set_status("FAILED", reason=cut)
+    assert archive.read_status().reason == cut
 
 
 def test_a_job_that_locks_a_file_keeps_no_line_out_of_it(archive: Archive) -> None:

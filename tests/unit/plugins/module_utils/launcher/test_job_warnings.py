@@ -93,7 +93,7 @@ def test_rewards_that_raise() -> None:
     (warning,) = find(Evidence(Settings(samples_of_step=32), steps, Logged(reward=raised)))
     assert (warning.kind, warning.count, warning.of) == ("reward_raises", 11, 320)
     (warning,) = find(Evidence(Settings(), steps, Logged(reward=Raised(1, "x" * 1000))))
-    assert len(warning.text) == MAX_LENGTH and warning.text.endswith("x")
+    assert len(warning.text) == MAX_LENGTH and warning.text.endswith("x …")
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,11 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        ({"answer": {"driver_alive": False}}, ("node_lost", "the driver's node was lost: it ended")),
+        ({"answer": {"driver_alive": False}}, ("node_lost", "the driver's node was lost")),
+        (
+            {"answer": {"driver_alive": False, "lost_node": "w1"}},
+            ("node_lost", "node w1 was lost, and the driver with it"),
+        ),
         ({}, ("unknown", "the launcher recorded no end: it ended")),
         ({"stop_requested": True}, ("stopped", "it ended")),
         # A request to stop counts more than the node that was lost with it.
@@ -245,7 +249,7 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
         ),
         (
             {"job": JobRecord("FAILED", message="Job supervisor actor died: it is\ndead")},
-            ("killed", "the launcher was killed: Job supervisor actor died: it is dead"),
+            ("killed", "the launcher was killed"),
         ),
         (
             {"job": JobRecord("FAILED", message="Job supervisor actor could not be scheduled: no room")},
@@ -280,6 +284,31 @@ def test_an_attempt_whose_launcher_recorded_no_end(observed: dict[str, Any], exp
     assert action.kind == "fail"
     assert action.failure
     assert (action.failure.kind, action.failure.reason) == expected
+
+
+# As Ray 2.60 reports a job whose driver's node died.
+OF_A_LOST_NODE = (
+    "Job supervisor actor died: The actor died unexpectedly before finishing this task.\n"
+    "\tclass_name: JobSupervisor\n\tactor_id: 3f1c\n\tpid: 812\n\tname: _ray_internal_job_actor_sft-1\n"
+    "\tnamespace: SUPERVISOR_ACTOR_RAY_NAMESPACE\n\tip: 172.19.0.3\n"
+    "The actor died because its node has died. Node Id: w1\n"
+    "\tthe actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"driver_alive": False, "lost_node": "w1"}, "node w1 was lost, and the driver with it"),
+        ({}, "node w1 was lost"),
+    ],
+)
+def test_the_lines_of_rays_message_are_not_in_the_reason(answer: dict[str, Any], reason: str) -> None:
+    job = JobRecord("FAILED", message=OF_A_LOST_NODE)
+    action = decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS, answer=answer))
+    assert action.failure
+    assert (action.failure.kind, action.failure.reason) == ("node_lost", reason)
+    assert any("health check failed" in line for line in action.failure.lines) == bool(answer)
 
 
 def test_the_verdict_of_a_stopped_attempt_is_its_failure() -> None:
