@@ -63,6 +63,12 @@ REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
     ("grpo", {"trainer_overrides": {"reward_model.enable": True}}, None, "is not read by verl 0.9.1"),
     ("grpo", {"trainer_overrides": {"data.train_batch_size": 4096}}, None, "the job would run no step"),
     ("sft", {"trainer_overrides": {"trainer.test_freq": 0}}, None, "trainer.test_freq"),
+    (
+        "grpo",
+        {"trainer_overrides": {"actor_rollout_ref.actor.checkpoint.async_save": True}},
+        None,
+        "verl would record no checkpoint as finished",
+    ),
     ("sft", {"resume_from": "no-such-job"}, None, "there is no job no-such-job"),
     ("grpo", {"trainer_overrides": {"data.train_batch_size": -8}}, None, "is -8, but must be an integer of 1 or more"),
     (

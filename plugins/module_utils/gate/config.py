@@ -18,7 +18,7 @@ from ..job.verl_releases import release_of
 from .config_rl import RL_RULES
 from .config_sft import SFT_RULES
 from .numbers import number_findings
-from .settings import Found, JobConfig
+from .settings import ACTOR, Found, JobConfig
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
 NO_PROMPT = "would ask for an account, and no one can answer"
@@ -114,6 +114,11 @@ def saving(job: JobConfig) -> Found:
     # trainer/ppo/v1/trainer_base.py:fit: self.config.trainer.save_freq > 0 and (is_last_step or …)
     elif isinstance(every, int) and every <= 0:
         yield about("trainer.save_freq", f"is {every}: nothing is saved, not even the last step", todo, WARNING)
+    # trainer/ppo/v1/trainer_base.py:_save_checkpoint leaves it to the checkpoint manager, and only Megatron's does it.
+    key = f"{ACTOR}.checkpoint.async_save"
+    if job.workload != "sft" and job.release >= (0, 7) and job.get(key) and not job.is_megatron:
+        what = "is true, which only Megatron does: verl would record no checkpoint as finished, so nothing could resume"
+        yield about(key, what, "remove it")
 
 
 def loggers(job: JobConfig) -> Found:

@@ -19,6 +19,14 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "grpo",
+        {f"{ACTOR}.checkpoint.async_save": True},
+        (
+            f"error {ACTOR}.checkpoint.async_save is true, which only Megatron does: verl would record no checkpoint "
+            "as finished, so nothing could resume: remove it"
+        ),
+    ),
+    (
+        "grpo",
         {"data.gen_batch_size": 100},
         (
             "error data.gen_batch_size is 100, which does not divide data.train_batch_size, 256: set it"
@@ -327,6 +335,7 @@ def test_tokens_are_those_of_all_gpus_that_share_a_sequence() -> None:
 def test_megatron() -> None:
     megatron: dict[str, Any] = {f"{ACTOR}.strategy": "megatron"}
     assert found("grpo", {**megatron, f"{ACTOR}.ppo_max_token_len_per_gpu": 1000}) == []
+    assert found("grpo", {**megatron, f"{ACTOR}.checkpoint.async_save": True}) == []
     sizes = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 2}
     assert found("grpo", {**megatron, f"{ACTOR}.megatron": sizes, f"{ACTOR}.ppo_mini_batch_size": 1}) == []
     # One rank for each model of four GPUs: 3 prompts with 5 answers each are not shared by two.
