@@ -30,9 +30,9 @@ def outside(path: str, shared_root: str) -> str:
     return f"{path} is outside the shared root {shared_root}"
 
 
-def bring(shared_root: str, home: str) -> str:
+def bring(home: str) -> str:
     """What to do about it. `home` is the directory of the shared root that is for such files."""
-    return f"copy it to {shared_root}/{home}, or stage it with stage.yml"
+    return f"copy it to {home} there, or stage it with stage.yml"
 
 
 def named(shared_root: str) -> str:

@@ -41,5 +41,5 @@ def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
             what, severity = outside(path, request.shared_root), ERROR
             if Path(path).exists():
                 what, severity = f"{what}: this worker has it, but others may not have the same", WARNING
-            found.append(Finding(key, what, bring(request.shared_root, home), severity, key=key))
+            found.append(Finding(key, what, bring(home), severity, key=key))
     return found

@@ -86,7 +86,7 @@ def _paths(spec: JobSpec) -> Iterator[Finding]:
                 todo = f"give the name of a directory in {root}/{home}, or an absolute path under {root}"
                 yield about(key, f"{value!r} is neither a name nor an absolute path", todo)
         elif not under_root(value, root):
-            yield about(key, outside(value, root), bring(root, home))
+            yield about(key, outside(value, root), bring(home))
         elif NOT_IN_PATHS.search(value):
             yield about(key, f"{value!r} has characters that {NOT_PLAIN}", RENAME)
 
@@ -97,7 +97,7 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
         return
     path, _dummy, function = given.partition(":")
     if path.startswith("/") and spec.shared_root.startswith("/") and not under_root(path, spec.shared_root):
-        yield about(key, outside(path, spec.shared_root), bring(spec.shared_root, USER_CODE))
+        yield about(key, outside(path, spec.shared_root), bring(USER_CODE))
     if is_module_entry(given):
         pass
     elif not path.endswith(".py") or ".." in PurePosixPath(path).parts:

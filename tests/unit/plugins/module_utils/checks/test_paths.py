@@ -26,7 +26,7 @@ def said(root: Path, key: str, value: Any, workload: str = "grpo") -> list[tuple
     ],
 )
 def test_paths_outside_the_shared_root(root: Path, tmp_path: Path, key: str, home: str) -> None:
-    todo = f"copy it to {root}/{home}, or stage it with stage.yml"
+    todo = f"copy it to {home} there, or stage it with stage.yml"
     what = f"{tmp_path}/x is outside the shared root {root}"
     assert said(root, key, f"{tmp_path}/x") == [("error", what, todo)]
     (tmp_path / "x").mkdir()
