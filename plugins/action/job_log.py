@@ -23,7 +23,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     NewWarnings,
     announcement,
     given_up,
-    is_unreachable,
+    unanswered,
 )
 
 display = Display()
@@ -96,10 +96,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if now != shown and job.state not in ENDED:
                 shown = now
                 display.display(progress_line(job, answer["time"]))
-            if not is_unreachable(job):
+            problem = unanswered(job)
+            if not problem:
                 answered = time.monotonic()
             elif time.monotonic() - answered > UNANSWERED_SECONDS:
-                return {"failed": True, "job": answer["job"], "msg": given_up(job.submission_id, job.problem)}
+                return {"failed": True, "job": answer["job"], "msg": given_up(job.submission_id, problem)}
             time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
         reason = f"  {printable(job.reason, lines=False)}" if job.reason and not job.failure else ""
         display.display(f"\n{progress_line(job, answer['time'])}{reason}")

@@ -32,7 +32,11 @@ from ansible_collections.argus.verl.plugins.module_utils.job.parse import examin
 from ansible_collections.argus.verl.plugins.module_utils.job.spec import plain_root
 from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, with_source
+from ansible_collections.argus.verl.plugins.module_utils.shared_root import (
+    DEFAULT_SHARED_ROOT,
+    archive_path,
+    with_source,
+)
 from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines, warning_lines
@@ -48,10 +52,10 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     NewWarnings,
     announcement,
     given_up,
-    is_unreachable,
     no_answer,
     no_such_id,
     node_is_gone,
+    unanswered,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
@@ -256,8 +260,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                     show(line)
                 show_progress(job, result["time"])
                 if job.ended:
-                    return end_of(job, result["job"], with_source(job.archive, self.root, self.source))
-                problem = job.problem if is_unreachable(job) else ""
+                    return end_of(job, result["job"], archive_path(self.source or self.root, submission_id))
+                problem = unanswered(job)
             if not problem:
                 answered = time.monotonic()
             elif time.monotonic() - answered > UNANSWERED_SECONDS:

@@ -112,8 +112,12 @@ job:
       description: Why the job is in this state, if that is known.
       type: str
     notice:
-      description: What the job waits for, according to its steward; otherwise an empty string.
+      description: What the job waits for, according to its steward, or that it has none; otherwise an empty string.
       type: str
+    unattended:
+      description:
+        - Whether neither a steward nor a launcher looks after a job that has not ended, as after a restart of its head.
+      type: bool
     failure:
       description:
         - Why a job failed, with its C(kind), the C(reason), the C(lines) of the log that show it, and in C(todo) what
@@ -162,7 +166,9 @@ job:
       description: For a running job, the seconds since its launcher's last heartbeat, which comes every 2 seconds.
       type: float
     time_left:
-      description: For a running job, the estimated seconds to its end, from its pace since the first step.
+      description:
+        - For a running job, the estimated seconds to its end, from its pace since the first step. Not set while the
+          launcher's heartbeat is older than 10 seconds.
       type: float
     driver_host:
       description: The host name of the node that the driver runs on.
@@ -182,13 +188,14 @@ job:
           C(update_weights). Empty for SFT.
       type: dict
     checkpoints:
-      description: The steps that have a checkpoint.
+      description:
+        - The steps that have a complete checkpoint. Empty in a list of jobs, and with O(wait_timeout) until the job has
+          ended.
       type: list
       elements: int
     resumable:
       description:
-        - The step of the last complete checkpoint of a job that has failed or was stopped. Not set without one, and
-          without O(tail).
+        - The step of the last complete checkpoint of a job that has failed or was stopped. Not set without one.
       type: int
     archive:
       description: The job's directory; an empty string for a job that was submitted to Ray directly.

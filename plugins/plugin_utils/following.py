@@ -44,9 +44,11 @@ class NewWarnings:
         return [printable(f"WARNING  {warning.text}", lines=False) for warning in new]
 
 
-def is_unreachable(job: JobInfo) -> bool:
-    """Whether the head does not answer and the job's launcher writes no heartbeat."""
-    return bool(job.problem) and (job.silent_for is None or job.silent_for > SILENT_SECONDS)
+def unanswered(job: JobInfo) -> str:
+    """Why nothing tells whether the job goes on, or "": neither head nor launcher answers, or it has no steward."""
+    if job.problem and (job.silent_for is None or job.silent_for > SILENT_SECONDS):
+        return job.problem
+    return job.notice if job.unattended else ""
 
 
 def given_up(submission_id: str, problem: str) -> str:

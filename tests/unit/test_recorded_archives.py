@@ -51,12 +51,9 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path, capsys: pytest.C
     assert (shown.pop("root_problem"), shown.pop("written_at") > 0) == ("", True)
     # Younger than the archives, whose checkpoints have no contents.
     assert [shown.pop(name) for name in YOUNGER] == [[], "", None]
-    assert shown.pop("notice") == ""
+    assert shown.pop("unattended") == bool(shown.pop("notice")) == (not shown["ended"])
     # Their directories are recorded, and nothing in them.
-    if shown["ended"]:
-        assert shown["checkpoints"] == []
-        expected["checkpoints"] = []
-    assert shown == expected
+    assert shown == {**expected, "checkpoints": []}
     assert jobspec["workload"] == expected["workload"]
 
 
@@ -68,8 +65,8 @@ def test_status_of_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert [job.pop("unreadable") for job in shown["jobs"]] == [[]] * len(expected)
     assert [[job.pop(name) for name in YOUNGER] for job in shown["jobs"]] == [[[], "", None]] * len(expected)
     assert all(job.pop("written_at") > 0 and job.pop("root_problem") == "" for job in shown["jobs"])
-    assert {job.pop("notice") for job in shown["jobs"]} == {""}
-    assert shown["jobs"] == expected
+    assert all(job.pop("unattended") == bool(job.pop("notice")) == (not job["ended"]) for job in shown["jobs"])
+    assert shown["jobs"] == [{**job, "checkpoints": []} for job in expected]
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)

@@ -18,7 +18,7 @@ from ..launcher.status import JobState, submission_id_of
 from ..shared_root import JOBS
 from ..status.info import RayRecord
 from ..status.listing import UnknownJobError, find_job, unknown_job
-from ..status.state import last_checkpoint
+from ..status.state import resumable
 from .services import OperationError, Services
 
 # How long a stopped job may take to end. The launcher gives its trainer 10 s before it kills it.
@@ -67,7 +67,7 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
     if before is None and not damaged:
         raise OperationError(unknown_job(jobs, submission_id))
     if before and before.ended:
-        return Stopped(False, submission_id, str(archive.path), before, before, last_checkpoint(archive))
+        return Stopped(False, submission_id, str(archive.path), before, before, resumable(archive))
     if check_mode:
         return Stopped(True, submission_id, str(archive.path), before, JobState.STOPPED)
     try:
@@ -78,7 +78,7 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
         ) from error
     # It may also have ended by itself at the same moment.
     state = wait_for_end(archive, services)
-    return Stopped(True, submission_id, str(archive.path), before, state, last_checkpoint(archive))
+    return Stopped(True, submission_id, str(archive.path), before, state, resumable(archive))
 
 
 def state_of(archive: Archive) -> tuple[JobState | None, str]:

@@ -97,7 +97,8 @@ class JobInfo:
 
     state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
     unreadable: what of the archive could not be read, and why.
-    notice: what the job waits for, according to its steward.
+    notice: what the job waits for, according to its steward, or that it has none.
+    unattended: whether neither a steward nor a launcher looks after the job.
     """
 
     submission_id: str
@@ -133,6 +134,7 @@ class JobInfo:
     written_at: float | None = None
     unreadable: tuple[str, ...] = ()
     notice: str = ""
+    unattended: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {

@@ -33,6 +33,8 @@ METRICS_BYTES = 256 << 10
 # How much is read to find the first value, and how many files to find the last.
 FIRST_BYTES = 4 << 20
 MOST_FILES = 16
+# The launcher writes its heartbeat every 2 s; the clocks of two machines may differ by 5 s.
+FRESH_SECONDS = 10
 
 
 def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
@@ -102,13 +104,13 @@ def pace(heartbeat: Heartbeat) -> float | None:
     return (beat.time - beat.first_step_at) / (beat.step - beat.first_step)
 
 
-def time_left(heartbeat: Heartbeat, total: int | None) -> float | None:
-    """Seconds until the last step is done, from the pace since the first step; None while the pace is unknown.
+def time_left(heartbeat: Heartbeat, total: int | None, now: float) -> float | None:
+    """Seconds until the last step is done, from the pace since the first step.
 
-    Both times come from the launcher's clock, which may differ from the clock of this host.
+    None while the pace is unknown, or when the launcher has stopped to write: its node may be gone.
     """
     seconds = pace(heartbeat)
-    if total is None or heartbeat.step is None or seconds is None:
+    if total is None or heartbeat.step is None or seconds is None or now - (heartbeat.time or 0) > FRESH_SECONDS:
         return None
     return max(0.0, seconds * (total - heartbeat.step))
 

@@ -225,8 +225,7 @@ def situation(job: JobInfo) -> list[tuple[str, str]]:
     if job.phase:
         lines.append(("Phase", job.phase))
     if job.progress.step or job.progress.total_steps:
-        has_pace = job.time_left is not None and not silence(job)
-        left = f", {duration(job.time_left or 0)} left" if has_pace else ""
+        left = "" if job.time_left is None else f", {duration(job.time_left)} left"
         lines.append(("Step", f"{steps(job.progress)}{left}"))
     if job.progress.last is not None:
         lines.append(("Metric", f"{job.progress.metric} {job.progress.last:.3f}, initially {job.progress.first:.3f}"))
@@ -260,7 +259,8 @@ def origin(job: JobInfo) -> list[tuple[str, str]]:
         lines.append(("Checkpoints", f"step{plural} {', '.join(map(str, job.checkpoints))}"))
     for key, name in (("resubmitted_from", "Resubmitted"), ("resumed_from", "Resumed")):
         if job.lineage.get(key):
-            checkpoint = job.lineage.get("checkpoint") if key == "resumed_from" else ""
+            # Its path is the one in the nodes.
+            checkpoint = str(job.lineage.get("checkpoint", "")).rpartition("/")[2] if key == "resumed_from" else ""
             lines.append((name, f"from {job.lineage[key]}{f', {checkpoint}' if checkpoint else ''}"))
     return [*lines, ("Archive", job.archive)]
 

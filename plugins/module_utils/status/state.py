@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
-from ..launcher import attempts, checkpoints, ending, failures
-from ..launcher.archive import Archive
-from ..launcher.failures import Failure
+from ..launcher import attempts, checkpoints, ending
+from ..launcher.archive import Archive, StewardHeartbeat
 from ..launcher.job_warnings import JobWarning, WarningKind
 from ..launcher.log_scan import Phase
 from ..launcher.ray_api import RayApiError, RayHead
@@ -22,7 +21,7 @@ from ..launcher.status import ENDED, JobState, Status, ray_id
 from ..text import duration
 from .info import UNKNOWN, UNREADABLE, Heartbeat, JobInfo, Progress, RayRecord, failure_from
 from .logs import BEGINNING, LogPart, log_since, log_tail
-from .progress import progress, time_left, total_steps
+from .progress import progress, time_left
 
 POLL_SECONDS = 0.5
 # The steward waits up to 120 s for the final evidence.
@@ -34,23 +33,18 @@ ALIVE_SECONDS = 30
 Value = TypeVar("Value")
 # The states of a job with at least one attempt that has started.
 STARTED = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
-# Ray keeps its jobs in the memory of the head.
-LOST_MESSAGE = "the head does not know the job: it was restarted and has lost its jobs"
+# The head was restarted, and only cluster_up.yml starts its stewards again.
+NO_STEWARD = "waits for a steward: cluster_up.yml starts one for each job of its cluster"
 
 
 def merge_states(status: Status, record: RayRecord | None) -> tuple[str, str]:
     """The state of a job and its reason, from the archive and from Ray's own record.
 
-    The archive decides how a job has ended, because the launcher knows best. Ray's record decides if the launcher
-    was killed before it could write, and while the job waits for its driver to start.
+    The archive decides how a job has ended: its launcher knows best, and its steward decides whether another attempt
+    follows. Ray's record decides while the job waits for its driver to start.
     """
-    state = str(status.state or UNKNOWN)
-    if record is None or (status.state and status.state.ended):
-        return state, status.reason
-    if record.ended:
-        return record.status, status.reason or record.message
-    if status.state in STARTED:
-        return state, status.reason
+    if record is None or record.ended or status.state in (*STARTED, *ENDED):
+        return str(status.state or UNKNOWN), status.reason
     if record.status == JobState.RUNNING:
         # Ray's message would be "Job is currently running."
         return record.status, status.reason
@@ -64,14 +58,14 @@ def is_complete(status: Status, now: float) -> bool:
     return bool(status.closed_at) or now - (status.ended_at or 0) > CLOSING_SECONDS
 
 
-def is_overdue(status: Status, heartbeat: Heartbeat, now: float) -> bool:
-    """Whether the head has to know the job. It does not know it yet for a moment after the archive was created."""
-    if not status.updated_at or status.state == JobState.QUEUED:
+def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat, now: float) -> bool:
+    """Whether neither a steward nor a launcher looks after a job that has not ended."""
+    # Without a file of the steward, the job gets no other one.
+    if status.state in ENDED or steward is None or steward.is_recent:
         return False
-    if status.state in STARTED:
-        # A shared root may also hold jobs of another cluster, which this head has never known.
-        return now - (heartbeat.time or 0) > ALIVE_SECONDS
-    return now - seconds_of(status.updated_at) > SUBMITTING_SECONDS
+    # A launcher works without a steward. A job that is being submitted has none for a moment.
+    launched = heartbeat.time if status.state in STARTED else None
+    return now - (launched or 0) > ALIVE_SECONDS and now - seconds_of(status.updated_at) > SUBMITTING_SECONDS
 
 
 def describe(archive: Archive, head: RayHead | None, tail: int, position: str | None = None) -> JobInfo:
@@ -154,17 +148,18 @@ def readable_job(
 ) -> JobInfo:
     parts, now = Parts(), time.time()
     heartbeat = Heartbeat.from_json(archive.read_json("heartbeat.json"))
-    deciding = deciding_record(archive, record, answered, is_overdue(status, heartbeat, now))
-    state, reason = merge_states(status, deciding)
+    state, reason = merge_states(status, record)
+    steward = archive.steward_heartbeat()
+    unattended = is_unattended(status, steward, heartbeat, now)
     log = parts.read(lambda: read_log(archive, tail, position, state in ENDED), LogPart([], position or BEGINNING))
     running, done = state == JobState.RUNNING, parts.read(lambda: progress(archive, status, heartbeat), Progress())
-    left = time_left(heartbeat, done.total_steps) if running else None
+    left = time_left(heartbeat, done.total_steps, now) if running else None
     return JobInfo(
         submission_id=archive.submission_id,
         state=state,
-        ended=has_ended(status, state, deciding, now),
+        ended=is_complete(status, now),
         reason=reason,
-        failure=failure(status, state, reason, lost=record is None and deciding is not None),
+        failure=failure_from(status.failure) if status.state in (*ENDED, JobState.RETRYING) else None,
         workload=status.workload,
         code_id=status.code_id,
         tags=status.tags,
@@ -183,15 +178,14 @@ def readable_job(
         driver_node_id=record.driver_node_id if record else None,
         driver_node_ip=record.driver_node_ip if record else None,
         progress=done,
-        checkpoints=parts.read(lambda: checkpoint_steps(archive, status, complete=tail > 0 and state in ENDED), ()),
-        resumable=last_checkpoint(archive) if tail and state in (JobState.FAILED, JobState.STOPPED) else None,
         archive=str(archive.path),
         log=tuple(log.lines),
         log_position=log.position,
         problem=problem,
-        written_at=written_at(archive, status, heartbeat),
+        written_at=written_at(status, steward, heartbeat),
         unreadable=tuple(parts.problems),
-        notice="" if state in ENDED else steward_notice(archive),
+        notice=no_steward(record, answered) if unattended else steward_notice(steward, state),
+        unattended=unattended,
     )
 
 
@@ -203,14 +197,8 @@ def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
         yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {ending.moment(stop_at)}")
 
 
-def has_ended(status: Status, state: str, deciding: RayRecord | None, now: float) -> bool:
-    # Ray's record ends together with the launcher. Without it, the archive has to show that the job is complete.
-    return state in ENDED and (is_complete(status, now) or bool(deciding and deciding.ended))
-
-
-def written_at(archive: Archive, status: Status, heartbeat: Heartbeat) -> float | None:
+def written_at(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat) -> float | None:
     """When a process of the job last wrote to its archive."""
-    steward = archive.steward_heartbeat()
     return max(heartbeat.time or 0, steward.time if steward else 0, seconds_of(status.updated_at)) or None
 
 
@@ -221,68 +209,45 @@ def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
     return heartbeat.phase if heartbeat.phase in list(Phase) and not has_begun else ""
 
 
-def checkpoint_steps(archive: Archive, status: Status, complete: bool) -> tuple[int, ...]:
-    """The steps that have a checkpoint. Raises UnreadableError.
+def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
+    """The job with the steps of its complete checkpoints. This opens every shard, so it is not for lists.
 
-    complete: leave out those that cannot be used. Of a checkpoint that is no longer kept, verl leaves the directory.
-    This opens every shard, so it is not for jobs that are followed.
+    Of a checkpoint that is no longer kept, verl leaves the directory.
     """
-    if not complete:
-        return tuple(archive.checkpoints())
-    found = checkpoints.finished(archive.path / "checkpoints", status.workload)
-    return tuple(sorted(checkpoint.step for checkpoint in found if not checkpoint.problem))
+    parts = Parts()
+    saved = archive.path / "checkpoints"
+    found: tuple[checkpoints.Checkpoint, ...] = parts.read(lambda: tuple(checkpoints.finished(saved, job.workload)), ())
+    steps = tuple(sorted(checkpoint.step for checkpoint in found if not checkpoint.problem))
+    ended_early = job.state in (JobState.FAILED, JobState.STOPPED)
+    is_left = steps and not (job.progress.total_steps and steps[-1] >= job.progress.total_steps)
+    return replace(
+        job,
+        checkpoints=steps,
+        resumable=steps[-1] if ended_early and is_left else None,
+        unreadable=(*job.unreadable, *parts.problems),
+    )
 
 
-def last_checkpoint(archive: Archive) -> int | None:
-    """The step of the last complete checkpoint, to resume from.
-
-    None without one, if it cannot be read, or if it is that of the last step.
-    """
-    try:
-        found = checkpoints.last_complete(archive.path / "checkpoints", archive.read_status().workload)
-        total = total_steps(archive, Heartbeat.from_json(archive.read_json("heartbeat.json")))
-    except UnreadableError:
-        return None
-    return found.step if found and not (total and found.step >= total) else None
+def resumable(archive: Archive) -> int | None:
+    """The step of the last complete checkpoint of a job that has failed or was stopped; None without one."""
+    return with_checkpoints(archive, describe(archive, None, tail=0)).resumable
 
 
-def steward_notice(archive: Archive) -> str:
+def steward_notice(steward: StewardHeartbeat | None, state: str) -> str:
     """What the job's steward says at the moment, or ""."""
-    heartbeat = archive.steward_heartbeat()
-    return heartbeat.notice if heartbeat and heartbeat.is_recent else ""
+    return steward.notice if steward and steward.is_recent and state not in ENDED else ""
+
+
+def no_steward(record: RayRecord | None, answered: bool) -> str:
+    """What a job waits for that nothing looks after. Ray keeps its jobs in the memory of the head."""
+    if not answered:
+        return NO_STEWARD
+    known = f"lists its attempt as {record.status}" if record else "does not know its attempt: the head was restarted"
+    return f"{NO_STEWARD}; Ray {known}"
 
 
 def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:
     return log_tail(archive, tail) if position is None else log_since(archive, position, final=final)
-
-
-def deciding_record(archive: Archive, record: RayRecord | None, answered: bool, overdue: bool) -> RayRecord | None:
-    """Ray's record as far as it decides on the state of the job."""
-    if archive.has_steward():
-        # The steward sees an ended record too, and decides whether the job has ended or another attempt follows.
-        return None if record and record.ended else record
-    if answered and record is None and overdue:
-        return RayRecord(archive.submission_id, JobState.FAILED, LOST_MESSAGE)
-    return record
-
-
-def failure(status: Status, state: str, reason: str, lost: bool) -> Failure | None:
-    """The recorded failure, or what is known about a job whose launcher could not record one.
-
-    lost: whether the head has lost the job.
-    """
-    if state == (status.state or ""):
-        # In other states, a recorded failure is that of an earlier attempt.
-        return failure_from(status.failure) if state in (*ENDED, JobState.RETRYING) else None
-    if state != JobState.FAILED:
-        return None
-    if lost:
-        kind, todo = "node_lost", failures.LOST_BY_HEAD
-    elif status.state in STARTED:
-        kind, todo = "killed", failures.LAUNCHER_KILLED
-    else:
-        kind, todo = "unknown", failures.NEVER_LAUNCHED
-    return dataclasses.replace(failures.failure(kind, reason), todo=todo)
 
 
 def wait_for_end(
@@ -297,7 +262,8 @@ def wait_for_end(
         except UnreadableError:
             over = True
         if over or time.monotonic() >= deadline:
-            return describe(archive, head, tail, position)
+            job = describe(archive, head, tail, position)
+            return with_checkpoints(archive, job) if job.state in ENDED or not timeout else job
         time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
 
 

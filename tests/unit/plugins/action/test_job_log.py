@@ -168,6 +168,14 @@ def test_a_job_that_failed_has_its_cause_below_the_log(
     assert shown[-len(line) - 3 :] == [*line, "", "Failed: reward: it raised", f"To do:  {WHAT_TO_DO['reward']}"]
 
 
+def test_following_ends_if_nothing_looks_after_the_job(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = job("RUNNING", unattended=True, silent_for=900.0, notice="waits for a steward")
+    action, asked = log_action(answer(waiting), follow=True)
+    message = run(action, monkeypatch)["msg"]
+    assert "which may still be running: waits for a steward." in message
+    assert len(asked) > 50
+
+
 def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     silent = answer(job("RUNNING", problem="refused", silent_for=900.0))
     action, asked = log_action(silent, follow=True)

@@ -293,6 +293,19 @@ class Head:
         return action.run(None, variables)  # type: ignore[no-any-return]
 
 
+def slow_answers(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer takes six seconds, as with a wait_timeout."""
+    clock = Clock()
+    monkeypatch.setattr(ray_job, "time", clock)
+    execute = head.execute
+
+    def slow(*arguments: Any, **more: Any) -> dict[str, Any]:
+        clock.now += 6
+        return execute(*arguments, **more)
+
+    monkeypatch.setattr(head, "execute", slow)
+
+
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that the plugin displays, with a clock of its own."""
@@ -616,17 +629,25 @@ def test_following_ends_if_the_head_stays_away(shown: list[str]) -> None:
     assert shown.count("grpo-1  the head does not answer") == 18
 
 
+WAITING = {"unattended": True, "silent_for": 90.0, "notice": "waits for a steward: cluster_up.yml starts one"}
+
+
+def test_a_job_that_its_restarted_head_does_not_know_is_followed_until_it_has_a_steward(shown: list[str]) -> None:
+    head = Head(SUBMITTED, info(), GONE, *[info(**WAITING)] * 10, info("RETRYING"), info(attempt=2), info("SUCCEEDED"))
+    assert head.run(jobspec=MINIMAL, wait=True)["state"] == "SUCCEEDED"
+
+
+def test_following_ends_if_nothing_looks_after_the_job(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    head = Head(SUBMITTED, info(**WAITING))
+    slow_answers(head, monkeypatch)
+    result = head.run(jobspec=MINIMAL, wait=True)
+    assert result["failed"] and "state" in result and result["state"] not in ("FAILED", "STOPPED")
+    assert "which may still be running: waits for a steward: cluster_up.yml starts one." in result["msg"]
+
+
 def test_following_ends_if_neither_head_nor_launcher_answers(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     head = Head(SUBMITTED, info(problem="refused", silent_for=900.0))
-    clock = Clock()
-    monkeypatch.setattr(ray_job, "time", clock)
-    execute = head.execute
-
-    def slow(*arguments: Any, **more: Any) -> dict[str, Any]:
-        clock.now += 6
-        return execute(*arguments, **more)
-
-    monkeypatch.setattr(head, "execute", slow)
+    slow_answers(head, monkeypatch)
     result = head.run(jobspec=MINIMAL, wait=True)
     assert ": refused. " in result["msg"]
     assert result["msg"].endswith("run status")

@@ -13,7 +13,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
     sibling,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.job import job_commands, job_status
-from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, is_unreachable
+from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, unanswered
 
 
 @pytest.fixture
@@ -84,7 +84,15 @@ def test_following_is_announced(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     [("", None, False), ("", 900.0, False), ("refused", 4.0, False), ("refused", 900.0, True), ("refused", None, True)],
 )
 def test_an_unreachable_job(problem: str, silent: float | None, expected: bool) -> None:
-    assert is_unreachable(JobInfo("sft-1", "RUNNING", problem=problem, silent_for=silent)) is expected
+    assert unanswered(JobInfo("sft-1", "RUNNING", problem=problem, silent_for=silent)) == (
+        "refused" if expected else ""
+    )
+
+
+@pytest.mark.parametrize(("unattended", "expected"), [(True, "waits for a steward"), (False, "")])
+def test_a_job_that_waits_for_its_steward(unattended: bool, expected: str) -> None:
+    job = JobInfo("sft-1", "RUNNING", silent_for=900.0, notice="waits for a steward", unattended=unattended)
+    assert unanswered(job) == expected
 
 
 def test_the_commands_for_a_job(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

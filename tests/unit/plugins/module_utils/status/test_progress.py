@@ -167,7 +167,10 @@ def test_two_steps_at_the_same_time_have_no_throughput(archive: Archive) -> None
     ],
 )
 def test_the_time_left(heartbeat: dict[str, Any], total: int | None, left: float | None) -> None:
-    assert time_left(Heartbeat.from_json(heartbeat), total) == left
+    at = heartbeat.get("time", 0)
+    assert time_left(Heartbeat.from_json(heartbeat), total, at + 9) == left
+    # Its launcher writes no more.
+    assert time_left(Heartbeat.from_json(heartbeat), total, at + 11) is None
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(-3, "0:00"), (65.9, "1:05"), (3599, "59:59"), (7265, "2:01:05")])

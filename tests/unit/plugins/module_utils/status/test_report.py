@@ -257,7 +257,7 @@ def test_the_end_of_the_log_of_a_job_without_an_explanation() -> None:
 
 
 def test_a_silent_job() -> None:
-    lines = detail(silent_for=7300.0, problem="connection refused")
+    lines = detail(silent_for=7300.0, time_left=None, problem="connection refused")
     assert "Step:      4/12" in lines
     assert "Silent:    no heartbeat for 2 h: its launcher was killed or its node is gone" in lines
     assert "The head does not answer; all of this comes from the archive: connection refused" in lines

@@ -46,11 +46,10 @@ def ray(status: str, message: str = "") -> RayRecord:
         ({"state": "STOPPED", "reason": "signal 15"}, ray("FAILED", "exit 143"), ("STOPPED", "signal 15")),
         ({"state": "SUCCEEDED"}, ray("RUNNING"), ("SUCCEEDED", "")),
         ({"state": "FAILED", "reason": "exit code 1"}, ray("RUNNING"), ("FAILED", "exit code 1")),
-        # The launcher was killed before it could write.
-        ({"state": "RUNNING"}, ray("FAILED", "node died"), ("FAILED", "node died")),
-        ({"state": "SUBMITTED"}, ray("FAILED", "setup failed"), ("FAILED", "setup failed")),
-        ({"state": "RUNNING"}, ray("STOPPED"), ("STOPPED", "")),
-        ({"state": "RUNNING", "reason": "it stalls"}, ray("FAILED", "exit 1"), ("FAILED", "it stalls")),
+        # The launcher was killed before it could write: the steward decides whether another attempt follows.
+        ({"state": "RUNNING"}, ray("FAILED", "node died"), ("RUNNING", "")),
+        ({"state": "SUBMITTED"}, ray("FAILED", "setup failed"), ("SUBMITTED", "")),
+        ({"state": "RUNNING", "reason": "it stalls"}, ray("STOPPED"), ("RUNNING", "it stalls")),
         ({"state": "SUBMITTED", "reason": "it waits"}, ray("PENDING", "no resources"), ("PENDING", "it waits")),
         # It waits for its driver to start.
         ({"state": "SUBMITTED"}, ray("PENDING", "no resources"), ("PENDING", "no resources")),
@@ -73,9 +72,6 @@ def test_a_job_without_a_head(archive: Archive) -> None:
     archive.set_status("RUNNING", started_at=10.5, driver={"host": "worker-0", "pid": 7})
     archive.set_status("FAILED", ended_at=20.5, reason="the trainer ended with exit code 1")
     archive.driver_log.write_text("a\nb\n")
-    (archive.path / "checkpoints" / "global_step_10").mkdir()
-    (archive.path / "checkpoints" / "global_step_10" / "config.json").touch()
-    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("10")
     archive.write_json("config/job_spec.json", {"workload": "sft"})
     os.utime(archive.path / "config" / "job_spec.json", (9.5, 9.5))
     assert describe(archive, None, tail=1).to_json() == {
@@ -101,8 +97,8 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "driver_node_id": None,
         "driver_node_ip": None,
         "progress": asdict(progress(archive, Status(workload="sft"), Heartbeat())),
-        "checkpoints": [10],
-        "resumable": 10,
+        "checkpoints": [],
+        "resumable": None,
         "archive": str(archive.path),
         "log": ["b"],
         "log_position": "1:4",
@@ -111,6 +107,7 @@ def test_a_job_without_a_head(archive: Archive) -> None:
         "written_at": seconds_of(archive.read_status().updated_at),
         "unreadable": [],
         "notice": "",
+        "unattended": False,
     }
 
 
@@ -187,44 +184,47 @@ def restarted_head() -> Iterator[RayHead]:
         server.shutdown()
 
 
-def test_a_job_that_the_head_has_lost_has_failed(archive: Archive, restarted_head: RayHead) -> None:
-    archive.set_status("RUNNING")
-    job = describe(archive, restarted_head, tail=0)
-    assert (job.state, job.ended) == ("FAILED", True)
-    assert "has lost its jobs" in job.reason
-    assert job.failure.kind == "node_lost"
-    assert job.failure.reason == job.reason
-
-
-def test_a_job_of_another_cluster_is_not_lost(archive: Archive, restarted_head: RayHead) -> None:
-    """Two clusters may use the same shared root; the job is alive although this head does not know it."""
-    archive.set_status("RUNNING")
-    beat(archive, 5)
-    assert describe(archive, restarted_head, tail=0).state == "RUNNING"
-    beat(archive, 300)
-    assert describe(archive, restarted_head, tail=0).state == "FAILED"
-
-
-@pytest.mark.parametrize("state", ["RUNNING", "RETRYING", "SUBMITTED"])
-def test_a_job_with_a_steward_is_not_lost(archive: Archive, restarted_head: RayHead, state: str) -> None:
+def long_silent(archive: Archive, state: str, launcher: float = 300.0) -> None:
+    """A job whose steward, and whose launcher since so many seconds, write no more."""
     archive.set_status(state)
-    archive.write_json("keeper.json", {"time": time.time() - 5})
-    job = describe(archive, restarted_head, tail=0)
-    assert (job.state, job.ended) == (state, False)
-
-
-def test_a_queued_job_is_not_lost(archive: Archive, restarted_head: RayHead) -> None:
-    archive.set_status("QUEUED")
+    beat(archive, launcher)
+    archive.write_json("keeper.json", {"time": time.time() - 300})
     archive.write_json("status.json", {**archive.status_json(), "updated_at": "2026-01-01T00:00:00.000Z"})
-    assert describe(archive, restarted_head, tail=0).state == "QUEUED"
 
 
-def test_a_job_that_is_being_submitted_is_not_lost(archive: Archive, restarted_head: RayHead) -> None:
-    archive.set_status("SUBMITTED")
-    assert describe(archive, restarted_head, tail=0).state == "SUBMITTED"
-    long_ago = {**archive.status_json(), "updated_at": "2026-01-01T00:00:00.000Z"}
-    archive.write_json("status.json", long_ago)
-    assert describe(archive, restarted_head, tail=0).state == "FAILED"
+@pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"])
+def test_a_job_that_a_restarted_head_has_lost_waits_for_its_steward(
+    archive: Archive, restarted_head: RayHead, state: str
+) -> None:
+    """cluster_up.yml starts it, and only the steward knows whether another attempt follows."""
+    long_silent(archive, state)
+    job = describe(archive, restarted_head, tail=0)
+    assert (job.state, job.ended, job.failure, job.unattended) == (state, False, None, True)
+    assert "cluster_up.yml" in job.notice and "the head was restarted" in job.notice
+    # Without an answer, it is not known what the head knows.
+    assert "restarted" not in describe(archive, None, tail=0).notice
+    archive.write_json("keeper.json", {"time": time.time() - 5, "notice": "waits for GPUs"})
+    job = describe(archive, restarted_head, tail=0)
+    assert (job.state, job.unattended, job.notice) == (state, False, "waits for GPUs")
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUBMITTED"])
+def test_a_job_that_is_just_submitted_or_still_runs_is_attended(archive: Archive, state: str) -> None:
+    """A launcher goes on without a steward. This may also be a job of another cluster on the same shared root."""
+    if state == "RUNNING":
+        long_silent(archive, state, launcher=5)
+    else:
+        archive.set_status(state)
+        archive.write_json("keeper.json", {"time": 0})
+    assert not describe(archive, None, tail=0).unattended
+
+
+def test_an_archive_that_gets_no_steward_is_what_it_says(archive: Archive, restarted_head: RayHead) -> None:
+    """Of an older release."""
+    long_silent(archive, "RUNNING")
+    (archive.path / "keeper.json").unlink()
+    job = describe(archive, restarted_head, tail=0)
+    assert (job.state, job.unattended, job.notice) == ("RUNNING", False, "")
 
 
 def test_the_end_in_the_archive_is_final(archive: Archive, restarted_head: RayHead) -> None:
@@ -298,14 +298,13 @@ def steward_lives(archive: Archive) -> None:
 
 @pytest.mark.parametrize("steward", [True, False])
 def test_an_attempt_that_has_ended_for_ray(archive: Archive, steward: bool) -> None:
-    """The steward decides whether another attempt follows."""
-    archive.set_status("RUNNING")
+    """The steward decides whether another attempt follows, also one that cluster_up.yml has yet to start."""
+    long_silent(archive, "RUNNING")
     if steward:
         steward_lives(archive)
     job = job_info(archive, ray("FAILED", "node died"), answered=True)
-    assert (job.state, job.ended) == (("RUNNING", False) if steward else ("FAILED", True))
-    if not steward:
-        assert (job.failure.kind, job.failure.reason) == ("killed", "node died")
+    assert (job.state, job.ended, job.failure, job.unattended) == ("RUNNING", False, None, not steward)
+    assert steward or "as FAILED" in job.notice
 
 
 def test_a_running_attempt_with_a_steward(archive: Archive) -> None:
@@ -314,13 +313,6 @@ def test_a_running_attempt_with_a_steward(archive: Archive) -> None:
     record = RayRecord("grpo-1", "RUNNING", driver_node_id="n1", driver_node_ip="10.0.0.2")
     job = job_info(archive, record, answered=True)
     assert (job.state, job.driver_node_id, job.driver_node_ip) == ("RUNNING", "n1", "10.0.0.2")
-
-
-def test_a_job_whose_launcher_never_started(archive: Archive) -> None:
-    archive.set_status("SUBMITTED")
-    job = job_info(archive, ray("FAILED", "setup failed"), answered=True)
-    assert (job.failure.kind, job.failure.reason) == ("unknown", "setup failed")
-    assert job_info(archive, ray("STOPPED"), answered=True).failure is None
 
 
 def test_an_unanswered_question_is_not_an_unknown_job(archive: Archive) -> None:
@@ -406,41 +398,45 @@ def test_the_phase_ends_with_a_step_that_is_newer_than_the_heartbeat(
     assert bool(describe(archive, None, tail=1).phase) == expected
 
 
-def test_the_last_complete_checkpoint_of_one_job_that_did_not_succeed(archive: Archive) -> None:
-    directory = archive.path / "checkpoints" / "global_step_7"
-    directory.mkdir()
-    (directory / "model.bin").touch()
-    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("7")
-    for state_of_job, expected in (("STOPPED", 7), ("FAILED", 7), ("SUCCEEDED", None), ("RUNNING", None)):
-        archive.set_status(state_of_job, workload="sft")
-        assert describe(archive, None, tail=1).resumable == expected
-        assert describe(archive, None, tail=0).resumable is None
+def saved(archive: Archive, *steps: int) -> None:
+    """Checkpoints of GRPO. Of others, which it no longer keeps or is writing, verl has other files."""
+    directory = archive.path / "checkpoints"
+    for step in (*range(2, steps[0], 2), *steps, steps[-1] + 2):
+        (directory / f"global_step_{step}").mkdir()
+        (directory / f"global_step_{step}" / "data.pt").touch()
+    for step in steps:
+        (directory / f"global_step_{step}" / "actor").mkdir()
+        (directory / f"global_step_{step}" / "actor" / "config.json").touch()
+    (directory / "latest_checkpointed_iteration.txt").write_text(str(steps[-1]))
 
 
-def test_only_complete_checkpoints_of_one_job(archive: Archive) -> None:
+def asked(archive: Archive, timeout: float = 0.0) -> JobInfo:
+    return wait_for_end(archive, None, 1, timeout)
+
+
+@pytest.mark.parametrize("state_of_job", ["RUNNING", "RETRYING", "STOPPED", "FAILED", "SUCCEEDED"])
+def test_only_complete_checkpoints_are_listed(archive: Archive, state_of_job: str) -> None:
+    saved(archive, 8, 10)
+    archive.set_status(state_of_job, workload="grpo", ended_at=0.0)
+    job = asked(archive)
+    assert job.checkpoints == (8, 10)
+    assert job.resumable == (10 if state_of_job in ("STOPPED", "FAILED") else None)
+
+
+def test_checkpoints_are_not_opened_at_each_look_at_a_job_that_is_followed(archive: Archive, clock: FakeClock) -> None:
+    saved(archive, 8, 10)
     archive.set_status("RUNNING", workload="grpo")
-    for step in (2, 4, 6):
-        (archive.path / "checkpoints" / f"global_step_{step}").mkdir()
-        (archive.path / "checkpoints" / f"global_step_{step}" / "data.pt").touch()
-    actor = archive.path / "checkpoints" / "global_step_4" / "actor"
-    actor.mkdir()
-    (actor / "config.json").touch()
-    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("4")
-    assert describe(archive, None, tail=1).checkpoints == (2, 4, 6)
-    archive.set_status("STOPPED")
-    assert describe(archive, None, tail=1).checkpoints == (4,)
-    assert describe(archive, None, tail=0).checkpoints == (2, 4, 6)
+    assert asked(archive, timeout=1).checkpoints == ()
+    archive.set_status("FAILED", ended_at=0.0)
+    assert asked(archive, timeout=1).checkpoints == (8, 10)
 
 
-@pytest.mark.parametrize(("total", "expected"), [(8, 7), (7, None), (None, 7)])
+@pytest.mark.parametrize(("total", "expected"), [(12, 10), (10, None), (None, 10)])
 def test_nothing_is_left_after_the_last_step(archive: Archive, total: int | None, expected: int | None) -> None:
-    directory = archive.path / "checkpoints" / "global_step_7"
-    directory.mkdir()
-    (directory / "model.bin").touch()
-    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("7")
-    archive.set_status("STOPPED", workload="sft")
+    saved(archive, 10)
+    archive.set_status("STOPPED", workload="grpo", ended_at=0.0)
     archive.write_heartbeat("heartbeat.json", time=time.time(), total_steps=total)
-    assert describe(archive, None, tail=1).resumable == expected
+    assert asked(archive).resumable == expected
 
 
 def test_what_the_steward_says_of_a_job(archive: Archive) -> None:
