@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.launcher import checkpoints
+from ansible_collections.argus.verl.plugins.module_utils.status.state import wait_for_end
 from system import (
     ENVIRONMENT,
     HEAD,
@@ -86,16 +88,29 @@ def assert_retried(job: Job, *kinds: str) -> None:
     assert events(job).count("RETRYING") == len(kinds) and events(job)[-1] == "CLOSED"
 
 
+def known_checkpoints(job: Job) -> tuple[str, tuple[int, ...]]:
+    """The state of a job, and the steps of its checkpoints as status lists them."""
+    info = wait_for_end(job.archive, None, tail=0, timeout=0)
+    return info.state, info.checkpoints
+
+
 def test_grpo_resumes_after_a_worker_was_lost(submit: Submit) -> None:
-    steps = {"trainer.total_training_steps": 6, "trainer.save_freq": 2}
-    job = submit("grpo", resources={"nnodes": 2, "gpus_per_node": 1}, retries=1, trainer_overrides=steps)
+    settings = {
+        **{"trainer.total_training_steps": 6, "trainer.save_freq": 2},
+        **{"trainer.max_actor_ckpt_to_keep": 1, "trainer.max_critic_ckpt_to_keep": 1},
+    }
+    job = submit("grpo", resources={"nnodes": 2, "gpus_per_node": 1}, retries=1, trainer_overrides=settings)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(lambda: tracker.exists() and len(list(job.archive.metrics())) >= 3, "a checkpoint, and a step after it")
     driver = job.archive.read_status().driver["host"]
     with killed(next(node for node in NODES[1:] if node != driver)):
         # verl itself would wait for it forever.
         until(lambda: job.archive.read_status().state == "RETRYING", "the loss is noticed")
+    # verl does not know the checkpoint of the first attempt, and leaves the directory of one that it removes.
+    until(lambda: known_checkpoints(job) == ("RUNNING", (4,)), "one checkpoint while it runs")
     assert_retried(job, "node_lost")
+    assert known_checkpoints(job) == ("SUCCEEDED", (6,))
+    assert [path.name for path in (job.archive.path / "checkpoints").glob("*/actor")] == ["actor"]
 
 
 def test_sft_resumes_after_a_process_was_killed_and_after_the_drivers_node_was_lost(submit: Submit) -> None:
@@ -111,6 +126,11 @@ def test_sft_resumes_after_a_process_was_killed_and_after_the_drivers_node_was_l
     with killed(job.archive.read_status().driver["host"]):
         until(lambda: events(job).count("RETRYING") == 2, "the loss is noticed")
     assert_retried(job, "killed", "node_lost")
+    lost = job.archive.read_status().attempts[1].reason
+    assert re.fullmatch(r"node test-ray-worker-[01] was lost, and the driver with it", lost)
+    # All attempts together have as many checkpoints as one keeps.
+    assert known_checkpoints(job) == ("SUCCEEDED", (15, 20, 24))
+    assert len(list((job.archive.path / "checkpoints").glob("global_step_*"))) == 3
 
 
 def ranks_of(job: Job, node: str) -> list[str]:
@@ -265,6 +285,20 @@ def test_a_pending_driver_is_really_cancelled(submit: Submit) -> None:
         assert jobs["FAILED"].archive.read_status().failure["kind"] == "deadline"
 
 
+def modules_on_the_head() -> list[int]:
+    """The processes of modules in the head's container, as Ansible starts them, by their ids on this machine."""
+    inspected = ["docker", "inspect", "--format", "{{.State.Pid}}", HEAD]
+    head = subprocess.run(inspected, check=True, capture_output=True, text=True).stdout.strip()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # Others end meanwhile.
+        with contextlib.suppress(OSError):
+            is_module = (process / "cmdline").read_bytes() == b"python3\0"
+            if is_module and (process / "ns/pid").readlink() == Path(f"/proc/{head}/ns/pid").readlink():
+                found.append(int(process.name))
+    return found
+
+
 def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> None:
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
     spec |= {**ONE_NODE, "submission_id": f"test-killed-{time.time_ns()}"}
@@ -278,37 +312,43 @@ def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> Non
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60
-    while not job.archive.path.exists():
-        assert time.monotonic() < deadline and submitting.poll() is None
-    # The module, as Ansible starts it on the head.
-    subprocess.run(["pkill", "-KILL", "-u", "61000", "-x", "-f", "python3"], check=True)
-    assert submitting.wait(60) != 0
-    # The head knows of it, and the next cluster_up gives it a steward.
-    assert job.submission_id in playbook("cluster_up").stdout
+    # From here on, the head knows of it.
+    while not (job.archive.path / "keeper.json").exists():
+        assert submitting.poll() is None
+    for pid in modules_on_the_head():
+        os.kill(pid, signal.SIGKILL)
+    assert submitting.wait() != 0
+    # If it has no steward yet, it gets one.
+    playbook("cluster_up")
     until(lambda: events(job)[-1:] == ["CLOSED"], "it is closed")
     status = job.archive.read_status()
-    assert (status.state, status.reason) == ("FAILED", "its submission was interrupted")
+    assert status.state == "FAILED" and status.reason.endswith("its submission was interrupted")
     assert ray_jobs(job.submission_id) == {}
 
 
-@pytest.mark.usefixtures("submit")  # the cluster
-def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) -> None:
+def submitted_and_followed(directory: Path, **changes: Any) -> tuple[Job, subprocess.Popen[bytes], Path]:
+    """An endless job, `submit -e job_wait=true` that follows it, and the file with what this shows."""
     spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / "sft.yaml").read_text())
-    spec |= {**ONE_NODE, "submission_id": f"test-deadline-{time.time_ns()}", "deadline": "75s"}
+    spec |= {**ONE_NODE, "submission_id": f"test-followed-{time.time_ns()}", **changes}
     spec["trainer_overrides"] |= ENDLESS
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    job = Job(spec["submission_id"])
-    shown = tmp_path / "shown"
+    (directory / "spec.yaml").write_text(yaml.safe_dump(spec))
+    shown = directory / "shown"
     with shown.open("w") as terminal:
         following = subprocess.Popen(
-            playbook_command("submit", jobspec=str(tmp_path / "spec.yaml"), job_wait=True),
+            playbook_command("submit", jobspec=str(directory / "spec.yaml"), job_wait=True),
             cwd=REPO,
             env=ENVIRONMENT,
             stdout=terminal,
             start_new_session=True,
         )
+    job = Job(spec["submission_id"])
     until(lambda: f"{job.submission_id}  RUNNING" in shown.read_text(), "a progress line")
+    return job, following, shown
+
+
+@pytest.mark.usefixtures("submit")  # the cluster
+def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) -> None:
+    job, following, shown = submitted_and_followed(tmp_path, deadline="75s")
     os.killpg(following.pid, signal.SIGINT)  # as a terminal does, to the whole foreground group
     following.wait(timeout=60)
     assert f"playbooks/logs.yml -e submission_id={job.submission_id} -e job_follow=true" in shown.read_text()
@@ -321,9 +361,10 @@ def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) ->
         assert job.submission_id not in on_node(node, "ps", "-eo", "args")
 
 
-def test_job_and_archive_survive_the_loss_of_the_head(submit: Submit, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("submit")  # the cluster
+def test_job_and_archive_survive_the_loss_of_the_head(tmp_path: Path) -> None:
     """The last test but one, because it leaves a new cluster."""
-    job = submit("sft", **ONE_NODE, retries=1, trainer_overrides=ENDLESS)
+    job, following, shown = submitted_and_followed(tmp_path, retries=1)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
     # Ray reads its token at its start: a new one would end the job.
@@ -337,9 +378,12 @@ def test_job_and_archive_survive_the_loss_of_the_head(submit: Submit, tmp_path: 
         assert list(fetched.glob("debug/*-demand-*/processes.json"))
         problems = [entry["error"] for entry in job.archive.read_lines("debug/index.jsonl") if entry.get("error")]
         assert any("only this node was inspected" in problem for problem in problems)
-        shown = playbook("status", submission_id=job.submission_id).stdout
-        assert job.submission_id in shown
         assert "train/loss" in playbook("logs", submission_id=job.submission_id).stdout
+        # A head that starts again by itself knows no job, and has no stewards. The job is not over.
+        engine("start", HEAD)
+        until(lambda: wait_for_end(job.archive, None, 0, 0).unattended, "nothing looks after the job")
+        listed = playbook("status", submission_id=job.submission_id).stdout
+        assert f"Job {job.submission_id}: RUNNING" in listed and "cluster_up.yml" in listed
     finally:
         output = playbook("cluster_up", allow_disruption=True).stdout
     assert job.submission_id in output
@@ -347,8 +391,14 @@ def test_job_and_archive_survive_the_loss_of_the_head(submit: Submit, tmp_path: 
     status = job.archive.read_status()
     assert [(attempt.state, attempt.kind) for attempt in status.attempts] == [("FAILED", "node_lost")]
     assert status.resumed_from_step and status.resumed_from_step > 0
+    until(lambda: "RUNNING attempt 2" in shown.read_text(), "it is still followed")
     playbook("stop", submission_id=job.submission_id)
     job.wait("STOPPED")
+    assert following.wait() == 2
+    told = shown.read_text()
+    assert "the head does not answer" in told and not re.search(rf"{job.submission_id} +FAILED", told)
+    # Where people find it, not where nodes do.
+    assert f"Its log:  {job.archive.path}/logs" in told
 
 
 @pytest.mark.parametrize("head", ["alive", "dead"])
