@@ -193,8 +193,9 @@ class Launcher:
 
     def keep_limits(self) -> None:
         """Remove the checkpoints of earlier attempts that are too old; verl removes those of this one."""
-        if self.attempt > 1:
-            with contextlib.suppress(OSError, UnreadableError):
+        # Whatever is there must not end the watch, or keep this launcher from recording the end.
+        with contextlib.suppress(Exception):
+            if self.attempt > 1:
                 self.retention.look()
 
     def run(self) -> int:

@@ -214,6 +214,8 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
 
     Of a checkpoint that is no longer kept, verl leaves the directory.
     """
+    if job.workload not in checkpoints.PARTS:
+        return job
     parts = Parts()
     saved = archive.path / "checkpoints"
     found: tuple[checkpoints.Checkpoint, ...] = parts.read(lambda: tuple(checkpoints.finished(saved, job.workload)), ())

@@ -423,6 +423,12 @@ def test_only_complete_checkpoints_are_listed(archive: Archive, state_of_job: st
     assert job.resumable == (10 if state_of_job in ("STOPPED", "FAILED") else None)
 
 
+def test_the_checkpoints_of_a_job_that_is_unreadable_are_not_known(archive: Archive) -> None:
+    saved(archive, 8, 10)
+    (archive.path / "status.json").write_text("{")
+    assert asked(archive).checkpoints == ()
+
+
 def test_checkpoints_are_not_opened_at_each_look_at_a_job_that_is_followed(archive: Archive, clock: FakeClock) -> None:
     saved(archive, 8, 10)
     archive.set_status("RUNNING", workload="grpo")
