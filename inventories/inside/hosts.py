@@ -9,7 +9,8 @@ import json
 import os
 
 addresses = os.environ.get("DSTACK_NODES_IPS", "").split() or [""]
-workers = {f"node-{rank}": {"ansible_host": address, "ansible_connection": "argus.verl.ssh"} for rank, address in enumerate(addresses)}
+ssh = {"ansible_connection": "argus.verl.ssh"}
+workers = {f"node-{rank}": {"ansible_host": address, **ssh} for rank, address in enumerate(addresses)}
 # The address is the one at which others reach it; alone, it needs none.
 here = {"ansible_connection": "local", **({"ansible_host": addresses[0]} if addresses[0] else {})}
 inventory = {

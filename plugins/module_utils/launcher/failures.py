@@ -76,9 +76,6 @@ WHAT_TO_DO = {
     UNKNOWN: "Read the end of logs/driver.log in the archive.",
 }
 
-# What outcome.less_gpu_memory adds to settings.
-LESS_MEMORY = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
-SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:=true)?,?")
 NODE_REMOVED = "Nothing is wrong with the node. The job can resume from its last checkpoint on other workers."
 
 
@@ -312,15 +309,6 @@ ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*", re
 NO_TRAJECTORIES = "no materializable trajectories"
 # What the driver of torchrun.py writes; the cause is in the output of a rank.
 TORCHRUN_FAILED = "torchrun has failed on a node"
-
-
-def advice(found: Failure) -> str:
-    """What to do, in words of this collection and settings of verl: jobs can write anything into their archives."""
-    texts = (NODE_REMOVED, LESS_MEMORY, *WHAT_TO_DO.values(), *(rule.todo for rule in (*CAUSES, *CONSEQUENCES)))
-    known = {word for text in texts for word in text.lower().split()}
-    words = found.todo.lower().split()
-    is_ours = words and all(word in known or SETTING.fullmatch(word) for word in words)
-    return found.todo if is_ours else WHAT_TO_DO[found.kind]
 
 
 def failure(kind: str, reason: str) -> Failure:

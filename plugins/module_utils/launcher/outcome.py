@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,10 @@ from .watch import ENDED_BY_WATCH
 
 # Failures after which a trainer may hang instead of ending.
 CAUSES_OF_STALLS = (FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.DISK_FULL, FailureKind.NODE_LOST)
+
+# What less_gpu_memory adds to settings.
+LESS_MEMORY = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
+SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:=true)?,?")
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,21 @@ def less_gpu_memory(overrides: Sequence[str]) -> str:
     advice += [f"set {' and '.join(unused)}"] if unused else []
     text = ", ".join([*advice, "or use more GPUs"])
     return f"{text[0].upper()}{text[1:]}. nvidia-smi shows whether other processes use them too."
+
+
+def advice(found: Failure) -> str:
+    """What to do, in words of this collection and settings of verl: jobs can write anything into their archives."""
+    rules = (*failures.CAUSES, *failures.CONSEQUENCES)
+    texts = (failures.NODE_REMOVED, LESS_MEMORY, *failures.WHAT_TO_DO.values(), *(rule.todo for rule in rules))
+        failures.NODE_REMOVED,
+        LESS_MEMORY,
+        *failures.WHAT_TO_DO.values(),
+        *(rule.todo for rule in (*failures.CAUSES, *failures.CONSEQUENCES)),
+    )
+    known = {word for text in texts for word in text.lower().split()}
+    words = found.todo.lower().split()
+    is_ours = words and all(word in known or SETTING.fullmatch(word) for word in words)
+    return found.todo if is_ours else failures.WHAT_TO_DO[found.kind]
 
 
 def outcome_without_error(end: End) -> Outcome:

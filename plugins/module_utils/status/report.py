@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..launcher import failures
+from ..launcher import outcome
 from ..launcher.failures import Failure
 from ..launcher.ray_api import ANSWERS_SLOWLY
 from ..launcher.status import ENDED, Attempt, JobState
@@ -270,7 +270,7 @@ def failure_lines(failure: Failure | None) -> list[str]:
     if not failure:
         return []
     lines = [f"  {clipped(line)}" for line in failure.lines]
-    reason, todo = printable(failure.reason, lines=False), failures.advice(failure)
+    reason, todo = printable(failure.reason, lines=False), outcome.advice(failure)
     return ["", f"Failed: {failure.kind}: {reason}", *lines, f"To do:  {todo}"]
 
 
