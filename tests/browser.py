@@ -36,10 +36,12 @@ class Page:
         while True:
             answer = await self.socket.receive_json(timeout=SECONDS)
             if answer.get("id") == self.calls:
-                return dict(answer["result"])
+                return dict(answer.get("result", {}))
 
     async def value(self, script: str) -> Any:
-        return (await self.call("Runtime.evaluate", expression=script, returnByValue=True))["result"].get("value")
+        """What a script evaluates to; None while the page loads."""
+        answer = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        return answer.get("result", {}).get("value")
 
     async def shows(self, text: str) -> str:
         """Wait until the page shows a text, and return all that it shows."""
