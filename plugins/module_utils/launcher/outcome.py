@@ -112,11 +112,6 @@ def advice(found: Failure) -> str:
     """What to do, in words of this collection and settings of verl: jobs can write anything into their archives."""
     rules = (*failures.CAUSES, *failures.CONSEQUENCES)
     texts = (failures.NODE_REMOVED, LESS_MEMORY, *failures.WHAT_TO_DO.values(), *(rule.todo for rule in rules))
-        failures.NODE_REMOVED,
-        LESS_MEMORY,
-        *failures.WHAT_TO_DO.values(),
-        *(rule.todo for rule in (*failures.CAUSES, *failures.CONSEQUENCES)),
-    )
     known = {word for text in texts for word in text.lower().split()}
     words = found.todo.lower().split()
     is_ours = words and all(word in known or SETTING.fullmatch(word) for word in words)
