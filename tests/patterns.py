@@ -42,9 +42,10 @@ OF_THE_OPERATOR = {
     "fnmatch.translate(normal(pattern))",
     "compiled(pattern)",
     r"f'\\b{name}\\b'",
+    r"f'(?<![^\\W_]){re.escape(expected.gpu_model)}(?![^\\W_])'",
     r"f'{re.escape(named(shared_root))}(?![\\w/.-])'",
     '''f"""["']{flag}["']"""''',
-    r"f'(?:^|\\s){re.escape(program)}: (?:command )?not found'",
+    """f"(?:^|[\\\\s'\\\\u2018]){re.escape(program)}{NOT_THERE}\"""",
 }
 
 

@@ -21,6 +21,7 @@ PREFIX = re.compile(
     r"\A(?:Failed to connect to the host via \w+:|Data could not be sent to remote host .*? over ssh:)", re.I
 )
 LONGEST_REASON = 400
+NOT_THERE = r"['\u2019]?: (?:(?:command )?not found|No such file)"
 # Anything else would be a command of its own on the machine.
 ENGINE = re.compile(r"docker|podman|/\S+")
 
@@ -108,8 +109,7 @@ def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -
 
 def is_missing(program: str, text: str) -> bool:
     """Whether a shell or sudo says that there is no such program."""
-    said = rf"(?:^|[\s'\u2018]){re.escape(program)}['\u2019]?: (?:(?:command )?not found|No such file)"
-    return bool(re.search(said, text, re.MULTILINE))
+    return bool(re.search(rf"(?:^|[\s'\u2018]){re.escape(program)}{NOT_THERE}", text, re.MULTILINE))
 
 
 def escalation_in_node(place: Place, program: str, stderr: bytes | str) -> str:

@@ -37,6 +37,11 @@ def result(module: ModuleType, arguments: Mapping[str, Any], capsys: pytest.Capt
     return returned
 
 
+def is_measured(job: Mapping[str, Any]) -> bool:
+    """Whether verl has measured the parts of a step."""
+    return job["workload"] != "sft" and job["progress"]["step"] > 0
+
+
 YOUNGER = ("warnings", "phase", "resumable")
 
 
@@ -51,6 +56,7 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path, capsys: pytest.C
     assert (shown.pop("root_problem"), shown.pop("written_at") > 0) == ("", True)
     # Younger than the archives, whose checkpoints have no contents.
     assert [shown.pop(name) for name in YOUNGER] == [[], "", None]
+    assert ("step" in shown["progress"].pop("seconds")) == is_measured(expected)
     assert shown.pop("unattended") == bool(shown.pop("notice")) == (not shown["ended"])
     # Their directories are recorded, and nothing in them.
     assert shown == {**expected, "checkpoints": []}
@@ -64,6 +70,7 @@ def test_status_of_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFix
     expected = json.loads(json.dumps(EXPECTED[name]["recent"]).replace("<jobs>", str(root / "jobs")))
     assert [job.pop("unreadable") for job in shown["jobs"]] == [[]] * len(expected)
     assert [[job.pop(name) for name in YOUNGER] for job in shown["jobs"]] == [[[], "", None]] * len(expected)
+    assert all(("step" in job["progress"].pop("seconds")) == is_measured(job) for job in shown["jobs"])
     assert all(job.pop("written_at") > 0 and job.pop("root_problem") == "" for job in shown["jobs"])
     assert all(job.pop("unattended") == bool(job.pop("notice")) == (not job["ended"]) for job in shown["jobs"])
     assert shown["jobs"] == [{**job, "checkpoints": []} for job in expected]
