@@ -76,7 +76,8 @@ class Cluster:
         from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
         wanted = "GPU" if workers[0].accelerator != CPU else "CPU"
-        bundles = [{wanted: float(worker.processes)} for worker in workers]
+        # On just these nodes: Ray would also place them on one that hangs, and wait.
+        bundles = [{wanted: float(worker.processes), f"node:{worker.address}": 0.001} for worker in workers]
         self._group = placement_group(bundles, strategy="STRICT_SPREAD")
         if not self._group.wait(RESERVE_SECONDS):
             remove_placement_group(self._group)
