@@ -136,10 +136,10 @@ def test_pushed_pulled_and_copied_where_the_registry_is_out_of_reach(rig: Rig, i
 
 def test_archive_of_a_site_without_a_registry(rig: Rig, inventory: Path) -> None:
     on(rig, "ctl", "docker", "tag", REGISTRY, BUILT)
-    for machine in MACHINES:
-        on(rig, machine, "sh", "-c", f"docker rmi --force {BUILT} {REGISTRY} 2>/dev/null || true")
     save = f"docker save {BUILT} | tee /private/images.tar | sha256sum"
     sha256 = on(rig, "ctl", "sh", "-c", save).split()[0]
+    for machine in MACHINES:
+        on(rig, machine, "sh", "-c", f"docker rmi --force {BUILT} {REGISTRY} 2>/dev/null || true")
     said = provided(inventory, BUILT, cluster_image_archive={"path": "/private/images.tar", "sha256": sha256})
     assert f"{BUILT}: loaded on gpu, machine 2 of 2" in said
     assert "" not in ids(rig, BUILT)
