@@ -111,8 +111,8 @@ ANYWAY = "is what the job has anyway"
 
 
 def composed(job: Job) -> Any:
-    """The configuration with which the trainer ran."""
-    return yaml.safe_load((job.archive.path / "config" / "hydra" / "config.yaml").read_text())
+    """The configuration with which the trainer ran, with its references resolved."""
+    return yaml.safe_load((job.archive.path / "config" / "resolved.yaml").read_text())
 
 
 def assert_fixed_batches(job: Job) -> None:
