@@ -15,7 +15,7 @@ from typing import Any
 from ..cluster.probe import AMD
 from ..findings import ERROR, WARNING, Finding
 from .checks import Check, Context, Problem, Topic, differences
-from .gpu_kind import TODO, kind_problems
+from .gpu_kind import GPU_REMEDY, kind_problems
 from .processes import Process, container_of, is_ours
 from .reader import Reader
 
@@ -24,8 +24,8 @@ FOREIGN_MIB = 1024
 
 DRIVER = Check("amd.driver", ERROR, "all machines have one amdgpu driver", "install one ROCm version on all machines")
 SAME = Check("amd.same", WARNING, "all machines have the same GPUs", "use machines with the same GPUs for one job")
-MODEL = Check("amd.model", ERROR, "all GPUs are of the model of preflight_gpu_model", TODO)
-MEMORY_SIZE = Check("amd.memory_size", ERROR, "each GPU has the memory of preflight_gpu_memory_gib", TODO)
+MODEL = Check("amd.model", ERROR, "all GPUs are of the model of preflight_gpu_model", GPU_REMEDY)
+MEMORY_SIZE = Check("amd.memory_size", ERROR, "each GPU has the memory of preflight_gpu_memory_gib", GPU_REMEDY)
 VBIOS = Check("amd.vbios", WARNING, "all GPUs have one VBIOS", "ask the vendor for the same firmware on all GPUs")
 ECC = Check(
     "amd.ecc",

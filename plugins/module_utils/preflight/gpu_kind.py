@@ -13,7 +13,9 @@ from ..findings import ERROR
 from .checks import Check, Problem
 from .expectation import Expectation
 
-TODO = "use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory"
+GPU_REMEDY = (
+    "use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory"
+)
 # Drivers report less than the name of a product: 79.6 GiB of an H100 80GB, 45.0 GiB of an L40S 48GB.
 TOLERANCE = 0.1
 
@@ -26,7 +28,7 @@ def kind_problems(
     words = re.compile(rf"(?<![^\W_]){re.escape(expected.gpu_model)}(?![^\W_])", re.I)
     for (name, mib), count in sorted(Counter(gpus).items()):
         if expected.gpu_model and not words.search(name):
-            yield Problem(model, f"{count} x {name}, expected {expected.gpu_model}", TODO, ERROR)
+            yield Problem(model, f"{count} x {name}, expected {expected.gpu_model}", GPU_REMEDY, ERROR)
         if mib < expected.gpu_memory_gib * 1024 * (1 - TOLERANCE):
             memory = f"{mib / 1024:.1f} GiB" if mib else "an unknown amount"
             what = f"{count} x {name} with {memory} of memory, expected {expected.gpu_memory_gib:g} GiB"

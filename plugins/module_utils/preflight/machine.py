@@ -21,7 +21,7 @@ from ..privileges import UNPRIVILEGED
 from ..shared_root import JOBS
 from .checks import Check, Problem
 from .expectation import Expectation
-from .gpu_kind import TODO, kind_problems
+from .gpu_kind import GPU_REMEDY, kind_problems
 from .memory import GIB, MEMORY_CHECKS, gib, memory_problems
 from .podman import PODMAN_CHECKS, podman_problems
 from .process import PROCESS_CHECKS, process_problems
@@ -45,7 +45,7 @@ DISK = Check("machine.disk", ERROR, "free space for images and containers")
 GPU_ANSWERS = Check("gpu.answers", ERROR, "nvidia-smi answers in time, without an error")
 GPU_COUNT = Check("gpu.count", ERROR, "the number of GPUs")
 GPU_MODEL = Check("gpu.model", WARNING, "all GPUs are of one model, that of preflight_gpu_model (an error)")
-GPU_MEMORY_SIZE = Check("gpu.memory_size", ERROR, "each GPU has the memory of preflight_gpu_memory_gib", TODO)
+GPU_MEMORY_SIZE = Check("gpu.memory_size", ERROR, "each GPU has the memory of preflight_gpu_memory_gib", GPU_REMEDY)
 GPU_ENGINE = Check("gpu.engine", ERROR, "the container engine can give GPUs to containers")
 HCA_DEVICES = Check("hca.devices", WARNING, "the nodes' user can open the devices of HCAs")
 HCA_COUNT = Check("hca.count", ERROR, "the number of HCA ports that are up")
