@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..findings import WARNING, Finding
 from ..job.limits import limit_findings
+from ..job.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
 from ..launcher.reading import UnreadableError, read_mapping
 from ..shared_root import archive_path
 from .registry import ENTRY_BYTES, Registry
@@ -51,18 +52,27 @@ def original(registry: Registry, submission_id: str) -> Original:
             f"to archives; {todo}"
         )
     archive = Path(archive_path(job.shared_root, submission_id))
+    # The new job has another directory for its checkpoints.
+    local_dir = {LOCAL_DIR: checkpoint_path(str(archive))}
+    overrides = [override for override in job.jobspec.get(OVERRIDES) or () if not repeats(override, local_dir)]
+    return Original({**job.jobspec, OVERRIDES: overrides}, tuple(_differences(job.jobspec, archive)))
+
+
+def _differences(jobspec: Mapping[str, Any], archive: Path) -> Iterator[Finding]:
     try:
-        archived = read_mapping(archive.parent, f"{submission_id}/{FILE}", ENTRY_BYTES)
+        archived = read_mapping(archive.parent, f"{archive.name}/{FILE}", ENTRY_BYTES)
     except FileNotFoundError:
         # Archives may be removed.
-        return Original(job.jobspec)
+        return
     except (UnreadableError, OSError) as error:
-        return Original(job.jobspec, (_changed(archive, f"cannot be compared with the original: {error}"),))
-    names = changed_keys(job.jobspec, archived)
-    if not names:
-        return Original(job.jobspec)
-    listed = ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
-    return Original(job.jobspec, (_changed(archive, f"was changed after the submission: {listed}"),))
+        yield _changed(archive, f"cannot be compared with the original: {error}")
+        return
+    names = changed_keys(jobspec, archived)
+    if names:
+        listed = ", ".join(names[:MAX_NAMES]) + (
+            f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        )
+        yield _changed(archive, f"was changed after the submission: {listed}")
 
 
 def _changed(archive: Path, what: str) -> Finding:

@@ -11,7 +11,13 @@ from ansible_collections.argus.verl.plugins.module_utils.operations.registry imp
 from ansible_collections.argus.verl.plugins.module_utils.operations.resubmit import changed_keys, original
 from ansible_collections.argus.verl.plugins.module_utils.operations.services import OperationError
 
-JOBSPEC = {"workload": "grpo", "model": "tiny", "secrets": ["HF_TOKEN"], "env_vars": {"A": 1, "B": 2}}
+JOBSPEC = {
+    "workload": "grpo",
+    "model": "tiny",
+    "secrets": ["HF_TOKEN"],
+    "env_vars": {"A": 1, "B": 2},
+    "trainer_overrides": ["a=1"],
+}
 ADVICE = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
 
 
@@ -45,6 +51,17 @@ def warnings(registry: Registry) -> list[str]:
 def test_the_jobspec_as_it_was_submitted(registry: Registry) -> None:
     assert warnings(registry) == []
     assert original(registry, "grpo-1").to_json() == {"changed": False, "jobspec": JOBSPEC, "findings": []}
+
+
+def test_the_checkpoints_of_the_new_job_are_its_own(registry: Registry) -> None:
+    own, other = (
+        f"trainer.default_local_dir={registry.path.parent}/{name}/checkpoints" for name in ("jobs/grpo-1", "a")
+    )
+    repeating = {**JOBSPEC, "trainer_overrides": [own, other, "a=1"]}
+    registry.write(Registered("grpo-1", 1.0, repeating, str(registry.path.parent)))
+    archive(registry, json.dumps(repeating))
+    assert original(registry, "grpo-1").jobspec == {**JOBSPEC, "trainer_overrides": [other, "a=1"]}
+    assert original(registry, "grpo-1").findings == ()
 
 
 def test_a_changed_archive_is_named_and_not_used(registry: Registry) -> None:
