@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -258,14 +258,15 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.asked.append(self.asked)
         # The client may have closed the connection.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._route(unquote(urlsplit(self.path).path))
+            self._route(urlsplit(self.path).path)
         self.hub.note(self.asked)
 
     def _token(self) -> str | None:
         authorization = self.headers.get("Authorization")
         return authorization.removeprefix("Bearer ") if authorization else None
 
-    def _route(self, path: str) -> None:
+    def _route(self, quoted: str) -> None:
+        path = unquote(quoted)
         fault = self.hub.fault(path, "status")
         if fault is not None and fault.status is not None:
             return self._error(fault.status, "", "it is out of order")
@@ -273,15 +274,15 @@ class Handler(BaseHTTPRequestHandler):
             self.hub.go_on.wait()
         for pattern, method in (
             (r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", self._info),
-            (r"/api/(models|datasets)/([^/]+/[^/]+)/tree/(.+)", self._tree),
+            (r"/api/(models|datasets)/([^/]+/[^/]+)/tree/([^/]+)(?:/(.+))?", self._tree),
             (r"/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", self._resolve),
             (r"/api/resolve-cache/(models|datasets)/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", self._small),
             (r"/cdn/(models|datasets)/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", self._large),
         ):
-            # A revision with slashes is quoted; requests for a part of a tree do not occur here.
-            match = re.fullmatch(pattern, path)
-            if match and not (method == self._info and "/tree/" in path):
-                kind, name, revision, *file = match.groups()
+            # A revision with slashes is quoted.
+            match = re.fullmatch(pattern, quoted)
+            if match:
+                kind, name, revision, *file = (part and unquote(part) for part in match.groups())
                 return method(kind or "models", name, revision or MAIN, *file)
         return self._error(404, "", "no such path")
 
@@ -300,14 +301,21 @@ class Handler(BaseHTTPRequestHandler):
         said = {"_id": "0", "id": name, "sha": commit, "private": False, "tags": [], "downloads": 0, "likes": 0}
         self._json({**said, "siblings": siblings})
 
-    def _tree(self, kind: str, name: str, revision: str) -> None:
+    def _tree(self, kind: str, name: str, revision: str, directory: str | None = None) -> None:
         found = self._commit(kind, name, revision)
         if found is None:
             return
+        below, every = f"{directory}/" if directory else "", "recursive=true" in urlsplit(self.path).query.lower()
+        entries: dict[str, dict[str, Any]] = {}
+        for path, file in found[1].items():
+            parents = [str(parent) for parent in PurePosixPath(path).parents][:-1]
+            entries |= {parent: {"type": "directory", "oid": "0" * 40, "size": 0} for parent in parents}
+            entries[path] = {"type": "file", "size": file.size, "oid": file.blob_id, **file.lfs("oid")}
         self._json(
             [
-                {"type": "file", "path": path, "size": file.size, "oid": file.blob_id, **file.lfs("oid")}
-                for path, file in sorted(found[1].items())
+                {"path": path, **entry}
+                for path, entry in sorted(entries.items())
+                if path.startswith(below) and (every or "/" not in path.removeprefix(below))
             ]
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -153,9 +154,10 @@ def ray_jobs(submission_id: str) -> dict[str, str]:
 
 @contextmanager
 def held(**resources: Any) -> Iterator[str]:
-    """Another job, submitted to Ray directly, holds resources. Yields its id."""
-    holder = f"holder-{time.time_ns()}"
-    in_ray(f"c.submit_job(entrypoint='sleep infinity', submission_id={holder!r}, **{resources!r})")
+    """Another job, submitted with Ray's own command line, holds resources. Gives the id that Ray chose for it."""
+    options = [f"--{name.replace('_', '-')}={json.dumps(value)}" for name, value in resources.items()]
+    submit = ("ray", "job", "submit", "--no-wait", "--address=http://127.0.0.1:8265", *options)
+    (holder,) = set(re.findall(r"raysubmit_\w+", on_node(HEAD, *submit, "--", "sleep", "infinity")))
     try:
         until(lambda: ray_jobs(holder) == {holder: "RUNNING"}, "the holder runs")
         yield holder

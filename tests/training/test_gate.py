@@ -97,7 +97,7 @@ REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
         "out of range, and in 3 more of 8 calls",
     ),
     ("sft", {"trainer_overrides": {"data.train_files": "/home/ann/train.parquet"}}, None, "on the machines)"),
-    ("sft", {"debugger": "post_mortem"}, None, "the workers do not have debugpy 1.8 or newer"),
+    ("sft", {"ray": {"runtime_env": {"pip": ["debugpy"]}}}, None, "add the packages to the image"),
 ]
 
 

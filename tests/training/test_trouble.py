@@ -255,7 +255,7 @@ def test_two_simultaneous_submissions_create_one_job(submit: Submit, tmp_path: P
 
 def test_a_job_without_capacity_is_refused_or_queued(submit: Submit) -> None:
     two_steps = {"trainer.total_training_steps": 2}
-    with held(entrypoint_num_gpus=4, entrypoint_resources={"worker_node": 1}):
+    with held(entrypoint_num_gpus=4, entrypoint_resources={"worker_node": 1}) as foreign:
         refused = submit("sft", check=False, trainer_overrides=two_steps)
         expected = "the job needs 2 workers with 1 GPUs and 10 CPUs free; available: 1"
         assert expected in said(refused.submitted)
@@ -263,6 +263,13 @@ def test_a_job_without_capacity_is_refused_or_queued(submit: Submit) -> None:
         job = submit("sft", wait_for_resources="5m", trainer_overrides=two_steps)
         assert job.archive.read_status().state == "QUEUED"
         assert ray_jobs(job.submission_id) == {}
+        # Whose job it is that holds the resources, and that it is not one of ours.
+        shown = playbook("cluster_status", "status").stdout
+        assert "3 of 3 nodes as expected" in shown
+        assert re.search(rf"{foreign} +- +RUNNING", shown)
+        assert "Jobs without a workload were submitted to Ray directly." in shown
+        kept = playbook("cluster_down", check=False)
+        assert kept.returncode != 0 and f"{foreign} (RUNNING)" in said(kept.stdout)
     job.wait()
     assert events(job)[0] == "QUEUED" and events(job).count("SUBMITTED") == 1
 

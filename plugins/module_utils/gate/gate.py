@@ -78,7 +78,7 @@ def examine(
     profile = snapshot_profile(code_path)
     if profile is None or profile.module(spec.workload, spec.launcher) is None or not cluster.workers:
         return GateResult(tuple(found))
-    found += accelerator_findings(profile, cluster)
+    found += accelerator_findings(spec.workload, profile, cluster)
     unfit, checkpoint = resume_findings(spec, size_of(spec, cluster).gpus)
     found += unfit
     # Only SFT needs no data for validation; file_findings reports a file that is missing.

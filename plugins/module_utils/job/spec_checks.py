@@ -206,9 +206,9 @@ def no_sft(launcher: str, profile: Profile) -> Finding:
     return about("workload", what, todo)
 
 
-def accelerator_findings(profile: Profile, cluster: Cluster) -> list[Finding]:
+def accelerator_findings(workload: str, profile: Profile, cluster: Cluster) -> list[Finding]:
     """Whether the snapshot's release of verl can train on the cluster's accelerator."""
-    if cluster.accelerator == "cpu" and not profile.cpu_backend:
-        what = f"verl {profile.version} cannot train without a GPU: the CPU test backend is for verl 0.9"
+    if cluster.accelerator == "cpu" and not profile.cpu_backend(workload):
+        what = f"verl {profile.version} cannot train without a GPU: the CPU backend is for verl 0.9, and 0.8 for sft"
         return [about("code_path", what, "use a snapshot of verl 0.9, or a cluster with GPUs")]
     return []

@@ -292,10 +292,9 @@ class Profile:
             return {"RAY_DEDUP_LOGS": "0"}
         return {"CUDA_VISIBLE_DEVICES": "0"} if workload == SFT and self.sft_device == "cuda" else {}
 
-    @property
-    def cpu_backend(self) -> bool:
-        """Whether the CPU test backend works: it is a plug-in, and only 0.9 loads plug-ins (verl/__init__.py)."""
-        return self.release >= (0, 9, 0)
+    def cpu_backend(self, workload: str) -> bool:
+        """Whether the CPU test backend works. Its rollouts are plug-ins of verl 0.9 (verl/plugin)."""
+        return self.release >= ((0, 8, 0) if workload == SFT else (0, 9, 0))
 
 
 def _longest(settings: tuple[Setting, ...], key: str) -> tuple[Setting, str] | None:

@@ -14,6 +14,7 @@ from typing import Any
 from ..findings import WARNING, Finding
 from ..job.limits import limit_findings
 from ..job.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
+from ..launcher.hydra import override_list
 from ..launcher.reading import UnreadableError, read_mapping
 from ..shared_root import archive_path
 from .registry import ENTRY_BYTES, Registry
@@ -52,10 +53,15 @@ def original(registry: Registry, submission_id: str) -> Original:
             f"to archives; {todo}"
         )
     archive = Path(archive_path(job.shared_root, submission_id))
-    # The new job has another directory for its checkpoints.
+    return Original(_without_local_dir(job.jobspec, archive), tuple(_differences(job.jobspec, archive)))
+
+
+def _without_local_dir(jobspec: Mapping[str, Any], archive: Path) -> Mapping[str, Any]:
+    """The JobSpec without the directory of this job's checkpoints, which it may repeat: the new job has another."""
+    overrides = override_list(jobspec.get(OVERRIDES) or ())
     local_dir = {LOCAL_DIR: checkpoint_path(str(archive))}
-    overrides = [override for override in job.jobspec.get(OVERRIDES) or () if not repeats(override, local_dir)]
-    return Original({**job.jobspec, OVERRIDES: overrides}, tuple(_differences(job.jobspec, archive)))
+    kept = [override for override in overrides if not repeats(override, local_dir)]
+    return jobspec if kept == overrides else {**jobspec, OVERRIDES: kept}
 
 
 def _differences(jobspec: Mapping[str, Any], archive: Path) -> Iterator[Finding]:

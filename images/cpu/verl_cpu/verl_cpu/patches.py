@@ -1,4 +1,4 @@
-"""What verl 0.9 hard-codes for accelerators and a plugin cannot reach otherwise."""
+"""What verl hard-codes for accelerators and a plugin cannot reach otherwise."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ def engine_of_cuda() -> None:
 
 
 def one_backend_per_device() -> None:
-    """verl asks for ``cpu:gloo,<device>:<backend>``, here ``cpu:gloo,cpu:gloo``, which torch refuses."""
+    """verl asks for ``cpu:gloo,<device>:<backend>``, here ``cpu:gloo,cpu:gloo``, which torch refuses.
+
+    verl 0.8 knows only nccl as the backend.
+    """
     init = dist.init_process_group
 
     @functools.wraps(init)
     def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
-        if backend and "," in backend:
-            backend = ",".join(dict.fromkeys(backend.split(",")))
+        if backend:
+            backend = ",".join(dict.fromkeys(backend.replace("nccl", "gloo").split(",")))
         return init(backend, *args, **kwargs)
 
     dist.init_process_group = init_process_group

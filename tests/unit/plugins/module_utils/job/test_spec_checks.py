@@ -468,9 +468,10 @@ def test_sft_under_torchrun_needs_its_trainer() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
 def test_only_some_releases_have_the_cpu_backend(profile: Profile) -> None:
-    findings = accelerator_findings(profile, CPU)
-    assert [finding.key for finding in findings] == (["code_path"] if profile.release < (0, 9, 0) else [])
-    assert accelerator_findings(profile, CUDA) == []
+    for workload, first in (("grpo", (0, 9, 0)), ("sft", (0, 8, 0))):
+        findings = accelerator_findings(workload, profile, CPU)
+        assert [finding.key for finding in findings] == (["code_path"] if profile.release < first else [])
+        assert accelerator_findings(workload, profile, CUDA) == []
 
 
 def test_overrides_that_a_release_does_not_read() -> None:

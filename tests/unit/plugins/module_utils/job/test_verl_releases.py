@@ -171,8 +171,9 @@ def test_the_trainers() -> None:
 
 def test_abilities_of_the_newest_releases() -> None:
     old, new = profile("0.8.0"), profile("0.9.0")
-    assert (old.transfer_queue, old.cpu_backend, old.sft_device) == (False, False, "cuda")
-    assert (new.transfer_queue, new.cpu_backend, new.sft_device) == (True, True, "cpu")
+    assert (old.transfer_queue, old.cpu_backend("ppo"), old.sft_device) == (False, False, "cuda")
+    assert (new.transfer_queue, new.cpu_backend("ppo"), new.sft_device) == (True, True, "cpu")
+    assert old.cpu_backend("sft") and not profile("0.7.1").cpu_backend("sft")
     assert old.driver_environment("sft") == {"CUDA_VISIBLE_DEVICES": "0"}
     assert old.driver_environment("ppo") == new.driver_environment("sft") == {}
     assert old.driver_environment("sft", "torchrun") == {"RAY_DEDUP_LOGS": "0"}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ JOBSPEC = {
     "model": "tiny",
     "secrets": ["HF_TOKEN"],
     "env_vars": {"A": 1, "B": 2},
-    "trainer_overrides": ["a=1"],
+    "trainer_overrides": ["a=x"],
 }
 ADVICE = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
 
@@ -53,14 +54,13 @@ def test_the_jobspec_as_it_was_submitted(registry: Registry) -> None:
     assert original(registry, "grpo-1").to_json() == {"changed": False, "jobspec": JOBSPEC, "findings": []}
 
 
-def test_the_checkpoints_of_the_new_job_are_its_own(registry: Registry) -> None:
-    own, other = (
-        f"trainer.default_local_dir={registry.path.parent}/{name}/checkpoints" for name in ("jobs/grpo-1", "a")
-    )
-    repeating = {**JOBSPEC, "trainer_overrides": [own, other, "a=1"]}
+@pytest.mark.parametrize("form", [list, lambda overrides: dict(one.split("=") for one in overrides)])
+def test_the_checkpoints_of_the_new_job_are_its_own(registry: Registry, form: Callable[[list[str]], Any]) -> None:
+    own = f"trainer.default_local_dir={registry.path.parent}/jobs/grpo-1/checkpoints"
+    repeating = {**JOBSPEC, "trainer_overrides": form([own, "a=x"])}
     registry.write(Registered("grpo-1", 1.0, repeating, str(registry.path.parent)))
     archive(registry, json.dumps(repeating))
-    assert original(registry, "grpo-1").jobspec == {**JOBSPEC, "trainer_overrides": [other, "a=1"]}
+    assert original(registry, "grpo-1").jobspec == JOBSPEC
     assert original(registry, "grpo-1").findings == ()
 
 
