@@ -1,4 +1,4 @@
-"""After Ctrl-C at any moment, the same command brings up a healthy cluster."""
+"""After Ctrl-C, the same command brings up a healthy cluster."""
 
 from __future__ import annotations
 
