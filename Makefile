@@ -78,7 +78,7 @@ MEMORY := $(shell [ "$$(df --output=avail --block-size=1G /dev/shm 2>/dev/null |
 IN_MEMORY = temporary=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY))); trap 'chmod -R u+w "$$temporary"; rm -rf "$$temporary"' EXIT; \
 	  PYTEST_DEBUG_TEMPROOT=$$temporary pytest --numprocesses 3 --dist worksteal
 unit: $(VENV)/requirements-dev  ## Run the unit tests
-	@$(IN_MEMORY) tests/unit
+	@$(IN_MEMORY) tests/argus tests/unit
 
 attacks: $(VENV)/requirements-dev  ## Test what hostile jobs may leave, as another user against root
 	@$(IN_MEMORY) tests/attacks

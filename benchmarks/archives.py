@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.operations.removal import close_jobs
-from ansible_collections.argus.verl.plugins.module_utils.operations.unattended import unattended
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import latest_jobs
+from argus.jobs.listing import latest_jobs
+from argus.jobs.removal import close_jobs
+from argus.jobs.unattended import unattended
+from argus.launcher.archive import Archive
 
 
 def make(archive: Archive) -> None:

@@ -25,17 +25,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.checks import Checker
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.form import Form
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.formats import BATCH_ROWS
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import Columns
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.rows import Rows, Writer
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.schema import RL, SPLITS, schema_problem
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.sources import Files
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.stage import request
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
 from pyarrow import parquet
+
+from argus.staging.dataset.checks import Checker
+from argus.staging.dataset.form import Form
+from argus.staging.dataset.formats import BATCH_ROWS
+from argus.staging.dataset.options import Columns
+from argus.staging.dataset.rows import Rows, Writer
+from argus.staging.dataset.schema import RL, SPLITS, schema_problem
+from argus.staging.dataset.sources import Files
+from argus.staging.dataset.stage import request
+from argus.staging.lock import Progress
+from argus.staging.store import stage
 
 VAL_ROWS = 10_000
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'

@@ -10,7 +10,7 @@ import argparse
 import random
 import time
 
-from ansible_collections.argus.verl.plugins.module_utils.launcher.redact import Redactor
+from argus.launcher.redact import Redactor
 
 MIB = 1 << 20
 CHUNK = 1 << 16

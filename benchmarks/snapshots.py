@@ -20,11 +20,11 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAPSHOTS
-from ansible_collections.argus.verl.plugins.module_utils.staging.files import remove_tree
-from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import snapshot
-from ansible_collections.argus.verl.plugins.module_utils.staging.sources import PyPISource, source_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.tree import PACKAGES
+from argus.common.shared_root import SNAPSHOTS
+from argus.staging.files import remove_tree
+from argus.staging.snapshots import snapshot
+from argus.staging.sources import PyPISource, source_of
+from argus.staging.tree import PACKAGES
 
 
 def timed(what: Callable[[], object]) -> float:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
-from ansible_collections.argus.verl.plugins.module_utils.checks.common import CheckRequest
-from ansible_collections.argus.verl.plugins.module_utils.checks.configuration import Configuration
-from ansible_collections.argus.verl.plugins.module_utils.checks.worker import CheckResult, check_worker
-from ansible_collections.argus.verl.plugins.module_utils.staging.tiny import rl_rows, sft_rows
 from pyarrow import parquet
+
+from argus.checks.common import CheckRequest
+from argus.checks.configuration import Configuration
+from argus.checks.worker import CheckResult, check_worker
+from argus.staging.tiny import rl_rows, sft_rows
 
 CODE = "common/code/verl/verl-0.9.1"
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"

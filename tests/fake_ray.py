@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError
+from argus.launcher.archive import Archive
+from argus.launcher.ray_api import RayApiError
 
 
 def answered(path: str, entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
+from argus.jobspec.parse import parse_jobspec
+from argus.jobspec.spec import JobSpec
 
 CODE = "common/code/verl/verl-0.9.1"
 REWARD = "def digit_share(data_source, solution_str, ground_truth, extra_info=None):\n    return 0.0\n"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
-from ansible_collections.argus.verl.plugins.module_utils.job.spec import JobSpec
-from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import Profile
+
+from argus.common.findings import Finding
+from argus.jobspec.capacity import Cluster
+from argus.jobspec.parse import parse_jobspec
+from argus.jobspec.plan import Job, plan_job
+from argus.jobspec.spec import JobSpec
+from argus.jobspec.verl_releases import Profile
 
 MINIMAL = {"workload": "grpo", "code_path": "verl-0.9.1", "model": "tiny-qwen2", "dataset": "gsm8k_tiny"}
 CPU = Cluster(accelerator="cpu", workers=2, gpus_per_node=4, cpus_per_node=48)

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.operations.program import write_launcher
+from argus.jobs.program import write_launcher
+from argus.launcher.archive import Archive
 
 CODE_ID = "verl-0.9.1"
 # Stands in for a verl trainer; what it does is its first override.

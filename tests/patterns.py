@@ -13,12 +13,14 @@ from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.job.environment import NEVER_SECRET
-from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import CAUSES, CONSEQUENCES
-from ansible_collections.argus.verl.plugins.module_utils.staging.users import USES
 from ansible_collections.argus.verl.plugins.plugin_utils import engine_exec
 
-PLUGINS = Path(__file__).parent.parent / "plugins"
+from argus.jobspec.environment import NEVER_SECRET
+from argus.launcher.failures import CAUSES, CONSEQUENCES
+from argus.staging.users import USES
+
+REPO = Path(__file__).parent.parent
+PLUGINS = "ansible_collections.argus.verl."
 FUNCTIONS = ("compile", "match", "search", "sub", "subn", "fullmatch", "finditer", "findall", "split")
 RULES = [*CAUSES, *CONSEQUENCES]
 # Expressions that only a running function can evaluate, by their source. A new one fails until it is here.
@@ -60,13 +62,13 @@ class Found:
 
 def found() -> Iterator[Found]:
     """All patterns of the collection."""
-    for path in sorted(PLUGINS.rglob("*.py")):
+    for path in sorted([*(REPO / "argus").rglob("*.py"), *(REPO / "plugins").rglob("*.py")]):
         source = path.read_text()
         calls = [call for call in ast.walk(ast.parse(source)) if isinstance(call, ast.Call) and is_of_re(call)]
         if not calls:
             continue
-        name = ".".join(path.with_suffix("").relative_to(PLUGINS).parts)
-        known = vars(importlib.import_module(f"ansible_collections.argus.verl.plugins.{name}"))
+        name = ".".join(path.with_suffix("").relative_to(REPO).parts)
+        known = vars(importlib.import_module(name if name.startswith("argus.") else f"{PLUGINS}{name}"))
         for call in calls:
             for pattern in compiled(call, known, f"{name}:{call.lineno}"):
                 own = next((key for key, value in known.items() if value is pattern), "")

@@ -11,15 +11,16 @@ from typing import Any, ClassVar
 
 import pyarrow
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import DatasetOptions
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.schema import RL
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import StageOptions
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged
 from hub import Hub
 from pyarrow import parquet
 from staging_tools import manifest_json
+
+from argus.staging.dataset import stage as datasets
+from argus.staging.dataset.options import DatasetOptions
+from argus.staging.dataset.schema import RL
+from argus.staging.errors import StagingError
+from argus.staging.options import StageOptions
+from argus.staging.result import Staged
 
 QUESTIONS = [{"question": f"What is {number} + 1?", "answer": f"It is\n#### {number + 1}"} for number in range(20)]
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.staging import models
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.models import request, source_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged
 from hub import Hub, model
 from staging_tools import manifest_json, stage
+
+from argus.staging import models
+from argus.staging.errors import StagingError
+from argus.staging.models import request, source_of
+from argus.staging.result import Staged
 
 NAME = "org/Name-1.5B"
 
@@ -32,8 +33,8 @@ CHILD = f"""
 import sys
 from pathlib import Path
 import huggingface_hub.constants
-from ansible_collections.argus.verl.plugins.module_utils.staging.models import request, source_of
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
+from argus.staging.models import request, source_of
+from argus.staging.store import stage
 
 huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = {STEP}
 root, name, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

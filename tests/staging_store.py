@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import Progress
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import Build, Built, Request
+from argus.staging.errors import StagingError
+from argus.staging.lock import Progress
+from argus.staging.store import Build, Built, Request
 
 # A process that writes half a dataset, reports it, and waits.
 HALF_A_BUILD = """
 import sys, time
 from pathlib import Path
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import Built, Request, stage
+from argus.staging.store import Built, Request, stage
 
 def build(directory, progress):
     (directory / "train.parquet").write_text("half")

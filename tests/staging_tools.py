@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.staging import snapshots, sources, store
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import Manifest, read_manifest
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import problems as file_problems
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import StageOptions
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged
+from argus.staging import snapshots, sources, store
+from argus.staging.manifest import Manifest, read_manifest
+from argus.staging.manifest import problems as file_problems
+from argus.staging.options import StageOptions
+from argus.staging.result import Staged
 
 
 def stage(request: store.Request, **options: bool) -> Staged:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.launcher.attempt_checks import CONTROLLERS
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError, WorkerCapacity
-from ansible_collections.argus.verl.plugins.module_utils.launcher.room import PLACEMENT_GROUPS
-from ansible_collections.argus.verl.plugins.module_utils.launcher.steward import Steward
 from fake_ray import answered
+
+from argus.launcher import steward
+from argus.launcher.archive import Archive
+from argus.launcher.attempt_checks import CONTROLLERS
+from argus.launcher.ray_api import RayApiError, WorkerCapacity
+from argus.launcher.room import PLACEMENT_GROUPS
+from argus.launcher.steward import Steward
 
 HEAD = {"node_id": "h", "node_name": "ray-head", "state": "ALIVE", "is_head_node": True}
 

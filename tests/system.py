@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+
+from argus.launcher.archive import Archive
 
 REPO = Path(__file__).resolve().parents[1]
 INVENTORY = REPO / "tests" / "inventory"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import OPTIONS
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "jobspec.schema.json"

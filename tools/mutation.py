@@ -3,10 +3,10 @@
 
     make mutation [COUNT=200] [SEED=1]
 
-Takes a random sample of the places that cosmic-ray can change in some packages of plugins/module_utils, one change for
-each place. Annotations are left out, because a change there changes nothing. Each mutant is tested in a copy of the
-checkout, with the unit tests of its package only; a test that hangs counts as one that fails. Prints every survivor as
-a diff, and the score.
+Takes a random sample of the places that cosmic-ray can change in some packages of argus, one change for each place.
+Annotations are left out, because a change there changes nothing. Each mutant is tested in a copy of the checkout, with
+the unit tests of its package only; a test that hangs counts as one that fails. Prints every survivor as a diff, and the
+score.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from cosmic_ray.plugins import get_operator
 from cosmic_ray.work_item import MutationSpec
 
 REPO = Path(__file__).resolve().parents[1]
-UTILS = Path("plugins/module_utils")
-PACKAGES = ("gate", "job", "launcher", "staging")
+PROGRAM = Path("argus")
+PACKAGES = ("gate", "jobspec", "launcher", "staging")
 # Tests outside a package's own directory that test it as well.
 ATTACKS = [f"tests/attacks/test_{name}.py" for name in ("archives", "masking", "regexes")]
 FURTHER_TESTS = {
     "launcher": ["tests/unit/test_recorded_archives.py", *ATTACKS],
     "gate": ["tests/unit/plugins/action/test_ray_job.py"],
-    "job": ["tests/unit/plugins/action/test_ray_job.py", "tests/unit/tools/test_jobspec_schema.py"],
+    "jobspec": ["tests/unit/plugins/action/test_ray_job.py", "tests/unit/tools/test_jobspec_schema.py"],
     "staging": ["tests/unit/plugins/filter/test_staging.py", "tests/attacks/test_staging.py"],
 }
 TIMEOUT_SECONDS = 300
@@ -59,7 +59,7 @@ def annotations(source: str) -> list[tuple[Position, Position]]:
 
 def places(package: str) -> Iterator[MutationSpec]:
     """All changes that can be made in a package."""
-    files = sorted((REPO / UTILS / package).rglob("*.py"))
+    files = sorted((REPO / PROGRAM / package).rglob("*.py"))
     skipped = {file: annotations(file.read_text(encoding="utf-8")) for file in files}
     for item in _all_work_items(files, {}):
         for mutation in item.mutations:
@@ -83,15 +83,15 @@ def copy_of_checkout(directory: Path) -> Path:
     collection = directory / "ansible_collections" / "argus" / "verl"
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, check=True).stdout
     for name in filter(None, tracked.decode().split("\0")):
-        if (REPO / name).is_file():
+        if (REPO / name).exists():
             (collection / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPO / name, collection / name)
+            shutil.copy2(REPO / name, collection / name, follow_symlinks=False)
     return collection
 
 
 def tests_pass(package: str, collection: Path) -> bool:
     """Whether the unit tests of a package pass in a copy of the checkout."""
-    tests = [f"tests/unit/plugins/module_utils/{package}", "tests/unit/test_types.py", *FURTHER_TESTS[package]]
+    tests = [f"tests/argus/{package}", "tests/unit/test_types.py", *FURTHER_TESTS[package]]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
     environment = {**os.environ, "PYTHONPATH": str(collection.parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
@@ -144,7 +144,7 @@ def main() -> int:
                 free.append(collection)
 
         for mutation, diff in pool.map(run, mutants):
-            package = mutation.module_path.relative_to(REPO / UTILS).parts[0]
+            package = mutation.module_path.relative_to(REPO / PROGRAM).parts[0]
             tried[package] += 1
             killed[package] += not diff
             if tried.total() % 10 == 0:

@@ -13,17 +13,17 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import (
     BundleError,
     Limits,
     limits,
     shown,
     unpack,
 )
-from ansible_collections.argus.verl.plugins.module_utils.status.state import describe
-from ansible_collections.argus.verl.plugins.module_utils.text import size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submission_id import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.plugin_utils import copying
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_such_id
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, size_text
 from ansible_collections.argus.verl.plugins.module_utils.cluster.image_builds import (
     BuildError,
     ImageBuild,
     inputs_hash,
     write_context,
 )
-from ansible_collections.argus.verl.plugins.module_utils.text import printable, size_text
 
 display = Display()
 DOING = {"built": "building", "pulled": "pulling", "saved": "writing to the shared root"}

@@ -16,8 +16,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Section
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     Judged,

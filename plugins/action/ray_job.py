@@ -18,29 +18,33 @@ from ansible.module_utils.common.validation import check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.job.environment import (
-    secret_value_findings,
-    secret_values,
-    unlisted_findings,
-)
-from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
-from ansible_collections.argus.verl.plugins.module_utils.job.options import with_defaults
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import examinable, parse_jobspec, top_key
-from ansible_collections.argus.verl.plugins.module_utils.job.spec import plain_root
-from ansible_collections.argus.verl.plugins.module_utils.job.submission_id import SUBMISSION_ID
-from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import (
     DEFAULT_SHARED_ROOT,
     archive_path,
     with_source,
 )
-from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
-from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines, warning_lines
-from ansible_collections.argus.verl.plugins.module_utils.text import printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import (
+    failure_lines,
+    log_lines,
+    warning_lines,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.environment import (
+    secret_value_findings,
+    secret_values,
+    unlisted_findings,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.inventory import inventory_findings
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import with_defaults
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.parse import examinable, parse_jobspec, top_key
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.spec import plain_root
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submission_id import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED, JobState
+from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES
 from ansible_collections.argus.verl.plugins.plugin_utils.command_line import (
     extra_variables,
     misspelt,

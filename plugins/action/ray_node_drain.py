@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.text import printable, sentence
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 
 Result = dict[str, Any]

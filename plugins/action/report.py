@@ -10,8 +10,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.text import printable, sentence, table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence, table
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal, terminal
 
 display = Display()

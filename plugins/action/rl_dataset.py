@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.upload import Upload, UploadFile
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, changed_meanwhile, failure
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import ProgressReport
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
-from ansible_collections.argus.verl.plugins.module_utils.text import size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import Upload, UploadFile
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import (
+    StagingError,
+    changed_meanwhile,
+    failure,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status
 from ansible_collections.argus.verl.plugins.plugin_utils.staging import POLL_SECONDS, FollowedStaging
 from ansible_collections.argus.verl.plugins.plugin_utils.upload import read, resolved
 

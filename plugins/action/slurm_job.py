@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.findings import findings_table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
 from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import RUNNING, Allocation
 from ansible_collections.argus.verl.plugins.module_utils.slurm.script import Wish, script, wish_findings

@@ -82,7 +82,7 @@ from ansible.playbook.block import Block
 from ansible.playbook.task import Task
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
-from ansible_collections.argus.verl.plugins.module_utils.text import filled, printable_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import filled, printable_line
 from ansible_collections.argus.verl.plugins.plugin_utils import terminal
 from ansible_collections.argus.verl.plugins.plugin_utils.run_summary import Failures, summary
 from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import error_text

@@ -64,10 +64,10 @@ from ansible.errors import AnsibleParserError
 from ansible.inventory.data import InventoryData
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hostfile import inventory_of, parse
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, MACHINES, NODES, WORKERS
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import CONTAINER, PROCESS
-from ansible_collections.argus.verl.plugins.module_utils.findings import findings_table
 
 # Of every node in a container; see inventories/prod.
 NODE_VARIABLES = {

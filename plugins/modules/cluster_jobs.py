@@ -71,14 +71,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayHead, job_client
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT, JOBS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.removal import Removal, close_jobs, end_jobs
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import Services
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import RayHead, job_client
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
-from ansible_collections.argus.verl.plugins.module_utils.operations.removal import Removal, close_jobs, end_jobs
-from ansible_collections.argus.verl.plugins.module_utils.operations.services import Services
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, JOBS
 
 
 def closed(root: Path, registered: list[str], check_mode: bool) -> dict[str, Any]:

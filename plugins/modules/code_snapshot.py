@@ -152,13 +152,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging import snapshots
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.git import Git
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.manifest import read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import OPTIONS, StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Staged, module_result
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-from ansible_collections.argus.verl.plugins.module_utils.staging import snapshots
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
-from ansible_collections.argus.verl.plugins.module_utils.staging.git import Git
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, StageOptions
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Staged, module_result
 
 
 def main() -> None:

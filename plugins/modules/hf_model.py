@@ -176,15 +176,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging import models
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.manifest import read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import OPTIONS, StageOptions
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import module_result
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.store import stage
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.users import users
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-from ansible_collections.argus.verl.plugins.module_utils.staging import models
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, StageOptions
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import module_result
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import stage
-from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
 
 
 def main() -> None:

@@ -62,12 +62,12 @@ problems:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import allow_host
-from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import Collected, EvidenceError, collect
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import UnknownJobError, find_job
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import allow_host
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.operations.evidence import Collected, EvidenceError, collect
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
 def main() -> None:

@@ -88,10 +88,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import BundleError, limits, pack
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import UnknownJobError, find_job
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, without_root
-from ansible_collections.argus.verl.plugins.module_utils.status.bundle import BundleError, limits, pack
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
 def fetch(params: dict[str, Any], descriptor: int) -> dict[str, Any]:

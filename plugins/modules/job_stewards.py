@@ -63,15 +63,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher import steward
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import allow_host
-from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT, JOBS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import UnknownJobError, find_job
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registered, Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import start_steward
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher import steward
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import allow_host
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
-from ansible_collections.argus.verl.plugins.module_utils.operations.services import start_steward
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, JOBS
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job
 
 
 def without_steward(jobs: Path, submitted: Sequence[str]) -> tuple[list[Archive], dict[str, str]]:

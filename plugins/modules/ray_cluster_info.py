@@ -180,16 +180,20 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import JOBS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.unattended import Unattended, unattended
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import SILENT_SECONDS
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import (
+    PATIENCE_SECONDS,
+    RayApiError,
+    RayHead,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import exposure, wait_until_ready
-from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import REGISTRY
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import SILENT_SECONDS
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import PATIENCE_SECONDS, RayApiError, RayHead
-from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
-from ansible_collections.argus.verl.plugins.module_utils.operations.unattended import Unattended, unattended
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import JOBS
 
 
 def unattended_jobs(module: AnsibleModule, expected: Sequence[ExpectedNode]) -> Unattended:

@@ -379,28 +379,28 @@ import sys
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.job.inventory import inventory_findings
-from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.launcher.identity import mismatch
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.resubmit import original
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import (
+    OperationError,
+    RefusedError,
+    Services,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.stop import stop
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.submit import Request, submit
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.inventory import inventory_findings
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import OPTIONS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.parse import parse_jobspec
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import mismatch
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import (
     PATIENCE_SECONDS,
     RayHead,
     allow_host,
     job_client,
 )
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
-from ansible_collections.argus.verl.plugins.module_utils.operations.resubmit import original
-from ansible_collections.argus.verl.plugins.module_utils.operations.services import (
-    OperationError,
-    RefusedError,
-    Services,
-)
-from ansible_collections.argus.verl.plugins.module_utils.operations.stop import stop
-from ansible_collections.argus.verl.plugins.module_utils.operations.submit import Request, submit
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT
 
 # Not imported: that takes 0.7 s, and not every operation needs it.
 RAY_ERROR = None if importlib.util.find_spec("ray") else "No module named 'ray'"

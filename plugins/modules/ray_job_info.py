@@ -269,15 +269,19 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import PATIENCE_SECONDS, RayHead
-from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import UnreadableError
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import (
+    UnknownJobError,
+    find_job,
+    latest_jobs,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.logs import PositionError
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.root import root_problem
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import wait_for_end
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import PATIENCE_SECONDS, RayHead
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registry
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, handed_over, without_root
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
-from ansible_collections.argus.verl.plugins.module_utils.status.logs import PositionError
-from ansible_collections.argus.verl.plugins.module_utils.status.root import root_problem
-from ansible_collections.argus.verl.plugins.module_utils.status.state import wait_for_end
 
 
 def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:

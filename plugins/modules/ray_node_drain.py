@@ -82,11 +82,7 @@ waited:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.launcher import draining
-from ansible_collections.argus.verl.plugins.module_utils.launcher.admission import registry_path
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import PATIENCE_SECONDS, RayApiError, RayHead
-from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.operations.drain import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.drain import (
     DrainError,
     is_alive,
     remember_end,
@@ -94,6 +90,14 @@ from ansible_collections.argus.verl.plugins.module_utils.operations.drain import
     stop_new_work,
     wait_while_held,
 )
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher import draining
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import registry_path
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import (
+    PATIENCE_SECONDS,
+    RayApiError,
+    RayHead,
+)
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
 
 
 def main() -> None:

@@ -345,21 +345,24 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset import stage as datasets
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.options import COLUMN_TEXTS, DatasetOptions
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.upload import Inbox, UndecidedError
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure, reported
-from ansible_collections.argus.verl.plugins.module_utils.staging.manifest import read_manifest
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset import stage as datasets
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.options import (
+    COLUMN_TEXTS,
+    DatasetOptions,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import Inbox, UndecidedError
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, failure, reported
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.manifest import read_manifest
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import (
     OPTIONS,
     StageOptions,
     check_name,
     check_shared_root,
 )
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status, module_result
-from ansible_collections.argus.verl.plugins.module_utils.staging.users import users
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status, module_result
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.users import users
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
+from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 
 TEXT = {"type": "str"}
 TEXTS = {"type": "list", "elements": "str"}

@@ -137,11 +137,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, failure
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.listing import list_staged
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import read_progress
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import OPTIONS, Verify, check_shared_root
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
-from ansible_collections.argus.verl.plugins.module_utils.staging.listing import list_staged
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import read_progress
-from ansible_collections.argus.verl.plugins.module_utils.staging.options import OPTIONS, Verify, check_shared_root
 
 
 def main() -> None:

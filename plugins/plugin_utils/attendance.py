@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster import attendance, clocks
 from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import Attendance
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
@@ -18,7 +19,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     HostVars,
     machine_of,
 )
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CLOCK, REACHABLE
 
 # The facts of the roles that are read: how the machine was probed and prepared.

@@ -18,14 +18,14 @@ import yaml
 from ansible import context
 from ansible.parsing.splitter import parse_kv
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.job.options import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import (
     OPTIONS,
     converted,
     merged_overrides,
     with_defaults,
 )
-from ansible_collections.argus.verl.plugins.module_utils.text import printable
 
 # Further overrides for trainer_overrides. Each -e set=… adds to those before it.
 SET = "set"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ansible.errors import AnsibleFileNotFound
-from ansible_collections.argus.verl.plugins.module_utils.text import one_line, printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
 
 BLOCK = 64 * 1024
 WRITE_BLOCKS = 1024

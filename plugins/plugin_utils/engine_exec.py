@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ansible_collections.argus.verl.plugins.module_utils.text import one_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
 
 # A shell's exit code for a command that it does not find.
 NOT_FOUND = 127

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
-from ansible_collections.argus.verl.plugins.module_utils.status.report import SILENT_SECONDS
-from ansible_collections.argus.verl.plugins.module_utils.text import one_line, printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import SILENT_SECONDS
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 
 # A head may need a minute to restart. If it stays unreachable longer, following ends.

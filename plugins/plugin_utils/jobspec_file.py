@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.job.limits import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import nearest, one_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.limits import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_VALUES,
     limit_findings,
 )
-from ansible_collections.argus.verl.plugins.module_utils.text import nearest, one_line
 
 JSON, YAML = ".json", (".yaml", ".yml")
 MAX_BYTES = 256 * 1024

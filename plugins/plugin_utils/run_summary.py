@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.argus.verl.plugins.module_utils.text import printable, table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, table
 
 # What Ansible counts, in the order in which it is shown, and its name there.
 COUNTS = {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import Allocation
-from ansible_collections.argus.verl.plugins.module_utils.text import printable
 
 # A job in one of these never runs.
 GONE = (

@@ -9,8 +9,8 @@ import inspect
 import re
 from dataclasses import dataclass
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
 from ansible_collections.argus.verl.plugins.module_utils.slurm import relay
-from ansible_collections.argus.verl.plugins.module_utils.text import one_line
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import as_text
 
 # What srun says of every command that fails, and of a site that binds no CPUs.

@@ -14,9 +14,9 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import ProgressReport
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer, node_is_gone
 
 display = Display()

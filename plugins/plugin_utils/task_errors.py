@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.text import nearest, printable, printable_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import nearest, printable, printable_line
 
 COLLECTION = "argus.verl."
 # How many lines of the end of each output are shown.

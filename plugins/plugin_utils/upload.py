@@ -13,11 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import DEFAULT_SHARED_ROOT, under_root
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.sources import matching
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.upload import Upload, UploadFile
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.staging.files import file_sha256, is_plain_path
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT, under_root
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.sources import matching
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import Upload, UploadFile
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, is_plain_path
 
 Files = Mapping[str, Sequence[str]]
 

@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding, about
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import USER_CODE
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, about
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
 
 MOST_FILES, FILE_BYTES = 200, 1 << 20
 

@@ -18,19 +18,20 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.argus.verl.plugins.action.report import report_lines
-from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, checkpoints
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive, archives, unclosed
-from ansible_collections.argus.verl.plugins.module_utils.launcher.log import total_steps
-from ansible_collections.argus.verl.plugins.module_utils.launcher.reading import DIRECTORY_ENTRIES, UnreadableError
-from ansible_collections.argus.verl.plugins.module_utils.operations.submission import same_spec
-from ansible_collections.argus.verl.plugins.module_utils.status.bundle import limits, pack, unpack
-from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import UnknownJobError, find_job, latest_jobs
-from ansible_collections.argus.verl.plugins.module_utils.status.report import Report, job_report, jobs_report
-from ansible_collections.argus.verl.plugins.module_utils.status.state import describe, wait_for_end
 from ansible_collections.argus.verl.plugins.modules import job_fetch, ray_cluster_info, ray_job_info
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal
 from hostile_archives import GOOD, HOSTILE, SECRET, make
+
+from argus.jobs.bundle import limits, pack, unpack
+from argus.jobs.info import JobInfo
+from argus.jobs.listing import UnknownJobError, find_job, latest_jobs
+from argus.jobs.report import Report, job_report, jobs_report
+from argus.jobs.state import describe, wait_for_end
+from argus.jobs.submission import same_spec
+from argus.launcher import attempts, checkpoints
+from argus.launcher.archive import Archive, archives, unclosed
+from argus.launcher.log import total_steps
+from argus.launcher.reading import DIRECTORY_ENTRIES, UnreadableError
 
 SECONDS = 5
 NOBODY = 65534

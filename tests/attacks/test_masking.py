@@ -11,7 +11,8 @@ import urllib.parse
 from collections.abc import Callable
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher.masking import MASK, Redactor
+
+from argus.launcher.masking import MASK, Redactor
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 chance = random.Random(3)  # noqa: S311

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.launcher import failures, output, redact
-from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import classify
 from patterns import RULES, Texts, found
+
+from argus.launcher import failures, output, redact
+from argus.launcher.failures import classify
 
 MIB = 1 << 20
 # Of this, one that squares its work takes many seconds.

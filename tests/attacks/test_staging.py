@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import DATASETS, MODELS, SNAPSHOTS
-from ansible_collections.argus.verl.plugins.module_utils.staging.errors import StagingError, failure
-from ansible_collections.argus.verl.plugins.module_utils.staging.store import remove, stage
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
 from staging_snapshots import TAKEN, put, run_module
 from staging_store import NOBODY, as_nobody, asked
 from staging_tools import manifest_json
+
+from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
+from argus.staging.errors import StagingError, failure
+from argus.staging.store import remove, stage
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
 

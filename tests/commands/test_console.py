@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.text import CONTROL
+
+from argus.common.text import CONTROL
 
 REPO = Path(__file__).resolve().parents[2]
 SECRET = "wandb-3f7c9a1b"

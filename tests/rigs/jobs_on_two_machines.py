@@ -16,11 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.launcher import attempts, checkpoints
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.launcher.steward import lock_of
-from ansible_collections.argus.verl.plugins.module_utils.operations.program import write_launcher
 from launcher_job import Setup
+
+from argus.jobs.program import write_launcher
+from argus.launcher import attempts, checkpoints
+from argus.launcher.archive import Archive
+from argus.launcher.steward import lock_of
 
 TIMES = 30
 ONE, OTHER = Path(sys.argv[1]), Path(sys.argv[2])

@@ -24,7 +24,7 @@ for number in range(400):
 LOCKS = """
 import errno, fcntl, os, time
 from pathlib import Path
-from ansible_collections.argus.verl.plugins.module_utils.staging.lock import lock_file, locked, open_lock
+from argus.staging.lock import lock_file, locked, open_lock
 
 def opened():
     for _ in range(10):

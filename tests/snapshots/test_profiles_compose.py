@@ -12,26 +12,27 @@ from functools import reduce
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.checks.configuration import Configuration
-from ansible_collections.argus.verl.plugins.module_utils.findings import errors
-from ansible_collections.argus.verl.plugins.module_utils.gate import composition
-from ansible_collections.argus.verl.plugins.module_utils.gate.config import config_findings
-from ansible_collections.argus.verl.plugins.module_utils.gate.numbers import used_values
-from ansible_collections.argus.verl.plugins.module_utils.gate.settings import ACTOR, JobConfig
-from ansible_collections.argus.verl.plugins.module_utils.job import spec_checks
-from ansible_collections.argus.verl.plugins.module_utils.job.capacity import Cluster
-from ansible_collections.argus.verl.plugins.module_utils.job.options import WORKLOADS
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.job.plan import Job, plan_job
-from ansible_collections.argus.verl.plugins.module_utils.job.verl_releases import (
+from numbers_of_verl import TRIED, expected, put
+from system import REPO
+
+from argus.checks.configuration import Configuration
+from argus.common.findings import errors
+from argus.gate import composition
+from argus.gate.config import config_findings
+from argus.gate.numbers import used_values
+from argus.gate.settings import ACTOR, JobConfig
+from argus.jobspec import spec_checks
+from argus.jobspec.capacity import Cluster
+from argus.jobspec.options import WORKLOADS
+from argus.jobspec.parse import parse_jobspec
+from argus.jobspec.plan import Job, plan_job
+from argus.jobspec.verl_releases import (
     RL_SETTINGS,
     SFT_SETTINGS,
     Profile,
     profile_of,
 )
-from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import override_key
-from numbers_of_verl import TRIED, expected, put
-from system import REPO
+from argus.launcher.hydra import override_key
 
 IMAGE = "argus-verl-cpu:0.1.0"
 WHEELS = REPO / ".cache" / "wheels"

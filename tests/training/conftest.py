@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from acceptance import LINES
-from ansible_collections.argus.verl.plugins.module_utils.launcher.hydra import merge, override_list
 from system import REPO, SHARED_ROOT, Job, Submit, playbook
+
+from argus.launcher.hydra import merge, override_list
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.checks.child import MARK
-from ansible_collections.argus.verl.plugins.module_utils.operations.program import launcher_files
 from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, said, until
+
+from argus.checks.child import MARK
+from argus.jobs.program import launcher_files
 
 USER_CODE = SHARED_ROOT / "user" / "code"
 # The share of digits, moved to a range of its own. In a job, not in the gate's dry call, it waits for the file `go`.

@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils.launcher import checkpoints
-from ansible_collections.argus.verl.plugins.module_utils.status.state import wait_for_end
 from system import (
     ENVIRONMENT,
     HEAD,
@@ -37,6 +35,9 @@ from system import (
     said,
     until,
 )
+
+from argus.jobs.state import wait_for_end
+from argus.launcher import checkpoints
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 # Does not end by itself. Its checkpoints are not at the end of an epoch, which has 8 steps.

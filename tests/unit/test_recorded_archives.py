@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.module_utils.job.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules import job_fetch, job_stewards, ray_job_info
+
+from argus.jobspec.parse import parse_jobspec
+from argus.launcher.archive import Archive
 
 RECORDED = Path(__file__).parent / "fixtures" / "archives"
 EXPECTED: dict[str, Any] = json.loads((RECORDED / "expected.json").read_text(encoding="utf-8"))

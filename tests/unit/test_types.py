@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Iterator
 
 from ansible_collections.argus.verl.plugins import module_utils
+
+import argus
 
 # They collect something while they are filled, and stay in the function or object that does it.
 MUTABLE = {
@@ -20,13 +23,15 @@ MUTABLE = {
 
 
 def all_dataclasses() -> Iterator[tuple[str, type]]:
-    """The names, relative to module_utils, and the classes."""
+    """The names, relative to the program or to module_utils, and the classes."""
     prefix = f"{module_utils.__name__}."
-    for module in pkgutil.walk_packages(module_utils.__path__, prefix):
+    program = pkgutil.walk_packages(argus.__path__, "argus.")
+    machines = pkgutil.walk_packages(module_utils.__path__, prefix)
+    for module in itertools.chain(program, (each for each in machines if not each.name.startswith(f"{prefix}argus"))):
         loaded = importlib.import_module(module.name)
         for name, kind in vars(loaded).items():
             if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__module__ == module.name:
-                yield f"{module.name.removeprefix(prefix)}.{name}", kind
+                yield f"{module.name.removeprefix(prefix).removeprefix('argus.')}.{name}", kind
 
 
 def test_dataclasses_are_frozen() -> None:

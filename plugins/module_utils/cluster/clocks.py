@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings import ERROR, WARNING, Finding
+from ..argus.common.findings import ERROR, WARNING, Finding
 
 # Times in status and evidence become confusing.
 WARNING_SECONDS = 5.0

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..launcher.identity import identity
+from ..argus.launcher.identity import identity
 from .devices import INFINIBAND, LOCK_CAPABILITY, UNLIMITED_MEMLOCK
 from .engine import CLUSTER_LABEL, PODMAN
 from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..findings import WARNING, Finding
-from ..launcher.ray_api import ALIVE
-from ..text import nearest, printable
+from ..argus.common.findings import WARNING, Finding
+from ..argus.common.text import nearest, printable
+from ..argus.launcher.ray_api import ALIVE
 from .engine import CLUSTER_LABEL, DOCKER, PODMAN
 from .machine import Machine
 from .membership import strangers

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..findings import ERROR, WARNING, Finding
+from ..argus.common.findings import ERROR, WARNING, Finding
 from ..network.hcas import Hca
 
 # All devices of RDMA lie in it; NCCL opens its uverbs* for data, and rdma_cm to connect.

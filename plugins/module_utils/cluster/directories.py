@@ -16,8 +16,8 @@ import stat
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..argus.common.shared_root import JOBS
 from ..privileges import User, as_user, failure
-from ..shared_root import JOBS
 
 # The layout of the shared root; the nodes' user can write to all of it.
 DIRECTORIES = (

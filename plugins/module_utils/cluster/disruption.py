@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..findings import WARNING, Finding
-from ..launcher.status import submission_id_of
+from ..argus.common.findings import WARNING, Finding
+from ..argus.launcher.status import submission_id_of
 from .actions import PlannedNode
 from .report import ClusterInfo
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..findings import Finding
-from ..text import one_line
+from ..argus.common.findings import Finding
+from ..argus.common.text import one_line
 from .inventory import HEADS, MACHINES, WORKERS
 from .nodes import CONTAINER
 from .process_host import is_reachable

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from ..findings import WARNING, Finding
+from ..argus.common.findings import WARNING, Finding
 from .inventory import HostVars, Variables
 
 DOCKERFILE = "Dockerfile"

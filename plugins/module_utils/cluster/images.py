@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..findings import ERROR, WARNING, Finding
+from ..argus.common.findings import ERROR, WARNING, Finding
 from .engine import Image
 from .machine import Machine
 

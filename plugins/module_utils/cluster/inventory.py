@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..findings import WARNING, Finding
+from ..argus.common.findings import WARNING, Finding
+from ..argus.common.text import misspelt, nearest, one_line
 from ..network.derive import DERIVED
-from ..text import misspelt, nearest, one_line
 from .names import CHECKS
 from .nodes import CONTAINER, PROCESS
 from .process_host import is_reachable

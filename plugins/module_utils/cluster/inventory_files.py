@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..findings import WARNING, Finding
+from ..argus.common.findings import WARNING, Finding
 
 # What lies beside the hosts, and is none.
 BESIDE = ("data", "jobspecs", "rewards")

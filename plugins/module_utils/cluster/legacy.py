@@ -23,10 +23,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..findings import Finding
-from ..launcher.identity import CLUSTER
+from ..argus.common.findings import Finding
+from ..argus.common.text import duration, nearest
+from ..argus.launcher.identity import CLUSTER
 from ..network.background import Background, start_time
-from ..text import duration, nearest
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, message
 from .node_process import RAY_PROGRAMS
 from .supervisor import MARK, PROC

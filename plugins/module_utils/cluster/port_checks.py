@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..findings import ERROR, WARNING, Finding
+from ..argus.common.findings import ERROR, WARNING, Finding
 from .engine import UP
 from .local_ports import given_away
 from .machine import Machine

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..findings import Finding
+from ..argus.common.findings import Finding
 from .inventory import HEADS, Groups, HostVars, Variables, cluster_nodes, on_host_network
 from .names import dashboard_port_problem, port_base_problem
 from .port_checks import DASHBOARD_USE

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 
+from ..argus.common.shared_root import JOBS
 from ..network.hcas import Hca, described, hcas_of_sysfs, parse_ibdev2netdev
 from ..network.interfaces import read_interfaces
-from ..shared_root import JOBS
 from .devices import INFINIBAND, DeviceFile
 from .engine import (
     CLUSTER_LABEL,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..launcher.ray_api import PATIENCE_SECONDS, RayApiError, RayHead
+from ..argus.launcher.ray_api import PATIENCE_SECONDS, RayApiError, RayHead
 from .membership import ExpectedNode, Membership, membership
 
 POLL_SECONDS = 0.2

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..launcher.ray_api import slowness
+from ..argus.launcher.ray_api import slowness
 from .actions import ActionKind, PlannedNode
 from .attendance import needed
 from .departure import ODD_NAME, drain_command, is_plain

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..text import one_line
+from ..argus.common.text import one_line
 from .nodes import HEAD, NodePlan
 
 SETTINGS_LABEL = "argus.verl.settings"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..findings import ERROR, NOTE, WARNING, Finding
+from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ..network.suspects import Measured, Verdict, from_json
 from .checks import Check, Problem
 from .tier import Tier

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..argus.common.findings import ERROR, WARNING, Finding
 from ..cluster.probe import AMD
-from ..findings import ERROR, WARNING, Finding
 from .checks import Check, Context, Problem, Topic, differences
 from .gpu_kind import GPU_REMEDY, kind_problems
 from .processes import Process, container_of, is_ours

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ..cluster.machine import Machine
-from ..findings import ERROR, NOTE, WARNING, Finding
 from .expectation import Expectation
 from .reader import Reader
 from .tier import Tier

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from ..findings import ERROR, WARNING, Finding
+from ..argus.common.findings import ERROR, WARNING, Finding
 from ..network.derive import Derived, HcaClass, Host, common_network, hca_class
 from ..network.hcas import ETHERNET, Hca
 from ..network.interfaces import Interface

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ..findings import ERROR, NOTE, WARNING, Finding
+from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
 from .checks import Check, Context, Problem, Topic, differences
 from .gpu_answer import Gpus, GpuState, Xid, parse_smi, parse_xids, with_links
 from .processes import container_of, is_ours, processes

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ..findings import ERROR
+from ..argus.common.findings import ERROR
 from .checks import Check, Problem
 from .expectation import Expectation
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..argus.common.findings import NOTE, WARNING, Finding
 from ..cluster.engine import EngineStatus
-from ..findings import NOTE, WARNING, Finding
 from .checks import Check, Context, Problem, Topic, differences
 from .processes import Process, container_of, is_alive, limits_of, processes
 from .reader import Reader

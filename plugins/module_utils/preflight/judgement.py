@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..argus.common.findings import ERROR, SEVERITIES, Finding
+from ..argus.common.text import nearest
+from ..argus.launcher.schema import MalformedError, parse
 from ..cluster.machine import Machine
-from ..findings import ERROR, SEVERITIES, Finding
-from ..launcher.schema import MalformedError, parse
-from ..text import nearest
 from .all_checks import all_checks
 from .checks import Context, Problem, Section, Topic, accepted
 from .expectation import Expectation

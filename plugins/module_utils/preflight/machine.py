@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from ..argus.common.findings import ERROR, WARNING, Finding
+from ..argus.common.shared_root import JOBS
 from ..cluster.devices import device_findings
 from ..cluster.engine import CLUSTER_LABEL, DOCKER, EngineStatus
 from ..cluster.machine import Machine
 from ..cluster.mounts import PathState
 from ..cluster.port_checks import port_findings
-from ..findings import ERROR, WARNING, Finding
 from ..privileges import UNPRIVILEGED
-from ..shared_root import JOBS
 from .checks import Check, Problem
 from .expectation import Expectation
 from .gpu_kind import GPU_REMEDY, kind_problems

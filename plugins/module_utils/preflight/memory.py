@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..argus.common.findings import ERROR, WARNING
 from ..cluster.machine import Machine
-from ..findings import ERROR, WARNING
 from .checks import Check, Problem
 from .expectation import Expectation
 

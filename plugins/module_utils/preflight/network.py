@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..findings import ERROR, WARNING, Finding
+from ..argus.common.findings import ERROR, WARNING, Finding
 from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, Derived, Host, derive
 from ..network.interfaces import holder
 from .checks import Check, Context, Problem, Topic

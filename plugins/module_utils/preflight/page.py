@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from ..findings import SEVERITIES
-from ..text import printable
+from ..argus.common.findings import SEVERITIES
+from ..argus.common.text import printable
 from .all_checks import all_checks
 from .judgement import Judged, grouped
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..findings import ERROR, Finding
+from ..argus.common.findings import ERROR, Finding
 from ..network.reach import Outcome, Reached
 from .checks import Check, Problem
 from .tier import Tier

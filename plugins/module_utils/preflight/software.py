@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..argus.common.findings import ERROR, WARNING, Finding
 from ..cluster.images import OLDEST_RAY, has_tokens
-from ..findings import ERROR, WARNING, Finding
 from .checks import Check, Context, Problem, Topic, differences
 from .reader import Reader
 

@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..argus.common.findings import ERROR, WARNING, Finding
 from ..cluster.mounts import PathState
-from ..findings import ERROR, WARNING, Finding
 from .checks import Check, Context, Problem, Topic, differences
 from .reader import Reader
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from ..findings import ERROR, WARNING, Finding
+from ..argus.common.findings import ERROR, WARNING, Finding
 from ..storage.rates import Rate
 from ..storage.trial import Seen, Written
 from .checks import Check, Problem

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster import attendance
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, machine_of
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import PREFLIGHT, absence, attendance_of
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.validation import check_type_dict, check_type_float, check_type_int, check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher import ending
 from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     actions,
     changes,
@@ -34,7 +35,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import is_reachable
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo, Scope
-from ansible_collections.argus.verl.plugins.module_utils.launcher import ending
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import absence, least_workers
 
 # The facts of the roles preflight and ray_node that filters read.

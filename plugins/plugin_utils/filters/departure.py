@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster import departure as departures
 from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import task_problem
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
@@ -19,7 +20,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     machines_of,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import PREFLIGHT
 
 

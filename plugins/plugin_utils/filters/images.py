@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import under_root
 from ansible_collections.argus.verl.plugins.module_utils.cluster import images
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import ActionKind, PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import task_problem
@@ -18,7 +19,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.image_builds im
 from ansible_collections.argus.verl.plugins.module_utils.cluster.images import Runtime, Sources
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HostVars
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import under_root
 from ansible_collections.argus.verl.plugins.plugin_utils.images import sources_of
 
 # The facts of the roles that are read.

@@ -13,6 +13,8 @@ from typing import Any
 import yaml
 from ansible import constants, context
 from ansible.errors import AnsibleFilterError
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import OPTIONS
 from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     image_builds,
     inventory,
@@ -21,8 +23,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     port_inventory,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import OF_INVENTORY
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"

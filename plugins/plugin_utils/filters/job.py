@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import slowness
-from ansible_collections.argus.verl.plugins.module_utils.launcher.status import ENDED, JobState
-from ansible_collections.argus.verl.plugins.module_utils.status import report
-from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, JobList
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import report
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, JobList
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import slowness
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 

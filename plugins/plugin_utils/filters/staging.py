@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAPSHOTS, USER_CODE
-from ansible_collections.argus.verl.plugins.module_utils.staging.listing import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import SNAPSHOTS, USER_CODE
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.listing import (
     UNFINISHED,
     UNKNOWN,
     DeclaredSnapshot,
     Entry,
     superfluous,
 )
-from ansible_collections.argus.verl.plugins.module_utils.staging.result import Status
-from ansible_collections.argus.verl.plugins.module_utils.staging.snapshots import KIND as SNAPSHOT
-from ansible_collections.argus.verl.plugins.module_utils.text import one_line, size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.snapshots import KIND as SNAPSHOT
 from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import unknown_key
 
 # The result of one item of a task, as Ansible registers it.

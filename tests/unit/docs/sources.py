@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HOLE = "\0"
-PLACES = ("plugins", "roles", "playbooks", "tools", "images", "Makefile")
+PLACES = ("argus", "plugins", "roles", "playbooks", "tools", "images", "Makefile")
 DOCUMENTATION = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
 TEXT_SUFFIXES = {".yml", ".yaml", ".sh"}
 # Jinja, make and shell fill these in.

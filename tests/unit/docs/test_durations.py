@@ -42,7 +42,7 @@ def constants(text: str) -> dict[str, float]:
 
 
 def actual(file: str, name: str) -> float | None:
-    for folder in ("plugins/module_utils", "plugins"):
+    for folder in ("argus", "plugins/module_utils", "plugins"):
         path = pages.REPO / folder / file
         if path.is_file():
             return constants(path.read_text(encoding="utf-8")).get(name)

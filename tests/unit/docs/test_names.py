@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from unit.docs import pages
 
-FOLDERS = "plugins|roles|playbooks|tests|tools|images|inventories|benchmarks|molecule|docs|changelogs"
+FOLDERS = "argus|plugins|roles|playbooks|tests|tools|images|inventories|benchmarks|molecule|docs|changelogs"
 FILE = re.compile(rf"(?<![\w./])(?:{FOLDERS})/[\w./-]+\.(?:py|md|yml|yaml|sh|json|svg)")
 TARGET = re.compile(r"^\s*make ([a-z][a-z-]+)")
 VARIABLE = re.compile(

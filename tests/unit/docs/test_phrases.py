@@ -16,7 +16,7 @@ FORBIDDEN = re.compile(
 
 
 # Files with comments and messages for people. Tests may quote other programs.
-SOURCES = ("plugins", "roles", "playbooks", "tools", "inventories", "molecule", "Makefile")
+SOURCES = ("argus", "plugins", "roles", "playbooks", "tools", "inventories", "molecule", "Makefile")
 SUFFIXES = {".py", ".yml", ".yaml", ".sh", ""}
 
 

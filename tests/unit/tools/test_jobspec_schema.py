@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils.job.options import OPTIONS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import OPTIONS
 from ansible_collections.argus.verl.plugins.modules import ray_job
 
 REPO = Path(__file__).resolve().parents[3]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from ansible.plugins.become import BecomeBase
 from ansible_collections.argus.verl.plugins.action import job_fetch
-from ansible_collections.argus.verl.plugins.module_utils.status import bundle
-from ansible_collections.argus.verl.plugins.module_utils.status.bundle import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import bundle
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import (
     BundleError,
     Limits,
     differs,

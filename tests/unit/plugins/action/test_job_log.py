@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_log, ray_job
-from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import WHAT_TO_DO
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.failures import WHAT_TO_DO
 from ansible_collections.argus.verl.plugins.plugin_utils import following
 
 CLOCK = 1000.0

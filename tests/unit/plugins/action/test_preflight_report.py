@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.action import preflight_report
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, Finding
 from samples import HEALTHY
 
 RESULT = {

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ansible_collections.argus.verl.plugins.action.rl_dataset import with_own_paths
-from ansible_collections.argus.verl.plugins.module_utils.staging.dataset.upload import UploadFile
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import UploadFile
 
 HASH = "ab" * 32
 ARRIVED = f"/private/datasets/.sums.upload/{HASH}/sums.jsonl"

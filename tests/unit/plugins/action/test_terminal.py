@@ -11,14 +11,20 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_log
 from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.launcher.failures import Failure, FailureKind
-from ansible_collections.argus.verl.plugins.module_utils.launcher.status import Attempt
-from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo, Progress
-from ansible_collections.argus.verl.plugins.module_utils.status.listing import unknown_job
-from ansible_collections.argus.verl.plugins.module_utils.status.progress import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.status.report import failure_lines, log_lines
-from ansible_collections.argus.verl.plugins.module_utils.text import nearest, one_line, printable, printable_line, table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import (
+    nearest,
+    one_line,
+    printable,
+    printable_line,
+    table,
+)
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, Progress
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import unknown_job
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, log_lines
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.failures import Failure, FailureKind
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import Attempt
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.job import evidence_rows, job_commands, job_status
 from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, no_such_id
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import machine_attendance
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.attendance import (
     absence,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils import privileges
-from ansible_collections.argus.verl.plugins.module_utils.launcher import redact
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher import redact
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules.cluster_jobs import closed
 
 

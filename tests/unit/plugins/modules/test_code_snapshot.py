@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.shared_root import SNAPSHOTS
-from ansible_collections.argus.verl.plugins.module_utils.staging.sources import source_of
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import SNAPSHOTS
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.sources import source_of
 from staging_snapshots import IGNORED, LEFT, TAKEN, TOKEN, put, run_module
 from staging_tools import snapshot
 

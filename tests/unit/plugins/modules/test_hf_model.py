@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.module_utils.staging.hub import retry
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.hub import retry
 from ansible_collections.argus.verl.plugins.modules import hf_model
 from hub import Hub, model
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
-from ansible_collections.argus.verl.plugins.module_utils.operations.services import Services
-from ansible_collections.argus.verl.plugins.module_utils.operations.submit import Request, Submitted
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registered, Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import Services
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.submit import Request, Submitted
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules import (
     job_evidence,
     job_fetch,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.module_utils.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.module_utils.operations.registry import Registered, Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registered, Registry
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules import ray_cluster_info
 
 NODE = {"node_name": "ray-head", "state": "ALIVE", "is_head_node": True, "resources_total": {"memory": 1.0}}

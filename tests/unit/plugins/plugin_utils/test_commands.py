@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
-from ansible_collections.argus.verl.plugins.module_utils.status.info import JobInfo
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
     inventory_arguments,
     playbook_command,

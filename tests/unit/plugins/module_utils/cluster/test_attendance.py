@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import (
     Attendance,
     crash,
@@ -14,7 +15,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance impo
     task_problem,
     tolerated,
 )
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, NOTE, WARNING, Finding
 
 ALL = Attendance(("ray-head",), ("worker-0", "worker-1"), {})
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.cluster.clocks import Skew, clock_findings
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING
 
 
 def probed(ahead: float, before: float = 1.0, after: float = 0.5) -> Skew:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import (
     ODD_NAME,
     Departure,
@@ -14,7 +15,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.departure impor
     outside_notes,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING
 from samples import HEALTHY, PROCESS_HOST, container
 
 INVENTORY = ["ray-head", "worker-0", "worker-1"]

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     DeviceFile,
     device_findings,
     openable,
     rdma_given,
 )
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING, Finding
 from samples import hca
 
 UP, DOWN = hca("mlx5_0", "up"), hca("mlx5_1", "down")

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind
 from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
     GOES_ON,
@@ -11,7 +12,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption impo
     job_findings,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ActiveJob, ClusterInfo
-from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
 from samples import planned
 
 IDLE = ClusterInfo(complete=True, missing=[], rows=[], waited=0, problem="", jobs=[])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.images import (
     INPUTS_LABEL,
@@ -14,7 +15,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.images import (
     runtime_problems,
     supply,
 )
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING, Finding
 from samples import machine
 
 BUILT, PULLED = "argus-verl-cpu:0.1.0", "verlai/verl:vllm024.latest"

@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
     WORKERS,
     machine_of,
@@ -12,7 +13,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     summary,
     validate,
 )
-from ansible_collections.argus.verl.plugins.module_utils.findings import WARNING, Finding
 
 Inventory = tuple[dict[str, dict[str, Any]], dict[str, list[str]]]
 KNOWN = {

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.port_checks import DASHBOARD_USE, port_findings
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortRange
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING, Finding
 from samples import HEALTHY, PROCESS_HOST, container
 
 DASHBOARD = PortRange("ray-head", DASHBOARD_USE, 8265, 8265)

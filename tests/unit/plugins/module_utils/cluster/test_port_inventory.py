@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.port_checks import DASHBOARD_USE
 from ansible_collections.argus.verl.plugins.module_utils.cluster.port_inventory import (
     Placed,
@@ -11,7 +12,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.port_inventory 
     port_inventory_findings,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortPlan, PortRange
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
 
 Inventory = tuple[dict[str, dict[str, Any]], dict[str, list[str]]]
 

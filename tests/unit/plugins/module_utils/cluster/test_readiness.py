@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import RayApiError
 from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.readiness import (
     POLL_SECONDS,
     Readiness,
     wait_until_ready,
 )
-from ansible_collections.argus.verl.plugins.module_utils.launcher.ray_api import RayApiError
 
 EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), ExpectedNode("worker-0", cpus=2)]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.preflight import amd
 from ansible_collections.argus.verl.plugins.module_utils.preflight.amd import AmdGpu, AmdGpus, parse_errors
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Problem

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, NOTE, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.preflight import gpu
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Problem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation

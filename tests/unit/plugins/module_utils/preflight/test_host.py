@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import NOTE, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineStatus, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.findings import NOTE, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.preflight import host
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Problem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.host import GIB, Host

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, NOTE, WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.preflight import judgement, topics
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_checks import PLAY_CHECKS, all_checks
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import (

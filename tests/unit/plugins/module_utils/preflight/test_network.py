@@ -4,7 +4,7 @@ import socket
 from dataclasses import replace
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import INFINIBAND, Hca
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.findings import ERROR, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.preflight import software
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Problem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation

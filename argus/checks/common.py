@@ -1,0 +1,137 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What all checks share: the request that describes a job, and findings about its files.
+
+Checks travel to nodes by value, because nodes have neither Ansible nor this collection. They may import this
+package, `findings`, `shared_root`, `text` and `launcher.reading`, and packages of the image only inside functions. Of
+datasets and weights they read footers, headers and a few rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..common.findings import ERROR, WARNING
+from ..common.shared_root import under_root
+from ..common.text import one_line
+from ..launcher.reading import UnreadableError, read_text
+from .configuration import Configuration
+
+SFT = "sft"
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+# verl's reward managers that score one answer at a time. Others, and those of users, call the function differently.
+REWARD_MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
+ITEM_BYTES = {"F64": 8, "F32": 4, "float32": 4, "fp32": 4, "F16": 2, "BF16": 2, "fp16": 2, "bf16": 2}
+LONGEST_ERROR = 300
+VERSION_BYTES, LONGEST_VERSION = 4096, 64
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """A job as nodes check it. All paths are absolute.
+
+    environment: the environment variables of the job, with placeholders for secrets.
+    files: the files that every node must see, with their sizes on the head; None stands for any size.
+    accept: the checks whose errors the user takes as warnings: "requirements", "space".
+    trial_rows: the rows with which the reward function is called; 0 for none.
+    config: the composed configuration. None: unknown, and checks that need it are skipped.
+    """
+
+    shared_root: str
+    workload: str
+    code_path: str
+    model: str
+    dataset: str
+    reward_file: str | None = None
+    reward_function: str = ""
+    # By which the file is imported; empty if it is loaded by its path.
+    reward_module: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, int | None] = field(default_factory=dict)
+    accept: tuple[str, ...] = ()
+    debugger: str | None = None
+    trial_rows: int = 0
+    config: Configuration | None = None
+
+    @property
+    def is_sft(self) -> bool:
+        return self.workload == SFT
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A value of the composed configuration."""
+        return self.config.get(key, default) if self.config else default
+
+    def number(self, key: str, default: int = 0) -> int:
+        """A whole number of the composed configuration; the default for any other value, which has a finding."""
+        return self.config.number(key, default) if self.config else default
+
+    def severity_of(self, check: str) -> str:
+        """The severity of a check's errors."""
+        return WARNING if check in self.accept else ERROR
+
+    @property
+    def has_reward_model(self) -> bool:
+        # The second name is that of verl up to 0.8. verl 0.9 still has it, as null.
+        return bool(self.setting("reward.reward_model.enable") or self.setting("reward_model.enable"))
+
+    @property
+    def reward_manager(self) -> str | None:
+        """The one of verl's own reward managers that calls the reward function; None for another one and for sft."""
+        if self.is_sft or self.setting("reward.reward_manager.source", "register") != "register":
+            return None
+        # The first name is that of verl up to 0.8. verl 0.9 still has it, as null.
+        name = self.setting("reward_model.reward_manager") or self.setting("reward.reward_manager.name", "naive")
+        return str(name) if name in REWARD_MANAGERS else None
+
+    @property
+    def data_source_key(self) -> str:
+        """The column with the data source. verl 0.9 still has data.reward_fn_key, but nothing reads it."""
+        return "data_source" if self.is_since((0, 9)) else str(self.setting("data.reward_fn_key", "data_source"))
+
+    @property
+    def has_critic(self) -> bool:
+        # trainer/ppo/utils.py: need_critic
+        return not self.is_sft and bool(self.setting("critic.enable", self.workload == "ppo"))
+
+    def is_outside(self, path: str) -> bool:
+        """Whether an override names a path outside the shared root; the check of paths reports it."""
+        return self.config is not None and not under_root(path, self.shared_root)
+
+    def is_since(self, release: tuple[int, int]) -> bool:
+        """Whether the snapshot is this release of verl or a later one. An unknown version counts as the latest."""
+        try:
+            major, minor = (read_verl_version(self.code_path) or "").split(".")[:2]
+            return (int(major), int(minor)) >= release
+        except ValueError:
+            return True
+
+
+def read_verl_version(code_path: str | Path) -> str | None:
+    """The version of verl that a snapshot declares; None if it cannot be read."""
+    try:
+        return one_line(read_text(Path(code_path), "verl/version/version", VERSION_BYTES), LONGEST_VERSION)
+    except (OSError, UnreadableError):
+        return None
+
+
+def error_text(error: BaseException) -> str:
+    return one_line(error, LONGEST_ERROR) or type(error).__name__
+
+
+def listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(LFS_POINTER)) == LFS_POINTER
+
+
+def pointer_problem(path: Path) -> tuple[str, str]:
+    """What is wrong with a pointer in place of a file, and what to do."""
+    todo = "run `git lfs pull` in the clone and stage it again, or download the file again"
+    return f"{path} is a Git LFS pointer, not the file", todo

@@ -1,0 +1,218 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks of the model: its configuration, its tokenizer, and its weights by their headers and sizes."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..common.findings import WARNING, Finding
+from ..common.text import size_text
+from .common import ITEM_BYTES, CheckRequest, error_text, is_lfs_pointer, pointer_problem
+from .facts import Facts
+
+# The format's own limit of a header.
+SAFETENSORS_HEADER_LIMIT = 100_000_000
+# In the order in which transformers looks for them.
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+VOCABULARIES = ("vocab*", "*.model", "*.tiktoken", "merges.txt", "tekken.json")
+CHAT_TEMPLATES = ("chat_template.jinja", "chat_template.json")
+STAGE_AGAIN = "stage the model again"
+TRUNCATED = f"{STAGE_AGAIN}: the download may be incomplete"
+TRANSFORMERS = f"{STAGE_AGAIN}, in the format of Transformers"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model, or a part of one, and the key that names it."""
+
+    path: Path
+    where: str
+    key: str
+
+    def problem(self, what: str, todo: str, severity: str = "error") -> Finding:
+        return Finding(self.where, what, todo, severity, key=self.key)
+
+    def pointer(self, path: Path) -> Finding:
+        return self.problem(*pointer_problem(path))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Problems with weights, their size in bytes, and the number of parameters; None if that is unknown."""
+
+    findings: tuple[Finding, ...] = ()
+    size: int = 0
+    parameters: int | None = None
+
+
+def overridden(key: str, path: str) -> Source:
+    """A model that an override names."""
+    return Source(Path(path), f"trainer_overrides: {key}", f"trainer_overrides.{key}")
+
+
+def model_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
+    section = "model" if request.is_sft else "actor_rollout_ref.model"
+    model = str(request.setting(f"{section}.path", request.model))
+    # A name on the hub is resolved in HF_HOME, by rules of its own.
+    if not model.startswith("/") or (request.is_outside(model) and not Path(model).exists()):
+        return []
+    source = Source(Path(model), "model", "model") if model == request.model else overridden(f"{section}.path", model)
+    found = config_findings(source)
+    if not source.path.is_dir():
+        return found
+    weights = weights_of(source)
+    found += weights.findings
+    facts.model_bytes, facts.parameters = weights.size, weights.parameters
+    tokenizer = str(request.setting(f"{section}.tokenizer_path", model))
+    if tokenizer.startswith("/"):
+        template = f"{section}.custom_chat_template"
+        found += tokenizer_findings(source, Path(tokenizer), template, has_template=bool(request.setting(template)))
+    return found + (critic_findings(request, facts, model) if request.has_critic else [])
+
+
+def critic_findings(request: CheckRequest, facts: Facts, model: str) -> list[Finding]:
+    """Problems with a critic that is not the model itself."""
+    critic = str(request.setting("critic.model.path", model))
+    facts.critic_parameters = facts.parameters
+    if critic == model or not critic.startswith("/"):
+        return []
+    source = overridden("critic.model.path", critic)
+    weights = weights_of(source)
+    facts.critic_parameters = weights.parameters
+    return [*config_findings(source), *weights.findings]
+
+
+def config_findings(source: Source) -> list[Finding]:
+    path = source.path / "config.json"
+    try:
+        if is_lfs_pointer(path):
+            return [source.pointer(path)]
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if (source.path / "adapter_config.json").is_file():
+            todo = "give the base model, and set actor_rollout_ref.model.lora_adapter_path to the adapter"
+            return [source.problem(f"{source.path} is a LoRA adapter, not a model", todo)]
+        return [source.problem(f"{path} does not exist", "give the directory with config.json and the weights")]
+    except (OSError, ValueError) as error:
+        return [source.problem(f"{path} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
+    if not isinstance(config, dict) or not config.get("model_type"):
+        return [source.problem(f"{path} has no model_type", TRANSFORMERS)]
+    architectures = config.get("architectures")
+    if not isinstance(architectures, list) or len(architectures) != 1:
+        # workers/config/model.py: HFModelConfig asserts it.
+        what = f"{path} has architectures {json.dumps(architectures)}, but verl requires exactly one"
+        return [source.problem(what, TRANSFORMERS)]
+    return []
+
+
+def tokenizer_findings(source: Source, path: Path, template: str, *, has_template: bool) -> list[Finding]:
+    """Problems with the tokenizer at `path`. `template` is the setting for a chat template of the job's own."""
+    tokenizer, settings = path / "tokenizer.json", path / "tokenizer_config.json"
+    for file in (tokenizer, settings):
+        if file.is_file() and is_lfs_pointer(file):
+            return [source.pointer(file)]
+        # tokenizer.json may have 30 MB, so only its end is read.
+        if file.is_file() and not ends_as_mapping(file):
+            return [source.problem(f"{file} is truncated", STAGE_AGAIN)]
+    vocabulary = any(any(path.glob(pattern)) for pattern in VOCABULARIES)
+    if not tokenizer.is_file() and not (settings.is_file() and vocabulary):
+        what = f"{path} has no tokenizer: neither tokenizer.json, nor tokenizer_config.json with a vocabulary"
+        return [source.problem(what, "stage the tokenizer's files beside the weights")]
+    try:
+        config = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
+    except (OSError, ValueError) as error:
+        return [source.problem(f"{settings} cannot be read as JSON: {error_text(error)}", STAGE_AGAIN)]
+    if has_template or config.get("chat_template") or any((path / name).is_file() for name in CHAT_TEMPLATES):
+        return []
+    what = f"{path} has no chat template, but verl applies one to every row"
+    todo = f"add chat_template.jinja (instruct models have one), or set {template}"
+    return [source.problem(what, todo, WARNING)]
+
+
+def ends_as_mapping(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 64))
+        return file.read().rstrip().endswith(b"}")
+
+
+def weights_of(source: Source) -> Weights:
+    model = source.path
+    name = next((name for name in WEIGHTS if (model / name).is_file()), None)
+    if name is None:
+        what = f"{model} has no weights: neither model.safetensors nor pytorch_model.bin, and no index of either"
+        return Weights((source.problem(what, "give a directory with weights, in the format of save_pretrained"),))
+    shards = [name]
+    if name.endswith(".index.json"):
+        try:
+            if is_lfs_pointer(model / name):
+                return Weights((source.pointer(model / name),))
+            shards = sorted(set(json.loads((model / name).read_text(encoding="utf-8"))["weight_map"].values()))
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            what = f"{model / name} is not an index of weights: {type(error).__name__}: {error_text(error)}"
+            return Weights((source.problem(what, TRUNCATED),))
+    missing = [shard for shard in shards if not (model / shard).is_file()]
+    if missing:
+        what = f"{len(missing)} of {len(shards)} shards in {model} are missing: {', '.join(missing[:3])}"
+        return Weights((source.problem(what + (", …" if len(missing) > 3 else ""), TRUNCATED),))
+    return shards_of(source, [model / shard for shard in shards])
+
+
+def shards_of(source: Source, shards: list[Path]) -> Weights:
+    """The weights in files that exist."""
+    found: list[Finding] = []
+    size, parameters = 0, 0
+    for path in shards:
+        size += path.stat().st_size
+        if is_lfs_pointer(path):
+            found.append(source.pointer(path))
+        elif path.suffix == ".safetensors":
+            what, count = safetensors_problem(path)
+            parameters += count
+            found += [source.problem(f"{path} {what}", TRUNCATED)] if what else []
+        elif torch_file_is_cut(path):
+            found.append(source.problem(f"{path} is truncated", TRUNCATED))
+    if not all(path.suffix == ".safetensors" for path in shards):
+        parameters = size // ITEM_BYTES.get(declared_dtype(source.path), 2)
+    return Weights(tuple(found), size, None if found else parameters)
+
+
+def safetensors_problem(path: Path) -> tuple[str | None, int]:
+    """What is wrong with a file, judged by its header and size alone, and the number of its parameters."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > SAFETENSORS_HEADER_LIMIT:
+            return f"has no safetensors header ({size_text(size)})", 0
+        if size < 8 + length:
+            return f"has {size} bytes, but its header alone has {8 + length}: it is truncated", 0
+        try:
+            header = json.loads(file.read(length))
+            tensors = [each for name, each in header.items() if name != "__metadata__"]
+            expected = 8 + length + max((each["data_offsets"][1] for each in tensors), default=0)
+            count = sum(math.prod(each["shape"]) for each in tensors)
+        except (ValueError, KeyError, AttributeError, TypeError, IndexError):
+            return f"has no safetensors header ({size_text(size)})", 0
+    if size != expected:
+        state = "it is truncated" if size < expected else "it is not the file that was saved"
+        return f"has {size} bytes, but its header declares {expected}: {state}", count
+    return None, count
+
+
+def torch_file_is_cut(path: Path) -> bool:
+    """torch.save writes a zip archive, which ends with its directory. Files of old versions are no archives."""
+    with path.open("rb") as file:
+        return file.read(2) in (b"", b"PK") and not zipfile.is_zipfile(path)
+
+
+def declared_dtype(model: Path) -> str:
+    try:
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        return str(config.get("dtype") or config.get("torch_dtype"))
+    except (OSError, ValueError, AttributeError):
+        return ""

@@ -1,0 +1,58 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All checks that run on one worker, with the packages and devices that the job will have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..common.findings import WARNING, Finding, about
+from .common import CheckRequest, error_text
+from .dataset import dataset_findings
+from .facts import Facts
+from .model import model_findings
+from .packages import debugger_findings, requirement_findings
+from .paths import path_findings
+from .prompts import prompt_findings
+from .reward import reward_findings
+from .space import space_findings
+from .trial import trial_findings
+
+Check = Callable[[CheckRequest, Facts], list[Finding]]
+# By the key or the subject that a check is about. The order matters: later checks read facts of earlier ones.
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("paths", path_findings),
+    ("dataset", dataset_findings),
+    ("model", model_findings),
+    ("prompts", prompt_findings),
+    ("reward_fn_path", reward_findings),
+    ("check_reward", trial_findings),
+    ("code_path", requirement_findings),
+    ("debugger", debugger_findings),
+    ("shared_root", space_findings),
+)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    findings: tuple[Finding, ...]
+    facts: Facts
+
+
+def check_worker(request: CheckRequest) -> CheckResult:
+    """All problems with dataset, model, reward function, packages and space, and the facts about them."""
+    found: list[Finding] = []
+    facts = Facts()
+    for key, check in CHECKS:
+        started = time.monotonic()
+        try:
+            found += check(request, facts)
+        except Exception as error:
+            # An unexpected file format must not stop a good job.
+            what = f"could not be checked: {type(error).__name__}: {error_text(error)}"
+            found.append(about(key, what, "report this error; the job itself may be fine", WARNING))
+        facts.seconds[key] = round(time.monotonic() - started, 3)
+    return CheckResult(tuple(found), facts)

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of a composed configuration that verl refuses only after minutes, or accepts and does not apply.
+
+Everything here is pure. Each rule was read in verl 0.9.1 and names its source, a file and a function below verl/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..checks.configuration import MISSING, Configuration
+from ..common.findings import WARNING, Finding, about
+from ..jobspec.verl_releases import release_of
+from .config_rl import RL_RULES
+from .config_sft import SFT_RULES
+from .numbers import number_findings
+from .settings import ACTOR, Found, JobConfig
+
+NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
+NO_PROMPT = "would ask for an account, and no one can answer"
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a logger needs in the job's environment: one of two variables. `otherwise`: what happens without them."""
+
+    variable: str
+    alternative: str
+    otherwise: str
+
+
+# utils/tracking.py:Tracking.__init__
+ACCOUNTS = {
+    "wandb": Account("WANDB_API_KEY", "WANDB_MODE", f"wandb {NO_PROMPT}"),
+    "swanlab": Account("SWANLAB_API_KEY", "SWANLAB_MODE", f"swanlab {NO_PROMPT}"),
+    "clearml": Account("CLEARML_API_ACCESS_KEY", "CLEARML_CONFIG_FILE", "clearml has no server to report to"),
+    "vemlp_wandb": Account("VOLC_ACCESS_KEY_ID", "", "vemlp_wandb ends the job"),
+    "mlflow": Account("MLFLOW_TRACKING_URI", "", "mlflow writes to /tmp/mlruns.db in one of the containers"),
+}
+
+
+def config_findings(
+    config: Mapping[str, Any],
+    workload: str,
+    nnodes: int,
+    gpus_per_node: int,
+    version: str = "0.9.1",
+    environment: Mapping[str, str] | None = None,
+) -> list[Finding]:
+    """All problems of a composed configuration.
+
+    version: of the snapshot's verl.
+    environment: the environment variables of the job, with the names of its secrets.
+    """
+    release = release_of(version) or ()
+    job = JobConfig(Configuration(config), workload, nnodes, gpus_per_node, release, environment or {})
+    rules = (missing, size, length_of_training, saving, loggers, resuming)
+    found = [finding for rule in (*rules, *(SFT_RULES if workload == "sft" else RL_RULES)) for finding in rule(job)]
+    # The other rules say more about a key than its number alone.
+    known = {finding.key for finding in found}
+    return found + [finding for finding in number_findings(job) if finding.key not in known]
+
+
+def missing(job: JobConfig) -> Found:
+    # omegaconf: MissingMandatoryValue, when verl reads it.
+    for key in missing_keys(job.config.values):
+        yield about(key, "has no value, and verl has no default for it", f"set {key}")
+
+
+def missing_keys(node: Any, path: str = "") -> list[str]:
+    """The keys without a value, except in parts that are disabled."""
+    if node == MISSING:
+        return [path]
+    if not isinstance(node, Mapping) or node.get("enable") is False or node.get("enabled") is False:
+        return []
+    return [name for key, value in node.items() for name in missing_keys(value, f"{path}.{key}" if path else str(key))]
+
+
+def size(job: JobConfig) -> Found:
+    # The JobSpec decides the size of the job. An override of a parent, such as trainer={…}, would change it.
+    for key, expected in (("trainer.nnodes", job.nnodes), ("trainer.n_gpus_per_node", job.gpus_per_node)):
+        value = job.get(key)
+        if value != expected:
+            yield about(key, f"is {value}, but the job has {expected}", "set resources in the JobSpec instead")
+
+
+def length_of_training(job: JobConfig) -> Found:
+    # trainer/ppo/v1/trainer_base.py:fit, trainer/sft_trainer_ray.py:fit: range(…, total_epochs)
+    if job.number("trainer.total_epochs", 1) < 1:
+        yield about("trainer.total_epochs", NOTHING_TRAINED, "set it to 1 or more")
+    # trainer/ppo/v1/trainer_base.py:fit: while self.global_steps <= self.total_training_steps
+    if job.workload != "sft" and job.number("trainer.total_training_steps", 1) < 1:
+        yield about("trainer.total_training_steps", NOTHING_TRAINED, "set it to 1 or more, or to null for all epochs")
+
+
+def saving(job: JobConfig) -> Found:
+    every = job.get("trainer.save_freq")
+    todo = "set it to a number of steps"
+    if job.workload == "sft":
+        # trainer/sft_trainer_ray.py:fit: global_step % self.save_freq
+        for key in ("trainer.save_freq", "trainer.test_freq"):
+            if job.get(key) == 0:
+                yield about(
+                    key, "is 0: the job ends with ZeroDivisionError after its first step", "set it to -1 for never"
+                )
+        # trainer/sft_trainer_ray.py:fit: is_last_step or (self.save_freq > 0 and is_save_step)
+        if isinstance(every, int) and every < 0:
+            what = f"is {every}: only the last step is saved, so a job that fails earlier has nothing to resume from"
+            yield about("trainer.save_freq", what, todo, WARNING)
+    # trainer/ppo/v1/trainer_base.py:fit: self.config.trainer.save_freq > 0 and (is_last_step or …)
+    elif isinstance(every, int) and every <= 0:
+        yield about("trainer.save_freq", f"is {every}: nothing is saved, not even the last step", todo, WARNING)
+    # trainer/ppo/v1/trainer_base.py:_save_checkpoint leaves it to the checkpoint manager, and only Megatron's does it.
+    key = f"{ACTOR}.checkpoint.async_save"
+    if job.workload != "sft" and job.release >= (0, 7) and job.get(key) and not job.is_megatron:
+        what = "is true, which only Megatron does: verl would record no checkpoint as finished, so nothing could resume"
+        yield about(key, what, "remove it")
+
+
+def loggers(job: JobConfig) -> Found:
+    named = job.get("trainer.logger") or []
+    for logger in [named] if isinstance(named, str) else named:
+        account = ACCOUNTS.get("wandb" if logger == "tracking" else logger)
+        if account is None or {account.variable, account.alternative} & set(job.environment):
+            continue
+        names = f"{account.variable} or {account.alternative}" if account.alternative else account.variable
+        what = f"contains {logger}, but the job's environment has no {names}: {account.otherwise}"
+        yield about("trainer.logger", what, f"set {names} for the job, or remove {logger}", WARNING)
+
+
+def resuming(job: JobConfig) -> Found:
+    # trainer/ppo/v1/trainer_base.py:_load_checkpoint, utils/checkpoint/checkpoint_handler.py:_determine_resume_path
+    mode, path = job.get("trainer.resume_mode"), job.get("trainer.resume_from_path")
+    if mode not in (None, "auto", "disable", "resume_path"):
+        yield about("trainer.resume_mode", f"is {mode}", "set it to auto, disable or resume_path")
+    if mode == "resume_path" and not (isinstance(path, str) and "global_step_" in path):
+        what = f"is {path}, but trainer.resume_mode is resume_path"
+        yield about("trainer.resume_from_path", what, "set it to the path of a directory global_step_<number>")

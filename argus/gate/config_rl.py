@@ -1,0 +1,259 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rules of PPO and GRPO. Each was read in verl 0.9.1 and names its source, a file and a function below verl/."""
+
+from __future__ import annotations
+
+import math
+
+from ..common.findings import WARNING, about
+from .settings import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
+
+TOKENS = "ppo_max_token_len_per_gpu"
+# Its file is one for all jobs of a cluster.
+PROMETHEUS = f"{ROLLOUT}.prometheus"
+
+
+def needs_critic(job: JobConfig) -> bool:
+    # trainer/ppo/utils.py:need_critic
+    enabled = job.get("critic.enable")
+    return bool(enabled) if enabled is not None else job.get("algorithm.adv_estimator") == "gae"
+
+
+def needs_reference(job: JobConfig) -> bool:
+    # trainer/ppo/utils.py:need_reference_policy
+    return bool(job.get("algorithm.use_kl_in_reward") or job.get(f"{ACTOR}.use_kl_loss"))
+
+
+def longest_sample(job: JobConfig) -> int:
+    return job.number("data.max_prompt_length") + job.number("data.max_response_length")
+
+
+def data_parallel(job: JobConfig) -> int:
+    """The number of ranks that share a batch of the actor; 0 if that is unknown."""
+    if job.is_megatron:
+        together = job.megatron_gpus
+    elif job.get(f"{ACTOR}.strategy") in FSDP:
+        together = job.actor_sequence
+    else:
+        return 0
+    return job.gpus // together if together and job.gpus % together == 0 else 0
+
+
+def estimator(job: JobConfig) -> Found:
+    # trainer/ppo/core_algos.py:compute_grpo_outcome_advantage: a group of one has mean 0 and deviation 1
+    if job.get("algorithm.adv_estimator") == "grpo" and job.number(f"{ROLLOUT}.n", 2) == 1:
+        what = "is 1: a single answer has nothing to be compared with, so its advantage is its reward"
+        yield about(f"{ROLLOUT}.n", what, "set it to 2 or more", WARNING)
+    # trainer/ppo/ray_trainer.py:compute_advantage: values=data.batch["values"]
+    if job.get("algorithm.adv_estimator") == "gae" and not needs_critic(job):
+        what = "is false, but gae needs the values of a critic"
+        yield about("critic.enable", what, "remove it, or choose workload: grpo")
+
+
+def batch(job: JobConfig) -> Found:
+    size, answers = job.number("data.train_batch_size"), job.number(f"{ROLLOUT}.n", 1)
+    if job.is_megatron:
+        # utils/config.py:validate_config
+        if indivisible(job.gpus, job.megatron_gpus):
+            what = f"puts a model on {job.megatron_gpus} GPUs, which do not divide the job's {job.gpus} GPUs"
+            todo = "choose tensor, pipeline and context parallel sizes whose product does"
+            yield about(f"{ACTOR}.megatron", what, todo)
+    # utils/config.py:validate_config; before 0.6 trainer/ppo/ray_trainer.py:_validate_config, for dynamic batches too
+    elif (job.get(f"{ACTOR}.use_dynamic_bsz") is False or job.release < (0, 6)) and indivisible(
+        size * answers, job.gpus
+    ):
+        what = f"is {size}: with {answers} answers each, {size * answers} is not a multiple of {job.gpus} GPUs"
+        yield about("data.train_batch_size", what, multiple_of(job.gpus))
+
+
+def generated_batch(job: JobConfig) -> Found:
+    # trainer/ppo/v1/trainer_base.py:_next_train_batch
+    size, generated = job.number("data.train_batch_size"), job.number("data.gen_batch_size")
+    is_used = job.get("trainer.v1.trainer_mode") == "sync" and not job.get("algorithm.filter_groups.enable")
+    if job.release >= (0, 9) and is_used and indivisible(size, generated):
+        what = f"is {generated}, which does not divide data.train_batch_size, {size}"
+        yield about("data.gen_batch_size", what, "set it to a divisor, or remove it")
+
+
+def mini_batches(job: JobConfig) -> Found:
+    size, answers = job.number("data.train_batch_size"), job.number(f"{ROLLOUT}.n", 1)
+    for section in trained(job):
+        key = f"{section}.ppo_mini_batch_size"
+        mini = job.number(key)
+        ranks = data_parallel(job) if section == ACTOR else 0
+        # workers/config/actor.py:ActorConfig.validate, workers/config/critic.py:CriticConfig.validate
+        if job.get(f"{section}.use_dynamic_bsz") is False and 0 < size < mini:
+            yield about(key, f"is {mini}, more than data.train_batch_size, {size}", f"set it to {size} or less")
+        elif is_padded(job) and indivisible(size, mini):
+            added = added_samples(job)
+            what = f"is {mini}: verl adds {added} empty samples of 128 tokens to the {size * answers} of a step"
+            yield about(key, f"{what}, and computes those as well", f"set {batches(size, answers, ranks)}", WARNING)
+        # utils/tensordict_utils.py:make_iterator
+        elif job.release >= (0, 8) and not is_padded(job) and indivisible(size, mini):
+            what = f"is {mini}, which does not divide data.train_batch_size, {size}: the job ends at its first update"
+            yield about(key, what, f"set {batches(size, answers, ranks)}")
+        # workers/engine_workers.py:train_mini_batch
+        if job.release >= (0, 8) and indivisible(mini * answers, ranks):
+            what = f"is {mini}: with {answers} answers each, {mini * answers} is not a multiple of {ranks} ranks"
+            todo = f"set {batches(size, answers, ranks)}" if indivisible(size * answers, ranks) else multiple_of(ranks)
+            yield about(key, what, todo)
+
+
+def is_padded(job: JobConfig) -> bool:
+    """Whether verl completes a batch that its mini-batches do not divide."""
+    return job.release >= (0, 9) and bool(job.get("trainer.use_v1"))
+
+
+def trained(job: JobConfig) -> list[str]:
+    return [ACTOR, "critic"] if needs_critic(job) else [ACTOR]
+
+
+def added_samples(job: JobConfig) -> int:
+    """How many samples verl adds to those of a step, so that all mini-batches and all ranks are full."""
+    # trainer/ppo/v1/trainer_base.py:_get_required_batch_multiple, padding_utils.py:upsample_batch_to_divisible_size
+    answers = job.number(f"{ROLLOUT}.n", 1)
+    minis = [job.number(f"{section}.ppo_mini_batch_size") * answers for section in trained(job)]
+    multiple = math.lcm(data_parallel(job) or 1, *minis) if is_padded(job) else 0
+    return -job.number("data.train_batch_size") * answers % multiple if multiple else 0
+
+
+def batches(size: int, answers: int, ranks: int) -> str:
+    """A mini-batch that divides the batch and fills all ranks; both change if there is none for this batch."""
+    if not indivisible(size * answers, ranks):
+        return f"it to a divisor of data.train_batch_size, {size}"
+    least = ranks // math.gcd(ranks, answers)
+    return f"it and data.train_batch_size to the same multiple of {least}, such as {-(-size // least) * least}"
+
+
+def micro_batches(job: JobConfig) -> Found:
+    kinds = [(ACTOR, "ppo_micro_batch_size", ACTOR)]
+    kinds += [("critic", "ppo_micro_batch_size", "critic")] if needs_critic(job) else []
+    kinds += [(REF, "log_prob_micro_batch_size", ACTOR)] if needs_reference(job) else []
+    kinds += [(ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
+    for section, name, owner in kinds:
+        if job.get(f"{owner}.use_dynamic_bsz") is False:
+            yield from micro_batch(job, section, f"{section}.{name}", f"{owner}.use_dynamic_bsz")
+        elif section == REF and job.get(f"{REF}.log_prob_use_dynamic_bsz") is False:
+            yield from micro_batch(job, section, f"{section}.{name}", f"{REF}.log_prob_use_dynamic_bsz")
+
+
+def micro_batch(job: JobConfig, section: str, old: str, dynamic: str) -> Found:
+    """The micro-batch of a section. `old` is the deprecated key, the size over all GPUs."""
+    # workers/config/actor.py:__post_init__, workers/config/critic.py:__post_init__, utils/config.py:validate_config
+    key = f"{old}_per_gpu"
+    size = job.get(key)
+    if job.get(old) is None and size is None:
+        yield about(key, f"has no value, but {dynamic} is false", f"set {key}")
+    elif job.get(old) is not None and size is not None:
+        yield about(old, f"is set, and so is {key}", f"remove {old}")
+    # workers/engine/utils.py:prepare_micro_batches; before 0.8 workers/fsdp_workers.py:ActorRolloutRefWorker
+    answers, ranks = job.number(f"{ROLLOUT}.n", 1), data_parallel(job)
+    samples, of = job.number(f"{ACTOR}.ppo_mini_batch_size") * answers, "a rank's mini-batch"
+    if section in (ROLLOUT, REF) and job.release >= (0, 8):
+        samples, of = job.number("data.train_batch_size") * answers + added_samples(job), "a rank"
+    elif section != ACTOR:
+        return
+    if ranks and samples % ranks == 0 and indivisible(samples // ranks, job.number(key)):
+        what = f"is {size}, which does not divide the {samples // ranks} samples of {of}"
+        yield about(key, what, f"set it to a divisor, or set {dynamic}=True")
+
+
+def dynamic_batches(job: JobConfig) -> Found:
+    # workers/engine_workers.py:init_model: actor.use_dynamic_bsz == rollout.log_prob_use_dynamic_bsz
+    actor, rollout = job.get(f"{ACTOR}.use_dynamic_bsz"), job.get(f"{ROLLOUT}.log_prob_use_dynamic_bsz")
+    if job.release >= (0, 8) and None not in (actor, rollout) and bool(actor) != bool(rollout):
+        what = f"is {rollout}, but {ACTOR}.use_dynamic_bsz is {actor}"
+        yield about(f"{ROLLOUT}.log_prob_use_dynamic_bsz", what, "remove it: it follows the actor's")
+    if job.is_megatron:
+        return
+    # utils/seqlen_balancing.py:rearrange_micro_batches
+    longest = longest_sample(job)
+    kinds = [(f"{ACTOR}.{TOKENS}", actor, job.actor_sequence)]
+    kinds += [(f"{ROLLOUT}.log_prob_max_token_len_per_gpu", actor, job.actor_sequence)]
+    if needs_critic(job) and job.release < (0, 9):
+        kinds.append((f"critic.{TOKENS}", job.get("critic.use_dynamic_bsz"), job.number(job.critic_sequence_key, 1)))
+    for key, dynamic, sequence in kinds:
+        tokens = job.number(key) * sequence
+        if dynamic and 0 < tokens < longest:
+            what = (
+                f"allows {tokens} tokens, but prompt and response may have {longest}: one of that length ends the job"
+            )
+            yield about(key, what, f"set it to {longest} or more", WARNING)
+
+
+def critic_tokens(job: JobConfig) -> Found:
+    # trainer/ppo/v1/trainer_base.py:_setup takes ppo_infer_max_token_len_per_gpu for both; the default is
+    # that of workers/config/critic.py:CriticConfig.
+    asked, key = job.number(f"critic.{TOKENS}"), "critic.ppo_infer_max_token_len_per_gpu"
+    used = job.number(key, 32768)
+    if job.release >= (0, 9) and job.get("trainer.use_v1") and needs_critic(job) and asked not in (0, used):
+        what = f"is {asked}, but verl reads {key} instead, which is {used}"
+        yield about(f"critic.{TOKENS}", what, f"set ++{key}={asked}", WARNING)
+
+
+def parallelism(job: JobConfig) -> Found:
+    if job.get(f"{ACTOR}.strategy") in FSDP:
+        yield from sequence_parallel(job, job.actor_sequence_key, "actor_rollout_ref.model.use_remove_padding")
+    if needs_critic(job) and job.get("critic.strategy") in FSDP:
+        yield from sequence_parallel(job, job.critic_sequence_key, "critic.model.use_remove_padding")
+
+
+def engines(job: JobConfig) -> Found:
+    """The GPUs of an inference engine, by the product of its parallel sizes."""
+    # workers/engine_workers.py:init_model; before 0.8 workers/fsdp_workers.py:_build_rollout
+    key, pipeline_key = f"{ROLLOUT}.tensor_model_parallel_size", f"{ROLLOUT}.pipeline_model_parallel_size"
+    tensor, pipeline = job.number(key, 1), job.number(pipeline_key, 1)
+    tensor_data = tensor * job.number(f"{ROLLOUT}.data_parallel_size", 1)
+    replica = tensor_data * pipeline
+    engine = f"puts an engine on {replica} GPUs"
+    if replica > job.gpus:
+        yield about(key, f"{engine}, but the job has {job.gpus}", f"set it to {job.gpus} or less")
+    elif indivisible(job.gpus, replica):
+        yield about(key, f"{engine}, which do not divide the job's {job.gpus} GPUs", "set it to a divisor")
+    # workers/rollout/replica.py:RolloutReplica.__init__
+    elif job.release >= (0, 8) and indivisible(replica, min(job.gpus_per_node, replica)):
+        what = f"{engine}, which do not fill nodes of {job.gpus_per_node} GPUs"
+        yield about(key, what, f"set it to a multiple of {job.gpus_per_node}, or to a size that fits in a node")
+    # workers/config/rollout.py:RolloutConfig.__post_init__
+    if job.release < (0, 6):
+        return
+    name = job.get(f"{ROLLOUT}.name")
+    if pipeline > 1 and name in ("vllm", "sglang", "trtllm"):
+        yield about(pipeline_key, f"is {pipeline}, which verl does not support with {name} yet", "set it to 1")
+    expert_key = f"{ROLLOUT}.expert_parallel_size"
+    expert = job.number(expert_key, 1)
+    if expert > 1 and name != "trtllm" and expert != tensor_data:
+        what = f"is {expert}, but must be tensor_model_parallel_size times data_parallel_size, {tensor_data}"
+        yield about(expert_key, what, f"set it to {tensor_data}, or to 1")
+
+
+def generation(job: JobConfig) -> Found:
+    # workers/config/rollout.py:RolloutConfig.__post_init__
+    if job.release >= (0, 7) and job.get(f"{ROLLOUT}.mode") == "sync":
+        yield about(f"{ROLLOUT}.mode", "is sync, which verl no longer supports", "remove it")
+    # utils/config.py:validate_config
+    temperature = job.get(f"{ROLLOUT}.temperature")
+    if job.get(f"{ROLLOUT}.val_kwargs.do_sample") and isinstance(temperature, (int, float)) and temperature <= 0:
+        what = f"is {temperature}, but {ROLLOUT}.val_kwargs.do_sample is true"
+        yield about(f"{ROLLOUT}.temperature", what, "set it to more than 0")
+    # workers/rollout/vllm_rollout/vllm_async_server.py:generate
+    longest, limit = longest_sample(job), job.number(f"{ROLLOUT}.max_model_len")
+    if 0 < limit < longest:
+        what = f"is {limit}, but prompt and response may have {longest} tokens: the end is cut off"
+        yield about(f"{ROLLOUT}.max_model_len", what, f"set it to {longest}, or remove it", WARNING)
+
+
+def prometheus(job: JobConfig) -> Found:
+    # workers/rollout/utils.py:update_prometheus_config
+    if job.get(f"{PROMETHEUS}.enable"):
+        what = f"is true, and verl then replaces {job.get(f'{PROMETHEUS}.file')} on every node of the cluster"
+        todo = f"set {PROMETHEUS}.file to a file of this job, and a Prometheus that reads it"
+        yield about(f"{PROMETHEUS}.enable", what, todo, WARNING)
+
+
+RL_RULES = (
+    *(estimator, batch, generated_batch, mini_batches, micro_batches, dynamic_batches, critic_tokens),
+    *(parallelism, engines, generation, prometheus),
+)

@@ -1,0 +1,209 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The checks of a job that run on nodes, in actors of Ray without CPUs.
+
+The job is composed, and its files are read, where it will run. Nodes have no collection, so the code travels to
+them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from .. import checks, common
+from ..checks.common import CheckRequest
+from ..checks.configuration import Configuration
+from ..checks.facts import Facts
+from ..checks.node import check_node
+from ..common.findings import Finding, about
+from ..common.text import one_line
+from ..jobspec.overrides import HYDRA_DIRECTORY, REWARD_PATH
+from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_values
+from ..jobspec.plan import Job
+from ..jobspec.spec import JobSpec, RewardFunction
+from ..jobspec.verl_releases import profile_of
+from ..launcher import reading
+from ..launcher.hydra import override_key
+from ..launcher.tasks import Connection
+from . import composition, worker
+from .composition import Composition, Refusal
+from .config import config_findings
+from .transfer_queue import QueueSettings
+from .worker import WorkerAnswer, inspect_job
+
+ANSWER_SECONDS = 60.0
+# Packages and modules that the checks need on nodes.
+BY_VALUE = (checks, common, reading, composition, worker)
+# The name of the call that inspects the job, besides the names of the workers.
+INSPECTION = ""
+SEE_STATUS = "see cluster_status.yml"
+# The value of each secret on the nodes; the values themselves stay on the head. No configuration contains it by chance.
+PLACEHOLDER = "placeholder-of-a-secret"
+
+
+@dataclass(frozen=True)
+class NodeAnswers:
+    """What nodes report about a job.
+
+    resolved: the composed configuration as YAML.
+    python_path: PYTHONPATH as the image of the nodes sets it.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    resolved: str = ""
+    facts: Facts = field(default_factory=Facts)
+    python_path: str = ""
+    queue: QueueSettings = field(default_factory=QueueSettings)
+
+
+def ask_nodes(
+    spec: JobSpec,
+    job: Job,
+    version: str,
+    workers: Mapping[str, str],
+    connect: Callable[[], Connection] = Connection,
+) -> NodeAnswers:
+    """Check the shared root on all workers, and the job itself on one of them.
+
+    version: of the snapshot's verl.
+    workers: the names of the workers by Ray's node IDs.
+    """
+    connection = connect()
+    if connection.problem:
+        return NodeAnswers((about("cluster", connection.problem, SEE_STATUS),))
+    for module in BY_VALUE:
+        connection.ray.cloudpickle.register_pickle_by_value(module)
+    request = check_request(spec, job)
+    one = min(workers, key=lambda node_id: workers[node_id])
+    overrides = [(override_key(override), override) for override in job.plan.overrides]
+    # Each starts a process, which takes longer than the checks: one on each worker, the longest first.
+    started = {INSPECTION: connection.on(one, inspect_job, request, job.plan.module, overrides)}
+    others = {node_id: name for node_id, name in workers.items() if node_id != one}
+    started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
+    values, problems = connection.results(started, ANSWER_SECONDS)
+    # It waits for a quarter of a second; this process has other things to do, or its end does the same.
+    threading.Thread(target=connection.ray.shutdown, daemon=True).start()
+    found = [
+        about("cluster", f"{name or workers[one]} could not check the job: {problem}", SEE_STATUS)
+        for name, problem in problems.items()
+    ]
+    answer = values.pop(INSPECTION, None)
+    if answer:
+        found += inspection_findings(answer, job, version, request)
+        values[workers[one]] = answer.on_node
+    found += findings_of_nodes(values)
+    if not answer:
+        return NodeAnswers(tuple(found))
+    queue = QueueSettings.of(Configuration(answer.composition.config or {}))
+    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts, answer.python_path, queue)
+
+
+def check_request(spec: JobSpec, job: Job) -> CheckRequest:
+    inputs, reward = spec.inputs, spec.inputs.reward
+    files = [f"{inputs.code_path}/mvp_marker.py", f"{inputs.model}/config.json"]
+    files += [f"{inputs.dataset}/train.parquet", f"{inputs.dataset}/val.parquet", *([reward.file] if reward else [])]
+    return CheckRequest(
+        shared_root=spec.shared_root,
+        workload=spec.workload,
+        code_path=inputs.code_path,
+        model=inputs.model,
+        dataset=inputs.dataset,
+        reward_file=reward.file if reward else None,
+        reward_function=reward.name if reward else "",
+        reward_module=reward.module if reward else "",
+        environment={
+            **job.runtime_env["env_vars"],
+            **job.plan.driver_env,
+            **dict.fromkeys(spec.secrets, PLACEHOLDER),
+        },
+        # A node that sees another size than the head has another file system there.
+        files={file: Path(file).stat().st_size for file in files if Path(file).is_file()},
+        accept=spec.accept,
+        debugger=spec.debugger,
+        trial_rows=spec.check_reward,
+    )
+
+
+def inspection_findings(answer: WorkerAnswer, job: Job, version: str, request: CheckRequest) -> list[Finding]:
+    """All problems that the inspection of the job shows."""
+    composed, plan = answer.composition, job.plan
+    found = [refusal_finding(refusal) for refusal in composed.errors]
+    found += answer.findings
+    if composed.config:
+        found += owned_findings(composed, job, version, request)
+        found += config_findings(
+            composed.config, request.workload, plan.nnodes, plan.gpus_per_node, version, request.environment
+        )
+    return found
+
+
+def owned_findings(composed: Composition, job: Job, version: str, request: CheckRequest) -> list[Finding]:
+    """Settings with another value than the JobSpec gives them, however that was written, and secrets in settings."""
+    profile = profile_of(version)
+    reward = RewardFunction(request.reward_file or "", request.reward_function, request.reward_module)
+    expected = owned_values(
+        request.workload,
+        job.archive,
+        (reward.path, reward.name) if reward.path else None,
+        (profile.name(REWARD_PATH) if profile else REWARD_PATH).removesuffix(".path"),
+    )
+    settings = Configuration(composed.config or {})
+    found = []
+    for key, value in expected.items():
+        actual = without_nulls(settings.get(key))
+        if actual != value:
+            what = f"is {shortened(actual)}, but the JobSpec makes it {shortened(value)}"
+            found.append(about(key, what, f"correct {OVERRIDES}: {OWNED_OVERRIDES[key]}"))
+    output = f"{job.archive}/{HYDRA_DIRECTORY}"
+    if composed.output.removesuffix("/.") != output:
+        found.append(about("hydra.run.dir", f"is not {output}", f"correct {OVERRIDES}: {OWNED_OVERRIDES['hydra']}"))
+    for key in keys_with(PLACEHOLDER, composed.config):
+        todo = "remove it: configurations are archived; the trainer finds secrets in its environment"
+        found.append(about(key, "contains the value of a secret", todo))
+    return found
+
+
+def without_nulls(value: Any) -> Any:
+    """A setting without parts that have no value; None if nothing is left."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: part for name, part in value.items() if without_nulls(part) is not None} or None
+
+
+def keys_with(text: str, node: Any, key: str = "") -> list[str]:
+    """The keys of a configuration whose values contain a text."""
+    if isinstance(node, Mapping):
+        # A text may also have become a key.
+        found = [key] if any(text in str(name) for name in node) else []
+        return found + [
+            name for part, value in node.items() for name in keys_with(text, value, f"{key}.{part}".strip("."))
+        ]
+    if isinstance(node, list):
+        return [key] if any(keys_with(text, value, key or "x") for value in node) else []
+    return [key] if isinstance(node, str) and text in node else []
+
+
+def shortened(value: Any) -> str:
+    return "not set" if value is None else one_line(value, 200)
+
+
+def refusal_finding(refusal: Refusal) -> Finding:
+    todo = "correct it; config/ beside the snapshot's trainer defines all keys"
+    if refusal.nearest:
+        todo = f"did you mean {refusal.nearest}?"
+    what = one_line(refusal.error)
+    return about_override(refusal.key, what, todo) if refusal.key else about(OVERRIDES, what, todo)
+
+
+def findings_of_nodes(values: Mapping[str, Sequence[Finding]]) -> list[Finding]:
+    """The findings of all nodes. Each appears once, with the names of its nodes."""
+    nodes: dict[Finding, list[str]] = {}
+    for name, found in sorted(values.items()):
+        for finding in found:
+            nodes.setdefault(finding, []).append(name)
+    return [replace(finding, what=f"{', '.join(names)}: {finding.what}") for finding, names in nodes.items()]

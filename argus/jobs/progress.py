@@ -1,0 +1,143 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The progress of a job: its steps, its key metric and the time left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..common.text import duration, printable
+from ..launcher import log, metrics, reading
+from ..launcher.archive import Archive
+from ..launcher.job_warnings import JobWarning
+from ..launcher.status import ENDED, JobState, Status
+from .info import Heartbeat, JobInfo, Progress
+
+# The metric that people check first, by workload.
+KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}
+# verl measures it for PPO and GRPO: tokens per second and GPU, prompts and responses.
+THROUGHPUT = "perf/throughput"
+# trainer/ppo/v1/trainer_base.py: what verl measures of a step of PPO and GRPO, in this order, and the whole of it.
+TIMING, PARTS = (
+    "timing_s/",
+    (
+        *("gen", "reward", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor"),
+        *("save_checkpoint", "update_weights", "testing", "step"),
+    ),
+)
+# For SFT, it only counts the tokens of a step.
+STEP_TOKENS = "train/global_tokens"
+# How much is read of the end of a metrics file: one step of PPO takes about 8 KiB.
+METRICS_BYTES = 256 << 10
+# How much is read to find the first value, and how many files to find the last.
+FIRST_BYTES = 4 << 20
+MOST_FILES = 16
+# The launcher writes its heartbeat every 2 s; the clocks of two machines may differ by 5 s.
+FRESH_SECONDS = 10
+
+
+def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
+    return log.total_steps(archive) if heartbeat.total_steps is None else heartbeat.total_steps
+
+
+def first_value(archive: Archive, files: Sequence[str], metric: str) -> float | None:
+    left = FIRST_BYTES
+    for name in files:
+        with reading.open_file(archive.jobs, name) as file:
+            for step in metrics.steps(file, left):
+                value = step.value(metric)
+                if value is not None:
+                    return value
+            left -= file.tell()
+        if left <= 0:
+            break
+    return None
+
+
+def values(steps: Sequence[metrics.Step], metric: str) -> list[float]:
+    return [value for value in (step.value(metric) for step in steps) if value is not None]
+
+
+def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress:
+    """Steps done and to do, and the first and the last value of the workload's key metric.
+
+    Reads only the ends of files: a long job has 100 MB of metrics, and its status is read every few seconds. Raises
+    UnreadableError or FileNotFoundError.
+    """
+    metric = KEY_METRICS.get(status.workload, "")
+    files = metrics.files(archive.jobs, archive.submission_id)
+    done, last, found = 0, None, []
+    for file in reversed(files[-MOST_FILES:]):
+        found = metrics.last_steps(archive.jobs, file, METRICS_BYTES)
+        done = done or (found[-1].step if found else 0)
+        known = values(found, metric)
+        if known:
+            last = known[-1]
+            break
+    return Progress(
+        # A job that resumes begins with the step of its checkpoint.
+        step=done or status.resumed_from_step or 0,
+        total_steps=total_steps(archive, heartbeat),
+        metric=metric,
+        first=first_value(archive, files, metric) if last is not None else None,
+        last=last,
+        tokens_per_second=tokens_per_second(found, heartbeat),
+        tokens_per_second_per_gpu=next(iter(values(found, THROUGHPUT)[-1:]), None),
+        seconds={part: spent[0] for part in PARTS if (spent := values(found[-1:], f"{TIMING}{part}"))},
+    )
+
+
+def tokens_per_second(steps: Sequence[metrics.Step], heartbeat: Heartbeat) -> float | None:
+    """The throughput of all GPUs from the tokens of the last steps and the pace; None if either is unknown."""
+    tokens, seconds = values(steps, STEP_TOKENS), pace(heartbeat)
+    return sum(tokens) / len(tokens) / seconds if tokens and seconds else None
+
+
+def pace(heartbeat: Heartbeat) -> float | None:
+    """Seconds for each step since the first one; None while it is unknown."""
+    beat = heartbeat
+    if beat.time is None or beat.step is None or beat.first_step is None or beat.first_step_at is None:
+        return None
+    if beat.step <= beat.first_step:
+        return None
+    return (beat.time - beat.first_step_at) / (beat.step - beat.first_step)
+
+
+def time_left(heartbeat: Heartbeat, total: int | None, now: float) -> float | None:
+    """Seconds until the last step is done, from the pace since the first step.
+
+    None while the pace is unknown, or when the launcher has stopped to write: its node may be gone.
+    """
+    seconds = pace(heartbeat)
+    if total is None or heartbeat.step is None or seconds is None or now - (heartbeat.time or 0) > FRESH_SECONDS:
+        return None
+    return max(0.0, seconds * (total - heartbeat.step))
+
+
+def count_of(warnings: Sequence[JobWarning]) -> str:
+    return f"{len(warnings)} warning{'s'[: len(warnings) != 1]}"
+
+
+def progress_line(job: JobInfo, now: float) -> str:
+    """One line: state, steps, key metric, time since the start, time left."""
+    attempt = f" attempt {job.attempt}" if job.attempt > 1 else ""
+    parts = [job.submission_id, f"{job.state}{attempt}"]
+    done = job.progress
+    if done.step or done.total_steps:
+        parts.append(f"step {done.step}" + (f"/{done.total_steps}" if done.total_steps else ""))
+    if job.phase:
+        parts.append(job.phase)
+    if done.last is not None:
+        parts.append(f"{done.metric} {done.last:.3f}")
+    if job.started_at:
+        parts.append(duration((job.ended_at or now) - job.started_at))
+    if job.time_left is not None and job.state == JobState.RUNNING:
+        parts.append(f"{duration(job.time_left)} left")
+    if job.warnings:
+        parts.append(count_of(job.warnings))
+    if job.state not in (JobState.RUNNING, *ENDED) and job.reason:
+        parts.append(job.reason)
+    if job.notice:
+        parts.append(job.notice)
+    return printable("  ".join(parts), lines=False)

@@ -1,0 +1,301 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Reports on jobs for people: the arguments of argus.verl.report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ..common.text import duration, printable, printable_line, table
+from ..launcher import outcome
+from ..launcher.failures import Failure
+from ..launcher.ray_api import ANSWERS_SLOWLY
+from ..launcher.status import ENDED, Attempt, JobState
+from .info import UNREADABLE, JobInfo, JobList, Progress
+from .progress import count_of
+
+# How many archives the list explains that cannot be read.
+UNREADABLE_SHOWN = 5
+# How old the heartbeat of a job may be before the job is reported as silent. It is written every 2 s.
+SILENT_SECONDS = 60
+# The steward writes every 5 s at most, the launcher every 2 s.
+STALE_SECONDS = 20
+# How the list names the key metrics.
+METRIC_NAMES = {"critic/rewards/mean": "reward", "train/loss": "loss"}
+# How much of the tags of a job the list shows.
+TAGS_LENGTH = 40
+# The columns of the list that are left out if no job has a value there.
+OPTIONAL = {"class", "metric", "tokens/s", "attempt", "tags", "where"}
+# How much of a line of a log a report shows.
+LINE_LENGTH = 160
+
+
+@dataclass(frozen=True)
+class Report:
+    """The arguments of argus.verl.report."""
+
+    title: str
+    text: list[str]
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str | int | None, ...], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"header": list(self.header), "rows": [list(row) for row in self.rows]}
+
+
+def clipped(line: str) -> str:
+    """The beginning of a line of a log."""
+    text = printable_line(line, colour=False)
+    return text if len(text) <= LINE_LENGTH else f"{text[: LINE_LENGTH - 1]}…"
+
+
+def age(seconds: float) -> str:
+    """A duration in its largest unit: ``2 d``, ``3 h``, ``5 min``, ``7 s``."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def steps(progress: Progress) -> str:
+    """``3/12``, ``3/?``, or ``-`` if neither is known."""
+    if not progress.step and not progress.total_steps:
+        return "-"
+    return f"{progress.step}/{progress.total_steps or '?'}"
+
+
+def silence(job: JobInfo) -> str:
+    """For how long a running job has written no heartbeat, or an empty string."""
+    if job.silent_for is None or job.silent_for <= SILENT_SECONDS:
+        return ""
+    return f"no heartbeat for {age(job.silent_for)}"
+
+
+def staleness(job: JobInfo, now: float) -> list[str]:
+    """Why the archive of a job that has not ended may be behind: nothing can be written, or nothing was."""
+    if job.state in ENDED or job.written_at is None:
+        return []
+    since = now - job.written_at
+    problem = job.root_problem
+    if not problem and job.state == JobState.RUNNING and since > STALE_SECONDS:
+        problem = "Neither the launcher nor the steward has written to the archive since"
+    return [printable(f"{problem}; what follows is from {age(since)} ago.", lines=False)] if problem else []
+
+
+def number(value: float) -> str:
+    """A number with three decimals, or in few characters if it is large."""
+    return f"{value:.3f}" if abs(value) < 1e6 else f"{value:.3g}"
+
+
+def throughput(progress: Progress) -> str | None:
+    """``1840/GPU`` as verl measures it, or ``7360`` of all GPUs together."""
+    for value, unit in ((progress.tokens_per_second_per_gpu, "/GPU"), (progress.tokens_per_second, "")):
+        if value is not None:
+            return f"{f'{value:.0f}' if 10 <= value < 1e7 else f'{value:.3g}'}{unit}"
+    return None
+
+
+def tags_text(tags: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(tags.items()))
+
+
+def job_class(job: JobInfo) -> str | None:
+    """The kind of a failure, or else what makes a job look worse than its state."""
+    if job.failure:
+        return job.failure.kind
+    if silence(job):
+        return "silent"
+    return count_of(job.warnings) if job.warnings else None
+
+
+def field(name: str, value: object) -> str:
+    return f"{name + ':':9} {printable(value, lines=False)}"
+
+
+def head_problem(problem: str, consequence: str) -> list[str]:
+    if not problem:
+        return []
+    what = "is too slow" if ANSWERS_SLOWLY in problem else "does not answer"
+    return [f"The head {what}; {consequence}: {printable(problem, lines=False)}"]
+
+
+def jobs_report(listed: JobList, now: float, *, cluster: str, status_command: str, submit_command: str) -> Report:
+    """The latest jobs, one row each.
+
+    status_command: shows one job.
+    submit_command: submits one; shown if there are no jobs yet.
+    """
+    header, rows = without_empty_columns([job_row(job, now) for job in listed.jobs])
+    shown, total = len(rows), listed.total
+    count = f"latest {shown} of {total} jobs" if shown < total else f"{total} job{'s'[: total != 1]}"
+    count += f" with {tags_text(listed.tags)}" if listed.tags else ""
+    text = head_problem(listed.problem, "states come from the archives")
+    if listed.root_problem:
+        text.append(printable(f"{listed.root_problem}; states may be behind.", lines=False))
+    if any(not job.archive for job in listed.jobs):
+        text.append("Jobs without a workload were submitted to Ray directly.")
+    bad = [job for job in listed.jobs if job.state == UNREADABLE]
+    text += [field("Unreadable", "; ".join(job.unreadable) or job.reason) for job in bad[:UNREADABLE_SHOWN]]
+    if len(bad) > UNREADABLE_SHOWN:
+        text.append(f"{len(bad) - UNREADABLE_SHOWN} more archives are unreadable.")
+    if rows or not listed.tags:
+        text.append(field("One job", status_command) if rows else field("Submit", submit_command))
+    else:
+        text.append("No job has these tags. Without tags, all jobs are listed.")
+    return Report(
+        title=printable(f"Cluster {cluster}: {count} in {listed.directory}", lines=False),
+        header=header,
+        rows=rows,
+        text=text,
+    )
+
+
+def job_row(job: JobInfo, now: float) -> dict[str, str | int | None]:
+    done, tags = job.progress, tags_text(job.tags)
+    return {
+        "job": job.submission_id,
+        "workload": job.workload or None,
+        "state": job.state,
+        "class": job_class(job),
+        "step": steps(done),
+        "metric": None if done.last is None else f"{METRIC_NAMES.get(done.metric, done.metric)} {number(done.last)}",
+        "tokens/s": throughput(done),
+        "attempt": job.attempt if job.attempt > 1 else None,
+        "age": age(now - job.submitted_at),
+        "tags": (tags if len(tags) <= TAGS_LENGTH else f"{tags[: TAGS_LENGTH - 1]}…") or None,
+        "where": job.driver_host or job.driver_node_ip,
+    }
+
+
+def without_empty_columns(
+    rows: Sequence[Mapping[str, str | int | None]],
+) -> tuple[tuple[str, ...], tuple[tuple[str | int | None, ...], ...]]:
+    """Header and rows without those optional columns in which no row has a value."""
+    names = list(rows[0]) if rows else []
+    header = tuple(name for name in names if name not in OPTIONAL or any(row[name] is not None for row in rows))
+    return header, tuple(tuple(row[name] for name in header) for row in rows)
+
+
+def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int | None = None) -> Report:
+    """One job in detail.
+
+    commands: the lines with the commands for this job.
+    columns: the width of the terminal.
+    """
+    lines = [*situation(job), *timing(job, now), *origin(job)]
+    width = max(len(name) for name, _value in lines) + 1
+    # Nothing that a job has set may look like another line.
+    text = staleness(job, now)
+    text += [f"{name + ':':{width}} {printable(value, lines=False)}" for name, value in lines]
+    text += failure_lines(job.failure)
+    text += warning_lines(job)
+    if len(job.attempts) > 1 or (job.attempts and job.state not in ENDED):
+        text += ["", attempts_table(job.attempts, columns)]
+    text += log_lines(job)
+    text += ["", *head_problem(job.problem, "all of this comes from the archive"), *commands]
+    attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
+    warned = f", {count_of(job.warnings)}" if job.warnings else ""
+    return Report(title=printable(f"Job {job.submission_id}: {job.state}{attempt}{warned}", lines=False), text=text)
+
+
+def situation(job: JobInfo) -> list[tuple[str, str]]:
+    """What the job is, and how far."""
+    lines = [("Workload", f"{job.workload or 'unknown'} on {job.code_id or 'unknown'}")]
+    if job.tags:
+        lines.append(("Tags", tags_text(job.tags)))
+    if job.reason and not job.failure:
+        lines.append(("Reason", job.reason))
+    if job.notice:
+        lines.append(("Waits", job.notice.removeprefix("waits ")))
+    # The reason of an unreadable job says the same.
+    if job.unreadable and job.state != UNREADABLE:
+        lines.append(("Unreadable", "; ".join(job.unreadable)))
+    if silence(job):
+        why = "it cannot write" if job.root_problem else "its launcher was killed or its node is gone"
+        lines.append(("Silent", f"{silence(job)}: {why}"))
+    if job.phase:
+        lines.append(("Phase", job.phase))
+    if job.progress.step or job.progress.total_steps:
+        left = "" if job.time_left is None else f", {duration(job.time_left)} left"
+        lines.append(("Step", f"{steps(job.progress)}{left}"))
+    if job.progress.last is not None:
+        lines.append(("Metric", f"{job.progress.metric} {job.progress.last:.3f}, initially {job.progress.first:.3f}"))
+    speed = throughput(job.progress)
+    if speed:
+        value, _slash, unit = speed.partition("/")
+        lines.append(("Throughput", f"{value} tokens/s{f' per {unit}' if unit else ''}"))
+    if job.progress.seconds:
+        lines.append(("Seconds", ", ".join(f"{part} {value:.3g}" for part, value in job.progress.seconds.items())))
+    return lines
+
+
+def timing(job: JobInfo, now: float) -> list[tuple[str, str]]:
+    lines = [("Submitted", f"{clock(job.submitted_at)}, {age(now - job.submitted_at)} ago")]
+    if job.started_at:
+        verb = "ran for" if job.state in ENDED else "running for"
+        lines.append(("Started", f"{clock(job.started_at)}, {verb} {duration((job.ended_at or now) - job.started_at)}"))
+    if job.ended_at:
+        lines.append(("Ended", f"{clock(job.ended_at)}, {age(now - job.ended_at)} ago"))
+    return lines
+
+
+def origin(job: JobInfo) -> list[tuple[str, str]]:
+    """Where the job runs, what it has saved, and the jobs it comes from."""
+    lines = []
+    if job.driver_host:
+        where = f" ({job.driver_node_ip})" if job.driver_node_ip else ""
+        lines.append(("Driver", f"{job.driver_host}{where}"))
+    if job.checkpoints:
+        plural = "s" if len(job.checkpoints) > 1 else ""
+        lines.append(("Checkpoints", f"step{plural} {', '.join(map(str, job.checkpoints))}"))
+    for key, name in (("resubmitted_from", "Resubmitted"), ("resumed_from", "Resumed")):
+        if job.lineage.get(key):
+            # Its path is the one in the nodes.
+            checkpoint = str(job.lineage.get("checkpoint", "")).rpartition("/")[2] if key == "resumed_from" else ""
+            lines.append((name, f"from {job.lineage[key]}{f', {checkpoint}' if checkpoint else ''}"))
+    return [*lines, ("Archive", job.archive)]
+
+
+def failure_lines(failure: Failure | None) -> list[str]:
+    """Why a job failed, the lines of its log that show it, and what to do."""
+    if not failure:
+        return []
+    lines = [f"  {clipped(line)}" for line in failure.lines]
+    reason, todo = printable(failure.reason, lines=False), outcome.advice(failure)
+    return ["", f"Failed: {failure.kind}: {reason}", *lines, f"To do:  {todo}"]
+
+
+def warning_lines(job: JobInfo) -> list[str]:
+    """What lets the job look better than it is."""
+    if not job.warnings:
+        return []
+    verb = f"{job.state} with " if job.state in ENDED else ""
+    return [
+        "",
+        printable(f"{verb}{count_of(job.warnings)}:", lines=False),
+        *(f"  {printable(warning.text, lines=False)}" for warning in job.warnings),
+    ]
+
+
+def log_lines(job: JobInfo) -> list[str]:
+    """The end of the log of a job that did not succeed, unless lines of the log already show why."""
+    if not job.log or job.state == JobState.SUCCEEDED or (job.failure and job.failure.lines):
+        return []
+    return ["", "The end of its log:", *(f"  {clipped(line)}" for line in job.log)]
+
+
+def attempts_table(attempts: Sequence[Attempt], columns: int | None = None) -> str:
+    rows = []
+    for one in attempts:
+        took = duration(one.ended_at - one.started_at) if one.started_at and one.ended_at else None
+        rows.append((one.attempt, one.state, one.kind or None, took, one.resumed_from or None, one.reason or None))
+    return table(("attempt", "state", "class", "took", "from step", "reason"), rows, columns)

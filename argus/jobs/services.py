@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What operations use outside of the shared root, and how they fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..common.findings import Finding
+from ..launcher import attempts
+from ..launcher.archive import Archive
+from ..launcher.ray_api import RayHead
+from .program import launcher_program
+from .registry import Registry
+
+
+class RefusedError(Exception):
+    """The JobSpec has errors. Nothing was changed."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("the JobSpec was refused")
+        self.findings = tuple(findings)
+
+
+class OperationError(Exception):
+    """An operation failed. The message is for people."""
+
+
+class JobClient(attempts.JobClient, Protocol):
+    """The methods of ray.job_submission.JobSubmissionClient that operations call."""
+
+    def stop_job(self, job_id: str) -> Any: ...
+
+
+class Clock(Protocol):
+    """The functions of `time` that operations call."""
+
+    def monotonic(self) -> float: ...
+
+    def time(self) -> float: ...
+
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+def start_steward(archive: Archive) -> None:
+    """Start the steward of a job in the background. It runs the code of this process, not that of its archive."""
+    with launcher_program() as program:
+        program.start(archive, "keep")
+
+
+@dataclass(frozen=True)
+class Services:
+    """The head, its Jobs API, its registry and its processes. `head` and `client` take the address of the Jobs API."""
+
+    head: Callable[[str], RayHead]
+    client: Callable[[str], JobClient]
+    cancel_pending: Callable[[str], None] = attempts.cancel_pending
+    registry: Registry = field(default_factory=Registry)
+    start_steward: Callable[[Archive], None] = start_steward
+    clock: Clock = time

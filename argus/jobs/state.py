@@ -1,0 +1,276 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The status of one job: from its archive, and from the head if it answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from ..common.text import duration
+from ..launcher import attempts, checkpoints, ending
+from ..launcher.archive import Archive, StewardHeartbeat
+from ..launcher.job_warnings import JobWarning, WarningKind
+from ..launcher.log_scan import Phase
+from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.reading import UnreadableError
+from ..launcher.schema import seconds_of
+from ..launcher.status import ENDED, JobState, Status, ray_id
+from .info import UNKNOWN, UNREADABLE, Heartbeat, JobInfo, Progress, RayRecord, failure_from
+from .logs import BEGINNING, LogPart, log_since, log_tail
+from .progress import progress, time_left
+
+POLL_SECONDS = 0.5
+# The steward waits up to 120 s for the final evidence.
+CLOSING_SECONDS = 150
+# A submission to Ray takes less than a second.
+SUBMITTING_SECONDS = 60
+# A launcher writes its heartbeat every 2 s.
+ALIVE_SECONDS = 30
+Value = TypeVar("Value")
+# The states of a job with at least one attempt that has started.
+STARTED = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
+# The head was restarted, and only cluster_up.yml starts its stewards again.
+NO_STEWARD = "waits for a steward: cluster_up.yml starts one for each job of its cluster"
+
+
+def merge_states(status: Status, record: RayRecord | None) -> tuple[str, str]:
+    """The state of a job and its reason, from the archive and from Ray's own record.
+
+    The archive decides how a job has ended: its launcher knows best, and its steward decides whether another attempt
+    follows. Ray's record decides while the job waits for its driver to start.
+    """
+    if record is None or record.ended or status.state in (*STARTED, *ENDED):
+        return str(status.state or UNKNOWN), status.reason
+    if record.status == JobState.RUNNING:
+        # Ray's message would be "Job is currently running."
+        return record.status, status.reason
+    return record.status, status.reason or record.message
+
+
+def is_complete(status: Status, now: float) -> bool:
+    """Whether the job has ended and its final evidence is in the archive, or is not expected any more."""
+    if status.state not in ENDED:
+        return False
+    return bool(status.closed_at) or now - (status.ended_at or 0) > CLOSING_SECONDS
+
+
+def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat, now: float) -> bool:
+    """Whether neither a steward nor a launcher looks after a job that has not ended."""
+    # Without a file of the steward, the job gets no other one.
+    if status.state in ENDED or steward is None or steward.is_recent:
+        return False
+    # A launcher works without a steward. A job that is being submitted has none for a moment.
+    launched = heartbeat.time if status.state in STARTED else None
+    return now - (launched or 0) > ALIVE_SECONDS and now - seconds_of(status.updated_at) > SUBMITTING_SECONDS
+
+
+def describe(archive: Archive, head: RayHead | None, tail: int, position: str | None = None) -> JobInfo:
+    """The status of one job.
+
+    tail: how many of the last lines of the log to include.
+    position: include the lines of the log after this position instead, see log_since.
+    """
+    record, problem = None, ""
+    try:
+        identifier = ray_id(archive.submission_id, attempts.current(archive))
+    except UnreadableError:
+        identifier = archive.submission_id
+    if head:
+        try:
+            answer = head.job(identifier)
+            record = RayRecord.from_json(answer) if answer else None
+        except RayApiError as error:
+            problem = str(error)
+    return job_info(archive, record, bool(head) and not problem, tail, position, problem)
+
+
+def unreadable_job(archive: Archive, error: UnreadableError, problem: str = "") -> JobInfo:
+    """A job whose status cannot be read. Nothing more is expected of it."""
+    return JobInfo(
+        archive.submission_id,
+        UNREADABLE,
+        ended=True,
+        reason=f"its archive is unreadable: {error}",
+        submitted_at=archive.created_at(),
+        archive=str(archive.path),
+        problem=problem,
+        unreadable=(str(error),),
+    )
+
+
+class Parts:
+    """Reads the parts of an archive: one that is unreadable must not hide the others."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def read(self, part: Callable[[], Value], default: Value) -> Value:
+        try:
+            return part()
+        except FileNotFoundError:
+            return default
+        except (OSError, UnreadableError) as error:
+            self.problems.append(str(error))
+            return default
+
+
+def job_info(
+    archive: Archive,
+    record: RayRecord | None,
+    answered: bool,
+    tail: int = 0,
+    position: str | None = None,
+    problem: str = "",
+) -> JobInfo:
+    """The status of one job from its archive and from Ray's record of its current attempt, if there is one.
+
+    answered: whether a head was asked for the record and answered.
+    """
+    try:
+        status = archive.read_status()
+    except UnreadableError as error:
+        return unreadable_job(archive, error, problem)
+    return readable_job(archive, status, record, answered, tail, position, problem)
+
+
+def readable_job(
+    archive: Archive,
+    status: Status,
+    record: RayRecord | None,
+    answered: bool,
+    tail: int,
+    position: str | None,
+    problem: str,
+) -> JobInfo:
+    parts, now = Parts(), time.time()
+    heartbeat = Heartbeat.from_json(archive.read_json("heartbeat.json"))
+    state, reason = merge_states(status, record)
+    steward = archive.steward_heartbeat()
+    unattended = is_unattended(status, steward, heartbeat, now)
+    log = parts.read(lambda: read_log(archive, tail, position, state in ENDED), LogPart([], position or BEGINNING))
+    running, done = state == JobState.RUNNING, parts.read(lambda: progress(archive, status, heartbeat), Progress())
+    left = time_left(heartbeat, done.total_steps, now) if running else None
+    return JobInfo(
+        submission_id=archive.submission_id,
+        state=state,
+        ended=is_complete(status, now),
+        reason=reason,
+        failure=failure_from(status.failure) if status.state in (*ENDED, JobState.RETRYING) else None,
+        workload=status.workload,
+        code_id=status.code_id,
+        tags=status.tags,
+        lineage=status.lineage,
+        attempt=status.attempt,
+        attempts=status.attempts,
+        warnings=(*status.warnings, *time_warnings(left, now)),
+        phase=phase(heartbeat, status, done) if running else "",
+        submitted_at=archive.created_at(),
+        started_at=status.started_at,
+        # While another attempt follows, this is the end of an attempt, not of the job.
+        ended_at=status.ended_at if state in ENDED else None,
+        silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
+        time_left=left,
+        driver_host=str(status.driver.get("host") or "") or None,
+        driver_node_id=record.driver_node_id if record else None,
+        driver_node_ip=record.driver_node_ip if record else None,
+        progress=done,
+        archive=str(archive.path),
+        log=tuple(log.lines),
+        log_position=log.position,
+        problem=problem,
+        written_at=written_at(status, steward, heartbeat),
+        unreadable=tuple(parts.problems),
+        notice=no_steward(record, answered) if unattended else steward_notice(steward, state),
+        unattended=unattended,
+    )
+
+
+def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
+    """Whether a job that needs so many seconds more is stopped before. Only the nodes of the cluster know when."""
+    stop_at = ending.stop_at()
+    if left is not None and stop_at is not None and now + left > stop_at:
+        needs = f"at its pace, the job needs {duration(left)} more"
+        yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {ending.moment(stop_at)}")
+
+
+def written_at(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat) -> float | None:
+    """When a process of the job last wrote to its archive."""
+    return max(heartbeat.time or 0, steward.time if steward else 0, seconds_of(status.updated_at)) or None
+
+
+def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
+    """What a running trainer does before its first step; "" if that is not known. Jobs can write to archives."""
+    # A step can be newer than the heartbeat. Those of a later attempt may be of the attempts before it.
+    has_begun = done.step > (status.resumed_from_step or 0) and status.attempt == 1
+    return heartbeat.phase if heartbeat.phase in list(Phase) and not has_begun else ""
+
+
+def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
+    """The job with the steps of its complete checkpoints. This opens every shard, so it is not for lists.
+
+    Of a checkpoint that is no longer kept, verl leaves the directory.
+    """
+    if job.workload not in checkpoints.PARTS:
+        return job
+    parts = Parts()
+    saved = archive.path / "checkpoints"
+    found: tuple[checkpoints.Checkpoint, ...] = parts.read(lambda: tuple(checkpoints.finished(saved, job.workload)), ())
+    steps = tuple(sorted(checkpoint.step for checkpoint in found if not checkpoint.problem))
+    ended_early = job.state in (JobState.FAILED, JobState.STOPPED)
+    is_left = steps and not (job.progress.total_steps and steps[-1] >= job.progress.total_steps)
+    return replace(
+        job,
+        checkpoints=steps,
+        resumable=steps[-1] if ended_early and is_left else None,
+        unreadable=(*job.unreadable, *parts.problems),
+    )
+
+
+def resumable(archive: Archive) -> int | None:
+    """The step of the last complete checkpoint of a job that has failed or was stopped; None without one."""
+    return with_checkpoints(archive, describe(archive, None, tail=0)).resumable
+
+
+def steward_notice(steward: StewardHeartbeat | None, state: str) -> str:
+    """What the job's steward says at the moment, or ""."""
+    return steward.notice if steward and steward.is_recent and state not in ENDED else ""
+
+
+def no_steward(record: RayRecord | None, answered: bool) -> str:
+    """What a job waits for that nothing looks after. Ray keeps its jobs in the memory of the head."""
+    if not answered:
+        return NO_STEWARD
+    known = f"lists its attempt as {record.status}" if record else "does not know its attempt: the head was restarted"
+    return f"{NO_STEWARD}; Ray {known}"
+
+
+def read_log(archive: Archive, tail: int, position: str | None, final: bool) -> LogPart:
+    return log_tail(archive, tail) if position is None else log_since(archive, position, final=final)
+
+
+def wait_for_end(
+    archive: Archive, head: RayHead | None, tail: int, timeout: float, position: str | None = None
+) -> JobInfo:
+    """Describe the job once it has ended, after `timeout` seconds, or once its log has more lines after `position`."""
+    deadline = time.monotonic() + timeout
+    while True:
+        # The archive is usually enough. Ray is asked once, at the end.
+        try:
+            over = is_complete(archive.read_status(), time.time()) or has_more_log(archive, position)
+        except UnreadableError:
+            over = True
+        if over or time.monotonic() >= deadline:
+            job = describe(archive, head, tail, position)
+            return with_checkpoints(archive, job) if job.state in ENDED or not timeout else job
+        time.sleep(min(POLL_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def has_more_log(archive: Archive, position: str | None) -> bool:
+    """Whether there are lines after a position, or none will follow: the log is complete before the evidence is."""
+    if position is None:
+        return False
+    return archive.read_status().state in ENDED or bool(log_since(archive, position).lines)

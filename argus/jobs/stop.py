@@ -1,0 +1,138 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stop a job in whatever state it is, and wait until it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..common.shared_root import JOBS
+from ..launcher import attempts
+from ..launcher.archive import Archive
+from ..launcher.plan import Plan
+from ..launcher.ray_api import RayHead
+from ..launcher.reading import UnreadableError
+from ..launcher.status import JobState, submission_id_of
+from .info import RayRecord
+from .listing import UnknownJobError, find_job, unknown_job
+from .services import OperationError, Services
+from .state import resumable
+
+# How long a stopped job may take to end. The launcher gives its trainer 10 s before it kills it.
+STOP_SECONDS = 60
+POLL_SECONDS = 0.2
+PENDING = "PENDING"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A job that was stopped, or would be in check mode; or that had ended before, then `changed` is False."""
+
+    changed: bool
+    submission_id: str
+    archive: str
+    # None if its status could not be read.
+    before: JobState | None
+    state: JobState
+    # The step of its last complete checkpoint.
+    checkpoint: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "changed": self.changed,
+            "submission_id": self.submission_id,
+            "archive": self.archive,
+            "state": str(self.state),
+            "checkpoint": self.checkpoint,
+        }
+        if self.changed:
+            result["diff"] = {"before": f"{self.before or 'unknown'}\n", "after": f"{self.state}\n"}
+        return result
+
+
+def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False, who: str = "") -> Stopped:
+    """Stop a job. Raises OperationError if there is no such job, or if it cannot be stopped.
+
+    who: ``user@controller``, for the archive.
+    """
+    jobs = Path(shared_root) / JOBS
+    try:
+        archive = find_job(jobs, submission_id)
+    except UnknownJobError as error:
+        raise OperationError(str(error)) from error
+    before, damaged = state_of(archive)
+    if before is None and not damaged:
+        raise OperationError(unknown_job(jobs, submission_id))
+    if before and before.ended:
+        return Stopped(False, submission_id, str(archive.path), before, before, resumable(archive))
+    if check_mode:
+        return Stopped(True, submission_id, str(archive.path), before, JobState.STOPPED)
+    try:
+        request_stop(archive, services, who)
+    except Exception as error:
+        raise OperationError(
+            f"{submission_id} could not be stopped: {error}. Is the cluster up? See cluster_status.yml."
+        ) from error
+    # It may also have ended by itself at the same moment.
+    state = wait_for_end(archive, services)
+    return Stopped(True, submission_id, str(archive.path), before, state, resumable(archive))
+
+
+def state_of(archive: Archive) -> tuple[JobState | None, str]:
+    """The state of a job, or why its archive does not tell."""
+    try:
+        return archive.read_status().state, ""
+    except UnreadableError as error:
+        return None, str(error)
+
+
+def request_stop(archive: Archive, services: Services, who: str = "") -> None:
+    """Let the steward or the launcher end the job; if neither runs, record that it was stopped."""
+    archive.ask_to_stop(who)
+    damaged = state_of(archive)[1]
+    # A job that has damaged its own archive is stopped as well. Its plan may name another address.
+    plan = plan_of(archive)
+    runs = False
+    for record in attempts_of(archive, services.head(plan.address)):
+        runs = runs or record.status == JobState.RUNNING
+        if record.status == JobState.RUNNING:
+            services.client(plan.address).stop_job(record.submission_id)
+        elif record.status == PENDING:
+            services.cancel_pending(record.submission_id)
+    if damaged:
+        archive.set_status(JobState.STOPPED, reason=f"stopped; its status was lost: {damaged}")
+    elif archive.has_steward():
+        return
+    elif not runs:
+        attempts.record_stop(archive, "stopped while it had no steward")
+    if services.registry.read(archive.submission_id) and not archive.has_steward():
+        services.start_steward(archive)
+
+
+def plan_of(archive: Archive) -> Plan:
+    """The plan of a job, or the defaults if its archive does not tell."""
+    try:
+        return archive.plan() or Plan()
+    except UnreadableError:
+        return Plan()
+
+
+def attempts_of(archive: Archive, head: RayHead) -> list[RayRecord]:
+    """Ray's records of the attempts of a job."""
+    records = map(RayRecord.from_json, head.jobs())
+    return [one for one in records if submission_id_of(one.submission_id) == archive.submission_id]
+
+
+def wait_for_end(archive: Archive, services: Services) -> JobState:
+    """The final state of the job. Raises OperationError if it has none in time."""
+    deadline = services.clock.monotonic() + STOP_SECONDS
+    while True:
+        state = archive.state()
+        if state and state.ended:
+            return state
+        if services.clock.monotonic() > deadline:
+            raise OperationError(f"{archive.submission_id} is still running {STOP_SECONDS} s after the stop request.")
+        services.clock.sleep(POLL_SECONDS)

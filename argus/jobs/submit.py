@@ -1,0 +1,264 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Submit a job: check its JobSpec, then create it. The same JobSpec under the same id is submitted once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from ..common.findings import Finding, errors
+from ..common.shared_root import archive_path
+from ..gate.config_rl import PROMETHEUS
+from ..gate.gate import GateResult, examine, no_room
+from ..jobspec.environment import secret_value_findings
+from ..jobspec.options import meant
+from ..jobspec.parse import parse_jobspec, separate_key
+from ..jobspec.plan import Job
+from ..jobspec.spec import JobSpec
+from ..jobspec.submission_id import new_submission_id
+from ..jobspec.verl_releases import SFT
+from ..launcher.admission import one_at_a_time
+from ..launcher.archive import Archive
+from ..launcher.plan import Plan
+from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
+from ..launcher.reading import UnreadableError
+from ..launcher.room import Demand
+from ..launcher.status import JobState
+from .registry import Registered, Registry
+from .reward_files import RewardFiles, changes, reward_files
+from .services import Clock, OperationError, RefusedError, Services
+from .state import describe
+from .submission import Submission, same_spec, send
+from .time_limit import time_limit_findings
+
+# A reserved archive is registered at once, and then gets its JobSpec and its status.
+REGISTERED_SECONDS = 2
+RESERVED_SECONDS = 5
+RESERVED_POLL_SECONDS = 0.1
+
+Value = TypeVar("Value")
+Gate = Callable[[JobSpec, str, RayHead], GateResult]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be submitted.
+
+    jobspec: with the defaults of the cluster.
+    given: as its author wrote it, for the archive.
+    secrets: values by name; the JobSpec names those that the job gets.
+    findings: problems that the controller has found already. Nothing is submitted if there are errors.
+    check_mode: check everything, change nothing.
+    """
+
+    jobspec: Mapping[str, Any]
+    given: Mapping[str, Any]
+    secrets: Mapping[str, str] = field(repr=False)
+    findings: tuple[Finding, ...] = ()
+    resubmitted_from: str = ""
+    check_mode: bool = False
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that was submitted, or would be in check mode; or that existed before, then `changed` is False."""
+
+    changed: bool
+    submission_id: str
+    archive: str
+    state: str
+    overrides: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    facts: Mapping[str, Any] | None = None
+    reward_files: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        result: dict[str, Any] = {
+            "changed": self.changed,
+            "submission_id": self.submission_id,
+            "archive": self.archive,
+            "state": str(self.state),
+            "overrides": list(self.overrides),
+        }
+        if self.changed:
+            result |= {
+                "findings": [finding.as_dict() for finding in self.findings],
+                "facts": self.facts,
+                "reward_files": self.reward_files,
+                "diff": {"before": "", "after": "".join(f"{override}\n" for override in self.overrides)},
+            }
+        return result
+
+
+def submit(request: Request, services: Services, gate: Gate = examine) -> Submitted:
+    """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
+    findings, spec = parse_jobspec(request.jobspec)
+    findings += secret_value_findings(spec.secrets if spec else (), request.secrets)
+    refuse_errors(findings)
+    if spec is None:  # It had a finding.
+        raise RuntimeError(f"no JobSpec and no finding: {request.jobspec}")
+    if not services.registry.path.is_dir():
+        raise OperationError(f"The head has no {services.registry.path}. Run cluster_up.yml, which creates it.")
+    head = services.head(spec.address)
+    submission_id = spec.submission_id or new_submission_id(spec.workload)
+    archive = Archive(archive_path(spec.shared_root, submission_id))
+    if archive.exists() and not request.findings:
+        return existing_job(archive, request, head, services)
+    result = admit(request, spec, submission_id, head, services, gate)
+    if result.job is None:
+        raise RuntimeError(f"no job and no finding: {spec}")
+    reward = reward_files(spec, result.job.runtime_env["env_vars"]["PYTHONPATH"])
+    submission = submission_of(request, spec, result.job, result, reward)
+    origin = request.resubmitted_from
+    changed = changes(Archive(archive_path(spec.shared_root, origin)), reward) if origin else []
+    if not request.check_mode:
+        try:
+            client = services.client(spec.address)
+            with one_at_a_time(services.registry.path):
+                submission = looked_at_again(submission, spec, result, head)
+                send(archive, submission, client, services.registry, services.start_steward)
+        except FileExistsError:
+            return existing_job(archive, request, head, services)
+        except RefusedError:
+            raise
+        except Exception as error:
+            where = f"Its archive is {archive.path}." if archive.exists() else "Nothing was changed."
+            raise OperationError(f"{submission_id} could not be submitted: {error}. {where}") from error
+    return Submitted(
+        changed=True,
+        submission_id=submission_id,
+        archive=result.job.archive,
+        state=JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED,
+        overrides=result.job.plan.overrides,
+        findings=(*result.findings, *changed),
+        facts=result.facts.to_json(),
+        reward_files=reward.hashes if reward else {},
+    )
+
+
+def shared_file_findings(found: Iterable[Finding], submission_id: str, registry: Registry) -> Iterator[Finding]:
+    """The findings of the gate; that on Prometheus only with the names of jobs that would share its file."""
+    for finding in found:
+        if finding.key != f"{PROMETHEUS}.enable":
+            yield finding
+        elif others := [name for name in registry.ids() if name != submission_id and is_open_rl(registry, name)]:
+            yield replace(finding, what=f"{finding.what}, which {', '.join(others)} may use")
+
+
+def is_open_rl(registry: Registry, submission_id: str) -> bool:
+    """Whether a job of reinforcement learning runs or waits."""
+    with contextlib.suppress(UnreadableError):
+        job = registry.read(submission_id)
+        if job and job.jobspec.get("workload") != SFT:
+            state = Archive(archive_path(job.shared_root, submission_id)).state()
+            return state is not None and not state.ended
+    return False
+
+
+def admit(
+    request: Request, spec: JobSpec, submission_id: str, head: RayHead, services: Services, gate: Gate
+) -> GateResult:
+    """The result of the gate, if it admits the job."""
+    try:
+        result = gate(spec, submission_id, head)
+    except RayApiError as error:
+        slow = isinstance(error, HeadTimeoutError)
+        todo = "Is its machine overloaded?" if slow else "Is the cluster up?"
+        raise OperationError(f"{error}. {todo} See cluster_status.yml.") from error
+    step = result.job.plan.resumed_from_step if result.job else None
+    found = shared_file_findings(result.findings, submission_id, services.registry)
+    result = replace(result, findings=(*found, *time_limit_findings(spec, step or 0, services.clock.time())))
+    # Keys that the controller has reported hold placeholders here, and so do those that misspelt ones stand for.
+    reported = {separate_key(finding) for finding in request.findings} | meant(list(request.findings))
+    refuse_errors([*request.findings, *(one for one in result.findings if separate_key(one) not in reported)])
+    return result
+
+
+def submission_of(
+    request: Request, spec: JobSpec, job: Job, result: GateResult, reward: RewardFiles | None
+) -> Submission:
+    lineage = {
+        "resumed_from": spec.resume_from or "",
+        "checkpoint": result.checkpoint,
+        "resubmitted_from": request.resubmitted_from,
+    }
+    return Submission(
+        given=request.given,
+        job=job,
+        resolved=result.resolved,
+        # Only those that the JobSpec names.
+        secrets={name: request.secrets[name] for name in spec.secrets},
+        lineage={name: value for name, value in lineage.items() if value},
+        queue_reason=result.capacity_problem,
+        reward=reward,
+    )
+
+
+def looked_at_again(submission: Submission, spec: JobSpec, result: GateResult, head: RayHead) -> Submission:
+    """The submission, queued if a job that was submitted meanwhile takes its place. Raises RefusedError."""
+    if submission.queue_reason:
+        return submission
+    job = submission.job
+    problem = result.room.problem(job.submission_id, Demand.of(job.plan), head.jobs())
+    if problem and not spec.wait_for_resources:
+        raise RefusedError([no_room(problem)])
+    return replace(submission, queue_reason=problem)
+
+
+def refuse_errors(findings: list[Finding]) -> None:
+    if errors(findings):
+        raise RefusedError(findings)
+
+
+def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Submitted:
+    """The job that has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
+    # Another submission may have reserved the archive only a moment ago.
+    job = wait_for(lambda: registered(archive.submission_id, services), REGISTERED_SECONDS, services.clock)
+    if job is None:
+        what = f"{archive.submission_id!r} is taken by {archive.path}, which this cluster has not submitted"
+        todo = "choose another id, or leave it out; or find out who made that directory, and move it away"
+        raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
+    if not same_spec(job.jobspec, request.given):
+        what = f"{archive.submission_id!r} is taken by another JobSpec, see {archive.path}/config/job_spec.json"
+        todo = "choose another id, or leave it out; archives are never reused"
+        raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
+    try:
+        return registered_job(archive, head, services, request.check_mode)
+    except UnreadableError as error:
+        raise OperationError(
+            f"{archive.submission_id} was submitted before, but {error}. Choose another id."
+        ) from error
+
+
+def registered_job(archive: Archive, head: RayHead, services: Services, check_mode: bool) -> Submitted:
+    """A job that was submitted before; it gets a steward if it has none. Raises UnreadableError."""
+    state = wait_for(lambda: archive.read_status().state, RESERVED_SECONDS, services.clock)
+    if not (state and state.ended) and not archive.has_steward() and not check_mode:
+        # Its steward has died, with a head that was restarted since.
+        services.start_steward(archive)
+    return Submitted(
+        changed=False,
+        submission_id=archive.submission_id,
+        archive=str(archive.path),
+        state=describe(archive, head, tail=0).state,
+        overrides=(archive.plan() or Plan()).overrides,
+    )
+
+
+def registered(submission_id: str, services: Services) -> Registered | None:
+    try:
+        return services.registry.read(submission_id)
+    except UnreadableError as error:
+        raise OperationError(f"{error}. Nothing was changed; choose another id.") from error
+
+
+def wait_for(value: Callable[[], Value | None], seconds: float, clock: Clock) -> Value | None:
+    """The first value that is not None; None if there is none in time."""
+    deadline = clock.monotonic() + seconds
+    while (found := value()) is None and clock.monotonic() < deadline:
+        clock.sleep(RESERVED_POLL_SECONDS)
+    return found

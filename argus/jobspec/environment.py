@@ -1,0 +1,221 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Environment variables of a job: which names a JobSpec may set, and which may hold a secret. All of it is pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..common.findings import Finding, about
+from ..common.shared_root import HF_HOME
+from ..launcher import redact
+from ..launcher.archive import JOB
+from ..launcher.attempts import METRICS_VARIABLE
+from .spec import JobSpec
+
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OWNED_ENVIRONMENT = {
+    METRICS_VARIABLE: "metrics belong in the archive",
+    "HF_HOME": f"it is {HF_HOME}/ under the shared root",
+    JOB: "it marks the job's processes",
+    redact.ARCHIVE: "it is the path of the job's archive",
+}
+# Names of this collection.
+OURS = "ARGUS_VERL_"
+# Variables of Ray that a JobSpec has a key for.
+RAY_VARIABLES = {
+    "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR": "remove it: the hook is that of the job's secrets and its TransferQueue",
+    "RAY_ADDRESS": "remove it: every job joins the cluster that it is submitted to",
+    "RAY_DEBUG_POST_MORTEM": "set debugger: post_mortem",
+    "RAY_DEBUG": "set debugger: legacy, or debugger: post_mortem",
+}
+# ray/_private/accelerators/amd_gpu.py and verl's single_controller/base/worker.py.
+GPUS_OF_AMD = {
+    "ROCR_VISIBLE_DEVICES": "Ray raises without HIP_VISIBLE_DEVICES, and verl raises with it",
+    "HIP_VISIBLE_DEVICES": "Ray sets it for each process, to the GPUs that the process has",
+}
+# Names that no secret may have, even if the inventory allows it, with what they decide. A JobSpec could use them to
+# take settings of the controller, or to change how the processes that look after the job run. env_vars may have most
+# of them: they reach only processes that run the job's code anyway. Letters of either case count, as in http_proxy.
+NEVER_SECRET = {
+    "which libraries a program loads": (
+        *("PATH", "LD_.*", "DYLD_.*", "GLIBC_TUNABLES", "MALLOC_.*", "GCONV_PATH", "LOCPATH", "NLSPATH", "HOSTALIASES"),
+        *("RES_OPTIONS", "LOCALDOMAIN", "RESOLV_.*", "OPENSSL_.*", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CC", "CXX"),
+    ),
+    "what a shell runs": (
+        *("BASH_.*", "BASHOPTS", "SHELLOPTS", "ENV", "PS[0-4]", "IFS", "CDPATH", "GLOBIGNORE", "PROMPT_COMMAND"),
+        *("ZDOTDIR", "FPATH", "MAKEFLAGS", "MAKEFILES"),
+    ),
+    "what an interpreter runs": (
+        *("PYTHON.*", "PERL.*", "RUBY.*", "GEM_(HOME|PATH)", "BUNDLE_(?!.*(TOKEN|PASSWORD)).*", "LUA_.*", "R_.*"),
+        *("NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)", "NPM_CONFIG_(?!.*(TOKEN|PASSWORD|AUTH)).*"),
+        *("_JAVA_OPTIONS", "(JDK_)?JAVA_(TOOL_)?OPTIONS", "JAVA_HOME", "CLASSPATH", "DOTNET_.*", "COMPLUS_.*"),
+        *("PIP_.*", "UV_(?!.*(TOKEN|PASSWORD)).*", "CONDA_(?!.*TOKEN).*", "VIRTUAL_ENV", "PHPRC", "PHP_INI_SCAN_DIR"),
+    ),
+    "which programs another program starts": (
+        *("GIT_(?!.*(TOKEN|PASSWORD|PAT)$).*", "SSH_(AUTH_SOCK|ASKPASS.*)", "SUDO_.*", "EDITOR", "VISUAL"),
+        *("(MAN)?PAGER", "BROWSER", "LESS.*", "ANSIBLE_.*", "DOCKER_(HOST|CONFIG|CONTEXT|CERT_PATH|TLS.*)"),
+    ),
+    "whom a program talks to and trusts": (
+        *(".*_PROXY", "SSL_CERT_.*", "SSLKEYLOGFILE", "REQUESTS_CA_BUNDLE", "CURL_(CA_BUNDLE|HOME)", "AWS_CA_BUNDLE"),
+        *("KRB5.*",),
+    ),
+    "whose process it is and where its files are": (
+        *("HOME", "USER", "LOGNAME", "SHELL", "TMP", "TEMP", "TMPDIR", "(OLD)?PWD", "XDG_.*", "TERM.*", "LANG"),
+        *("LANGUAGE", "LC_.*", "TZ", "TZDIR", "DISPLAY", "MAIL"),
+    ),
+    "how the trainer and its libraries run": (
+        *("VERL_.*", "HYDRA_.*", "OC_CAUSE", "TORCH.*", "PYTORCH_.*", "TRITON_.*", "INDUCTOR_.*", "XLA_FLAGS"),
+        *(
+            "VLLM_PLUGINS",
+            "CUDA_.*",
+            "CUBLAS_.*",
+            "CUDNN_.*",
+            "NCCL_.*",
+            "RCCL_.*",
+            "GLOO_.*",
+            "UCX_.*",
+            "FI_.*",
+            "OMPI_.*",
+        ),
+        *("HIP_.*", "HSA_.*", "ROCR?_.*", "OMP_.*", "KMP_.*", "MKL_.*"),
+        *("NVIDIA_(VISIBLE_DEVICES|DRIVER_CAPABILITIES)",),
+    ),
+}
+NEVER_SECRET_NAMES = {what: re.compile("|".join(names), re.IGNORECASE) for what, names in NEVER_SECRET.items()}
+# Forms of well-known secrets. Each is bounded, so that searching a long text takes linear time.
+SECRET_FORMS = {
+    "a private key": re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY"),
+    "a URL with a password": re.compile(r"://[^\s:@/?#]{0,256}:[^\s@/]{1,256}@"),
+    "a JSON Web Token": re.compile(r"eyJ[\w-]{8,256}\.eyJ[\w-]{8}"),
+    "an access key": re.compile(
+        r"(?<![A-Za-z0-9])((AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])|hf_[A-Za-z0-9]{16}|gh[pousr]_[A-Za-z0-9]{20}"
+        r"|github_pat_\w{20}|glpat-[\w-]{16}|sk-[A-Za-z0-9]{20}|nvapi-[\w-]{20}"
+        r"|sk-(proj|ant|svcacct|admin|or)-[\w-]{16}|[rs]k_(live|test)_[A-Za-z0-9]{16}"
+        r"|xox[abeprs]-[\w-]{10}|xapp-[\w-]{10}|AIza[\w-]{35}|ya29\.[\w-]{20}|npm_[A-Za-z0-9]{30}|pypi-[\w-]{16}"
+        r"|wandb_v1_\w{16}|dop_v1_[a-f0-9]{32}|dapi[a-f0-9]{32}|SG\.[\w-]{16,64}\.[\w-]{16})"
+    ),
+}
+
+
+def form_of_secret(text: str) -> str:
+    """What kind of secret a text contains, or ""."""
+    return next((form for form, pattern in SECRET_FORMS.items() if pattern.search(text)), "")
+
+
+def never_secret(name: str) -> str:
+    """What a variable of this name decides, so that it may not be a secret; "" for other names."""
+    if name.upper().startswith(("RAY_", "__RAY_", OURS)) or name.upper() in OWNED_ENVIRONMENT:
+        return "is set by the cluster or for every job"
+    what = next((what for what, names in NEVER_SECRET_NAMES.items() if names.fullmatch(name)), "")
+    return what and f"decides {what}, and is never passed on as a secret"
+
+
+def own_variables(shared_root: str) -> dict[str, str]:
+    """Variables of every job that a JobSpec may repeat with the same value."""
+    # sft_trainer_ray calls ray.init() without an address, and Ray then uses this one.
+    return {"RAY_ADDRESS": "auto", "HF_HOME": f"{shared_root}/{HF_HOME}"}
+
+
+def environment_findings(spec: JobSpec) -> Iterator[Finding]:
+    """Problems of env_vars."""
+    yield from variable_findings("env_vars", spec.env_vars, spec.shared_root)
+
+
+def variable_findings(where: str, variables: Mapping[Any, object], shared_root: str) -> Iterator[Finding]:
+    """Problems of environment variables that are at the key `where` of a JobSpec."""
+    own = own_variables(shared_root).items()
+    for name, value in variables.items():
+        key = f"{where}.{name}"
+        if (name, value) in own:
+            continue
+        # YAML reads names such as `on` as booleans.
+        if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
+            yield about(key, "is not the name of an environment variable", "use letters, digits and _")
+        elif name.startswith("RAY_") or name in RAY_VARIABLES:
+            # RAY_AUTH_TOKEN there leaves the job PENDING for minutes; others break the connection to the cluster.
+            todo = RAY_VARIABLES.get(name, "remove it, or set it for the whole cluster with ray_node_env")
+            yield about(key, "variables of Ray belong to the cluster", todo)
+        elif name in OWNED_ENVIRONMENT:
+            yield about(key, f"is set for every job: {OWNED_ENVIRONMENT[name]}", "remove it")
+        elif name in GPUS_OF_AMD:
+            yield about(key, f"cannot be set: {GPUS_OF_AMD[name]}", "remove it; set resources.gpus_per_node")
+        elif name.startswith(OURS):
+            yield about(key, f"names with {OURS} belong to this collection", "choose another name")
+        elif redact.is_secret_name(name):
+            yield about(
+                key, "a secret there would be readable in the archive and in Ray's dashboard", use_secrets(name)
+            )
+        elif form := form_of_secret(str(value)):
+            yield about(key, f"contains {form}, readable in the archive and in Ray's dashboard", use_secrets(name))
+        if isinstance(value, (dict, list)) or value is None:
+            yield about(key, f"is {value!r}", "give a string or a number")
+
+
+def asked_variables(spec: JobSpec) -> dict[str, str]:
+    """The environment variables that are asked for: those of the JobSpec's runtime_env, and then its own."""
+    own = spec.runtime_env.get("env_vars")
+    further = own if isinstance(own, Mapping) else {}
+    return {str(name): str(value) for name, value in {**further, **spec.env_vars}.items()}
+
+
+def use_secrets(name: str) -> str:
+    return f"set secrets: [{name}], and add its value to job_secrets"
+
+
+def secret_findings(spec: JobSpec) -> Iterator[Finding]:
+    """Problems of the names of secrets."""
+    for name in spec.secrets:
+        decides = never_secret(name)
+        if not ENVIRONMENT_NAME.fullmatch(name):
+            yield _secret(name, "is not the name of an environment variable", "give names only, no values")
+        elif decides:
+            yield _secret(name, decides, "remove it")
+        elif name in asked_variables(spec):
+            yield _secret(name, "is also in env_vars", "remove it from env_vars")
+
+
+def _secret(name: str, what: str, todo: str) -> Finding:
+    return Finding(f"secrets: {name}", what, todo, key=f"secrets.{name}")
+
+
+def secret_values(
+    names: Iterable[str], given: Mapping[str, object], allowed: Iterable[str], environment: Mapping[str, str]
+) -> dict[str, object]:
+    """The values of the named secrets: those that the inventory gives, or allows to be taken from an environment.
+
+    given: the inventory's values.
+    allowed: the names that the inventory allows. No other name is looked up.
+    """
+    from_environment = {name for name in allowed if ENVIRONMENT_NAME.fullmatch(name) and not never_secret(name)}
+    values: dict[str, object] = {}
+    for name in names:
+        if name in given:
+            values[name] = given[name]
+        elif name in from_environment and name in environment:
+            values[name] = environment[name]
+    return values
+
+
+def unlisted_findings(names: Iterable[str], given: Iterable[str], allowed: Iterable[str]) -> list[Finding]:
+    """Secrets that the inventory neither has nor allows. Nothing tells whether the controller has them."""
+    listed = {*given, *allowed}
+    todo = "add its value to job_secrets, from a vault, or its name to job_secrets_from_environment"
+    return [_secret(name, "is not allowed by the inventory", todo) for name in names if name not in listed]
+
+
+def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) -> list[Finding]:
+    """Secrets without a value, or with one that could not be masked in logs."""
+    found = []
+    for name in names:
+        value = values.get(name)
+        if not value:
+            todo = f"add {name} to job_secrets, from a vault; or export it, if the inventory allows that"
+            found.append(_secret(name, "has no value", todo))
+        elif not isinstance(value, str) or len(value) < redact.SHORTEST:
+            what = f"is not a string of at least {redact.SHORTEST} characters, and could not be masked in logs"
+            found.append(_secret(name, what, "move it to env_vars if it is not secret"))
+    return found

@@ -1,0 +1,77 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How large and how deep a JobSpec may be, whether it comes from a file, a playbook or the registry."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from ..common.findings import Finding
+
+# A JobSpec of several hundred overrides has 1,000 values and 50 KiB. Mappings and lists count as values.
+MAX_DEPTH = 32
+MAX_VALUES = 10_000
+MAX_CHARACTERS = 1 << 20
+# What is no text, or changes what a terminal shows. Line feeds and tabs are allowed.
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+SHORTER = "move data and code to files under the shared root"
+
+
+def limit_findings(given: Any) -> list[Finding]:
+    """The first thing because of which a JobSpec is too large to be read, or is no plain data."""
+    # Not recursive: this is what decides whether anything else may be.
+    waiting: list[tuple[str, Any, int]] = [("", given, 1)]
+    values = characters = 0
+    while waiting:
+        key, value, depth = waiting.pop()
+        # Whatever is listed already counts: a list of lists would otherwise be read in full.
+        values += 1
+        if values + len(waiting) > MAX_VALUES:
+            return [_finding("", f"has more than {MAX_VALUES:,} values", SHORTER)]
+        if isinstance(value, (Mapping, list, tuple)):
+            if depth > MAX_DEPTH:
+                return [_finding(key, f"is nested more than {MAX_DEPTH} levels deep", "write it with less nesting")]
+            waiting += [(_below(key, name), part, depth + 1) for name, part in _parts(value)]
+        elif isinstance(value, str):
+            characters += len(value)
+            found = CONTROL.search(value)
+            if found:
+                return [_finding(key, f"contains the control character U+{ord(found[0]):04X}", "remove it")]
+        elif value is not None and not isinstance(value, (bool, int, float, date)):
+            return [_finding(key, f"is a {type(value).__name__}", "give text, a number, a list or a mapping")]
+        if characters > MAX_CHARACTERS:
+            return [_finding("", f"has more than {MAX_CHARACTERS:,} characters", SHORTER)]
+    return []
+
+
+def infinite_findings(given: Any) -> list[Finding]:
+    """Numbers that JSON, in which archives keep JobSpecs, does not have. `given` is within the limits."""
+    found, waiting = [], [("", given)]
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, (Mapping, list, tuple)):
+            waiting += [(_below(key, name), part) for name, part in _parts(value)]
+        elif isinstance(value, float) and not math.isfinite(value):
+            todo = "give a finite number; in a list of overrides, inf works as text: key=inf"
+            found.append(_finding(key, f"is {value}", todo))
+    return found
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    """The parts of a mapping or list, each with its key. The keys of a mapping are parts as well."""
+    if isinstance(value, Mapping):
+        return [*value.items(), *((key, key) for key in value if isinstance(key, str))]
+    return list(enumerate(value))
+
+
+def _below(key: str, name: Any) -> str:
+    return f"{key}.{CONTROL.sub('?', str(name))}"[-200:].removeprefix(".")
+
+
+def _finding(key: str, what: str, todo: str) -> Finding:
+    return Finding(key or "jobspec", what, todo, key=key)

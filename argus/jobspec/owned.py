@@ -1,0 +1,179 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings of the trainer that the JobSpec, the archive or the launcher controls, and overrides that would change them.
+
+The checks of overrides tell early what is wrong. What counts is the composed configuration, which the gate compares
+with `owned_values`: there are many ways to write a setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..common.findings import ERROR, NOTE, Finding, about
+from ..common.shared_root import archive_path
+from ..common.text import one_line
+from ..launcher.hydra import is_option, override_key, override_text
+from .environment import form_of_secret, own_variables
+from .spec import JobSpec
+from .verl_releases import GRPO, SFT
+
+# The key of a finding about one override is `trainer_overrides.<key of the override>`.
+OVERRIDES = "trainer_overrides"
+ANYWAY = "is what the job has anyway"
+JOINS = "the job joins an existing cluster"
+RUNTIME_ENV = "set env_vars or secrets; worker_process_setup_hook is that of the job's secrets and its TransferQueue"
+LOCAL_DIR, ESTIMATOR = "trainer.default_local_dir", "algorithm.adv_estimator"
+OWN_NAMESPACE = "every job has a namespace of its own in Ray, and would collide with others in this one"
+# By setting, what to do instead.
+OWNED_OVERRIDES = {
+    "trainer.nnodes": "set resources.nnodes",
+    "trainer.n_gpus_per_node": "set resources.gpus_per_node",
+    LOCAL_DIR: "remove it; with a submission_id, it may repeat <shared_root>/jobs/<submission_id>/checkpoints",
+    ESTIMATOR: "set workload: ppo or workload: grpo",
+    "custom_reward_function.path": "set reward_fn_path; verl 0.9 silently ignores this key",
+    "custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this key",
+    "reward.custom_reward_function.path": "set reward_fn_path",
+    "reward.custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION",
+    # ray.init: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
+    "ray_init.num_cpus": f"remove it: {JOINS}, which knows its CPUs",
+    "ray_kwargs.ray_init.num_cpus": f"remove it: {JOINS}, which knows its CPUs",
+    "ray_init.address": f"remove it: {JOINS}",
+    "ray_kwargs.ray_init.address": f"remove it: {JOINS}",
+    "ray_init.runtime_env": RUNTIME_ENV,
+    "ray_kwargs.ray_init.runtime_env": RUNTIME_ENV,
+    "ray_init.namespace": f"remove it: {OWN_NAMESPACE}",
+    "ray_kwargs.ray_init.namespace": f"remove it: {OWN_NAMESPACE}",
+    # Hydra writes its files into the archive.
+    "hydra": "remove it: Hydra's files belong in the job's archive",
+}
+# Options of Hydra's command line that only choose another configuration of the same snapshot.
+CONFIGURATION = ("--config-name", "-cn")
+# Resolvers that read nothing but the configuration. OmegaConf evaluates what oc.create and oc.decode make of a text.
+HARMLESS_RESOLVERS = ("oc.select", "oc.deprecated", "oc.dict.keys", "oc.dict.values")
+# The name of an interpolation, up to its arguments, its end, or another interpolation.
+INTERPOLATION = re.compile(r"\$\{([^${}:]*)(.?)", re.DOTALL)
+
+
+def about_override(override: str, what: str, todo: str, severity: str = ERROR) -> Finding:
+    """A finding about one override, named by its key."""
+    return Finding(f"{OVERRIDES}: {override}", what, todo, severity, key=f"{OVERRIDES}.{override}")
+
+
+def override_findings(spec: JobSpec) -> Iterator[Finding]:
+    yield from repeated(spec.trainer_overrides)
+    own = own_values(spec)
+    for override in spec.trainer_overrides:
+        key = override_key(override)
+        todo = "" if repeats(override, own) else owned_todo(override)
+        resolver = foreign_resolver(override)
+        if is_option(override) and key not in CONFIGURATION:
+            yield about_override(key, "is an option of Hydra's command line", "give overrides: key=value")
+        elif todo:
+            yield about_override(key, "is controlled by the JobSpec", todo)
+        elif resolver:
+            what = f"contains an interpolation of {resolver}, which may read the environment"
+            yield about_override(key, what, "name a secret in secrets: the trainer finds it in its environment")
+        elif form := form_of_secret(override):
+            yield about_override(key, f"contains {form}, readable in the archive and in logs", "use secrets")
+
+
+def own_values(spec: JobSpec) -> dict[str, str]:
+    """The values of settings that a JobSpec may repeat: "" for a number that only the cluster tells."""
+    values = {"trainer.nnodes": str(spec.nnodes or ""), "trainer.n_gpus_per_node": str(spec.gpus_per_node or "")}
+    if spec.workload != SFT:
+        values[ESTIMATOR] = estimator(spec.workload)
+    if spec.submission_id:
+        values[LOCAL_DIR] = checkpoint_path(archive_path(spec.shared_root, spec.submission_id))
+    return values
+
+
+def estimator(workload: str) -> str:
+    return "grpo" if workload == GRPO else "gae"
+
+
+def checkpoint_path(archive: str) -> str:
+    return f"{archive}/checkpoints"
+
+
+def repeats(override: str, own: Mapping[str, str]) -> bool:
+    """Whether an override sets a setting to the value that it has anyway."""
+    key, value = override_key(override), override_text(override)
+    if key not in own or override.lstrip().startswith("~"):
+        return False
+    return value == own[key] if own[key] else value.isdigit()
+
+
+def repetition_notes(spec: JobSpec) -> Iterator[Finding]:
+    """What a JobSpec sets although the job has it anyway."""
+    own = own_values(spec)
+    for override in spec.trainer_overrides:
+        if repeats(override, own):
+            yield about_override(override_key(override), ANYWAY, "", NOTE)
+    for name in own_variables(spec.shared_root):
+        if name in spec.env_vars:
+            yield about(f"env_vars.{name}", ANYWAY, "", NOTE)
+
+
+def repeated(overrides: Sequence[str]) -> Iterator[Finding]:
+    """Keys that are set more than once. Deleting a key and adding it again is the way to replace a group."""
+    values: dict[str, list[str]] = {}
+    for override in overrides:
+        if not override.lstrip().startswith(("~", "-")):
+            # Each package of a group is a setting of its own: group@package=name.
+            values.setdefault(override.partition("=")[0].strip().lstrip("+"), []).append(override_text(override))
+    for name, given in values.items():
+        if len(given) > 1:
+            what = f"is set {len(given)} times, to {' and '.join(one_line(value, 60) or 'nothing' for value in given)}"
+            todo = "keep one of them: Hydra takes the last"
+            yield about_override(override_key(f"{name}="), what, todo)
+
+
+def owned_todo(override: str) -> str:
+    """What to do instead of an override that sets or deletes a setting that the JobSpec controls; "" for others."""
+    # A group, `group/name`, has its settings at `group.name`.
+    key, value = override_key(override).replace("/", "."), override_text(override)
+    for owned, todo in OWNED_OVERRIDES.items():
+        if key == owned or key.startswith(f"{owned}."):
+            return todo
+        if not owned.startswith(f"{key}."):
+            continue
+        rest = owned.removeprefix(f"{key}.").split(".")
+        if override.lstrip().startswith("~") or all(re.search(rf"\b{name}\b", value) for name in rest):
+            return todo
+    return ""
+
+
+def foreign_resolver(override: str) -> str:
+    """The first resolver in an override that reads more than the configuration, or ""."""
+    # Hydra removes backslashes: $\{oc.env:HOME\} becomes an interpolation as well.
+    for name, end in INTERPOLATION.findall(override.replace("\\", "")):
+        name = name.strip()
+        if end == ":" and name not in HARMLESS_RESOLVERS:
+            return name or "a resolver without a name"
+        if end not in (":", "}"):
+            # A name that contains an interpolation can become any resolver.
+            return f"{name}{end}…"
+    return ""
+
+
+def owned_values(workload: str, archive: str, reward: tuple[str, str] | None, reward_key: str) -> dict[str, Any]:
+    """The values that the composed configuration must have, besides the size of the job.
+
+    reward: the path and the name of the reward function. None: verl's own.
+    reward_key: the release's name of the setting of the reward function.
+    """
+    values: dict[str, Any] = {LOCAL_DIR: checkpoint_path(archive)}
+    for init in ("ray_init", "ray_kwargs.ray_init"):
+        values |= {f"{init}.{name}": None for name in ("num_cpus", "address", "runtime_env", "namespace")}
+    if workload == SFT:
+        return values
+    values[ESTIMATOR] = estimator(workload)
+    if reward:
+        values |= {f"{reward_key}.path": reward[0], f"{reward_key}.name": reward[1]}
+    else:
+        values |= {"custom_reward_function.path": None, "reward.custom_reward_function.path": None}
+    return values

@@ -1,0 +1,221 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a JobSpec to the job on a given cluster: the plan for the archive and the submission to Ray."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..common.shared_root import USER_CODE, archive_path
+from ..launcher import redact, torchrun
+from ..launcher.archive import JOB, JOB_CONFIG
+from ..launcher.attempts import METRICS_VARIABLE
+from ..launcher.checkpoints import Checkpoint
+from ..launcher.hydra import hydra_value, merge, override_key
+from ..launcher.plan import TORCHRUN, Plan
+from .batches import batch_overrides
+from .capacity import Cluster, JobSize, size_of
+from .environment import asked_variables, own_variables
+from .overrides import accelerator_overrides, common_overrides, rl_overrides, sft_overrides, storage_overrides
+from .spec import JobSpec
+from .verl_releases import SFT, Profile
+
+# verl's main_ppo puts these into the runtime_env of its own ray.init, and Ray refuses two values for one key
+# ("Failed to merge the Job's runtime env"). They go into the driver's environment, from where verl forwards them.
+FORWARDED_BY_VERL = {
+    "VERL_FULL_DETERMINISM",
+    "VLLM_BATCH_INVARIANT",
+    "VERL_RL_INSIGHT_ENABLE",
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "FLASH_ATTENTION_DETERMINISTIC",
+    "NCCL_DETERMINISTIC",
+    "NCCL_ALGO",
+}
+# Ray's own switches; see docs/debugging.md.
+DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBUG": "legacy"}}
+# W&B writes into a temporary directory if this one does not exist.
+WANDB_DIRECTORY = "logs/wandb"
+# What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
+NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
+# Ray runs this function first in every worker process of a job with secrets or with a TransferQueue.
+HOOK = "argus_launcher.isolation.enter_worker"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that is ready to be archived and submitted."""
+
+    submission_id: str
+    archive: str
+    plan: Plan
+    runtime_env: Mapping[str, Any]
+    tags: Mapping[str, object]
+
+    def submit_command(self) -> str:
+        """The equivalent `ray job submit` command, for the head."""
+        plan = self.plan
+        return (
+            f"ray job submit --no-wait --address {shlex.quote(plan.address)} --submission-id {self.submission_id} "
+            f"--entrypoint-num-cpus {plan.entrypoint_num_cpus:g} "
+            f"--entrypoint-resources {shlex.quote(json.dumps(plan.entrypoint_resources))} "
+            f"--runtime-env {shlex.quote(f'{self.archive}/config/runtime_env.json')} -- {plan.entrypoint} 1\n"
+        )
+
+    def train_command(self) -> str:
+        """The trainer's own command, for a worker: without the launcher, and without the values of secrets."""
+        own = {name: value for name, value in self.runtime_env["env_vars"].items() if name not in NOT_IN_COMMAND}
+        # The hook reads secrets, which are gone with the job.
+        further = {name: value for name, value in self.runtime_env.items() if name != "worker_process_setup_hook"}
+        # As Ray passes it to the driver of a job: without it, Ray's workers would have none of these variables.
+        config = json.dumps({"runtime_env": {**further, "env_vars": own}})
+        variables = {**own, **self.plan.driver_env, JOB_CONFIG: config}
+        given = [f"{name}={value}" for name, value in variables.items()]
+        module = ["-m", self.plan.module]
+        if self.plan.launcher == TORCHRUN:
+            # For the first node; the others have another rank.
+            module = ["-m", torchrun.TORCH, *torchrun.arguments(self.plan, "0", "MASTER_ADDRESS", "29500"), *module]
+        return f"{shlex.join(['env', *given, 'python3', *module, *self.plan.overrides])}\n"
+
+    def with_python_path(self, further: str) -> Job:
+        """The same job, which searches further directories for modules after all others."""
+        variables = dict(self.runtime_env["env_vars"])
+        # An empty entry would stand for the current directory.
+        variables["PYTHONPATH"] = ":".join(filter(None, (variables["PYTHONPATH"], *further.split(":"))))
+        return replace(self, runtime_env={**self.runtime_env, "env_vars": variables})
+
+
+def has_hook(spec: JobSpec, profile: Profile) -> bool:
+    return bool(spec.secrets) or uses_queue(spec, profile)
+
+
+def uses_queue(spec: JobSpec, profile: Profile) -> bool:
+    """Whether the trainer keeps its samples in TransferQueue, unless its composed configuration tells otherwise."""
+    return spec.workload != SFT and profile.transfer_queue
+
+
+def forwarded_names(spec: JobSpec) -> set[str]:
+    """The variables that the driver passes on itself."""
+    return set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL
+
+
+def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
+    """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs.
+
+    hook: whether workers run HOOK.
+    """
+    asked, reward = asked_variables(spec), spec.inputs.reward
+    # The archive contains the package with HOOK.
+    launcher = f"{archive}/config/launcher" if hook else ""
+    user_code = f"{spec.shared_root}/{USER_CODE}" if reward and reward.module else ""
+    # What the nodes have follows anyway, see with_python_path.
+    given = [path for path in asked.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
+    python_path = dict.fromkeys(filter(None, (spec.inputs.code_path, user_code, *given, launcher)))
+    return {
+        "HF_HUB_OFFLINE": "1",  # models are staged once, not downloaded by every node
+        "PYTHONUNBUFFERED": "1",
+        "HYDRA_FULL_ERROR": "1",
+        # verl's and wandb's defaults are directories in one of the containers.
+        "TENSORBOARD_DIR": f"{archive}/logs/tensorboard",
+        "WANDB_DIR": f"{archive}/{WANDB_DIRECTORY}",
+        # With it, the trainer of torchrun says how many steps it will do.
+        **({"VERL_SFT_LOGGING_LEVEL": "INFO"} if spec.launcher == TORCHRUN else {}),
+        **asked,
+        # The snapshot must come first, and jobs must not write byte code into it.
+        "PYTHONPATH": ":".join(python_path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # verl's file logger truncates its file at every start, so each attempt gets its own.
+        METRICS_VARIABLE: f"{archive}/logs/metrics-1.jsonl",
+        # These identify every process of the job, and locate its secrets.
+        JOB: archive.rpartition("/")[2],
+        redact.ARCHIVE: archive,
+        **DEBUGGERS.get(spec.debugger or "", {}),
+        **own_variables(spec.shared_root),
+        # Ray's default of 3 s is too short to end a trainer and collect its evidence.
+        "RAY_JOB_STOP_WAIT_TIME_S": "30",
+    }
+
+
+def default_overrides(
+    spec: JobSpec,
+    size: JobSize,
+    accelerator: str,
+    submission_id: str,
+    profile: Profile,
+    checkpoint: Checkpoint | None,
+    validates: bool = True,
+) -> list[str]:
+    """The overrides of a job without those of its JobSpec."""
+    workload, inputs = spec.workload, spec.inputs
+    archive = archive_path(spec.shared_root, submission_id)
+    # With Ray, the driver only computes statistics, and has no GPU.
+    device = profile.sft_device
+    if spec.launcher == TORCHRUN:
+        device = "cpu" if accelerator == "cpu" else "cuda"
+    overrides = [
+        *common_overrides(workload, size, submission_id, archive, profile),
+        *(sft_overrides(inputs, device, validates) if workload == SFT else rl_overrides(workload, inputs, profile)),
+        *batch_overrides(spec),
+        *accelerator_overrides(workload, accelerator, size.gpus_per_node),
+    ]
+    if checkpoint:
+        path = hydra_value(str(checkpoint.path))
+        overrides += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
+    return overrides
+
+
+def plan_job(
+    spec: JobSpec,
+    cluster: Cluster,
+    code_id: str,
+    submission_id: str,
+    profile: Profile,
+    checkpoint: Checkpoint | None = None,
+    validates: bool = True,
+) -> Job:
+    """The job for a checked JobSpec, on a cluster that has the capacity for it.
+
+    code_id: the id in the snapshot's marker.
+    profile: the snapshot's release of verl; version_findings and accelerator_findings have returned nothing for it.
+    checkpoint: the checkpoint to resume from, of the job that resume_from names.
+    validates: whether the dataset has data for validation.
+    """
+    size, archive = size_of(spec, cluster), archive_path(spec.shared_root, submission_id)
+    defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint, validates)
+    if uses_queue(spec, profile):
+        defaults += storage_overrides(size, cluster, spec.entrypoint_num_cpus, {override_key(one) for one in defaults})
+    variables = environment(spec, archive, hook := has_hook(spec, profile))
+    forwarded = {name: variables.pop(name) for name in forwarded_names(spec) & variables.keys()}
+    plan = Plan(
+        code_path=spec.inputs.code_path,
+        code_id=code_id,
+        module=profile.module(spec.workload, spec.launcher) or "",
+        overrides=tuple(merge(defaults, spec.trainer_overrides)),
+        driver_env={**profile.driver_environment(spec.workload, spec.launcher), **forwarded},
+        address=spec.address,
+        entrypoint=shlex.join(["python3", f"{archive}/config/launcher", "run", archive]),
+        entrypoint_resources=dict(spec.entrypoint_resources),
+        entrypoint_num_cpus=spec.entrypoint_num_cpus,
+        workload=spec.workload,
+        launcher=spec.launcher,
+        nnodes=size.nnodes,
+        gpus_per_node=size.gpus_per_node,
+        cpus_per_node=size.cpus_per_node,
+        secrets=spec.secrets,
+        retries=spec.retries,
+        on_stall=spec.on_stall,
+        deadline=spec.deadline,
+        wait_for_resources=spec.wait_for_resources,
+        start_timeout=spec.start_timeout,
+        stall_timeout=spec.stall_timeout,
+        transfer_queue=uses_queue(spec, profile),
+        resumed_from=spec.resume_from,
+        resumed_from_step=checkpoint.step if checkpoint else None,
+    )
+    own = {"env_vars": variables, **({"worker_process_setup_hook": HOOK} if hook else {})}
+    return Job(submission_id, archive, plan, {**spec.runtime_env, **own}, dict(spec.tags))

@@ -1,0 +1,159 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A checkpoint of a job as a model: verl's own model_merger writes it in the format of transformers, on a worker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from ..common.shared_root import HF_HOME, JOBS, under_root
+from ..common.text import printable
+from ..launcher import checkpoints
+from ..launcher.archive import Archive
+from ..launcher.reading import UnreadableError, list_directory
+from .errors import StagingError
+from .files import change_mode, entries_below
+from .lock import Progress
+from .manifest import MANIFEST, Manifest
+from .merge_worker import MergeRequest, merge_on_worker
+from .options import NAME
+from .store import Built
+
+# A submission id is a NAME.
+SOURCE = re.compile(rf"job:(?P<job>{NAME.pattern})(?:@(?P<step>0|[1-9][0-9]{{0,14}}))?")
+PREFIX = "job:"
+STATUS = "status.yml shows the checkpoints of a job"
+SHOWN_LINES = 12
+Merge = Callable[[MergeRequest, Progress], tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A complete checkpoint. directory: that of the shards; size: of the shards with the weights, in bytes."""
+
+    step: int
+    directory: Path
+    code_path: Path
+    code_id: str
+    workload: str
+    size: int
+
+
+@dataclass(frozen=True)
+class CheckpointSource:
+    """A checkpoint of a job; without a step, the last complete one."""
+
+    shared_root: Path
+    job: str
+    step: int | None = None
+    merge: Merge = merge_on_worker
+
+    quick = False
+
+    @property
+    def default_name(self) -> str:
+        return f"{self.job}-step-{self.step}"
+
+    def pinned(self) -> CheckpointSource:
+        """The same with its step: a running job saves further ones."""
+        return self if self.step is not None else replace(self, step=self.find().step)
+
+    def size(self) -> int:
+        return self.find().size
+
+    def differs(self, manifest: Manifest) -> str:
+        prefix, step = f"{PREFIX}{self.job}@", self.step
+        if step is None and manifest.source.startswith(prefix):
+            # The model does not need the archive any more.
+            with suppress(StagingError):
+                step = self.find().step
+            if step is None:
+                return ""
+        if manifest.source == f"{prefix}{step}":
+            return ""
+        return f"contains {manifest.source}, not {PREFIX}{self.job}{'' if step is None else f'@{step}'}."
+
+    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+        found = self.find()
+        label = f"{PREFIX}{self.job}@{found.step}"
+        progress.begin(f"waiting for a worker to merge {label}")
+        request = MergeRequest(
+            label=label,
+            code_path=str(found.code_path),
+            checkpoint=str(found.directory),
+            target=directory,
+            hf_home=str(self.shared_root / HF_HOME),
+            size=found.size,
+        )
+        code, output = self.merge(request, progress)
+        if code:
+            lines = [printable(line, lines=False) for line in output.strip().splitlines()[-SHOWN_LINES:]]
+            what = "\n".join([f"could not be merged by verl's model_merger (exit code {code}):", *lines, ""])
+            raise StagingError(label, what, "The last line tells why. Nothing was staged.")
+        settle(directory)
+        return Built({"source": label, "job": self.job, "step": found.step, "code_id": found.code_id})
+
+    def find(self) -> Found:
+        """The checkpoint; an error if there is none that can be merged."""
+        where = f"{PREFIX}{self.job}"
+        archive = Archive(self.shared_root / JOBS / self.job)
+        try:
+            plan = archive.plan()
+            if plan is None or plan.workload not in checkpoints.PARTS:
+                raise StagingError(where, f"there is no job {self.job}.", "status.yml lists the latest jobs.")
+            good = self._complete(archive.path / "checkpoints", plan.workload)
+            directory = good.path / checkpoints.PARTS[plan.workload][0]
+            code_path = merger_of(plan.code_path, self.shared_root)
+            size = shard_bytes(directory, archive.jobs)
+        except UnreadableError as error:
+            raise StagingError(where, f"cannot be read: {error}.", "Choose another job.") from error
+        return Found(good.step, directory, code_path, plan.code_id, plan.workload, size)
+
+    def _complete(self, directory: Path, workload: str) -> checkpoints.Checkpoint:
+        where, problems = f"{PREFIX}{self.job}", []
+        for each in checkpoints.finished(directory, workload):
+            if self.step in (None, each.step):
+                if not each.problem:
+                    return each
+                problems.append(each.problem)
+        if self.step is not None and not problems:
+            raise StagingError(where, f"has no checkpoint of step {self.step}.", f"{STATUS}.")
+        why = "; ".join(problems) or "it saved none"
+        raise StagingError(where, f"has no complete checkpoint: {why}.", f"{STATUS}.")
+
+
+def merger_of(code_path: str, shared_root: Path) -> Path:
+    """The snapshot of a job, which has to have a model_merger. A job can write into its plan whatever it likes."""
+    if not under_root(code_path, str(shared_root)):
+        raise StagingError(f'code_path "{code_path}"', f"is not below {shared_root}.", "Choose another job.")
+    if not Path(code_path, "verl", "model_merger", "__main__.py").is_file():
+        what = "has no verl/model_merger/, which the releases from 0.5 have, or was removed."
+        raise StagingError(code_path, what, "Stage the snapshot of the job again; another release is not used instead.")
+    return Path(code_path)
+
+
+def shard_bytes(directory: Path, jobs: Path) -> int:
+    """The size of the weights; an error if another backend than FSDP has written them, or a part is missing."""
+    name = str(PurePosixPath(directory.relative_to(jobs)))
+    there = set(list_directory(jobs, name))
+    if "fsdp_config.json" not in there or "huggingface" not in there:
+        missing = " and ".join(sorted({"fsdp_config.json", "huggingface"} - there))
+        what = f"has no {missing}: it was not saved by FSDP of verl 0.5 or newer, and only that can be merged."
+        raise StagingError(directory, what, "Convert it with the tools of its backend, and stage the directory.")
+    return sum((directory / file).lstat().st_size for file in there if file.startswith("model_world_size_"))
+
+
+def settle(directory: Path) -> None:
+    """What the code of a job has written must be plain files, which everybody who reads models can read."""
+    (directory / MANIFEST).unlink(missing_ok=True)
+    for name, entry in entries_below(directory, lambda _name: False):
+        if not entry.is_file(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_nlink > 1:
+            what = f"{name} is a link or a special file, which a model has not."
+            raise StagingError(directory, what, "Nothing was staged. Look at the code of the job's snapshot.")
+        # safetensors writes mode 0600.
+        change_mode(entry.path, 0o644)

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rows from a dataset repository of the hub."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...common.shared_root import HUB_CACHE
+from ..errors import StagingError, listed
+from ..hub.cache import fetch, missing_bytes
+from ..hub.files import matches
+from ..hub.location import NAME, resolve_endpoint
+from ..hub.repository import Repository
+from ..lock import Progress
+from ..manifest import Facts, Manifest
+from .source import Fetched, difference_of
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Files of a dataset repository of the hub. None of its code is run."""
+
+    repository: Repository
+    patterns: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        revision: str | None,
+        patterns: Mapping[str, Sequence[str]],
+        shared_root: Path,
+        *,
+        endpoint: str | None = None,
+        token: str | None = None,
+    ) -> Hub:
+        if not NAME.fullmatch(name):
+            todo = "Give it with its organization: openai/gsm8k."
+            raise StagingError("hub", f'"{name}" is not a repository.', todo)
+
+        def select(names: Sequence[str]) -> set[str]:
+            return {each for several in chosen(name, patterns, names).values() for each in several}
+
+        repository = Repository(
+            name,
+            revision or "main",
+            shared_root / HUB_CACHE,
+            resolve_endpoint(endpoint, token),
+            token or None,
+            select=select,
+            kind="dataset",
+        )
+        return cls(repository, patterns)
+
+    @property
+    def label(self) -> str:
+        return self.repository.name
+
+    @property
+    def identity(self) -> Facts:
+        return {"hub": self.repository.name, "files": {split: list(each) for split, each in self.patterns.items()}}
+
+    @property
+    def quick(self) -> bool:
+        return False
+
+    def size(self) -> int:
+        return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
+
+    def differs(self, manifest: Manifest) -> str:
+        wrong, revision = difference_of(manifest, self.identity), self.repository.revision
+        # A branch stays at the commit that it had when it was staged; that commit itself is no difference either.
+        if wrong or revision in (manifest.revision, manifest.commit):
+            return wrong
+        before = f"{manifest.revision} (commit {manifest.commit})"
+        return f"was staged from revision {before}, but the request has revision {revision}."
+
+    def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
+        repository = self.repository
+        if manifest and manifest.commit:
+            # A branch may have moved since.
+            repository = dataclasses.replace(repository, revision=manifest.commit)
+        names = chosen(repository.name, self.patterns, sorted(fetch(repository, progress)))
+        files = {split: [repository.snapshot / name for name in several] for split, several in names.items()}
+        revision = self.repository.revision
+        return Fetched(files, {"revision": revision, "commit": repository.commit, "endpoint": repository.endpoint})
+
+
+def chosen(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
+    """The files of each split among those of a repository, each once, in the order of the patterns."""
+    found: dict[str, dict[str, None]] = {split: {} for split in patterns}
+    for split, several in patterns.items():
+        for pattern in several:
+            some = [name for name in names if matches(name, [pattern])]
+            if not some:
+                what = f"has no file {pattern} (files.{split}); it has: {listed(names)}."
+                raise StagingError(repository, what, "Correct the pattern, or the revision.")
+            found[split].update(dict.fromkeys(some))
+    return {split: list(several) for split, several in found.items()}

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Selects the source of rows for the module's options: files, the hub, a script of verl, or generated rows."""
+
+from __future__ import annotations
+
+import glob
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...common.shared_root import under_root
+from ..errors import StagingError
+from ..lock import Progress
+from ..manifest import Facts, Manifest
+from ..tiny import build_dataset, rl_rows, sft_rows
+from .hub_source import Hub
+from .options import DatasetOptions
+from .schema import RL, SPLITS
+from .script import Script
+from .source import QUICK_BYTES, Fetched, Source, difference_of
+from .upload import Inbox, Upload
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file as it was when it was read; a SHA-256 of gigabytes would take too long."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> SourceFile:
+        stat = path.stat()
+        return cls(str(path), stat.st_size, stat.st_mtime_ns)
+
+    def to_json(self) -> list[str | int]:
+        return [self.path, self.size, self.mtime_ns]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files in the node. patterns, found: by split. shared_root: its path here, and on the machine if that is known."""
+
+    patterns: Mapping[str, Sequence[str]]
+    found: Mapping[str, Sequence[Path]]
+    shared_root: tuple[str, str] = ("", "")
+
+    @classmethod
+    def of(cls, patterns: Mapping[str, Sequence[str]], shared_root: tuple[str, str] = ("", "")) -> Files:
+        found = {}
+        for split, several in patterns.items():
+            absolute = [str(Path(pattern).expanduser()) for pattern in several]
+            relative = [pattern for pattern in absolute if not pattern.startswith("/")]
+            if relative:
+                what = f'"{relative[0]}" is not an absolute path.'
+                raise StagingError(f"files.{split}", what, "Begin it with a slash.")
+            found[split] = list(dict.fromkeys(path for pattern in absolute for path in matching(pattern)))
+        return cls(patterns, found, shared_root)
+
+    @property
+    def label(self) -> str:
+        named = [pattern for split in SPLITS for pattern in self.patterns.get(split, ())]
+        return ", ".join(named[:2]) + (f" and {len(named) - 2} more" if len(named) > 2 else "")
+
+    @property
+    def identity(self) -> Facts:
+        files = {split: [SourceFile.of(path).to_json() for path in paths] for split, paths in self.found.items()}
+        return {"source_files": files}
+
+    @property
+    def quick(self) -> bool:
+        return self._bytes() <= QUICK_BYTES
+
+    def size(self) -> int:
+        for split, patterns in self.patterns.items():
+            for pattern in patterns:
+                if not matching(str(Path(pattern).expanduser())):
+                    raise StagingError(f"files.{split}", *no_match(pattern, socket.gethostname(), *self.shared_root))
+        return self._bytes()
+
+    def differs(self, manifest: Manifest) -> str:
+        """Files that no longer exist are no difference: the dataset may be all that is left of them."""
+        before = manifest.mapping("identity")["source_files"]
+        for split in SPLITS:
+            files = before.get(split, ()) if isinstance(before, dict) else ()
+            wrong = self._difference(split, {path: SourceFile(path, size, time) for path, size, time in files})
+            if wrong:
+                return wrong
+        return ""
+
+    def _difference(self, split: str, before: Mapping[str, SourceFile]) -> str:
+        now = [str(path) for path in self.found.get(split, ())]
+        left = [path for path in before if path in now or Path(path).exists()]
+        for file in map(SourceFile.of, self.found.get(split, ())):
+            if file.path not in before:
+                return f"was staged without {file.path}, which files.{split} has now."
+            old = before[file.path]
+            if old != file:
+                what = f"{old.size} bytes before, {file.size} now" if old.size != file.size else "another time"
+                return f"was staged from {file.path}, which has changed since ({what})."
+        for path in left:
+            if path not in now:
+                return f"was also staged from {path}, which files.{split} does not have now."
+        return f"was staged from the files of files.{split} in another order." if left != now else ""
+
+    def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
+        self.size()
+        return Fetched(self.found)
+
+    def _bytes(self) -> int:
+        return sum(path.stat().st_size for paths in self.found.values() for path in paths)
+
+
+def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str]:
+    """What is wrong with a pattern that matches nothing, and what to do. here, machine: paths of the shared root."""
+    also = f" ({machine} on its machine)" if machine and machine != here else ""
+    todo = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
+    if here and machine and under_root(pattern, machine):
+        todo = f"Give {here}{pattern[len(machine) :]}: nodes see the shared root there."
+    return f"no file matches {pattern} on {host}, where the shared root is {here}{also}.", todo
+
+
+def matching(pattern: str) -> list[Path]:
+    # Not pathlib's glob: that one also matches hidden files, such as those that macOS creates beside others.
+    paths = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
+    return [path for path in paths if not path.is_dir()]
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """Generated word problems of addition."""
+
+    workload: str
+
+    @property
+    def label(self) -> str:
+        return "tiny"
+
+    @property
+    def identity(self) -> Facts:
+        return {"tiny": True}
+
+    @property
+    def quick(self) -> bool:
+        return True
+
+    def size(self) -> int:
+        return 0
+
+    def differs(self, manifest: Manifest) -> str:
+        return difference_of(manifest, self.identity)
+
+    def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
+        build_dataset(scratch, rl_rows() if self.workload == RL else sft_rows())
+        return Fetched({split: [scratch / f"{split}.parquet"] for split in SPLITS})
+
+
+def check_val(has_val: bool, val_rows: int | None) -> None:
+    if has_val and val_rows is not None:
+        raise StagingError("val_rows", "is set, but val already has rows.", "Omit val_rows.")
+    if not has_val and val_rows is None:
+        todo = "Set files.val, or set val_rows to move so many rows of train to val."
+        raise StagingError("val", "has no rows.", todo)
+
+
+def source_of(options: DatasetOptions, shared_root: Path) -> Source:
+    """The one source that the options set."""
+    given = [name for name in ("files", "upload", "hub", "script", "tiny") if getattr(options, name)]
+    # With a repository, files selects some of its files.
+    if len(given) != 1 and given != ["files", "hub"]:
+        what = f"{' and '.join(given)} are set." if given else "is not set."
+        raise StagingError("source", what, "Set one of files, hub (with files), script (with code_path) and tiny.")
+    useless = [name for name in ("code_path", "arguments") if getattr(options, name) and "script" not in given]
+    useless += ["columns"] if options.columns.given and not {"files", "upload"} & {*given} else []
+    if useless:
+        raise StagingError(useless[0], f"has no effect with {given[0]}.", "Omit it.")
+    if options.tiny:
+        return Tiny(options.workload)
+    endpoint, token = options.endpoint, options.token
+    if options.script:
+        if not options.code_path:
+            raise StagingError("code_path", "is not set.", "Set it to the snapshot that contains the script.")
+        return Script.of(
+            options.script, options.code_path, options.arguments, shared_root, endpoint=endpoint, token=token
+        )
+    if options.upload:
+        upload = Upload.of(options.upload, Inbox(shared_root, options.name))
+        splits = {*upload.files, *upload.missing}
+        if "train" not in splits:
+            raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
+        try:
+            check_val("val" in splits, options.val_rows)
+        except StagingError:
+            # A file that does not exist is more likely the mistake.
+            upload.check_missing()
+            raise
+        return upload
+    if "train" not in options.files:
+        raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
+    check_val("val" in options.files, options.val_rows)
+    if not options.hub:
+        return Files.of(options.files, (str(shared_root), options.shared_root_source or ""))
+    return Hub.of(options.hub, options.revision, options.files, shared_root, endpoint=endpoint, token=token)

@@ -1,0 +1,55 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Errors of staging, each with its problem, its place and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..common.findings import Finding
+
+# So many files are named in a message.
+LISTED_NAMES = 20
+
+
+class StagingError(Exception):
+    """An error that carries a finding."""
+
+    def __init__(self, where: object, what: str, todo: str) -> None:
+        super().__init__(f"{where}: {what} {todo}")
+        self.finding = Finding(str(where), what, todo)
+
+
+def failure(error: Exception) -> dict[str, object]:
+    """The arguments of fail_json for an error: its message, and the finding."""
+    finding = error.finding if isinstance(error, StagingError) else Finding("staging", str(error), "see the message")
+    return {"msg": str(error), "finding": finding.as_dict()}
+
+
+@contextlib.contextmanager
+def reported(target: Path, what: str) -> Iterator[None]:
+    """Turns errors of the file system into a StagingError for the target; `what` is a participle, such as "staged"."""
+    try:
+        yield
+    except OSError as error:
+        todo = f"Check that user id {os.geteuid()} may write there, and that the file system has space and locks."
+        raise StagingError(target, f"cannot be {what}: {error}.", todo) from error
+
+
+def first(items: Iterable[str]) -> list[str]:
+    """The items; only the first ones and the number of the others if there are many."""
+    items = list(items)
+    return [*items[:LISTED_NAMES], *([f"and {len(items) - LISTED_NAMES} more"] if len(items) > LISTED_NAMES else [])]
+
+
+def listed(items: Iterable[str]) -> str:
+    """The same as text."""
+    return ", ".join(first(items))
+
+
+def changed_meanwhile(source: object) -> StagingError:
+    return StagingError(source, "changed while it was copied.", "Stage it again when nothing writes to it.")

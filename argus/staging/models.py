@@ -1,0 +1,288 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Models under the shared root: from a repository of the hub, a directory, a job's checkpoint, or a tiny random one.
+
+A model from the hub is a link to a commit in the hub's own cache, which is also the cache of jobs: it is on disk only
+once, and the library manages it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ..checks import model as model_checks
+from ..common.findings import errors
+from ..common.shared_root import HUB_CACHE, MODELS
+from . import tiny
+from .checkpoint import PREFIX, CheckpointSource
+from .checkpoint import SOURCE as CHECKPOINT
+from .copying import copy_all
+from .errors import StagingError
+from .files import is_ignored
+from .hub.cache import fetch, missing_bytes
+from .hub.files import hashes_of, matches, normal
+from .hub.location import COMMIT, NAME, resolve_endpoint
+from .hub.repository import Repository
+from .lock import Progress
+from .manifest import MANIFEST, Manifest, named, read_manifest
+from .options import NAME_WITH_CAPITALS, check_name, check_parent, check_shared_root
+from .removal import Removal, remove_downloaded
+from .result import Staged
+from .store import Built, Request
+
+KIND = "model"
+TINY = "tiny"
+# Our own manifest has this name in a copy.
+NEVER_COPIED = (MANIFEST,)
+# Weights in formats that jobs do not read; repositories often have several formats.
+SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+OTHER_FORMS = (
+    *("*.bin", "*.pth", "*.pt", "*.h5", "*.msgpack", "*.ot", "*.gguf", "consolidated*.safetensors"),
+    *("onnx/*", "original/*", "openvino/*", "coreml/*"),
+)
+
+
+def default_exclude(names: Sequence[str]) -> list[str]:
+    """The default patterns of excluded files, for a model with these files."""
+    return list(OTHER_FORMS) if any(name in SAFETENSORS for name in names) else []
+
+
+class Source(Protocol):
+    """Where a model comes from."""
+
+    @property
+    def quick(self) -> bool:
+        """Whether it is built in a moment."""
+
+    def size(self) -> int:
+        """How many bytes it will take."""
+
+    def differs(self, manifest: Manifest) -> str:
+        """Why a manifest is not of this source; empty if it is. It sends no request."""
+
+    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+        """Puts the model into an empty directory. manifest: of the model that is being repaired."""
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A repository of the hub. excluded: the patterns that the user gave; None without any."""
+
+    repository: Repository
+    excluded: Sequence[str] | None = None
+
+    @classmethod
+    def of(cls, repository: Repository, exclude: Sequence[str] | None = None) -> HubSource:
+        if exclude is None:
+            return cls(replace(repository, exclude=default_exclude))
+        return cls(replace(repository, exclude=list(exclude)), [*map(normal, exclude)])
+
+    quick = False
+
+    def size(self) -> int:
+        return missing_bytes(self.repository)
+
+    def differs(self, manifest: Manifest) -> str:
+        name, revision = self.repository.name, self.repository.revision
+        if manifest.source != name:
+            return f"contains {manifest.source}, not {name}."
+        # A branch stays at the commit that it had when it was staged.
+        if revision != (manifest.commit if COMMIT.fullmatch(revision) else manifest.revision):
+            return f"contains revision {manifest.revision} ({manifest.commit}) of {name}, not {revision}."
+        before = manifest.texts("excluded")
+        if self.excluded is not None and self.excluded != before:
+            return f"contains {name} without {', '.join(before) or 'exclusions'}, which exclude does not match."
+        return ""
+
+    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+        repository = self.repository
+        if manifest and manifest.commit:
+            # A branch may have moved since, and the default exclusions may have changed.
+            repository = replace(repository, revision=manifest.commit, exclude=manifest.texts("excluded"))
+        hashes = fetch(repository, progress)
+        directory.rmdir()
+        # Relative: the nodes may see the shared root at another path.
+        directory.symlink_to(os.path.relpath(repository.snapshot.resolve(), directory.parent.resolve()))
+        facts = {
+            "source": repository.name,
+            "revision": self.repository.revision,
+            "commit": repository.commit,
+            "endpoint": repository.endpoint,
+            "excluded": repository.excluded,
+        }
+        return Built(facts, hashes)
+
+
+@dataclass(frozen=True)
+class DirectorySource:
+    """A directory that the node sees."""
+
+    path: Path
+    exclude: Sequence[str] | None = None
+
+    quick = False
+
+    def size(self) -> int:
+        return sum(self._files().values())
+
+    def differs(self, manifest: Manifest) -> str:
+        if not self.path.is_dir():
+            # The copy does not need it any more.
+            if manifest.source == str(self.path):
+                return ""
+            return f"contains {manifest.source}, not {self.path}, which does not exist."
+        here, there = self._files(), {name: entry.size for name, entry in manifest.files.items()}
+        differences = {
+            name: "is new" if name not in there else "is missing" if name not in here else "has another size"
+            for name in sorted({*here, *there})
+            if here.get(name) != there.get(name)
+        }
+        if not differences:
+            return ""
+        return f"does not contain the files of {self.path} (by name and size): {named(differences)}."
+
+    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+        files = self._files()
+        progress.begin(f"copying {self.path}", sum(files.values()))
+        copy_all(self.path, directory, files, progress)
+        progress.begin(f"reading the copy of {self.path}", sum(files.values()))
+        hashes = hashes_of({name: directory / name for name in files}, progress)
+        return Built({"source": str(self.path)}, {name: sha256 for name, (sha256, _git) in hashes.items()})
+
+    def _files(self) -> dict[str, int]:
+        """The sizes of the files to copy, by their relative paths."""
+        if not self.path.is_dir():
+            todo = "Give a directory that this node sees, or a repository of the hub (org/name)."
+            raise StagingError(self.path, "is not a directory here.", todo)
+        names = sorted(model_files(self.path))
+        patterns = [*NEVER_COPIED, *(default_exclude(names) if self.exclude is None else self.exclude)]
+        return {name: (self.path / name).stat().st_size for name in names if not matches(name, patterns)}
+
+
+@dataclass(frozen=True)
+class TinySource:
+    """A generated model: two layers of random numbers, and a tokenizer."""
+
+    quick = True
+
+    def size(self) -> int:
+        return 0
+
+    def differs(self, manifest: Manifest) -> str:
+        return "" if manifest.source == TINY else f"contains {manifest.source}, not the tiny model."
+
+    def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
+        progress.begin("generating a tiny model")
+        tiny.make_intern_a_function()
+        missing = tiny.missing_library(tiny.MODEL_LIBRARIES)
+        if missing:
+            raise StagingError(missing, "cannot be imported.", "Run this inside a node, whose image has it.")
+        tiny.build_model(directory)
+        return Built({"source": TINY})
+
+
+def source_of(
+    text: str,
+    shared_root: Path,
+    *,
+    revision: str | None = None,
+    endpoint: str | None = None,
+    token: str | None = None,
+    exclude: Sequence[str] | None = None,
+) -> Source:
+    """The source for the module's option: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
+    if text == TINY:
+        return TinySource()
+    if text.startswith(PREFIX):
+        match = CHECKPOINT.fullmatch(text)
+        if not match:
+            todo = "Give job:<submission_id>, or job:<submission_id>@<step>; status.yml lists the latest jobs."
+            raise StagingError("source", f'"{text}" names no job.', todo)
+        return CheckpointSource(shared_root, match["job"], int(match["step"] or 0) or None)
+    if text.startswith("/"):
+        return DirectorySource(Path(os.path.normpath(text)), exclude)
+    if not NAME.fullmatch(text):
+        todo = (
+            "Give a repository of the hub (org/name), the absolute path of a directory, job:<submission_id>, or tiny."
+        )
+        raise StagingError("source", f'"{text}" is not a source of models.', todo)
+    address = resolve_endpoint(endpoint, token)
+    repository = Repository(text, revision or "main", shared_root / HUB_CACHE, address, token or None)
+    return HubSource.of(repository, exclude)
+
+
+def request(shared_root: Path, name: str | None, source: Source) -> Request:
+    """A model under the shared root; only that of a job needs no name."""
+    if name is None:
+        if not isinstance(source, CheckpointSource):
+            raise StagingError("name", "is not set.", "Set it to the name by which JobSpecs use the model.")
+        source = source.pinned()
+        name = source.default_name
+    directory = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
+    target = directory / check_name("name", name, NAME_WITH_CAPITALS)
+
+    def build(directory: Path, progress: Progress) -> Built:
+        content = source.fill(directory, progress, read_manifest(target))
+        check_complete(target, directory)
+        return content
+
+    return Request(KIND, name, target, build, source.differs, size=source.size, quick=source.quick)
+
+
+def check_complete(target: Path, directory: Path) -> None:
+    """Raises an error if a directory lacks something that a job reads from a model; by the checks of the gate."""
+    source = model_checks.Source(directory, KIND, KIND)
+    found = [
+        *model_checks.config_findings(source),
+        *model_checks.tokenizer_findings(source, directory, "", has_template=False),
+        *model_checks.weights_of(source).findings,
+    ]
+    wrong = [finding.what for finding in errors(found)]
+    if wrong:
+        what = "; ".join(wrong).replace(f"{directory}/", "").replace(str(directory), "it")
+        todo = "Nothing was staged. Use another source or revision, or exclude fewer files."
+        raise StagingError(target, f"would not be a complete model: {what}.", todo)
+
+
+def remove_model(
+    shared_root: Path, name: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
+) -> Staged:
+    """Removes a model, and its commit from the hub's cache unless another model needs it."""
+    models = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
+    target = models / check_name("name", name, NAME_WITH_CAPITALS)
+
+    def is_needed(manifest: Manifest) -> bool:
+        return manifest.commit in commits(models)
+
+    removal = Removal(KIND, name, target, shared_root / HUB_CACHE, "model", is_needed)
+    return remove_downloaded(removal, users, check=check)
+
+
+def commits(models: Path) -> set[str | None]:
+    """The commits of all models, including links that were created by hand."""
+    found: set[str | None] = set()
+    for path in models.iterdir():
+        with contextlib.suppress(StagingError):
+            manifest = read_manifest(path)
+            found.add(manifest.commit if manifest else None)
+        found.add(path.resolve().name)
+    return found
+
+
+def model_files(directory: Path) -> Iterator[str]:
+    """The files of a model by their relative paths, without ignored files."""
+    for parent, directories, names in os.walk(directory):
+        directories[:] = [name for name in directories if name != ".cache" and not is_ignored(name)]
+        linked = [name for name in directories if Path(parent, name).is_symlink()]
+        for path in (Path(parent, name) for name in (*linked, *names) if not is_ignored(name)):
+            # A link to a file is followed: the hub's cache contains nothing else.
+            if not path.is_file():
+                what = "is a link to a directory, a broken link or a special file, and would be missing."
+                raise StagingError(path, what, "Replace it by a copy of its destination, or remove it.")
+            yield path.relative_to(directory).as_posix()

@@ -1,0 +1,89 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The options that all staging modules have, and the names that they accept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ..common.shared_root import DEFAULT_SHARED_ROOT
+from .errors import StagingError
+
+# The same as a submission id, in lower case: the name of a dataset becomes part of paths, tags and commands.
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+# Models and code ids come with capitals (Qwen2.5-0.5B-Instruct).
+NAME_WITH_CAPITALS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class Verify(StrEnum):
+    """How files are compared with their manifest."""
+
+    NO = "no"
+    QUICK = "quick"
+    FULL = "full"
+
+
+# The argument spec that all staging modules share.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "shared_root": {"type": "path", "default": DEFAULT_SHARED_ROOT},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "repair": {"type": "bool", "default": False},
+    "verify": {"type": "str", "choices": [Verify.QUICK.value, Verify.FULL.value], "default": Verify.QUICK.value},
+    "defer": {"type": "bool", "default": False},
+}
+
+
+@dataclass(frozen=True)
+class StageOptions:
+    """How something is staged.
+
+    check: only return what would be done. repair: restore files that no longer fit the manifest; without it they are
+    an error that names them. full: verify the content even of files that look unchanged. defer: do nothing that may
+    take longer than a moment, and return so.
+    """
+
+    check: bool = False
+    repair: bool = False
+    full: bool = False
+    defer: bool = False
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any], *, check: bool) -> StageOptions:
+        """From the parameters of a module."""
+        return cls(check, params["repair"], params["verify"] == Verify.FULL, params["defer"])
+
+
+def check_name(kind: str, name: str, allowed: re.Pattern[str] = NAME) -> str:
+    """The name itself if it can be a directory under the shared root; otherwise an error."""
+    if not allowed.fullmatch(name):
+        raise StagingError(kind, f'the name "{name}" is not allowed.', f"Choose one that matches {allowed.pattern}")
+    return name
+
+
+def check_shared_root(shared_root: Path) -> Path:
+    """The shared root itself if it exists; otherwise an error.
+
+    It is never created: where it is missing it is not mounted, and a local disk would fill up.
+    """
+    if not shared_root.is_dir():
+        todo = "Mount or create it first, or correct its path."
+        raise StagingError(f'shared_root "{shared_root}"', "is not a directory here.", todo)
+    return shared_root
+
+
+def check_parent(shared_root: Path, directory: Path) -> Path:
+    """A directory below the shared root itself; an error if a link there leads out of the shared root.
+
+    A job can put one there, to have files written elsewhere on the machine.
+    """
+    real, root = directory.resolve(), shared_root.resolve()
+    if not real.is_relative_to(root):
+        todo = "Remove the link. To use another disk, mount it there."
+        raise StagingError(directory, f"leads out of the shared root, to {real}.", todo)
+    return directory

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from checked_job import CODE, LFS, checked, facts, found, rows_with, version, write
+from pyarrow import parquet
+
+from argus.staging.tiny import rl_rows, sft_rows
+
+
+def test_no_file(root: Path) -> None:
+    (root / "datasets/rl/val.parquet").unlink()
+    assert found(root) == [("dataset", "/private/datasets/rl/val.parquet does not exist", "error")]
+
+
+def test_a_file_that_is_cut_off(root: Path) -> None:
+    file = root / "datasets/rl/train.parquet"
+    file.write_bytes(file.read_bytes()[:-100])
+    ((where, what, severity),) = found(root)
+    assert (where, severity) == ("dataset", "error")
+    assert what.startswith("/private/datasets/rl/train.parquet cannot be read as Parquet: Parquet magic bytes")
+    file.write_bytes(b"")
+    assert "cannot be read as Parquet: Parquet file size is 0 bytes" in found(root)[0][1]
+
+
+def test_a_file_that_is_damaged(root: Path) -> None:
+    file = root / "datasets/rl/train.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content[:4] + b"\xff" * 2000 + content[2004:])
+    assert found(root)[0][1].startswith("/private/datasets/rl/train.parquet is corrupted: ")
+
+
+def test_a_pointer_in_place_of_data(root: Path) -> None:
+    (root / "datasets/rl/train.parquet").write_text(LFS)
+    text = "/private/datasets/rl/train.parquet is a Git LFS pointer, not the file"
+    assert found(root) == [("dataset", text, "error")]
+
+
+def test_no_rows(root: Path) -> None:
+    schema = parquet.read_schema(root / "datasets/rl/train.parquet")
+    parquet.write_table(schema.empty_table(), root / "datasets/rl/val.parquet")
+    assert found(root) == [("dataset", "/private/datasets/rl/val.parquet has no rows", "error")]
+
+
+def test_data_of_the_other_kind(root: Path) -> None:
+    files = {split: f"{root}/datasets/%s/{split}.parquet" for split in ("train", "val")}
+    to_sft = {f"data.{split}_files": file % "rl" for split, file in files.items()}
+    assert found(root, workload="sft", settings=to_sft)[0] == (
+        "dataset",
+        "/private/datasets/rl/train.parquet is a dataset for ppo and grpo (prompt, reward_model), not for sft: it has "
+        "no column messages",
+        "error",
+    )
+    to_grpo = {f"data.{split}_files": file % "sft" for split, file in files.items()}
+    assert found(root, settings=to_grpo)[0] == (
+        "dataset",
+        "/private/datasets/sft/train.parquet is a dataset for sft (messages), not for grpo: it has no column prompt",
+        "error",
+    )
+
+
+def test_columns_of_other_names(root: Path) -> None:
+    write(root, [{"question": "1", "answer": "2"}] * 8)
+    text = "/private/datasets/rl/train.parquet has no column prompt; its columns are question, answer"
+    assert found(root) == [("dataset", text, "error")]
+    write(root, [{"chat" if key == "prompt" else key: row[key] for key in row} for row in rl_rows()["train"]])
+    write(
+        root, [{"chat" if key == "prompt" else key: row[key] for key in row} for row in rl_rows()["val"]], split="val"
+    )
+    assert found(root, settings={"data.prompt_key": "chat"}) == []
+
+
+def test_prompts_that_are_text(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(prompt="How many?")))
+    text = (
+        "/private/datasets/rl/train.parquet: column prompt is of type string, but verl reads a list of {role, content}"
+    )
+    assert found(root) == [("dataset", text, "error")]
+
+
+@pytest.mark.parametrize("name", ["data_source", "reward_model"])
+def test_what_reward_managers_read(root: Path, name: str) -> None:
+    write(root, rows_with(lambda row: row.pop(name)))
+    ((where, what, severity),) = found(root)
+    assert (where, severity) == ("dataset", "error")
+    assert what.startswith(
+        f"/private/datasets/rl/train.parquet has no column {name}, which verl's reward managers read;"
+    )
+    # Other rewards read what they like.
+    assert found(root, settings={"reward.reward_manager.source": "importlib"}) == []
+    assert found(root, reward_file=None, settings={"reward.reward_model.enable": True}) == []
+
+
+def test_no_ground_truth(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(reward_model={"style": "rule"})))
+    text = "/private/datasets/rl/train.parquet: column reward_model (struct<style: string>) has no field ground_truth"
+    assert found(root) == [("dataset", text, "error")]
+
+
+def test_a_ground_truth_that_is_null(root: Path) -> None:
+    rows = rl_rows()["train"]
+    rows[3]["reward_model"]["ground_truth"] = None
+    write(root, rows)
+    text = "/private/datasets/rl/train.parquet, row 3: ground_truth is null"
+    assert found(root, reward_file=None) == [("dataset", text, "error")]
+    assert found(root) == []
+
+
+def test_a_key_that_verl_does_not_read(root: Path) -> None:
+    text = "data.reward_fn_key=source has no effect: since verl 0.9 the column is always data_source"
+    assert set(found(root, settings={"data.reward_fn_key": "source"})) == {("dataset", text, "warning")}
+
+
+def test_a_key_that_older_releases_read(root: Path) -> None:
+    version(root, "0.8.0")
+    text = (
+        "/private/datasets/rl/train.parquet has no column source, which verl's reward managers read; its columns are "
+    )
+    settings = {"data.reward_fn_key": "source"}
+    assert found(root, settings=settings)[0][1].startswith(text)
+    for split, rows in rl_rows().items():
+        write(root, [{"source" if key == "data_source" else key: row[key] for key in row} for row in rows], split=split)
+    assert found(root, reward_file=None, settings=settings) == []
+
+
+def test_extra_info_that_is_text(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(extra_info="{}")))
+    text = "/private/datasets/rl/train.parquet: column extra_info is of type string, but verl reads a mapping"
+    assert found(root) == [("dataset", text, "error")]
+
+
+def test_a_data_source_without_a_reward(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(data_source="mine")))
+    assert found(root) == []
+    text = "/private/datasets/rl/train.parquet, row 0: verl has no reward function for data_source 'mine'"
+    assert found(root, reward_file=None) == [("dataset", text, "error")]
+    for source in ("openai/gsm8k", "math", "aime2024"):
+        write(root, rows_with(lambda row, source=source: row.update(data_source=source)))
+        assert found(root, reward_file=None) == []
+
+
+@pytest.mark.parametrize(
+    ("messages", "what", "severity"),
+    [
+        ([], "there are no messages", "error"),
+        ([{"role": None, "content": "x"}], "a message has no role", "error"),
+        ([{"role": "user", "content": ""}], "a message from the user is empty", "error"),
+        (
+            [{"role": "human", "content": "x"}],
+            "chat templates do not know the role 'human' (known: system, developer, user, assistant, tool)",
+            "warning",
+        ),
+    ],
+)
+def test_messages_of_rl(root: Path, messages: list[dict[str, Any]], what: str, severity: str) -> None:
+    rows = rl_rows()["train"]
+    rows[1]["prompt"] = rows[5]["prompt"] = messages
+    write(root, rows)
+    text = f"/private/datasets/rl/train.parquet, row 1: {what} (and 1 more of the first 64 rows)"
+    assert found(root) == [("dataset", text, severity)]
+
+
+def test_messages_of_sft(root: Path) -> None:
+    rows = sft_rows()["train"]
+    rows[2]["messages"] = [{"role": "user", "content": "x"}]
+    write(root, rows, name="sft")
+    text = (
+        "/private/datasets/sft/train.parquet, row 2: no message is from the assistant, so there is nothing to learn "
+        "(roles: user)"
+    )
+    assert found(root, workload="sft") == [("dataset", text, "error")]
+
+
+def test_a_tool_call_has_no_content(root: Path) -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "add"}]}
+    write(root, [{"messages": [{"role": "user", "content": "x", "tool_calls": None}, call]}] * 8, name="sft")
+    assert found(root, workload="sft") == []
+
+
+def test_less_than_a_batch(root: Path) -> None:
+    text = (
+        "/private/datasets/rl/train.parquet has 128 rows, but data.train_batch_size is 129: the job would run no step"
+    )
+    assert found(root, settings={"data.train_batch_size": 129}) == [("dataset", text, "error")]
+    assert facts(root, settings={"data.train_batch_size": 129, "trainer.total_training_steps": 4})["steps"] == 0
+    assert found(root, settings={"data.train_batch_size": 128}) == []
+    assert found(root, settings={"data.train_max_samples": 7})[0][1].startswith(
+        "/private/datasets/rl/train.parquet has 7 rows, but data.train_batch_size is 8"
+    )
+
+
+def test_less_than_a_batch_for_validation(root: Path) -> None:
+    text = "/private/datasets/sft/val.parquet has 32 rows, but data.train_batch_size is 64: val/loss would be nan"
+    assert found(root, workload="sft", settings={"data.train_batch_size": 64}) == [("dataset", text, "warning")]
+    assert found(root, workload="sft", settings={"data.train_batch_size": 64, "data.val_files": None}) == []
+
+
+def test_several_files(root: Path) -> None:
+    files = [f"{root}/datasets/rl/{split}.parquet" for split in ("train", "val")]
+    assert facts(root, settings={"data.train_files": files})["train_rows"] == 144
+    reported = facts(root, settings={"data.train_files": ["hdfs://a/b.parquet", *files]})
+    assert "train_rows" not in reported
+    assert "steps" not in reported
+
+
+def test_a_dataset_class_of_the_user(root: Path) -> None:
+    write(root, [{"question": "1"}] * 4)
+    assert found(root, settings={"data.custom_cls.path": "x.py"}) == []
+
+
+def test_files_of_other_formats(root: Path) -> None:
+    """verl reads JSON lines for RL; their rows are not counted."""
+    (root / "datasets/rl/train.jsonl").write_text("{}\n")
+    settings = {"data.train_files": f"{root}/datasets/rl/train.jsonl"}
+    assert found(root, settings=settings) == []
+    assert "train_rows" not in facts(root, settings=settings)
+
+
+def test_files_in_the_home_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(root))
+    assert found(root, settings={"data.train_files": "~/datasets/rl/train.parquet"}) == []
+    assert facts(root, settings={"data.train_files": "~/datasets/rl/train.parquet"})["train_rows"] == 128
+
+
+def test_rows_are_read_despite_warnings_about_columns(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(prompt=[{"role": "user", "content": ""}])))
+    findings = [what for _key, what, _severity in found(root, settings={"data.reward_fn_key": "source"})]
+    assert any("a message from the user is empty" in what for what in findings)
+    assert any("data.reward_fn_key=source has no effect" in what for what in findings)
+
+
+def test_a_reward_function_beside_a_reward_model_reads_the_columns(root: Path) -> None:
+    write(root, rows_with(lambda row: row.pop("data_source")))
+    reward = "def compute_score(**kwargs): ...\n"
+    (root / "user/code/r.py").write_text(reward)
+    ((key, what, _severity),) = found(root, settings={"reward.reward_model.enable": True})
+    assert key == "dataset"
+    assert "has no column data_source" in what
+
+
+@pytest.mark.parametrize("kind", [pyarrow.large_list, pyarrow.list_, lambda item: pyarrow.list_(item, 1)])
+def test_all_kinds_of_lists(root: Path, kind: Any) -> None:
+    message = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+    rows = rl_rows()["train"]
+    for row in rows:
+        row["prompt"] = row["prompt"][-1:]
+    plain = pyarrow.Table.from_pylist(rows)
+    prompts = pyarrow.array([row["prompt"] for row in rows], type=kind(message))
+    file = root / "datasets/rl/train.parquet"
+    parquet.write_table(plain.set_column(plain.schema.get_field_index("prompt"), "prompt", prompts), file)
+    assert found(root) == []
+
+
+def test_extra_info_that_verl_accepts(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(extra_info=None)))
+    assert found(root) == []
+    write(root, rows_with(lambda row: row.update(extra_info="{}"), "sft"), name="sft")
+    assert found(root, workload="sft") == []
+
+
+def test_data_sources_of_all_files(root: Path) -> None:
+    write(root, rows_with(lambda row: row.update(data_source="mine")))
+    assert facts(root)["data_sources"] == ["mine", "openai/gsm8k"]
+
+
+def test_an_answer_that_is_empty(root: Path) -> None:
+    rows = sft_rows()["train"]
+    rows[2]["messages"] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]
+    write(root, rows, name="sft")
+    text = "/private/datasets/sft/train.parquet, row 2: a message from the assistant is empty"
+    assert found(root, workload="sft") == [("dataset", text, "error")]
+    rows[2]["messages"] = [{"role": "system", "content": ""}, {"role": "assistant", "content": "x"}]
+    write(root, rows, name="sft")
+    assert found(root, workload="sft") == []
+
+
+def test_a_snapshot_that_compares_no_data_source(root: Path) -> None:
+    (root / CODE / "verl/utils/reward_score/__init__.py").write_text("def default_compute_score(): ...\n")
+    write(root, rows_with(lambda row: row.update(data_source="mine")))
+    assert found(root, reward_file=None) == []
+
+
+def test_batches_of_rl_for_validation(root: Path) -> None:
+    """Only SFT validates in batches of the size of training."""
+    assert found(root, settings={"data.train_batch_size": 64}) == []
+
+
+def test_what_to_do_about_too_few_rows(root: Path) -> None:
+    (finding,) = checked(root, settings={"data.train_batch_size": 129}).findings
+    assert finding.todo == "set data.train_batch_size to at most 128 in trainer_overrides, or stage more rows"
+
+
+@pytest.mark.parametrize("changes", [{"config": None}, {"settings": {"data.val_files": None}}])
+def test_sft_needs_no_data_for_validation(root: Path, changes: dict[str, Any]) -> None:
+    (root / "datasets/sft/val.parquet").unlink()
+    assert [one for one in found(root, workload="sft", **changes) if one[0] == "dataset"] == []
+
+
+def test_what_is_needed_for_validation(root: Path) -> None:
+    for name in ("rl", "sft"):
+        (root / "datasets" / name / "val.parquet").unlink()
+        (root / "datasets" / name / "train.parquet").write_text("x")
+    rl = [what for key, what, _severity in found(root, config=None) if key == "dataset"]
+    assert rl[1:] == ["/private/datasets/rl/val.parquet does not exist"]
+    sft = [what for key, what, _severity in found(root, workload="sft", config=None) if key == "dataset"]
+    assert len(sft) == 1 and sft[0].startswith("/private/datasets/sft/train.parquet")

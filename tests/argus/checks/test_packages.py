@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow
+import pytest
+from checked_job import CODE, checked, declare, found, request, rows_with, write
+
+from argus.checks import packages
+from argus.common.findings import Finding
+
+
+def test_a_version_that_verl_excludes(root: Path, installed: dict[str, str]) -> None:
+    installed["tensordict"] = "0.12.0"
+    assert checked(root).findings == (
+        Finding(
+            "code_path",
+            "verl 0.9.1 requires tensordict!=0.9.0,<=0.10.0,>=0.8.0, but the workers have 0.12.0",
+            "use an image built for this verl, use another snapshot, or set accept: [requirements]",
+            key="code_path",
+        ),
+    )
+    assert [severity for _where, _what, severity in found(root, accept=["requirements"])] == ["warning"]
+
+
+def test_a_package_that_is_not_there(root: Path, installed: dict[str, str]) -> None:
+    del installed["numpy"]
+    text = "verl 0.9.1 requires numpy>=2.0.0, which the workers do not have"
+    assert found(root) == [("code_path", text, "error")]
+    assert found(root, accept=["requirements"]) == [("code_path", text, "warning")]
+
+
+def test_transfer_queue_is_needed_although_verl_does_not_declare_it(root: Path, installed: dict[str, str]) -> None:
+    del installed["transferqueue"]
+    text = "verl 0.9.1 imports TransferQueue without declaring it, and the workers do not have it"
+    assert found(root) == [("code_path", text, "error")]
+    assert found(root, accept=["requirements"]) == [("code_path", text, "warning")]
+    assert found(root, settings={"trainer.use_v1": False}) == []
+    assert ("code_path", text, "error") not in found(root, workload="sft")
+    version = root / CODE / "verl/version/version"
+    version.parent.mkdir(parents=True, exist_ok=True)
+    version.write_text("0.8.0\n")
+    assert found(root) == []
+
+
+def test_packages_that_only_some_jobs_need(root: Path) -> None:
+    text = "verl 0.9.1 requires wandb, which the workers do not have"
+    assert found(root, settings={"trainer.logger": ["console", "file"]}) == []
+    assert found(root, settings={"trainer.logger": ["console", "wandb"]}) == [("code_path", text, "error")]
+    text = "verl 0.9.1 requires pybind11, which the workers do not have"
+    assert found(root, settings={"actor_rollout_ref.actor.strategy": "megatron"}) == [("code_path", text, "error")]
+
+
+def test_a_package_of_a_data_source(root: Path) -> None:
+    declare(root, "pylatexenc")
+    (root / CODE / "verl/utils/reward_score/__init__.py").unlink()
+    write(root, rows_with(lambda row: row.update(data_source="numina_cn_k12")))
+    assert found(root) == []
+    text = "verl 0.9.1 requires pylatexenc, which the workers do not have"
+    assert found(root, reward_file=None) == [("code_path", text, "error")]
+
+
+def test_markers_and_extras(root: Path) -> None:
+    declare(root, "a; python_version < '3'", "b; extra == 'mcore'", "vllm>=0.18.0; extra == 'vllm'", "not a line!")
+    assert found(root) == []
+    text = "verl 0.9.1 requires vllm>=0.18.0, which the workers do not have"
+    assert found(root, settings={"actor_rollout_ref.rollout.name": "vllm"}) == [("code_path", text, "error")]
+    assert found(root, settings={"actor_rollout_ref.rollout.name": "sglang"}) == []
+
+
+def test_pins_of_an_engine(root: Path, installed: dict[str, str]) -> None:
+    declare(
+        root, *(f"{pin}; extra == 'vllm'" for pin in ("verl[verl-core]", "torch==2.11.0", "vllm==0.24.0", "mbridge"))
+    )
+    vllm = {"actor_rollout_ref.rollout.name": "vllm"}
+    installed.update(torch="2.11.0+cu130", vllm="0.24.0")
+    assert found(root, settings=vllm) == []
+    installed["vllm"] = "0.24.1"
+    text = "verl 0.9.1 requires vllm==0.24.0, but the workers have "
+    assert found(root, settings=vllm) == [("code_path", f"{text}0.24.1", "warning")]
+    installed["vllm"] = "0.12.0"
+    assert found(root, settings=vllm) == [("code_path", f"{text}0.12.0", "error")]
+    installed.update(torch="2.12.0", vllm="0.24.0")
+    text = "verl 0.9.1 is tested for vllm with torch==2.11.0 (the workers have 2.12.0)"
+    assert found(root, settings=vllm) == [("code_path", text, "warning")]
+
+
+def test_no_packaging(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    text = "the workers do not have the package packaging, so verl's requirements were not checked"
+    assert found(root) == [("code_path", text, "warning")]
+
+
+def test_no_manifest(root: Path) -> None:
+    (root / CODE / "manifest.json").unlink()
+    assert found(root) == []
+
+
+def test_the_version_that_a_job_would_import(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert packages.installed_version(request(root), "pyarrow") == pyarrow.__version__
+    assert packages.installed_version(request(root), "no-such-package") is None
+    (tmp_path / "own/pyarrow-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "own/pyarrow-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.0\n")
+    own = request(root, environment={"PYTHONPATH": f"{root}:{tmp_path}/own"})
+    assert packages.installed_version(own, "pyarrow") == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(None, False), ("1.7.9", False), ("1.8.0", True), ("1.8", True), ("1.10.0rc1", True)]
+)
+def test_the_debugger_needs_debugpy(root: Path, installed: dict[str, str], version: str | None, expected: bool) -> None:
+    installed.update({"debugpy": version} if version else {})
+    todo = "add debugpy 1.8 or newer to the image, or set debugger: legacy"
+    wrong = Finding("debugger", "the workers do not have debugpy 1.8 or newer", todo, key="debugger")
+    assert checked(root, debugger="post_mortem").findings == (() if expected else (wrong,))
+    assert found(root, debugger="legacy") == []
+    assert found(root) == []
+
+
+def test_prereleases_count(root: Path, installed: dict[str, str]) -> None:
+    installed["numpy"] = "2.5.0rc1"
+    assert found(root) == []
+
+
+def test_loggers_that_need_packages(root: Path) -> None:
+    declare(root, "tensorboard", "wandb")
+    missing = ("code_path", "verl 0.9.1 requires tensorboard, which the workers do not have", "error")
+    assert found(root) == []
+    assert found(root, settings={"trainer.logger": "tensorboard"}) == [missing]
+    ((_key, what, _severity),) = found(root, settings={"trainer.logger": ["tracking"]})
+    assert what == "verl 0.9.1 requires wandb, which the workers do not have"
+
+
+def test_close_versions_count_only_for_engines(root: Path, installed: dict[str, str]) -> None:
+    declare(root, "numpy==2.4.5")
+    assert [severity for *_rest, severity in found(root)] == ["error"]
+    assert installed["numpy"] == "2.4.6"
+
+
+def test_the_path_of_the_job_goes_first(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    own = tmp_path / "own"
+    for name, version in (("pyarrow", "1.0"), ("pytest", "0.1")):
+        (own / f"{name}-{version}.dist-info").mkdir(parents=True)
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (own / f"{name}-{version}.dist-info/METADATA").write_text(text)
+    asked = request(root, environment={"PYTHONPATH": str(own)})
+    assert [packages.installed_version(asked, name) for name in ("pyarrow", "pytest")] == ["1.0", "0.1"]

@@ -1,0 +1,265 @@
+"""The node's tokenizers is not installed here: a package of that name, which counts words, stands in for it. Chat
+templates are rendered as on nodes; tests/training compares the lengths with those of transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked_job import request, version, write
+
+from argus.checks import prompts as measured
+from argus.checks.child import Limits
+from argus.checks.common import CheckRequest
+from argus.checks.facts import Facts
+from argus.checks.prompts import SAMPLED_ROWS, prompt_findings, sample
+
+TOKENIZERS = """
+class Encoding:
+    def __init__(self, text):
+        self.ids = text.split()
+class Tokenizer:
+    @classmethod
+    def from_file(cls, path):
+        return cls()
+    def no_truncation(self): pass
+    def no_padding(self): pass
+    def encode(self, text, add_special_tokens):
+        assert not add_special_tokens
+        return Encoding(text)
+"""
+# What the model's class makes of its tokenizer.json, if it makes anything else of it.
+TRANSFORMERS = """
+class AutoTokenizer:
+    @classmethod
+    def from_pretrained(cls, path):
+        return lambda texts, add_special_tokens: {"input_ids": [text.split() * FACTOR for text in texts]}
+"""
+TEMPLATE = (
+    "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}go {{ eos_token }}{% endif %}"
+)
+
+
+@pytest.fixture(autouse=True)
+def tokenizers(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/tokenizers.py").write_text(TOKENIZERS)
+    (tmp_path / "lib/transformers.py").write_text(f"FACTOR = 1\n{TRANSFORMERS}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
+    settings = {"chat_template": TEMPLATE, "eos_token": {"content": "<end>"}}
+    (root / "common/models/tiny/tokenizer_config.json").write_text(json.dumps(settings))
+    version(root, "0.9.1")
+
+
+def prompts(root: Path, *words: int, name: str = "rl", split: str = "train") -> None:
+    """A split with prompts of so many words; rendered, each has two more in RL."""
+    key = "messages" if name == "sft" else "prompt"
+    write(root, [{key: [{"role": "user", "content": "w " * count}]} for count in words], name, split)
+
+
+def said(root: Path, workload: str = "grpo", limit: int = 10, **settings: Any) -> tuple[list[tuple[str, str]], Facts]:
+    key = "data.max_length" if workload == "sft" else "data.max_prompt_length"
+    facts = Facts()
+    asked: CheckRequest = request(root, workload, {key: limit, "data.train_batch_size": 2, **settings})
+    findings = prompt_findings(asked, facts)
+    assert {finding.key for finding in findings} <= {key, "dataset"}
+    return [(finding.severity, finding.what) for finding in findings], facts
+
+
+def test_prompts_that_fit(root: Path) -> None:
+    prompts(root, 8, 1)
+    prompts(root, 8, split="val")
+    findings, facts = said(root)
+    assert findings == []
+    assert facts.notes == [
+        "Prompts: 2 of 2 in train measured, the longest has 10 tokens of data.max_prompt_length 10",
+        "Prompts: 1 of 1 in val measured, the longest has 10 tokens of data.max_prompt_length 10",
+    ]
+
+
+CUT, DROPPED = (
+    "verl cuts off their beginnings, whatever data.truncation is",
+    "verl drops them (data.filter_overlong_prompts)",
+)
+FILTER = {"data.filter_overlong_prompts": True}
+
+
+@pytest.mark.parametrize(
+    ("release", "settings", "severity", "outcome"),
+    [
+        ("0.9.1", {}, "warning", CUT),
+        ("0.8.0", {"data.truncation": "error"}, "warning", CUT),
+        ("0.7.1", {}, "error", "this verl neither cuts nor drops them, and ends"),
+        ("0.6.1", {}, "error", "verl ends at the first (data.truncation: error)"),
+        ("0.6.1", {"data.truncation": "middle"}, "warning", "verl cuts them (data.truncation: middle)"),
+        ("0.9.1", FILTER, "warning", DROPPED),
+        ("0.6.1", FILTER, "warning", DROPPED),
+        (
+            "0.9.1",
+            {**FILTER, "data.train_batch_size": 3},
+            "error",
+            "verl drops them, and the 2 that are left do not fill a batch of 3",
+        ),
+    ],
+)
+def test_prompts_that_are_too_long(root: Path, release: str, settings: Any, severity: str, outcome: str) -> None:
+    version(root, release)
+    prompts(root, 9, 8, 1)
+    prompts(root, 1, split="val")
+    findings, _facts = said(root, **settings)
+    assert findings == [
+        (severity, f"is 10, but 1 of 3 prompts in train are longer (the longest has 11 tokens): {outcome}")
+    ]
+
+
+def test_a_filter_that_leaves_nothing(root: Path) -> None:
+    prompts(root, 9, 20)
+    prompts(root, 1, split="val")
+    findings, _facts = said(root, **FILTER)
+    assert [severity for severity, _what in findings] == ["error"]
+    assert findings[0][1].endswith("(the longest has 22 tokens): verl drops them all (data.filter_overlong_prompts)")
+
+
+@pytest.mark.parametrize(
+    ("truncation", "severity", "outcome"),
+    [
+        ("error", "error", "verl ends at the first (data.truncation: error)"),
+        ("left", "warning", "verl cuts off their ends"),
+    ],
+)
+def test_conversations(root: Path, truncation: str, severity: str, outcome: str) -> None:
+    prompts(root, 11, 10, name="sft")
+    prompts(root, 1, name="sft", split="val")
+    findings, _facts = said(root, "sft", **{"data.truncation": truncation})
+    what = f"is 10, but 1 of 2 conversations in train are longer (the longest has 11 tokens): {outcome}"
+    assert findings == [(severity, what)]
+
+
+def test_a_sample_is_taken_from_all_of_a_file(root: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    rows = [{"prompt": [{"role": "user", "content": f"w{number}"}]} for number in range(4000)]
+    table = pyarrow.Table.from_pylist(rows)
+    parquet.write_table(table, root / "datasets/rl/train.parquet", row_group_size=100)
+    found, total = sample(request(root), "train")
+    numbers = [int(row[0]["content"][1:]) for row in found]
+    assert (len(found), total) == (SAMPLED_ROWS, 4000)
+    assert numbers[0] == 0
+    assert max(numbers) >= 3500
+    prompts(root, 9, split="val")
+    findings, _facts = said(root, limit=2)
+    assert findings[0][1].startswith(f"is 2, but {SAMPLED_ROWS} of {SAMPLED_ROWS} sampled prompts in train are longer")
+
+
+def test_rows_that_the_template_refuses(root: Path) -> None:
+    template = "{% if messages[0].content == 'w ' %}{{ raise_exception('too short') }}{% endif %}x"
+    (root / "common/models/tiny/chat_template.jinja").write_text(template)
+    prompts(root, 1, 5)
+    prompts(root, 5, split="val")
+    findings, _facts = said(root)
+    what = "the model's chat template refuses 1 of 2 rows in train: TemplateError: too short"
+    assert findings == [("warning", what)]
+
+
+def test_the_jobs_own_template_and_arguments(root: Path) -> None:
+    own = {"actor_rollout_ref.model.custom_chat_template": "{% generation %}a {{ more }}{% endgeneration %} b"}
+    prompts(root, 20)
+    prompts(root, 20, split="val")
+    findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
+    assert findings == []
+    assert "the longest has about 5 tokens" in facts.notes[0]
+
+
+def manifest(root: Path, **measured: Any) -> None:
+    facts = {"measured": {"model": "tiny", "max_prompt_length": 10, **measured.pop("measured", {})}, **measured}
+    (root / "datasets/rl/manifest.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    ("measured", "spared"),
+    [
+        ({}, True),
+        ({"measured": {"max_prompt_length": 11}}, False),
+        ({"measured": {"max_prompt_length": 9}}, True),
+        ({"measured": {"model": "other"}}, False),
+        ({"measured": {"model": 1}}, False),
+        ({"report": ["train: is longer than 10 tokens, so verl drops the row or stops: 1 row"]}, False),
+        ({"report": ["train: has an empty system message: 1 row"]}, True),
+    ],
+)
+def test_what_staging_has_measured(root: Path, measured: Any, spared: bool) -> None:
+    prompts(root, 30)
+    prompts(root, 1, split="val")
+    manifest(root, **measured)
+    findings, facts = said(root)
+    assert (findings == []) == spared
+    assert ("as measured when the dataset was staged" in facts.notes[0]) == spared
+
+
+def test_other_files_than_those_of_the_dataset_are_measured(root: Path) -> None:
+    prompts(root, 30)
+    manifest(root)
+    findings, _facts = said(root, **{"data.val_files": f"{root}/datasets/rl/train.parquet"})
+    assert len(findings) == 2
+
+
+def test_nothing_to_measure_with(root: Path) -> None:
+    prompts(root, 30)
+    assert said(root, **{"data.custom_cls.path": "/x.py"}) == ([], Facts())
+    write(root, [{"prompt": [{"role": "user", "content": "w " * 30}], "images": ["x"]}])
+    write(root, [{"prompt": [{"role": "user", "content": "w " * 30}], "images": ["x"]}], split="val")
+    assert said(root) == ([], Facts())
+    prompts(root, 30)
+    (root / "common/models/tiny/tokenizer.json").unlink()
+    assert said(root) == ([], Facts())
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
+def test_files_of_a_model_that_make_no_sense(root: Path, name: str) -> None:
+    (root / "common/models/tiny" / name).write_text("{% {")
+    prompts(root, 30)
+    assert said(root) == ([], Facts())
+
+
+def test_a_template_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "LIMITS", Limits(seconds=3, memory_bytes=1 << 30))
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    (root / "common/models/tiny/chat_template.jinja").write_text(loop)
+    prompts(root, 1)
+    assert said(root) == ([], Facts())
+
+
+def test_lengths_near_the_limit_are_counted_as_the_models_class_does(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "lib/transformers.py").write_text(f"FACTOR = 2\n{TRANSFORMERS}")
+    prompts(root, 6)
+    prompts(root, 1, split="val")
+    findings, _facts = said(root)
+    assert findings[0][1].startswith("is 10, but 1 of 1 prompts in train are longer (the longest has 16 tokens)")
+    # 7 of 10 cannot become more than 10.
+    prompts(root, 5)
+    assert said(root)[0] == []
+
+
+def test_lengths_that_cannot_be_counted_again_are_approximate(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "lib/transformers.py").write_text("raise ImportError")
+    prompts(root, 9)
+    prompts(root, 1, split="val")
+    findings, facts = said(root)
+    assert "(the longest has about 11 tokens)" in findings[0][1]
+    assert "the longest has about 11 tokens" in facts.notes[0]
+
+
+@pytest.mark.parametrize(("words", "warned"), [(5, False), (6, True), (8, True)])
+def test_lengths_near_the_limit_are_a_warning_if_they_are_not_exact(
+    root: Path, tmp_path: Path, words: int, warned: bool
+) -> None:
+    (tmp_path / "lib/transformers.py").write_text("raise ImportError")
+    prompts(root, words)
+    prompts(root, 1, split="val")
+    what = f"is 10, and the longest of the prompts in train has about {words + 2} tokens: there was no time"
+    findings, _facts = said(root)
+    assert [(severity, text.startswith(what)) for severity, text in findings] == ([("warning", True)] if warned else [])

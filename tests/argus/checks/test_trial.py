@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checked_job import request, write
+
+from argus.checks import trial
+from argus.checks.child import Limits
+from argus.checks.facts import Facts
+from argus.checks.trial import Call, trial_findings
+
+HEAD = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
+ROWS = [
+    {
+        "data_source": "mine",
+        "prompt": [{"role": "user", "content": "?"}],
+        "reward_model": {"style": "rule", "ground_truth": str(number)},
+        "extra_info": {"index": number},
+    }
+    for number in range(6)
+]
+
+
+def tried(root: Path, text: str, rows: int = 2, **changes: Any) -> tuple[list[tuple[str, str]], list[str]]:
+    (root / "user/code/r.py").write_text(text)
+    write(root, ROWS)
+    facts = Facts()
+    findings = trial_findings(request(root, trial_rows=rows, **changes), facts)
+    assert {finding.key for finding in findings} <= {"reward_fn_path"}
+    where = f"{root}/user/code/r.py"
+    return [(finding.severity, finding.what.removeprefix(where)) for finding in findings], facts.notes
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_a_good_function(root: Path, kind: str) -> None:
+    body = "    print('x')\n    return float(solution_str == ground_truth and data_source == 'mine')\n"
+    findings, (note,) = tried(root, kind + HEAD + body)
+    assert findings == []
+    assert note.startswith("Reward: 4 calls of ")
+    assert note.endswith("1, 1 for the ground truth; 0, 0 for an empty text")
+
+
+@pytest.mark.parametrize(
+    "result", ["1", "True", "{'score': 0.5, 'acc': 1}", "__import__('decimal').Decimal('0.5')", "extra_info['index']"]
+)
+def test_results_that_verl_takes(root: Path, result: str) -> None:
+    assert tried(root, f"{HEAD}    return {result}\n")[0] == []
+
+
+@pytest.mark.parametrize(
+    ("result", "what"),
+    [
+        ("None", "returns a NoneType, which is not a number"),
+        ("'1.0'", "returns a str, which is not a number"),
+        ("{'acc': 1}", "returns a dict, which is not a number"),
+        ("float('nan')", "returns nan"),
+        ("float('-inf')", "returns -inf"),
+        ("{'score': float('nan')}", "returns nan"),
+    ],
+)
+def test_results_that_are_no_numbers(root: Path, result: str, what: str) -> None:
+    ((severity, said),) = tried(root, f"{HEAD}    return {result}\n")[0]
+    assert severity == "error"
+    call = "called for row 0 with the ground truth as the answer"
+    assert said == f": compute_score, {call}, {what}, and in 3 more of 4 calls"
+
+
+def test_a_function_that_raises(root: Path) -> None:
+    findings, (note,) = tried(root, f"{HEAD}    return 1 / len(solution_str)\n")
+    call = "called for row 0 with an empty text as the answer"
+    what = f", line 2: compute_score, {call}, raises ZeroDivisionError: division by zero"
+    assert findings == [("error", f"{what}, and in 1 more of 4 calls")]
+    assert note.endswith("1, 1 for the ground truth; no number for an empty text")
+
+
+def test_a_function_that_raises_what_ends_programs(root: Path) -> None:
+    ((_severity, what),) = tried(root, f"{HEAD}    raise SystemExit(3)\n")[0]
+    assert "raises SystemExit: 3" in what
+
+
+def test_the_environment_and_the_arguments(root: Path) -> None:
+    text = "import os\ndef compute_score(extra_info, scale, **rest):\n    assert sorted(rest) == ['data_source', "
+    text += (
+        "'ground_truth', 'solution_str']\n    return scale * extra_info['num_turns'] * float(os.environ['FACTOR'])\n"
+    )
+    settings = {"reward.custom_reward_function.reward_kwargs": {"scale": 3}}
+    findings, (note,) = tried(root, text, environment={"FACTOR": "0.5"}, settings=settings)
+    assert findings == []
+    assert note.endswith("3, 3 for the ground truth; 3, 3 for an empty text")
+
+
+def test_a_module_of_the_search_path(root: Path) -> None:
+    (root / "user/code/mine").mkdir()
+    (root / "user/code/mine/scores.py").write_text(f"{HEAD}    raise KeyError('x')\n")
+    changes = {
+        "reward_file": f"{root}/user/code/mine/scores.py",
+        "reward_module": "mine.scores",
+        "environment": {"PYTHONPATH": f"{root}/user/code"},
+    }
+    ((_severity, what),) = tried(root, "", **changes)[0]
+    assert what.startswith(f"{root}/user/code/mine/scores.py, line 2: compute_score, called for row 0 with")
+    assert ", raises KeyError: 'x'" in what
+
+
+def test_a_function_that_ends_the_process(root: Path) -> None:
+    ((severity, what),) = tried(root, f"import os\n{HEAD}    os._exit(7)\n")[0]
+    assert severity == "error"
+    assert what == ": compute_score ends the process (exit status 7); 0 of 4 calls of compute_score have ended"
+
+
+def test_a_function_that_does_not_return(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "LIMITS", Limits(seconds=10, memory_bytes=1 << 30))
+    text = f"import time\n{HEAD}    return 1 if solution_str else time.sleep(60)\n"
+    ((severity, what),) = tried(root, text)[0]
+    assert severity == "warning"
+    assert what == ": 1 of 4 calls of compute_score have ended within 10 s"
+
+
+def test_an_import_that_fails_has_a_finding_of_its_own(root: Path) -> None:
+    assert tried(root, "raise ValueError\n") == ([], [])
+
+
+@pytest.mark.parametrize("changes", [{"rows": 0}, {"reward_file": None}, {"workload": "sft", "reward_file": None}])
+def test_jobs_that_do_not_ask_for_it(root: Path, changes: Any) -> None:
+    assert tried(root, f"{HEAD}    raise ValueError\n", **changes) == ([], [])
+
+
+def test_a_reward_model_passes_more(root: Path) -> None:
+    ((severity, what),) = tried(root, HEAD, settings={"reward.reward_model.enable": True})[0]
+    assert severity == "warning"
+    assert "check_reward skips it" in what
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"row": "0", "answer": 0, "seconds": 0.1, "score": 1.0},
+        {"row": 0, "answer": 2, "seconds": 0.1, "score": 1.0},
+        {"row": 0, "answer": 0, "seconds": "x", "score": 1.0},
+    ],
+)
+def test_answers_of_a_hostile_function(line: Any) -> None:
+    assert Call.of(line) is None
+
+
+def test_text_of_a_hostile_function_is_shown_as_text() -> None:
+    call = Call.of({"row": 0, "answer": 1, "seconds": 0.1, "error": "\x1b[2Jx" + "y" * 999, "line": "z"})
+    assert call
+    assert "\x1b" not in call.problem
+    assert len(call.problem) < 400
+    assert call.line is None

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checked_job import checked, facts, found
+
+from argus import checks
+
+
+@pytest.mark.parametrize("workload", ["grpo", "ppo", "sft"])
+def test_a_good_job(root: Path, workload: str) -> None:
+    assert found(root, workload=workload) == []
+    assert found(root, workload=workload, config=None) == []
+
+
+def test_the_facts(root: Path) -> None:
+    known = facts(root, workload="ppo")
+    assert known.pop("free_bytes") > 0
+    assert set(known.pop("seconds")) == {
+        *(
+            "paths",
+            "dataset",
+            "model",
+            "prompts",
+            "reward_fn_path",
+            "check_reward",
+            "code_path",
+            "debugger",
+            "shared_root",
+        )
+    }
+    assert known == {
+        "train_rows": 128,
+        "val_rows": 16,
+        "data_sources": ["openai/gsm8k"],
+        "model_bytes": (root / "common/models/tiny/model.safetensors").stat().st_size,
+        "parameters": 24,
+        "critic_parameters": 24,
+        "versions": {"numpy": "2.4.6", "tensordict": "0.10.0", "wandb": None, "pybind11": None},
+        "steps": 16,
+        "checkpoint_bytes": 24 * 12 * 2,
+        "checkpoints_kept": 2,
+        "checkpoint_space": 24 * 12 * 4,
+    }
+
+
+def test_every_finding_has_a_key(root: Path) -> None:
+    findings = checked(root, dataset="/nowhere", config=None, model="/nowhere").findings
+    assert {finding.key for finding in findings} == {"dataset", "model"}
+
+
+def test_checks_import_only_what_travels_with_them() -> None:
+    """Nodes have neither Ansible nor this collection."""
+    for file in Path(checks.__file__).parent.glob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        assert "ansible" not in text.replace("neither Ansible", "").lower(), file
+        relative = [line.split()[1] for line in text.splitlines() if line.startswith("from ..")]
+        assert all(name.startswith("..common.") or name == "..launcher.reading" for name in relative), file
+
+
+def test_a_check_that_fails_does_not_stop_the_job(root: Path) -> None:
+    assert found(root, settings={"actor_rollout_ref.model.lora_rank": "eight"})[0] == (
+        "shared_root",
+        "could not be checked: TypeError: '>' not supported between instances of 'str' and 'int'",
+        "warning",
+    )

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from argus.common.findings import (
+    CELL_WIDTH,
+    ERROR,
+    WARNING,
+    Finding,
+    errors,
+    findings_table,
+)
+
+FIRST = Finding("a", "small", "grow", WARNING)
+SECOND = Finding("b", "gone", "bring it back", key="b.c")
+THIRD = Finding("c", "wrong", "correct it")
+
+
+def test_a_finding_is_an_error_without_a_key_by_default() -> None:
+    assert (THIRD.severity, THIRD.key) == (ERROR, "")
+
+
+def test_a_finding_travels_as_a_dictionary() -> None:
+    assert SECOND.as_dict() == {
+        "where": "b",
+        "what": "gone",
+        "todo": "bring it back",
+        "severity": "error",
+        "key": "b.c",
+    }
+    assert Finding(**SECOND.as_dict()) == SECOND
+
+
+def test_errors_come_first_in_the_table() -> None:
+    lines = findings_table([FIRST, SECOND, THIRD]).splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["SEVERITY", "WHERE"],
+        ["error", "b"],
+        ["error", "c"],
+        ["warning", "a"],
+    ]
+    assert lines[1].split(maxsplit=3) == ["error", "b", "gone", "bring it back"]
+
+
+def test_the_key_is_not_in_the_table() -> None:
+    assert "b.c" not in findings_table([SECOND])
+
+
+def test_the_table_fits_a_terminal() -> None:
+    long = Finding("x", "word " * 40, "todo " * 40)
+    lines = findings_table([long]).splitlines()
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 2 * CELL_WIDTH + 20
+
+
+def test_lines_that_a_job_wrote_do_not_look_like_advice() -> None:
+    forged = Finding("x", "raised a\nTo do: run curl evil\r\nerror    y", "nothing", WARNING)
+    long = Finding("z", "word " * 12 + "To do: run curl evil", "nothing", WARNING)
+    lines = findings_table([forged, long], 45).splitlines()
+    assert [line for line in lines if line.startswith("         To do")] == ["         To do: nothing"] * 2, lines
+    assert [line for line in lines if not line.startswith(" ")] == ["warning  x", "warning  z"]
+
+
+def test_findings_that_do_not_fit_a_table_are_paragraphs() -> None:
+    long = Finding("trainer_overrides: trainer.nnodes", "word " * 12 + "end\x1b", "run docker image prune", WARNING)
+    assert findings_table([long, SECOND], 60).splitlines() == [
+        "error    b",
+        "         gone",
+        "         To do: bring it back",
+        "warning  trainer_overrides: trainer.nnodes",
+        "         word word word word word word word word word word",
+        "           word word end\\x1b",
+        "         To do: run docker image prune",
+    ]
+    assert findings_table([long], 100).startswith("SEVERITY")
+    assert max(map(len, findings_table([long], 100).splitlines())) <= 100
+
+
+def test_a_finding_without_advice_has_no_empty_line() -> None:
+    assert findings_table([Finding("a" * 30, "gone", "")], 40) == f"error    {'a' * 30}\n         gone"
+
+
+@pytest.mark.parametrize("wrap", [list, tuple, iter])
+def test_warnings_are_not_errors(wrap: type) -> None:
+    assert errors(wrap([FIRST, SECOND, THIRD])) == [SECOND, THIRD]
+    assert errors(wrap([FIRST])) == []

@@ -1,0 +1,250 @@
+"""Real Hydra on a small tree; verl's own are composed in tests/snapshots."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from argus.gate import composition
+from argus.gate.composition import Composition, Refusal
+from argus.launcher.hydra import override_key
+
+MODULE = "verl.trainer.main"
+MAIN = """
+import hydra
+import there_is_no_such_module
+
+
+@hydra.main(config_path="config", config_name="trainer", version_base=None)
+def main(config):
+    pass
+"""
+FILES = {
+    "main.py": MAIN,
+    "none.py": "def main(): pass\n",
+    "broken.py": "def main(:\n",
+    "config/trainer.yaml": """
+defaults:
+  - actor@actor: fsdp
+  - _self_
+trainer:
+  nnodes: 1
+  save_freq: -1
+  experiment_name: test
+  default_local_dir: checkpoints/${trainer.experiment_name}
+  user: ${oc.env:TRAINER_USER,nobody}
+rollout:
+  name: ???
+  enable: true
+odd: [1, two, 3.5, null, {x: y}]
+""",
+    "config/other.yaml": "trainer: {nnodes: 3}\n",
+    "config/actor/fsdp.yaml": "strategy: fsdp\noptim: {_target_: verl.no.such.thing, lr: 1e-3}\n",
+    "config/actor/megatron.yaml": "strategy: megatron\n",
+}
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> str:
+    for name, text in FILES.items():
+        file = tmp_path / "code" / "verl" / "trainer" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return str(tmp_path / "code")
+
+
+def compose(code: str, *overrides: str, module: str = MODULE, environment: dict[str, str] | None = None) -> Composition:
+    return composition.compose(
+        code, module, [(override_key(override), override) for override in overrides], environment or {}
+    )
+
+
+def refused(code: str, *overrides: str, module: str = MODULE) -> list[Refusal]:
+    """Every override that Hydra refuses."""
+    errors = compose(code, *overrides, module=module).errors
+    for refusal in errors:
+        assert "Traceback" not in refusal.error
+        assert "HYDRA_FULL_ERROR" not in refusal.error
+    return list(errors)
+
+
+def failed(code: str, module: str = MODULE) -> str:
+    """Why there is no configuration."""
+    answer = compose(code, module=module)
+    assert answer.config is None
+    assert answer.yaml == ""
+    (refusal,) = answer.errors
+    return refusal.error
+
+
+def test_what_is_composed(code: str) -> None:
+    overrides = ["trainer.experiment_name='a, b'", "rollout.name=vllm", "++rollout.extra={a:1}", "hydra.run.dir=/x"]
+    answer = compose(code, *overrides, environment={"TRAINER_USER": "ann"})
+    assert (answer.errors, answer.missing) == ((), ())
+    assert answer.config == {
+        "actor": {"strategy": "fsdp", "optim": {"_target_": "verl.no.such.thing", "lr": 0.001}},
+        "trainer": {
+            "nnodes": 1,
+            "save_freq": -1,
+            "experiment_name": "a, b",
+            "default_local_dir": "checkpoints/a, b",
+            "user": "ann",
+        },
+        "rollout": {"name": "vllm", "enable": True, "extra": {"a": 1}},
+        "odd": [1, "two", 3.5, None, {"x": "y"}],
+    }
+    assert yaml.safe_load(answer.yaml) == answer.config
+
+
+def test_where_hydra_writes_its_files(code: str) -> None:
+    answer = compose(code, "hydra.run.dir=/x/y", "hydra.output_subdir=.", "rollout.name=x")
+    assert (answer.errors, answer.output) == ((), "/x/y/.")
+    assert "hydra" not in answer.config
+    assert "hydra" not in yaml.safe_load(answer.yaml)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "++trainer={default_local_dir:/tmp/x}",
+        "trainer={default_local_dir:/tmp/x}",
+        "+group@trainer=other",
+        "+group@_global_=all",
+        "trainer=${elsewhere}",
+        "trainer.experiment_name=../../tmp/x",
+        "~trainer.default_local_dir",
+        "--config-name=whole",
+    ],
+)
+def test_however_a_setting_is_written_the_composed_value_shows_it(code: str, override: str) -> None:
+    """nodes.owned_findings compares it with the JobSpec's."""
+    config = Path(code, "verl", "trainer", "config")
+    (config / "group").mkdir()
+    (config / "group" / "other.yaml").write_text("default_local_dir: /tmp/x\n")
+    (config / "group" / "all.yaml").write_text("trainer: {default_local_dir: /tmp/x}\n")
+    (config / "whole.yaml").write_text("trainer: {default_local_dir: /tmp/x}\n")
+    answer = compose(code, "++elsewhere={default_local_dir:/tmp/x}", override)
+    assert answer.errors == ()
+    assert answer.config["trainer"].get("default_local_dir") != "checkpoints/test"
+
+
+def test_escaped_interpolations_are_interpolations(code: str) -> None:
+    """Why the checks of overrides ignore backslashes."""
+    answer = compose(code, r"trainer.user=$\{oc.env:MY_SECRET\}", environment={"MY_SECRET": "value"})
+    assert answer.config["trainer"]["user"] == "value"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "large"])
+def test_a_trainer_that_is_no_source_file(code: str, kind: str) -> None:
+    file = Path(code, "verl", "trainer", "odd.py")
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "device":
+        file.symlink_to("/dev/zero")
+    else:
+        file.write_bytes(b"#" * (5 << 20))
+    assert failed(code, module="verl.trainer.odd") == f"{file} is not a file of at most 4 MiB"
+
+
+def test_it_is_what_hydra_makes_of_it_in_a_real_run(code: str, tmp_path: Path) -> None:
+    real = Path(code, "verl", "trainer", "real.py")
+    dump = 'print(__import__("json").dumps(__import__("omegaconf").OmegaConf.to_container(config, resolve=True)))'
+    real.write_text(MAIN.replace("import there_is_no_such_module", "").replace("pass", dump) + "\n\nmain()\n")
+    overrides = [
+        "actor=megatron",
+        "rollout.name='x y'",
+        f"hydra.run.dir={tmp_path}/run",
+        "hydra.output_subdir=.",
+        "+a=1",
+    ]
+    done = subprocess.run([sys.executable, str(real), *overrides], capture_output=True, text=True, check=True)
+    assert compose(code, *overrides).config == json.loads(done.stdout)
+
+
+def test_a_group_and_another_config(code: str) -> None:
+    assert compose(code, "actor=megatron").config["actor"] == {"strategy": "megatron"}
+    assert compose(code, "--config-name=other", "trainer.nnodes=4").config == {"trainer": {"nnodes": 4}}
+
+
+def test_a_value_that_has_to_be_given(code: str) -> None:
+    answer = compose(code)
+    assert answer.missing == ("rollout.name",)
+    assert answer.config["rollout"]["name"] == "???"
+
+
+WRONG = [
+    # The override, a part of Hydra's message, the key, and the nearest one.
+    (
+        "trainer.save_frequency=1",
+        "Key 'save_frequency' is not in struct",
+        "trainer.save_frequency",
+        "trainer.save_freq",
+    ),
+    ("nnodes=2", "Could not override 'nnodes'.", "nnodes", "trainer.nnodes"),
+    ("+trainer.nnodes=2", "An item is already at 'trainer.nnodes'", "trainer.nnodes", ""),
+    ("~actor@other", "Could not delete 'actor@other'", "actor", ""),
+    ("~actor=veomni", "Could not delete 'actor=veomni'", "actor", ""),
+    ("++actor@other=fsdp", "'++actor@other=fsdp'", "actor", ""),
+    ("~trainer.none", "'trainer.none' does not exist", "trainer.none", ""),
+    ("trainer.nnodes=[1", "no viable alternative at input '[1'", "trainer.nnodes", ""),
+    ("trainer.nnodes=1,2", "To use it as a list, use key=[value1,value2]", "trainer.nnodes", ""),
+    ("actor=veomni", "Could not find 'actor/veomni'", "actor", ""),
+    ("trainer.user=${nothing.there}", "Interpolation key 'nothing.there' not found", "trainer.user", ""),
+    ("hydra.nothing=1", "Key 'nothing' not in 'HydraConf'", "hydra.nothing", ""),
+]
+
+
+@pytest.mark.parametrize(("override", "reported", "key", "nearest"), WRONG, ids=[row[0] for row in WRONG])
+def test_what_hydra_refuses(code: str, override: str, reported: str, key: str, nearest: str) -> None:
+    (error,) = refused(code, "rollout.name=vllm", override, "trainer.experiment_name=x")
+    assert reported in error.error
+    assert (error.key, error.nearest) == (key, nearest)
+
+
+def test_all_that_hydra_refuses_is_found_and_the_rest_is_composed(code: str) -> None:
+    overrides = ["rollout.name=vllm", "no.such=1", "trainer.nnodes=3", "trainer.none=2"]
+    assert [error.key for error in refused(code, *overrides)] == ["no.such", "trainer.none"]
+    assert compose(code, *overrides).config["trainer"]["nnodes"] == 3
+
+
+def test_a_trainer_that_cannot_be_read(code: str) -> None:
+    assert "No such file or directory" in failed(code, module="verl.trainer.absent")
+    assert failed(code, module="verl.trainer.none").endswith("none.py has no @hydra.main")
+    assert "invalid syntax" in failed(code, module="verl.trainer.broken")
+
+
+def test_verl_is_not_imported(code: str) -> None:
+    """It would take ten seconds; here it would fail."""
+    Path(code, "verl", "__init__.py").write_text("raise SystemExit('verl was imported')\n")
+    assert compose(code, environment={"PYTHONPATH": "/nowhere"}).errors == ()
+
+
+def test_a_python_without_hydra(code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "hydra.py").write_text("raise ImportError(\"No module named 'hydra'\")\n")
+    answer = compose(code, environment={"PYTHONPATH": str(tmp_path)})
+    assert answer.errors[0].error == f"No module named 'hydra', which verl needs, for {sys.executable}"
+
+
+def test_a_python_that_dies(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composition, "SOURCE", "print('COMPOSED'); raise SystemExit('no memory')")
+    assert failed(code) == f"{sys.executable} could not compose {MODULE}: no memory"
+
+
+def test_one_that_does_not_come_back(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composition, "SOURCE", "import time; time.sleep(60)")
+    monkeypatch.setattr(composition, "TIMEOUT_SECONDS", 0.2)
+    assert failed(code) == f"composing {MODULE} took more than 0.2 s"
+
+
+def test_it_can_be_sent_to_where_the_collection_is_not() -> None:
+    """Ray sends the function by value; the file is also run as it is."""
+    text = Path(composition.__file__).read_text()
+    assert text == composition.SOURCE
+    assert "ansible" not in text
+    compile(text, "composition.py", "exec", dont_inherit=True)

@@ -1,0 +1,347 @@
+"""The gate as a pure machine: the head, the nodes and the clock are arguments."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate_job import CODE, parsed, snapshot
+
+from argus.checks.facts import Facts
+from argus.common.findings import WARNING, Finding
+from argus.gate.gate import GateResult, examine, new_findings
+from argus.gate.nodes import NodeAnswers
+from argus.gate.transfer_queue import QueueSettings
+from argus.jobspec.plan import Job
+from argus.jobspec.spec import JobSpec
+from argus.launcher.archive import Archive
+from argus.launcher.ray_api import WorkerCapacity
+from argus.launcher.room import PLACEMENT_GROUPS, Demand, Room
+
+NOW = 1000.0
+
+
+def ray_node(name: str, state: str = "ALIVE", gpus: int = 4, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    total = {"GPU": gpus, "CPU": 48, "worker_node": 1} if name != "head" else {"CPU": 8}
+    labels = {"argus.verl/accelerator": "cpu"} if labels is None else labels
+    return {"node_name": name, "node_id": f"id-{name}", "state": state, "resources_total": total, "labels": labels}
+
+
+def free_node(name: str, gpus: float = 4) -> WorkerCapacity:
+    return WorkerCapacity(name, f"id-{name}", gpus=4, cpus=48, free_gpus=gpus, free_cpus=48)
+
+
+@dataclass
+class FakeHead:
+    """A head with two workers, whose GPUs are all free."""
+
+    ray_nodes: list[dict[str, Any]] = field(
+        default_factory=lambda: [ray_node("head"), ray_node("worker-1"), ray_node("worker-0"), ray_node("w", "DEAD")]
+    )
+    free_nodes: list[WorkerCapacity] = field(default_factory=lambda: [free_node("worker-0"), free_node("worker-1")])
+    ray_jobs: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    looked: list[str] = field(default_factory=list)
+    since: float | None = None
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.ray_nodes
+
+    def jobs(self) -> list[dict[str, Any]]:
+        self.looked.append("jobs")
+        return self.ray_jobs
+
+    def get(self, path: str) -> Any:
+        assert path == PLACEMENT_GROUPS
+        self.looked.append("groups")
+        return {"data": {"result": {"result": self.groups}}}
+
+    def capacity(self, since: float | None = None) -> list[WorkerCapacity]:
+        self.since = since
+        return self.free_nodes
+
+
+@dataclass
+class FakeNodes:
+    """Nodes that give an answer, and remember what they were asked."""
+
+    answer: NodeAnswers = field(default_factory=NodeAnswers)
+    asked: list[tuple[JobSpec, Job, str, Mapping[str, str]]] = field(default_factory=list)
+
+    def __call__(self, spec: JobSpec, job: Job, version: str, workers: Mapping[str, str]) -> NodeAnswers:
+        self.asked.append((spec, job, version, workers))
+        return self.answer
+
+
+BUSY = [free_node("worker-0", gpus=1), free_node("worker-1", gpus=0)]
+
+
+def gate(root: Path, head: FakeHead | None = None, nodes: FakeNodes | None = None, **changes: Any) -> GateResult:
+    return examine(parsed(root, **changes), "grpo-1", head or FakeHead(), nodes or FakeNodes(), lambda: NOW)
+
+
+def test_a_job_without_problems(root: Path) -> None:
+    head, nodes = FakeHead(), FakeNodes(NodeAnswers((), "trainer: {}\n", Facts(train_rows=3)))
+    result = gate(root, head, nodes)
+    job = result.job
+    assert job
+    room = Room(tuple(head.free_nodes))
+    facts = Facts(train_rows=3, workers=["worker-0", "worker-1"])
+    assert result == GateResult((), job, "", "", room, "trainer: {}\n", facts)
+    assert (job.submission_id, job.archive) == ("grpo-1", f"{root}/jobs/grpo-1")
+    assert (job.plan.code_id, job.plan.nnodes, job.plan.gpus_per_node) == ("verl-0.9.1", 2, 4)
+    # Only workers that are alive are asked.
+    assert nodes.asked == [(parsed(root), job, "0.9.1", {"id-worker-0": "worker-0", "id-worker-1": "worker-1"})]
+    # Ray measures what is free every few seconds: only what it measured after the gate began counts.
+    assert head.since == NOW
+
+
+def test_findings_of_the_head_come_first_and_nodes_are_asked_all_the_same(root: Path) -> None:
+    (root / "datasets/gsm8k/val.parquet").unlink()
+    nodes = FakeNodes(NodeAnswers((Finding("model", "has no weights", "stage it", key="model"),)))
+    result = gate(root, FakeHead(free_nodes=BUSY), nodes, resources={"nnodes": 3})
+    assert [finding.key for finding in result.findings] == ["dataset", "resources.nnodes", "model"]
+    # The present capacity does not matter to a job that can never run.
+    assert result.capacity_problem == ""
+
+
+def test_warnings_do_not_stop_a_job(root: Path) -> None:
+    warning = Finding("model", "has no chat template", "add one", WARNING, key="model")
+    result = gate(root, nodes=FakeNodes(NodeAnswers((warning,))))
+    assert result.findings == (warning,)
+    assert result.capacity_problem == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "changes"),
+    [("0.10.0", {}), ("0.6.0", {"workload": "sft", "reward_fn_path": None})],
+)
+def test_a_job_that_cannot_be_planned(root: Path, version: str, changes: dict[str, Any]) -> None:
+    snapshot(root / "common/code/verl/other", version)
+    nodes = FakeNodes()
+    result = gate(root, nodes=nodes, code_path="other", **changes)
+    assert result.job is None
+    assert len(result.findings) == 1
+    assert nodes.asked == []
+
+
+def test_a_cluster_without_workers(root: Path) -> None:
+    nodes = FakeNodes()
+    result = gate(root, FakeHead(ray_nodes=[ray_node("head")]), nodes)
+    assert [finding.key for finding in result.findings] == ["cluster"]
+    assert (result.job, nodes.asked) == (None, [])
+
+
+def test_a_verl_that_needs_gpus(root: Path) -> None:
+    snapshot(root / "common/code/verl/other", "0.8.0")
+    (finding,) = gate(root, code_path="other").findings
+    assert finding.key == "code_path"
+    assert "cannot train without a GPU" in finding.what
+
+
+# --- Capacity ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_is_busy(root: Path) -> None:
+    result = gate(root, FakeHead(free_nodes=BUSY))
+    assert result.capacity_problem
+    assert result.findings == (
+        Finding(
+            "resources",
+            result.capacity_problem,
+            "wait until other jobs have ended, or set wait_for_resources: 2h",
+            key="resources",
+        ),
+    )
+    assert result.job
+
+
+def test_a_job_that_waits_for_resources(root: Path) -> None:
+    result = gate(root, FakeHead(free_nodes=BUSY), wait_for_resources="2h")
+    assert result.capacity_problem
+    assert result.findings == ()
+
+
+def test_a_job_smaller_than_what_is_free(root: Path) -> None:
+    head = FakeHead(free_nodes=BUSY)
+    assert gate(root, head, resources={"nnodes": 1, "gpus_per_node": 1}).capacity_problem == ""
+    assert gate(root, head, resources={"nnodes": 2, "gpus_per_node": 1}).capacity_problem != ""
+
+
+def test_the_driver_needs_cpus_beside_the_job(root: Path) -> None:
+    # PPO and GRPO take 3 CPUs for each GPU, and 1 for the controller of TransferQueue.
+    head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=13) for name in ("worker-0", "worker-1")])
+    assert "driver" in gate(root, head).capacity_problem
+    without = {"ray": {"resources": {"entrypoint_num_cpus": 0}}}
+    assert gate(root, head, **without).capacity_problem == ""
+
+
+def test_what_was_just_accepted_counts_as_taken(root: Path) -> None:
+    jobs = [{"submission_id": "other", "status": "RUNNING", "metadata": Demand(1, 2, 6).to_metadata(), "job_id": "01"}]
+    head = FakeHead(ray_jobs=jobs)
+    assert gate(root, head).capacity_problem.endswith(", once other has what it needs")
+    # It may take its place while Ray counts: what is asked first counts as free at most once.
+    assert head.looked == ["jobs", "groups", "jobs"]
+    head.groups = [{"creator_job_id": "01", "state": "CREATED", "bundles": [{"unit_resources": {"GPU": 2}}]}]
+    assert gate(root, head).capacity_problem == ""
+
+
+def test_the_queue_is_part_of_the_room(root: Path) -> None:
+    nodes = FakeNodes(NodeAnswers(queue=QueueSettings(True, 8)))
+    result = gate(root, nodes=nodes)
+    assert result.job and result.job.plan.storage_units == 8
+    # 12 for the job, 4 for storage units, 2 for the driver and the controller.
+    for cpus, has_room in ((18, True), (17, False)):
+        head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=cpus) for name in ("worker-0", "worker-1")])
+        assert (gate(root, head, nodes).capacity_problem == "") is has_room
+        without = FakeNodes(NodeAnswers(queue=QueueSettings(False)))
+        assert gate(root, head, without).capacity_problem == ""
+
+
+def test_storage_units_that_can_never_fit(root: Path) -> None:
+    (finding,) = gate(root, nodes=FakeNodes(NodeAnswers(queue=QueueSettings(True, 100)))).findings
+    assert finding.key == "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+
+
+def test_a_backend_of_the_queue_that_serves_one_job(root: Path) -> None:
+    other = Demand(exclusive="Yuanrong")
+    head = FakeHead(ray_jobs=[{"submission_id": "other", "status": "RUNNING", "metadata": other.to_metadata()}])
+    result = gate(root, head, FakeNodes(NodeAnswers(queue=QueueSettings(True, 0, "Yuanrong"))))
+    assert result.capacity_problem == (
+        "job other is active, and TransferQueue's backend Yuanrong serves one job per cluster"
+    )
+    assert gate(root, head, FakeNodes(NodeAnswers(queue=QueueSettings(True, 8)))).capacity_problem == ""
+
+
+# --- Findings that several parts report -------------------------------------------------------------------------------
+
+
+def test_an_override_is_reported_once(root: Path) -> None:
+    key = "trainer_overrides.critic.model.fsdp_config.param_offload"
+    about_it = Finding("trainer_overrides: critic.model…", "Key is not in struct", "correct it", key=key)
+    other = replace(about_it, key="trainer_overrides.no.such")
+    nodes = FakeNodes(NodeAnswers((about_it, other)))
+    snapshot(root / "common/code/verl/other", "0.9.0")
+    overrides = {"critic.model.fsdp_config.param_offload": True}
+    result = gate(root, nodes=nodes, code_path="other", trainer_overrides=overrides)
+    assert [finding.key for finding in result.findings] == [key, "trainer_overrides.no.such"]
+    assert result.findings[0].what == "is not read by verl 0.9.0"
+
+
+def test_what_the_job_has_anyway_is_noted_and_hides_no_problem(root: Path) -> None:
+    variables = {"RAY_ADDRESS": "auto", "HF_HOME": f"{root}/hf"}
+    changes = {"trainer_overrides": ["algorithm.adv_estimator=grpo", "trainer.nnodes=2"], "env_vars": variables}
+    notes = gate(root, **changes).findings
+    assert {finding.severity for finding in notes} == {"note"}
+    keys = [finding.key.removeprefix("trainer_overrides.") for finding in notes]
+    assert keys == ["algorithm.adv_estimator", "trainer.nnodes", "env_vars.RAY_ADDRESS", "env_vars.HF_HOME"]
+    # The composed configuration tells whether the size is that of the job.
+    wrong = Finding("trainer.nnodes", "is 1, but the job has 2", "do", key="trainer.nnodes")
+    assert gate(root, nodes=FakeNodes(NodeAnswers((wrong,))), **changes).findings == (wrong,)
+    # A note is no reason to leave out what Hydra says of the same override.
+    key = "trainer_overrides.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+    refused = Finding("x", "is refused", "do", key=key)
+    of_size = {"trainer_overrides": ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"]}
+    assert refused in gate(root, nodes=FakeNodes(NodeAnswers((refused,))), **of_size).findings
+
+
+def test_the_same_problem_is_reported_once(root: Path) -> None:
+    (root / "user/code/r.py").unlink()
+    what = f"{root}/user/code/r.py does not exist"
+    same = Finding("reward_fn_path", what, "another hint", key="reward_fn_path")
+    elsewhere = Finding("model", what, "stage it", key="model")
+    result = gate(root, nodes=FakeNodes(NodeAnswers((same, elsewhere))))
+    assert [finding.where for finding in result.findings] == ["reward_fn_path", "model"]
+    assert (
+        result.findings[0].todo
+        == f"stage it with stage.yml, copy it into the shared root {root}, or correct reward_fn_path"
+    )
+
+
+def test_other_problems_of_a_key_are_reported(root: Path) -> None:
+    known = [Finding("dataset", "a", "", key="dataset"), Finding("trainer_overrides", "b", "", key="trainer_overrides")]
+    new = [Finding("dataset", "c", "", key="dataset"), Finding("trainer_overrides", "d", "", key="trainer_overrides")]
+    assert new_findings(new, known) == new
+
+
+# --- Resuming ---------------------------------------------------------------------------------------------------------
+
+
+def checkpoint(root: Path, size: int = 8) -> Path:
+    archive = Archive(root / "jobs/sft-0")
+    archive.reserve()
+    archive.write_json("config/plan.json", {"workload": "sft"})
+    path = archive.path / "checkpoints/global_step_10"
+    path.mkdir()
+    for rank in range(size):
+        zipfile.ZipFile(path / f"model_world_size_{size}_rank_{rank}.pt", "w").close()
+    (path.parent / "latest_checkpointed_iteration.txt").write_text("10")
+    return path
+
+
+SFT = {"workload": "sft", "reward_fn_path": None, "resume_from": "sft-0"}
+
+
+def test_resuming(root: Path) -> None:
+    path = checkpoint(root)
+    result = gate(root, **SFT)
+    assert result.findings == ()
+    assert result.checkpoint == str(path)
+    assert result.job
+    assert f"trainer.resume_from_path={path}" in result.job.plan.overrides
+
+
+def test_resuming_with_another_size(root: Path) -> None:
+    checkpoint(root, size=4)
+    head = FakeHead(free_nodes=BUSY)
+    result = gate(root, head, **SFT)
+    assert [finding.key for finding in result.findings] == ["resume_from"]
+    assert (result.checkpoint, result.capacity_problem) == ("", "")
+
+
+def test_the_clock_is_read_before_the_head_is_asked(root: Path) -> None:
+    times = iter((NOW, NOW + 1))
+
+    class Head(FakeHead):
+        def nodes(self) -> list[dict[str, Any]]:
+            next(times)
+            return super().nodes()
+
+    head = Head()
+    examine(parsed(root), "grpo-1", head, FakeNodes(), lambda: next(times))
+    assert head.since == NOW
+
+
+def test_the_snapshot_of_the_job(root: Path) -> None:
+    (root / CODE / "mvp_marker.py").write_text('MARKER = "abc"\n')
+    job = gate(root).job
+    assert job
+    assert job.plan.code_id == "abc"
+
+
+def test_sft_without_data_for_validation(root: Path) -> None:
+    (root / "datasets/gsm8k/val.parquet").unlink()
+    result = gate(root, workload="sft", reward_fn_path=None)
+    assert result.findings == ()
+    assert result.job and "data.val_files=null" in result.job.plan.overrides
+    (root / "datasets/gsm8k/val.parquet").write_text("")
+    again = gate(root, workload="sft", reward_fn_path=None)
+    assert again.job and "data.val_files=null" not in again.job.plan.overrides
+
+
+def test_the_path_of_the_image_is_kept(root: Path) -> None:
+    result = gate(root, nodes=FakeNodes(NodeAnswers(python_path="/opt/a:/opt/b")))
+    assert result.job
+    path = result.job.runtime_env["env_vars"]["PYTHONPATH"]
+    assert path.startswith(f"{root}/{CODE}:") and path.endswith("/config/launcher:/opt/a:/opt/b")
+
+
+def test_a_module_with_the_reward_function(root: Path) -> None:
+    findings = gate(root, reward_fn_path="r:digit_share").findings
+    assert findings == ()
+    (finding,) = gate(root, reward_fn_path="a.r:digit_share").findings
+    assert (finding.key, finding.what) == ("reward_fn_path", f"{root}/user/code/a/r.py does not exist")

@@ -1,0 +1,424 @@
+"""What the gate asks nodes, and what it makes of their answers. The tasks run here, in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from gate_job import CODE, parsed
+
+from argus import checks, common
+from argus.checks.common import CheckRequest
+from argus.checks.configuration import Configuration
+from argus.checks.facts import Facts
+from argus.checks.node import check_node
+from argus.checks.worker import CheckResult
+from argus.common.findings import WARNING, Finding
+from argus.gate import composition, nodes, worker
+from argus.gate.composition import Composition, Refusal
+from argus.gate.nodes import (
+    NodeAnswers,
+    ask_nodes,
+    check_request,
+    findings_of_nodes,
+)
+from argus.gate.transfer_queue import QueueSettings
+from argus.gate.worker import WorkerAnswer, inspect_job
+from argus.jobspec.capacity import Cluster
+from argus.jobspec.plan import Job, plan_job
+from argus.jobspec.spec import JobSpec
+from argus.jobspec.verl_releases import Profile
+from argus.launcher import reading
+
+WORKERS = {"b": "worker-1", "a": "worker-0", "c": "worker-2"}
+GOOD = WorkerAnswer(Composition(config=None, yaml="trainer: {}\n"), (), Facts(train_rows=7))
+
+
+def about(key: str, what: str, severity: str = "error", todo: str = "correct it") -> Finding:
+    return Finding(key, what, todo, severity, key=key)
+
+
+def planned(root: Path, **changes: Any) -> tuple[JobSpec, Job]:
+    spec = parsed(root, **changes)
+    return spec, plan_job(spec, Cluster("cpu", 2, 4, 48), "x", "grpo-1", Profile("0.9.1", (0, 9, 1)))
+
+
+class FakeConnection:
+    """Ray with three workers: `answers` by the name of the node, "" for the inspection of the job, on worker-0."""
+
+    def __init__(self, answers: dict[str, Any] | None = None, problem: str = "") -> None:
+        self.answers = {"worker-1": [], "worker-2": [], "": GOOD, **(answers or {})}
+        self.problem = problem
+        self.by_value: list[ModuleType] = []
+        self.started: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = []
+        self.closed = threading.Event()
+        self.seconds = 0.0
+        self.ray = SimpleNamespace(
+            cloudpickle=SimpleNamespace(register_pickle_by_value=self.by_value.append), shutdown=self.closed.set
+        )
+
+    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> int:
+        self.started.append((node_id, function, arguments))
+        return len(self.started)
+
+    def results(self, started: dict[str, int], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
+        assert not self.closed.is_set()
+        self.seconds = seconds
+        values = {name: answer for name, answer in self.answers.items() if not isinstance(answer, Exception)}
+        problems = {name: str(answer) for name, answer in self.answers.items() if isinstance(answer, Exception)}
+        assert set(started) == {*values, *problems}
+        return values, problems
+
+
+def ours(root: Path) -> dict[str, Any]:
+    """A composed configuration with the settings that the JobSpec controls."""
+    return {
+        "trainer": {"nnodes": 2, "n_gpus_per_node": 4, "default_local_dir": f"{root}/jobs/grpo-1/checkpoints"},
+        "algorithm": {"adv_estimator": "grpo"},
+        "ray_kwargs": {"ray_init": {"num_cpus": None, "runtime_env": {"py_executable": None}}},
+        "reward": {"custom_reward_function": {"path": f"{root}/user/code/r.py", "name": "digit_share"}},
+    }
+
+
+def output(root: Path) -> str:
+    """Where Hydra writes it."""
+    return f"{root}/jobs/grpo-1/config/hydra/."
+
+
+def ask(
+    root: Path, answers: dict[str, Any] | None = None, connection: FakeConnection | None = None, **changes: Any
+) -> NodeAnswers:
+    spec, job = planned(root, **changes)
+    fake: Any = connection or FakeConnection(answers)
+    return ask_nodes(spec, job, "0.9.1", WORKERS, lambda: fake)
+
+
+def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path) -> None:
+    connection = FakeConnection()
+    spec, job = planned(root, trainer_overrides=["~trainer.user", "+data@x.y='a=b'"])
+    assert ask_nodes(spec, job, "0.9.1", WORKERS, lambda: connection) == NodeAnswers(  # type: ignore[arg-type]
+        (), "trainer: {}\n", Facts(train_rows=7), queue=QueueSettings(True, 8)
+    )
+    request = check_request(spec, job)
+    (node_id, function, arguments), *elsewhere = connection.started
+    assert elsewhere == [(each, check_node, (request,)) for each in WORKERS if each != "a"]
+    assert (node_id, function, arguments[:2]) == ("a", inspect_job, (request, "verl.trainer.main_ppo"))
+    assert [override for _key, override in arguments[2]] == list(job.plan.overrides)
+    assert arguments[2][-2:] == [("trainer.user", "~trainer.user"), ("data", "+data@x.y='a=b'")]
+    # Nodes have no collection, so all of it travels.
+    assert connection.by_value == [checks, common, reading, composition, worker]
+    assert connection.seconds == 60.0
+    assert connection.closed.wait(10)
+
+
+def test_ray_that_does_not_answer(root: Path) -> None:
+    connection = FakeConnection(problem="Ray did not answer within 20 s")
+    assert ask(root, connection=connection) == NodeAnswers(
+        (about("cluster", "Ray did not answer within 20 s", todo="see cluster_status.yml"),)
+    )
+    assert connection.started == []
+
+
+def test_the_queue_is_the_one_that_was_composed(root: Path) -> None:
+    backend = {"storage_backend": "SimpleStorage", "SimpleStorage": {"num_data_storage_units": 3}}
+    config = {**ours(root), "transfer_queue": {"backend": backend}}
+    inspected = WorkerAnswer(Composition(config=config, yaml="trainer: {}\n"), (), Facts())
+    assert ask(root, {"": inspected}).queue == QueueSettings(True, 3)
+    former = {**config, "trainer": {**config["trainer"], "use_v1": False}}
+    inspected = WorkerAnswer(Composition(config=former, yaml="trainer: {}\n"), (), Facts())
+    assert ask(root, {"": inspected}).queue == QueueSettings(used=False)
+
+
+def test_nodes_that_do_not_answer(root: Path) -> None:
+    answers = {"worker-2": TimeoutError("no answer within 60 s"), "": RuntimeError("OSError: no memory")}
+    answers["worker-1"] = [about("model", "is missing")]  # type: ignore[assignment]
+    assert ask(root, answers) == NodeAnswers(
+        (
+            about("cluster", "worker-2 could not check the job: no answer within 60 s", todo="see cluster_status.yml"),
+            about("cluster", "worker-0 could not check the job: OSError: no memory", todo="see cluster_status.yml"),
+            about("model", "worker-1: is missing"),
+        )
+    )
+
+
+def test_all_findings_of_an_inspection(root: Path) -> None:
+    """First what Hydra refuses, then what the checks found, then the settings, then the nodes."""
+    config = {**ours(root), "trainer": {**ours(root)["trainer"], "n_gpus_per_node": 3, "logger": ["wandb"]}}
+    refusals = (
+        Refusal(
+            "Key 'save_frq' is not in struct\n  full_key: trainer.save_frq", "trainer.save_frq", "trainer.save_freq"
+        ),
+        Refusal("Could not find 'actor/x'", "actor"),
+        Refusal("LexerNoViableAltException: a b."),
+    )
+    answer = WorkerAnswer(
+        Composition(config, "y", output(root), refusals),
+        (about("model", "has no weights", WARNING),),
+        Facts(),
+        on_node=(about("shared_root", "is not writable"),),
+    )
+    result = ask(root, {"": answer})
+    todo = "correct it; config/ beside the snapshot's trainer defines all keys"
+    assert result.findings[:4] == (
+        Finding(
+            "trainer_overrides: trainer.save_frq",
+            "Key 'save_frq' is not in struct full_key: trainer.save_frq",
+            "did you mean trainer.save_freq?",
+            key="trainer_overrides.trainer.save_frq",
+        ),
+        Finding("trainer_overrides: actor", "Could not find 'actor/x'", todo, key="trainer_overrides.actor"),
+        Finding("trainer_overrides", "LexerNoViableAltException: a b", todo, key="trainer_overrides"),
+        about("model", "has no weights", WARNING),
+    )
+    assert [(finding.key, finding.severity) for finding in result.findings[4:]] == [
+        ("trainer.n_gpus_per_node", "error"),
+        ("trainer.logger", "warning"),
+        ("shared_root", "error"),
+    ]
+    assert (result.resolved, result.facts) == ("y", Facts())
+
+
+def test_the_settings_are_judged_with_the_environment_and_the_version_of_the_job(root: Path) -> None:
+    config = {
+        **ours(root),
+        "trainer": {**ours(root)["trainer"], "logger": ["wandb"]},
+        "actor_rollout_ref": {"rollout": {"mode": "sync"}},
+        "custom_reward_function": ours(root)["reward"]["custom_reward_function"],
+    }
+    answers = {"": WorkerAnswer(Composition(config, "", output(root)), (), Facts())}
+    assert [finding.key for finding in ask(root, answers, secrets=["WANDB_API_KEY"]).findings] == [
+        "actor_rollout_ref.rollout.mode"
+    ]
+    spec, job = planned(root, secrets=["WANDB_API_KEY"])
+    assert ask_nodes(spec, job, "0.6.0", WORKERS, lambda: FakeConnection(answers)).findings == ()  # type: ignore[arg-type,return-value]
+
+
+def composed(root: Path, changes: dict[str, Any], **job: Any) -> list[tuple[str, str]]:
+    """The findings about settings that the JobSpec controls, in a configuration with some changes by dotted keys."""
+    config = ours(root)
+    for key, value in changes.items():
+        *parents, last = key.split(".")
+        node = config
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    where = job.pop("output", output(root))
+    found = ask(root, {"": WorkerAnswer(Composition(config, "", where), (), Facts())}, **job).findings
+    return [(finding.key, finding.what) for finding in found]
+
+
+def test_what_was_composed_is_what_the_jobspec_says(root: Path) -> None:
+    assert composed(root, {}) == []
+    assert composed(root, {"critic.optim": None, "ray_kwargs.ray_init.log_to_driver": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("trainer.default_local_dir", "/tmp/x", "is /tmp/x, but the JobSpec makes it {root}/jobs/grpo-1/checkpoints"),
+        ("trainer.default_local_dir", None, "is not set, but the JobSpec makes it {root}/jobs/grpo-1/checkpoints"),
+        ("algorithm.adv_estimator", "gae", "is gae, but the JobSpec makes it grpo"),
+        ("ray_kwargs.ray_init.num_cpus", 8, "is 8, but the JobSpec makes it not set"),
+        ("ray_kwargs.ray_init.address", "ray://x", "is ray://x, but the JobSpec makes it not set"),
+        (
+            "ray_kwargs.ray_init.runtime_env",
+            {"py_executable": None, "env_vars": {"A": "1"}},
+            "is {{'env_vars': {{'A': '1'}}}}, but the JobSpec makes it not set",
+        ),
+        ("ray_init.address", "x", "is x, but the JobSpec makes it not set"),
+        ("reward.custom_reward_function.path", "/x.py", "is /x.py, but the JobSpec makes it {root}/user/code/r.py"),
+        ("reward.custom_reward_function.name", "f", "is f, but the JobSpec makes it digit_share"),
+    ],
+)
+def test_a_setting_that_got_another_value_in_some_way(root: Path, key: str, value: Any, what: str) -> None:
+    assert composed(root, {key: value}) == [(key, what.format(root=root))]
+
+
+def test_a_missing_section_is_noticed(root: Path) -> None:
+    """~trainer deletes it."""
+    assert [key for key, _what in composed(root, {"trainer": None})] == [
+        "trainer.default_local_dir",
+        "trainer.nnodes",
+        "trainer.n_gpus_per_node",
+    ]
+
+
+def test_a_reward_function_that_the_jobspec_does_not_have(root: Path) -> None:
+    (found,) = composed(root, {"reward.custom_reward_function.name": None}, reward_fn_path=None)
+    assert found == (
+        "reward.custom_reward_function.path",
+        f"is {root}/user/code/r.py, but the JobSpec makes it not set",
+    )
+
+
+@pytest.mark.parametrize(
+    "where", ["/tmp/x/.", "", "{root}/jobs/grpo-1/config/hydra/.hydra", "{root}/jobs/grpo-1/config"]
+)
+def test_hydra_writes_into_the_archive(root: Path, where: str) -> None:
+    assert composed(root, {}, output=where.format(root=root)) == [
+        ("hydra.run.dir", f"is not {root}/jobs/grpo-1/config/hydra")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        (nodes.PLACEHOLDER, "data.x"),
+        (f"https://u:{nodes.PLACEHOLDER}@h", "data.x"),
+        ([1, {"a": nodes.PLACEHOLDER}], "data.x"),
+        ({"a": {"b": nodes.PLACEHOLDER}}, "data.x.a.b"),
+        ({nodes.PLACEHOLDER: 1}, "data.x"),
+    ],
+    ids=str,
+)
+def test_a_secret_does_not_get_into_the_configuration(root: Path, value: Any, key: str) -> None:
+    """Whatever resolver reads it: the configuration is archived."""
+    assert composed(root, {"data.x": value}) == [(key, "contains the value of a secret")]
+
+
+def test_findings_of_several_nodes_are_reported_once() -> None:
+    same, own = about("model", "/m does not exist"), about("dataset", "/d does not exist", todo="stage it")
+    warning = replace(same, severity=WARNING)
+    assert findings_of_nodes({"worker-2": [same], "worker-0": [same, own], "worker-1": [warning]}) == [
+        about("model", "worker-0, worker-2: /m does not exist"),
+        about("dataset", "worker-0: /d does not exist", todo="stage it"),
+        about("model", "worker-1: /m does not exist", WARNING),
+    ]
+
+
+def test_nodes_that_found_nothing() -> None:
+    assert findings_of_nodes({}) == []
+    assert findings_of_nodes({"worker-0": [], "worker-1": []}) == []
+
+
+# --- The request ------------------------------------------------------------------------------------------------------
+
+
+def test_the_request(root: Path) -> None:
+    spec, job = planned(
+        root, accept=["space"], debugger="legacy", env_vars={"A": "1", "NCCL_ALGO": "Ring"}, secrets=["MY_TOKEN"]
+    )
+    request = check_request(spec, job)
+    assert replace(request, environment={}) == CheckRequest(
+        shared_root=str(root),
+        workload="grpo",
+        code_path=f"{root}/{CODE}",
+        model=f"{root}/common/models/tiny",
+        dataset=f"{root}/datasets/gsm8k",
+        reward_file=f"{root}/user/code/r.py",
+        reward_function="digit_share",
+        files={
+            str(root / name): (root / name).stat().st_size
+            for name in (
+                f"{CODE}/mvp_marker.py",
+                "common/models/tiny/config.json",
+                "datasets/gsm8k/train.parquet",
+                "datasets/gsm8k/val.parquet",
+                "user/code/r.py",
+            )
+        },
+        accept=("space",),
+        debugger="legacy",
+    )
+    # The variables of workers and those of the driver alone; secrets have a placeholder.
+    assert (request.environment["A"], request.environment["NCCL_ALGO"]) == ("1", "Ring")
+    assert request.environment == {**job.runtime_env["env_vars"], **job.plan.driver_env, "MY_TOKEN": nodes.PLACEHOLDER}
+
+
+def test_files_that_the_head_does_not_have_are_not_asked_for(root: Path) -> None:
+    (root / "datasets/gsm8k/val.parquet").unlink()
+    request = check_request(*planned(root, reward_fn_path=None))
+    assert f"{root}/datasets/gsm8k/val.parquet" not in request.files
+    assert (len(request.files), request.reward_file, request.reward_function) == (3, None, "")
+
+
+# --- On the worker ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [None, {}, {"data": {}}])
+def test_the_checks_get_the_composed_configuration(
+    root: Path, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any] | None
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+    def compose(*arguments: Any) -> Composition:
+        asked.append(arguments)
+        return Composition(config)
+
+    def check_worker(request: CheckRequest) -> CheckResult:
+        asked.append(request)
+        return CheckResult((about("model", "x"),), Facts(steps=1))
+
+    monkeypatch.setattr(worker, "compose", compose)
+    monkeypatch.setattr(worker, "check_worker", check_worker)
+    request = check_request(*planned(root))
+    answer = inspect_job(request, "verl.trainer.main_ppo", [("a", "a=1")])
+    assert answer == WorkerAnswer(Composition(config), (about("model", "x"),), Facts(steps=1))
+    assert asked == [
+        (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment),
+        replace(request, config=None if config is None else Configuration(config)),
+    ]
+    # It is also checked for what every worker is checked for.
+    (root / "jobs").rmdir()
+    (finding,) = inspect_job(request, "verl.trainer.main_ppo", []).on_node
+    assert (finding.key, finding.what) == ("shared_root", f"{root}/jobs does not exist")
+
+
+def test_what_travels_imports_nothing_else_of_the_collection() -> None:
+    """Everything that a worker runs must be registered by value."""
+    travels = {"checks", "common", "composition", "launcher.reading"}
+    for module in (*nodes.BY_VALUE[2:], *(vars(checks)[name] for name in ("worker", "node"))):
+        source = Path(str(module.__file__)).read_text(encoding="utf-8")
+        imported = [line.split()[1].lstrip(".") for line in source.splitlines() if line.startswith("from .")]
+        for name in imported:
+            top = name.partition(".")[0]
+            assert {top, name} & travels or (Path(checks.__path__[0]) / f"{top}.py").is_file(), (module, name)
+
+
+def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker is asked, because only nodes know what their image sets."""
+    asked: list[tuple[str, str]] = []
+
+    def compose(_code: str, _module: str, _overrides: object, environment: dict[str, str]) -> Composition:
+        asked.append(("compose", environment.get("PYTHONPATH", "none")))
+        return Composition()
+
+    def check(request: CheckRequest) -> CheckResult:
+        asked.append(("check", request.environment.get("PYTHONPATH", "none")))
+        return CheckResult((), Facts())
+
+    monkeypatch.setattr(worker, "compose", compose)
+    monkeypatch.setattr(worker, "check_worker", check)
+    spec, job = planned(root)
+    request = check_request(spec, job)
+    own = request.environment["PYTHONPATH"]
+    for image, path in (("", own), ("/opt/a::/opt/b", f"{own}:/opt/a:/opt/b")):
+        monkeypatch.setenv("PYTHONPATH", image)
+        asked.clear()
+        assert inspect_job(request, "m", ()).python_path == image
+        assert asked == [("compose", path), ("check", path)]
+    monkeypatch.delenv("PYTHONPATH")
+    assert inspect_job(replace(request, environment={}), "m", ()).python_path == ""
+    assert asked[-1] == ("check", "none")
+
+
+def test_the_path_of_the_image_is_part_of_the_answer(root: Path) -> None:
+    connection = FakeConnection({"": replace(GOOD, python_path="/opt/a")})
+    assert ask_nodes(*planned(root), "0.9.1", WORKERS, lambda: connection).python_path == "/opt/a"
+
+
+def test_the_module_of_a_reward_function_is_the_expected_setting(root: Path) -> None:
+    spec, job = planned(root, reward_fn_path="r:digit_share")
+    request = check_request(spec, job)
+    assert (request.reward_file, request.reward_module) == (f"{root}/user/code/r.py", "r")
+    expected = {"path": "pkg://r", "name": "digit_share"}
+    for function, keys in ((expected, []), ({**expected, "path": "x"}, ["reward.custom_reward_function.path"])):
+        composed = Composition(config={"reward": {"custom_reward_function": function}})
+        found = nodes.owned_findings(composed, job, "0.9.1", request)
+        assert [finding.key for finding in found if "reward" in finding.key] == keys

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_ray import answered
+
+from argus.jobs.drain import (
+    Drained,
+    DrainError,
+    drain_command,
+    jobs_of_node,
+    remember_end,
+    run_command,
+    stop_new_work,
+    wait_while_held,
+)
+from argus.launcher.draining import draining, removed_under
+
+NODE = "a" * 56
+
+
+def job(submission_id: str, job_id: str | None, driver: str = "other", status: str = "RUNNING") -> dict[str, Any]:
+    return {"submission_id": submission_id, "job_id": job_id, "driver_node_id": driver, "status": status}
+
+
+def actor(job_id: str, node_id: str = NODE, state: str = "ALIVE", name: str = "") -> dict[str, Any]:
+    return {"job_id": job_id, "node_id": node_id, "state": state, "name": name}
+
+
+class FakeHead:
+    """A head with one worker, whose jobs end after some questions."""
+
+    def __init__(self, jobs: Sequence[Any] = (), actors: Sequence[Any] = (), groups: Sequence[Any] = ()) -> None:
+        self.answers = {"actors": list(actors), "placement_groups": list(groups)}
+        self.listed = list(jobs)
+        self.state = "ALIVE"
+
+    def get(self, path: str) -> Any:
+        kind = next(kind for kind in self.answers if f"/{kind}?" in path)
+        return answered(path, self.answers[kind])
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"node_id": NODE, "state": self.state}, {"node_id": "other", "state": "ALIVE"}]
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return self.listed
+
+
+def test_jobs_of_a_node() -> None:
+    listed = [job("driver-here~2", "01", NODE), job("actor-here", "02"), job("reserved", "03"), job("away", "04")]
+    listed += [job("ended", "05", NODE, "FAILED"), job("waits", None, NODE, "PENDING")]
+    actors = [actor("02"), actor("02"), actor("04", "other"), actor("04", state="DEAD"), actor("99")]
+    actors += [actor("04", name="_ray_internal_job_actor_away"), {**actor("98"), "class_name": "NodeRunner"}]
+    bundles = [{"node_id": "other"}, {"node_id": NODE}]
+    groups = [
+        {"creator_job_id": "03", "state": "CREATED", "bundles": bundles},
+        {"creator_job_id": "04", "state": "REMOVED", "bundles": bundles},
+        {"creator_job_id": "04", "state": "CREATED", "bundles": bundles[:1]},
+        {"creator_job_id": "04", "state": "PENDING", "bundles": None},
+    ]
+    found = jobs_of_node(FakeHead(listed, actors, groups), NODE)
+    # An interactive driver has no name but Ray's.
+    assert sorted(found) == ["Ray's job 99", "actor-here", "driver-here", "reserved", "waits"]
+
+
+def test_attempts_that_a_removal_ends_are_remembered(tmp_path: Path) -> None:
+    head = FakeHead([job("grpo-1~2", "01", NODE), job("away", "02")])
+    remember_end(head, NODE, "worker-1", str(tmp_path))
+    assert [removed_under(name, tmp_path) for name in ("grpo-1~2", "grpo-1", "away")] == ["worker-1", "", ""]
+    assert draining(tmp_path) == {NODE}
+
+
+def test_waiting_for_the_jobs_of_a_node() -> None:
+    head, now = FakeHead([job("grpo-1", "01", NODE)]), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > 5:
+            head.listed = []
+
+    assert wait_while_held(head, NODE, 0, None, sleep, lambda: now[0]) == Drained(("grpo-1",), True, 0.0)
+    assert wait_while_held(head, NODE, 4, None, sleep, lambda: now[0]) == Drained(("grpo-1",), True, 4.0)
+    assert wait_while_held(head, NODE, 100, None, sleep, lambda: now[0]) == Drained((), True, 2.0)
+    now[0], head.listed = 0.0, [job("grpo-1", "01", NODE), job("sft-1", "02", NODE)]
+    held = ["sft-1", "grpo-1"]
+    assert wait_while_held(head, NODE, 4, held, sleep, lambda: now[0]) == Drained(("grpo-1", "sft-1"), True, 4.0)
+    assert wait_while_held(head, NODE, 4, held[:1], sleep, lambda: now[0]) == Drained(("grpo-1", "sft-1"), True, 0.0)
+    assert wait_while_held(head, NODE, 4, held, sleep, lambda: now[0]) == Drained((), True, 2.0)
+    # Without work the node has ended by itself; what Ray still lists for it does not count.
+    head.state, head.listed = "DEAD", [job("grpo-1", "01", NODE)]
+    assert wait_while_held(head, NODE, 100, None, sleep, lambda: now[0]) == Drained((), False, 0.0)
+
+
+def test_node_is_remembered_once_ray_has_accepted(tmp_path: Path) -> None:
+    ran: list[Sequence[str]] = []
+
+    def accept(command: Sequence[str]) -> tuple[int, str]:
+        ran.append(command)
+        return 0, ""
+
+    stop_new_work(NODE, str(tmp_path), accept)
+    assert ran == [drain_command(NODE)] and NODE in ran[0] and ran[0][0] == sys.executable
+    assert draining(tmp_path) == {NODE}
+    with pytest.raises(DrainError, match=r"^Error: not accepted$"):
+        stop_new_work("b" * 56, str(tmp_path), lambda _command: (1, "warning\nError: not accepted\n\n"))
+    with pytest.raises(DrainError, match="exit code 3"):
+        stop_new_work("b" * 56, str(tmp_path), lambda _command: (3, ""))
+    assert draining(tmp_path) == {NODE}
+
+
+def test_command_is_run_for_its_output() -> None:
+    assert run_command([sys.executable, "-c", "import sys; print('x'); sys.exit('y')"]) == (1, "x\ny\n")

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus.jobs.info import JobInfo, JobList
+from argus.jobs.listing import (
+    UnknownJobError,
+    find_job,
+    latest_jobs,
+    unknown_job,
+)
+from argus.launcher.archive import Archive
+from argus.launcher.ray_api import RayHead
+
+
+class Lists(http.server.BaseHTTPRequestHandler):
+    """A head with three jobs: the second attempt of one, a pending one, and one that was submitted directly."""
+
+    jobs = (
+        {"submission_id": "grpo-2", "status": "FAILED"},
+        {"submission_id": "grpo-2~2", "status": "RUNNING", "driver_info": {"node_ip_address": "10.0.0.2"}},
+        {"submission_id": "sft-3", "status": "PENDING", "message": "no resources"},
+        {"submission_id": "raysubmit_1", "status": "RUNNING", "start_time": 2500},
+        {"submission_id": None, "type": "DRIVER", "status": "RUNNING"},
+    )
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.jobs).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def listing() -> Iterator[RayHead]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Lists) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield RayHead(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    """Archives that were created in the first, second and third second of the epoch."""
+    for second, (name, status) in enumerate(
+        {
+            "grpo-1": {"state": "SUCCEEDED", "workload": "grpo"},
+            "grpo-2": {"state": "RUNNING", "attempt": 2},
+            "sft-3": {"state": "SUBMITTED"},
+        }.items(),
+        1,
+    ):
+        made = Archive(tmp_path / "jobs" / name)
+        made.reserve()
+        made.set_status(**status)
+        made.write_json("config/job_spec.json", {})
+        os.utime(made.path / "config" / "job_spec.json", (second, second))
+    (tmp_path / "jobs" / ".half").mkdir()
+    (tmp_path / "jobs" / "notes.txt").touch()
+    return tmp_path / "jobs"
+
+
+def states(listed: JobList) -> list[tuple[str, str]]:
+    return [(job.submission_id, job.state) for job in listed.jobs]
+
+
+def test_the_latest_jobs_from_their_archives(jobs: Path) -> None:
+    listed = latest_jobs(jobs, None, 2)
+    assert states(listed) == [("sft-3", "SUBMITTED"), ("grpo-2", "RUNNING")]
+    assert (listed.total, listed.problem, listed.directory) == (3, "", str(jobs))
+
+
+@pytest.mark.parametrize(
+    ("tags", "names"),
+    [
+        ({"team": "a"}, ["grpo-2", "grpo-1"]),
+        ({"team": "a", "stage": "2"}, ["grpo-2"]),
+        ({"team": "a", "final": "true"}, ["grpo-1"]),
+        ({"final": True}, ["grpo-1"]),
+        ({"team": "b"}, []),
+        ({"other": "None"}, []),
+        ({}, ["sft-3", "raysubmit_1", "grpo-2", "grpo-1"]),
+    ],
+)
+def test_jobs_with_tags(jobs: Path, listing: RayHead, tags: dict[str, Any], names: list[str]) -> None:
+    Archive(jobs / "grpo-1").set_status("SUCCEEDED", tags={"team": "a", "final": True})
+    Archive(jobs / "grpo-2").set_status("RUNNING", attempt=2, tags={"team": "a", "stage": 2})
+    listed = latest_jobs(jobs, listing, 20, tags)
+    assert [job.submission_id for job in listed.jobs] == names
+    assert (listed.total, listed.tags) == (len(names), tags)
+    assert JobList.from_json(listed.to_json()).tags == tags
+
+
+def test_tags_count_before_the_limit(jobs: Path) -> None:
+    Archive(jobs / "grpo-1").set_status("SUCCEEDED", tags={"team": "a"})
+    (jobs / "sft-3" / "status.json").write_text("{")
+    assert states(latest_jobs(jobs, None, 1, {"team": "a"})) == [("grpo-1", "SUCCEEDED")]
+
+
+def test_the_latest_jobs_with_a_head(jobs: Path, listing: RayHead) -> None:
+    listed = latest_jobs(jobs, listing, 20)
+    assert states(listed) == [
+        ("sft-3", "PENDING"),
+        ("raysubmit_1", "RUNNING"),
+        ("grpo-2", "RUNNING"),
+        ("grpo-1", "SUCCEEDED"),
+    ]
+    assert listed.jobs[0].reason == "no resources"
+    assert listed.jobs[1].archive == ""
+    assert listed.jobs[2].driver_node_ip == "10.0.0.2"
+    assert listed.total == 4
+
+
+def test_the_latest_jobs_when_the_head_does_not_answer(jobs: Path) -> None:
+    listed = latest_jobs(jobs, RayHead("http://127.0.0.1:1"), 20)
+    # Without an answer, no job counts as lost.
+    assert states(listed) == [("sft-3", "SUBMITTED"), ("grpo-2", "RUNNING"), ("grpo-1", "SUCCEEDED")]
+    assert "Connection refused" in listed.problem
+
+
+def test_no_jobs_at_all(tmp_path: Path) -> None:
+    assert latest_jobs(tmp_path / "jobs", None, 20) == JobList((), 0, f"{tmp_path}/jobs")
+
+
+def test_the_answer_to_an_unknown_job_lists_the_latest_ones(jobs: Path) -> None:
+    expected = f"There is no job 'x' in {jobs}. Pass -e submission_id=ID; the latest jobs are: sft-3, grpo-2, grpo-1."
+    assert unknown_job(jobs, "x") == expected
+    assert unknown_job(jobs / "none", "x").endswith("the latest jobs are: none.")
+
+
+def test_a_job_of_the_head_that_was_submitted_directly(jobs: Path, listing: RayHead) -> None:
+    (job,) = [job for job in latest_jobs(jobs, listing, 20).jobs if not job.archive]
+    assert job == JobInfo("raysubmit_1", "RUNNING", submitted_at=2.5)
+
+
+def test_a_job_is_found_by_its_id(jobs: Path) -> None:
+    assert find_job(jobs, "grpo-1").path == jobs / "grpo-1"
+
+
+@pytest.mark.parametrize(
+    "submission_id", ["grpo-9", "notes.txt", ".half", "", ".", "..", "../jobs/grpo-1", "/", "GRPO-1"]
+)
+def test_an_id_that_leads_elsewhere_is_unknown(jobs: Path, submission_id: str) -> None:
+    with pytest.raises(UnknownJobError, match=f"^There is no job {re.escape(repr(submission_id))} in "):
+        find_job(jobs, submission_id)
+
+
+def test_an_id_with_a_line_end_is_unknown(jobs: Path) -> None:
+    (jobs / "grpo-1\n").mkdir()
+    with pytest.raises(UnknownJobError):
+        find_job(jobs, "grpo-1\n")
+
+
+def test_a_list_of_jobs_survives_json(jobs: Path, listing: RayHead) -> None:
+    listed = latest_jobs(jobs, listing, 20)
+    assert JobList.from_json(json.loads(json.dumps(listed.to_json()))) == listed
+
+
+def test_a_damaged_archive_does_not_hide_the_others(jobs: Path) -> None:
+    (jobs / "sft-3" / "status.json").write_text('{"state": "RUNNING", "attempts": 7}')
+    damaged, *others = latest_jobs(jobs, None, 20).jobs
+    assert (damaged.submission_id, damaged.state, damaged.archive) == ("sft-3", "UNREADABLE", f"{jobs}/sft-3")
+    why = f"{jobs}/sft-3/status.json is malformed: attempts: is not a list"
+    assert (damaged.reason, damaged.unreadable) == (f"its archive is unreadable: {why}", (why,))
+    assert damaged.submitted_at == 3.0
+    assert [job.submission_id for job in others] == ["grpo-2", "grpo-1"]

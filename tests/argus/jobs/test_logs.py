@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from argus.jobs.logs import LogPart, log_since, log_tail, read_log
+from argus.launcher.archive import Archive
+from argus.launcher.reading import UnreadableError
+
+
+def test_the_tail_of_no_log(archive: Archive) -> None:
+    assert log_tail(archive, 5) == ([], "1:0")
+    archive.driver_log.write_text("")
+    assert log_tail(archive, 5) == ([], "1:0")
+    archive.driver_log.write_text("a\n")
+    assert log_tail(archive, 0) == ([], "1:2")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a\nb\nc\n", ["b", "c"]),
+        ("a\nb\nc", ["b", "c"]),
+        ("a", ["a"]),
+        ("a\n\n\n\nb\n\n\n", ["a", "b"]),
+        # Of a progress bar, only its last state is shown, even if a step's line follows on the same line.
+        ("x\n 10%|#\r 50%|##\r100%|###\nend\n", ["100%|###", "end"]),
+        ("x\n 10%|#\r 50%|##\r", ["x", " 50%|##"]),
+        ("x\n 50%|##\rstep:1 - train/loss:5.96\n", ["x", "step:1 - train/loss:5.96"]),
+        ("a\r\nb\r\n", ["a", "b"]),
+        ("a\n\r\n\r\nb\n", ["a", "b"]),
+    ],
+)
+def test_the_tail_of_a_log(archive: Archive, text: str, lines: list[str]) -> None:
+    archive.driver_log.write_bytes(text.encode())
+    assert log_tail(archive, 2) == (lines, f"1:{len(text)}")
+
+
+def test_the_tail_of_a_huge_log_does_not_read_all_of_it(archive: Archive) -> None:
+    with archive.driver_log.open("wb") as log:
+        log.truncate(1 << 30)
+        log.seek(0, 2)
+        log.write("\nfirst ü\n \x1b[36mlast\x1b[0m\n".encode())
+    started = time.monotonic()
+    assert log_tail(archive, 2)[0] == ["first ü", " \x1b[36mlast\x1b[0m"]
+    assert time.monotonic() - started < 20
+
+
+def test_a_log_that_is_not_text(archive: Archive) -> None:
+    archive.driver_log.write_bytes(b"\xff\xfe\n")
+    assert log_tail(archive, 1)[0] == ["\ufffd\ufffd"]
+
+
+def rename(archive: Archive, number: int) -> None:
+    """As the launcher does with a full part."""
+    archive.driver_log.rename(archive.driver_log.with_name(f"driver.log.{number}"))
+    archive.driver_log.touch()
+
+
+def append(archive: Archive, text: str) -> None:
+    with archive.driver_log.open("a") as log:
+        log.write(text)
+
+
+def test_the_tail_of_a_log_that_was_just_renamed(archive: Archive) -> None:
+    append(archive, "a\nb\n")
+    rename(archive, 1)
+    assert log_tail(archive, 2) == (["a", "b"], "2:0")
+    append(archive, "c\n")
+    assert log_tail(archive, 2) == (["b", "c"], "2:2")
+
+
+def test_reading_from_a_position(archive: Archive) -> None:
+    assert log_since(archive, "") == ([], "")
+    append(archive, "a\nb\nhalf")
+    assert log_since(archive, "") == (["a", "b"], "1:4")
+    assert log_since(archive, "1:2") == (["b"], "1:4")
+    assert log_since(archive, "1:4") == ([], "1:4")
+    append(archive, " a line\n")
+    assert log_since(archive, "1:4") == (["half a line"], "1:16")
+
+
+def test_the_last_line_counts_without_a_line_end_in_a_final_log(archive: Archive) -> None:
+    append(archive, "a\n 50%|##\r 60%|##")
+    assert log_since(archive, "1:0", final=True) == (["a", " 60%|##"], "1:17")
+    assert log_since(archive, "1:17", final=True) == ([], "1:17")
+
+
+def test_a_final_log_that_does_not_fit_ends_with_a_whole_line(archive: Archive) -> None:
+    append(archive, "aaa\nbbb")
+    assert log_since(archive, "", final=True, size=5) == (["aaa"], "1:4")
+    assert log_since(archive, "1:4", final=True, size=5) == (["bbb"], "1:7")
+
+
+def test_a_position_stays_valid_after_renaming(archive: Archive) -> None:
+    append(archive, "a\nb, begun")
+    lines, position = log_since(archive, "")
+    rename(archive, 1)
+    append(archive, " and ended\nc\n")
+    assert (lines, position) == (["a"], "1:2")
+    assert log_since(archive, position) == (["b, begun and ended", "c"], "2:13")
+    rename(archive, 2)
+    rename(archive, 3)
+    append(archive, "d\n")
+    assert log_since(archive, "2:13") == (["d"], "4:2")
+    # The launcher removes old parts, but not the first one.
+    (archive.path / "logs" / "driver.log.2").unlink()
+    assert log_since(archive, "2:11") == (["d"], "4:2")
+    assert log_since(archive, "") == (["a", "b, begund"], "4:2")
+
+
+def test_a_long_log_is_read_in_pieces(archive: Archive) -> None:
+    append(archive, "first\nsecond\n")
+    rename(archive, 1)
+    append(archive, "third\n" + "x" * 40 + "\nlast\n")
+    position, pieces = "", []
+    while True:
+        lines, after = log_since(archive, position, size=16)
+        if after == position:
+            break
+        pieces.append(lines)
+        position = after
+    assert pieces == [["first", "second"], ["third"], ["x" * 16], ["x" * 16], ["x" * 8, "last"]]
+
+
+def test_a_malformed_position(archive: Archive) -> None:
+    append(archive, "a\n")
+    for position in ("here", "-1:-5", "1:" + "9" * 30, "1:2:3", "²:1", "1:"):
+        with pytest.raises(ValueError, match=r"^it is not FILE:BYTE$"):
+            log_since(archive, position)
+
+
+def test_a_log_that_is_renamed_while_it_is_read_is_read_again(archive: Archive) -> None:
+    append(archive, "a\n")
+    seen: list[list[int]] = []
+
+    def read(parts: dict[int, Path]) -> LogPart:
+        seen.append(sorted(parts))
+        if len(seen) == 1:
+            rename(archive, 1)
+        return LogPart(["a"], f"{max(parts)}:0")
+
+    assert read_log(archive, read, LogPart([], "")) == (["a"], "2:0")
+    assert seen == [[1], [1, 2]]
+
+
+def test_a_part_that_is_removed_while_the_log_is_read(archive: Archive) -> None:
+    answers = iter([FileNotFoundError(), FileNotFoundError(), None])
+
+    def read(_parts: dict[int, Path]) -> LogPart:
+        error = next(answers)
+        if error:
+            raise error
+        return LogPart(["a"], "1:2")
+
+    assert read_log(archive, read, LogPart([], "")) == (["a"], "1:2")
+
+
+def test_a_log_that_cannot_be_read(archive: Archive) -> None:
+    def read(_parts: dict[int, Path]) -> LogPart:
+        raise PermissionError(13, "Permission denied")
+
+    with pytest.raises(UnreadableError, match=r"/grpo-1/logs cannot be read \(\[Errno 13\] Permission denied\)$"):
+        read_log(archive, read, LogPart([], "1:7"))
+
+
+def test_a_log_whose_parts_are_always_removed(archive: Archive) -> None:
+    def read(_parts: dict[int, Path]) -> LogPart:
+        raise FileNotFoundError
+
+    assert read_log(archive, read, LogPart([], "1:7")) == ([], "1:7")

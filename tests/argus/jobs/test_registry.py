@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus.jobs import registry as module
+from argus.jobs.registry import Registered, Registry
+from argus.launcher.reading import UnreadableError
+
+JOB = Registered("grpo-1", 1_700_000_000.5, {"workload": "grpo", "tags": {"ä": "\u2028"}}, "/private")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    (tmp_path / "lib" / "jobs").mkdir(parents=True)
+    return Registry(tmp_path / "lib" / "jobs")
+
+
+def names(registry: Registry) -> list[str]:
+    return sorted(path.name for path in registry.path.iterdir())
+
+
+def entry(**changes: Any) -> str:
+    stored = {"submission_id": "grpo-1", "submitted_at": 1.0, "jobspec": {"workload": "grpo"}, "shared_root": "/p"}
+    return json.dumps({name: value for name, value in {**stored, **changes}.items() if value != "-"})
+
+
+def test_a_job_is_read_as_it_was_written(registry: Registry) -> None:
+    registry.write(JOB)
+    assert registry.read("grpo-1") == JOB
+    assert registry.ids() == ["grpo-1"]
+
+
+def test_only_the_owner_writes_and_only_the_group_reads(registry: Registry) -> None:
+    before = os.umask(0)
+    try:
+        registry.write(JOB)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((registry.path / "grpo-1.json").stat().st_mode) == 0o640
+
+
+def test_a_strict_umask_does_not_hide_an_entry_from_the_group(registry: Registry) -> None:
+    before = os.umask(0o077)
+    try:
+        registry.write(JOB)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((registry.path / "grpo-1.json").stat().st_mode) == 0o640
+
+
+def test_an_archive_that_was_removed_frees_its_id(registry: Registry) -> None:
+    registry.write(JOB)
+    other = Registered("grpo-1", 2.0, {"workload": "sft"}, "/other")
+    registry.write(other)
+    assert registry.read("grpo-1") == other
+    assert names(registry) == ["grpo-1.json"]
+
+
+def test_an_entry_replaces_a_link_instead_of_following_it(registry: Registry) -> None:
+    victim = registry.path.parent / "victim"
+    victim.write_text("untouched")
+    (registry.path / "grpo-1.json").symlink_to(victim)
+    registry.write(JOB)
+    assert registry.read("grpo-1") == JOB
+    assert victim.read_text() == "untouched"
+
+
+def test_a_head_without_a_registry_has_no_jobs(tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "missing")
+    assert registry.read("grpo-1") is None
+    assert registry.ids() == []
+    with pytest.raises(FileNotFoundError):
+        registry.write(JOB)
+
+
+def test_an_unknown_job_is_not_registered(registry: Registry) -> None:
+    assert registry.read("grpo-1") is None
+    assert registry.ids() == []
+    registry.write(JOB)
+    assert registry.read("grpo-2") is None
+
+
+@pytest.mark.parametrize("name", ["../grpo-1", "/etc/passwd", "", ".", "..", "GRPO", "a\n", "a/b", "-x", "a" * 64])
+def test_what_is_no_id_is_no_path(registry: Registry, name: str) -> None:
+    registry.write(JOB)
+    (registry.path.parent / "grpo-1.json").write_text(entry())
+    assert registry.read(name) is None
+    with pytest.raises(ValueError, match="is not a submission id"):
+        registry.write(Registered(name, 1.0, {}, "/private"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (entry(submission_id="grpo-2"), "belongs to another job"),
+        (entry(submission_id="-"), "belongs to another job"),
+        (entry(submitted_at="-"), "has no submitted_at"),
+        (entry(submitted_at=True), "has no submitted_at"),
+        (entry(submitted_at="now"), "has no submitted_at"),
+        (entry(jobspec=["a"]), "has no jobspec"),
+        (entry(jobspec="-"), "has no jobspec"),
+        (entry(shared_root=1), "has no shared_root"),
+        ("[]", "is not a mapping"),
+        ("", "is not JSON (Expecting value: line 1 column 1 (char 0))"),
+        ("[" * 100_000, "is nested too deeply"),
+    ],
+)
+def test_a_malformed_entry(registry: Registry, text: str, why: str) -> None:
+    (registry.path / "grpo-1.json").write_text(text)
+    with pytest.raises(UnreadableError) as raised:
+        registry.read("grpo-1")
+    assert str(raised.value) == f"{registry.path}/grpo-1.json {why}"
+
+
+def test_an_entry_that_is_no_file(registry: Registry) -> None:
+    secret = registry.path.parent / "secret"
+    secret.write_text(entry())
+    (registry.path / "grpo-1.json").symlink_to(secret)
+    os.mkfifo(registry.path / "grpo-2.json")
+    (registry.path / "grpo-3.json").mkdir()
+    started = time.monotonic()
+    for submission_id in ("grpo-1", "grpo-2", "grpo-3"):
+        with pytest.raises(UnreadableError):
+            registry.read(submission_id)
+    assert time.monotonic() - started < 20
+
+
+def test_an_entry_over_the_limit(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ENTRY_BYTES", 64)
+    (registry.path / "grpo-1.json").write_text(entry())
+    with pytest.raises(UnreadableError, match="has more than"):
+        registry.read("grpo-1")
+
+
+def test_other_files_are_not_jobs(registry: Registry) -> None:
+    registry.write(JOB)
+    for name in (".grpo-2.0a1b2c3d", "README", "..json", "UPPER.json", ".json"):
+        (registry.path / name).write_text("")
+    assert registry.ids() == ["grpo-1"]
+
+
+def test_a_failed_write_leaves_nothing(registry: Registry) -> None:
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        registry.write(Registered("grpo-1", 1.0, {"tags": object()}, "/private"))
+    assert names(registry) == []

@@ -1,0 +1,194 @@
+"""The jobs of a cluster that is removed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_ray import FakeClock, FakeRay
+
+from argus.jobs.registry import Registered, Registry
+from argus.jobs.removal import (
+    END_SECONDS,
+    REASON,
+    Removal,
+    close_jobs,
+    end_jobs,
+)
+from argus.jobs.services import Services
+from argus.launcher import attempts, failures, redact
+from argus.launcher.archive import Archive
+from argus.launcher.ray_api import RayApiError
+
+
+class Cluster:
+    """The registry and the archives of a cluster."""
+
+    def __init__(self, path: Path) -> None:
+        self.jobs = path / "private" / "jobs"
+        self.registry = Registry(path / "registry")
+        self.registry.path.mkdir()
+        self.clock = FakeClock()
+        self.ray = FakeRay(on_stop=lambda _identifier: None)
+
+    def job(self, name: str, state: str = "RUNNING", retries: int = 1) -> Archive:
+        made = Archive(self.jobs / name)
+        made.reserve()
+        made.write_json("config/plan.json", {"retries": retries})
+        made.write_heartbeat("keeper.json", time=time.time())
+        made.set_status(state)
+        redact.store(made.path, {"KEY": "value"})
+        self.registry.write(Registered(name, 1.0, {}, str(made.path.parents[1])))
+        return made
+
+    def closes(self, archive: Archive, at: float) -> None:
+        """A steward closes an archive at a time."""
+        self.clock.then = lambda now: now >= at and not archive.read_status().closed_at and archive.close()
+
+    def end(self, head: Callable[[str], FakeRay] | None = None, check_mode: bool = False) -> Removal:
+        services = Services(
+            head=head or (lambda _address: self.ray),  # type: ignore[arg-type, return-value]
+            client=lambda _address: self.ray,
+            cancel_pending=self.ray.cancel_pending,
+            registry=self.registry,
+            start_steward=self.ray.start_steward,
+            clock=self.clock,
+        )
+        return end_jobs(self.jobs, self.registry.ids(), services, check_mode)
+
+    def close(self, check_mode: bool = False) -> Removal:
+        return close_jobs(self.jobs, self.registry.ids(), check_mode)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_stewards_are_asked_and_waited_for(cluster: Cluster) -> None:
+    one, closed = cluster.job("one"), cluster.job("closed", "SUCCEEDED")
+    closed.close()
+    cluster.closes(one, 5)
+    assert cluster.end() == Removal(("one",))
+    assert one.stop_requested() and not closed.stop_requested()
+    verdict = attempts.verdict(one)
+    assert verdict
+    assert (verdict.kind, verdict.reason) == ("stopped", REASON)
+    assert not attempts.verdict(closed)
+    assert 5 <= cluster.clock.now < 6
+
+
+def test_a_steward_that_does_not_close_is_not_waited_for_longer(cluster: Cluster) -> None:
+    cluster.job("one")
+    assert cluster.end() == Removal()
+    assert END_SECONDS <= cluster.clock.now < END_SECONDS + 1
+
+
+def test_a_trainer_that_had_failed_gets_no_other_reason(cluster: Cluster) -> None:
+    one = cluster.job("one")
+    attempts.record_trouble(one, failures.failure("unknown", "exit code 3"))
+    cluster.end()
+    assert not attempts.verdict(one)
+
+
+def test_without_a_head_nothing_is_waited_for(cluster: Cluster) -> None:
+    cluster.job("one")
+
+    def silent(_address: str) -> FakeRay:
+        raise RayApiError("no answer")
+
+    assert cluster.end(silent) == Removal()
+    assert cluster.clock.now == 0
+
+
+def test_an_archive_that_is_not_as_it_should_be_hides_no_other(cluster: Cluster) -> None:
+    bad, one = cluster.job("bad"), cluster.job("one")
+    (bad.path / "config").rename(bad.path / "away")
+    (bad.path / "config").symlink_to("/nowhere")
+    cluster.closes(one, 1)
+    assert cluster.end() == Removal(("one",))
+
+
+def test_check_mode_changes_nothing(cluster: Cluster) -> None:
+    one, closed = cluster.job("one"), cluster.job("closed", "SUCCEEDED")
+    closed.close()
+    before = one.path.joinpath("status.json").read_text()
+    assert cluster.end(check_mode=True) == cluster.close(check_mode=True) == Removal(("one",))
+    assert one.path.joinpath("status.json").read_text() == before
+    assert not one.stop_requested()
+    assert redact.load(one.path) == {"KEY": "value"}
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "RETRYING"])
+def test_archives_are_closed_without_any_node(cluster: Cluster, state: str) -> None:
+    one = cluster.job("one", state)
+    assert cluster.close() == Removal(("one",))
+    status = one.read_status()
+    assert (status.state, status.reason) == ("STOPPED", f"{REASON}, by cluster_down.yml")
+    assert status.closed_at
+    assert not redact.secrets_file(one.path).exists()
+    assert not (one.path / "keeper.json").exists()
+    # Once.
+    assert cluster.close() == Removal()
+
+
+def test_a_failure_that_was_recorded_remains_one_and_is_not_retried(cluster: Cluster) -> None:
+    one = cluster.job("one")
+    attempts.record_trouble(one, failures.failure("killed", "signal 9"))
+    cluster.close()
+    status = one.read_status()
+    assert (status.state, status.reason, bool(status.closed_at)) == ("FAILED", "signal 9", True)
+
+
+def test_a_job_that_had_ended_keeps_its_state(cluster: Cluster) -> None:
+    one = cluster.job("one", "SUCCEEDED")
+    assert cluster.close() == Removal(("one",))
+    assert one.read_status().state == "SUCCEEDED"
+
+
+def test_a_job_with_a_damaged_status(cluster: Cluster) -> None:
+    one = cluster.job("one")
+    (one.path / "status.json").write_text("no JSON")
+    assert cluster.close() == Removal(("one",))
+    status = one.read_status()
+    assert status.state == "STOPPED"
+    assert status.reason.startswith(f"{REASON}; its status was lost: ")
+
+
+def test_what_cannot_be_closed_is_named_and_hides_no_other(cluster: Cluster) -> None:
+    bad, one = cluster.job("bad"), cluster.job("one")
+    (bad.path / "status.json").unlink()
+    (bad.path / "status.json").mkdir()
+    removal = cluster.close()
+    assert removal.closed == ("one",)
+    (finding,) = removal.findings
+    assert (finding.where, finding.severity) == ("bad", "warning")
+    assert finding.what.startswith("its archive cannot be closed: ")
+    assert not redact.secrets_file(bad.path).exists()
+    assert one.read_status().state == "STOPPED"
+
+
+def test_secrets_that_stay_are_named(cluster: Cluster) -> None:
+    one = cluster.job("one")
+    file = redact.secrets_file(one.path)
+    file.unlink()
+    file.mkdir()
+    (finding,) = cluster.close().findings
+    assert str(file) in finding.todo
+
+
+def test_the_secrets_of_a_job_without_an_archive_are_removed(cluster: Cluster) -> None:
+    one = cluster.job("one")
+    one.path.rename(cluster.jobs.parent / "away")
+    assert cluster.close() == Removal()
+    assert not redact.secrets_file(one.path).exists()
+
+
+def test_other_clusters_on_the_same_root_are_left_alone(cluster: Cluster) -> None:
+    other = cluster.job("other")
+    (cluster.registry.path / "other.json").unlink()
+    assert cluster.close() == Removal()
+    assert other.read_status().state == "RUNNING"
+    assert redact.load(other.path)

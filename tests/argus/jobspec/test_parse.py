@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from jobs import MINIMAL, MISSING, findings_of
+
+from argus.common.findings import Finding
+from argus.jobspec.options import OPTIONS
+from argus.jobspec.parse import (
+    SEPARABLE,
+    examinable,
+    parse_jobspec,
+    separate_key,
+)
+
+SIX_LINES = """
+workload: grpo
+code_path: verl-0.9.1
+model: Qwen2.5-7B-Instruct
+dataset: gsm8k
+reward_fn_path: rewards.py:score
+trainer_overrides: {data.train_batch_size: 256}
+"""
+
+
+def test_six_lines_are_enough() -> None:
+    findings, spec = parse_jobspec(yaml.safe_load(SIX_LINES))
+    assert findings == []
+    assert spec
+    assert spec.reward_fn_path == "rewards.py:score"
+    assert spec.trainer_overrides == ("data.train_batch_size=256",)
+
+
+def test_the_given_jobspec_is_not_changed() -> None:
+    given = {**MINIMAL, "shared_root": "/private/", "resources": {"nnodes": None}, "unknown": 1}
+    before = json.dumps(given)
+    parse_jobspec(given)
+    assert json.dumps(given) == before
+
+
+def test_a_misspelt_required_key_is_one_finding() -> None:
+    given = {("worklod" if key == "workload" else key): value for key, value in MINIMAL.items()}
+    (finding,) = parse_jobspec(given)[0]
+    assert (finding.key, finding.todo) == ("worklod", 'did you mean "workload"?')
+    # One that is there as well, and wrong, is another problem.
+    assert [each.key for each in parse_jobspec({**given, "workload": "dpo"})[0]] == ["worklod", "workload"]
+    # As is one that only looks missing because its name is like no other.
+    assert [each.key for each in parse_jobspec({**given, "worklod": None, "zzz": 1})[0]] == ["zzz", "workload"]
+
+
+@pytest.mark.parametrize("given", [None, [], "grpo.yaml", 3])
+def test_anything_but_a_mapping_is_refused(given: object) -> None:
+    findings, spec = parse_jobspec(given)
+    assert [(finding.where, finding.what) for finding in findings] == [("jobspec", f"is a {type(given).__name__}")]
+    assert spec is None
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    changes = {"submission_id": "A", "code_path": "/x", "env_vars": {"RAY_X": 1}, "resources": {"nnodes": 0}}
+    findings = findings_of({**changes, "unknown": 1, "model": "a b", "deadline": "soon", "retries": "often"})
+    assert [finding.key for finding in findings] == [
+        "unknown",
+        "retries",
+        "deadline",
+        "submission_id",
+        "code_path",
+        "model",
+        "env_vars.RAY_X",
+        "resources.nnodes",
+    ]
+
+
+def test_the_default_replaces_a_value_that_cannot_be_read() -> None:
+    _findings, spec = parse_jobspec({**MINIMAL, "stall_timeout": "long", "deadline": "soon", "trainer_overrides": "a"})
+    assert spec
+    assert (spec.stall_timeout, spec.deadline, spec.trainer_overrides) == (1800, None, ())
+
+
+# --- A JobSpec without the keys that have findings --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("model", "model"),
+        ("resources.nnodes", "resources"),
+        ("ray.resources.entrypoint_num_cpus", "ray"),
+        ("env_vars.A", "env_vars"),
+        ("secrets.A", "secrets"),
+        ("tags.team", "tags"),
+        ("trainer_overrides", "trainer_overrides"),
+        ("trainer_overrides.trainer.nnodes", "trainer_overrides.trainer.nnodes"),
+        ("data.train_batch_size", "data"),
+        ("", ""),
+    ],
+)
+def test_the_part_of_a_jobspec_that_a_finding_is_about(key: str, part: str) -> None:
+    """The text for people has no influence."""
+    assert separate_key(Finding("dataset", "what", "todo", key=key)) == part
+
+
+def remaining(changes: dict[Any, Any]) -> dict[str, Any] | None:
+    """The examinable part of the smallest JobSpec with changes that have findings."""
+    given = {key: value for key, value in {**MINIMAL, **changes}.items() if value != MISSING}
+    findings = parse_jobspec(given)[0]
+    assert findings
+    return examinable(findings, given)
+
+
+# Each key can be wrong alone, and what then replaces it.
+REPLACED: list[tuple[dict[str, Any], str, Any]] = [
+    ({"submission_id": "A"}, "submission_id", None),
+    ({"launcher": "torchrun"}, "launcher", "ray"),
+    ({"code_path": "/x"}, "code_path", "x"),
+    ({"model": MISSING}, "model", "x"),
+    ({"dataset": "a b"}, "dataset", "x"),
+    ({"env_vars": {"RAY_X": 1, "GOOD": 1}}, "env_vars", {}),
+    ({"secrets": ["A-B", "GOOD"]}, "secrets", []),
+    ({"retries": -1}, "retries", 0),
+    ({"on_stall": "kill"}, "on_stall", "report"),
+    ({"start_timeout": "long"}, "start_timeout", "60m"),
+    ({"stall_timeout": "long"}, "stall_timeout", "30m"),
+    ({"resume_from": "A"}, "resume_from", None),
+    ({"debugger": "pdb"}, "debugger", None),
+    ({"tags": {"a": []}}, "tags", {}),
+    ({"accept": ["all"]}, "accept", []),
+    ({"check_reward": -1}, "check_reward", 0),
+    ({"deadline": "soon"}, "deadline", None),
+    ({"wait_for_resources": "long"}, "wait_for_resources", None),
+]
+
+
+@pytest.mark.parametrize(("changes", "key", "replaced"), REPLACED, ids=[row[1] for row in REPLACED])
+def test_a_separable_key_is_replaced(changes: dict[str, Any], key: str, replaced: Any) -> None:
+    rest = remaining({"retries": 3, "tags": {"kept": 1}, **changes})
+    assert rest is not None
+    assert rest.get(key) == replaced
+    assert parse_jobspec(rest)[0] == []
+    others = {"retries": 3, "tags": {"kept": 1}, **MINIMAL}
+    assert {name: rest[name] for name in others if name != key} == {
+        name: value for name, value in others.items() if name != key
+    }
+
+
+def test_every_separable_key_was_tried() -> None:
+    assert {key for _changes, key, _replaced in REPLACED} == SEPARABLE
+    others = {"workload", "shared_root", "ray", "resources", "trainer_overrides", "reward_fn_path"}
+    assert set(OPTIONS) - SEPARABLE == others
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workload": "dpo"},
+        {"workload": MISSING},
+        {"shared_root": "private"},
+        {"ray": {"address": "head"}},
+        {"ray": {"adress": "x"}},
+        {"resources": {"nnodes": 0}},
+        {"resources": 2},
+        {"trainer_overrides": "a=1"},
+        {"trainer_overrides": ["a"]},
+        {"": 1},
+        # One of two is enough.
+        {"model": "a b", "resources": {"nnodes": 0}},
+    ],
+    ids=str,
+)
+def test_a_jobspec_that_cannot_be_examined(changes: dict[Any, Any]) -> None:
+    assert remaining(changes) is None
+
+
+@pytest.mark.parametrize("given", [None, ["x"], "grpo.yaml"])
+def test_anything_but_a_mapping_cannot_be_examined(given: object) -> None:
+    findings, _spec = parse_jobspec(given)
+    assert examinable(findings, given) is None
+    assert examinable([], given) is None
+
+
+def test_only_the_wrong_overrides_are_removed() -> None:
+    overrides = ["data.seed=1", "++hydra.x=2", "~algorithm.adv_estimator", "+new@pkg=1", "trainer.nnodes_too=1"]
+    rest = remaining({"trainer_overrides": overrides})
+    assert rest is not None
+    assert rest["trainer_overrides"] == ["data.seed=1", "+new@pkg=1", "trainer.nnodes_too=1"]
+
+
+def test_unknown_keys_are_removed() -> None:
+    rest = remaining({"modle": "x", "retries": 2})
+    assert rest is not None
+    assert "modle" not in rest
+    assert rest["retries"] == 2

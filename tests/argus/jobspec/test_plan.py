@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from jobs import CPU, CUDA, NEWEST, PROFILES, jobspec, planned, settings
+
+from argus.jobspec.plan import plan_job
+from argus.jobspec.verl_releases import Profile
+from argus.launcher.checkpoints import Checkpoint
+from argus.launcher.plan import Plan
+
+HOOK = "/private/jobs/job-1/config/launcher"
+
+
+def test_the_environment() -> None:
+    job = planned(env_vars={"NCCL_DEBUG": "WARN", "OURS": 1})
+    assert job.runtime_env == {
+        "env_vars": {
+            "HF_HUB_OFFLINE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "HYDRA_FULL_ERROR": "1",
+            "TENSORBOARD_DIR": "/private/jobs/job-1/logs/tensorboard",
+            "WANDB_DIR": "/private/jobs/job-1/logs/wandb",
+            "NCCL_DEBUG": "WARN",
+            "OURS": "1",
+            "PYTHONPATH": "/private/common/code/verl/verl-0.9.1:/private/jobs/job-1/config/launcher",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HF_HOME": "/private/hf",
+            "VERL_FILE_LOGGER_PATH": "/private/jobs/job-1/logs/metrics-1.jsonl",
+            "ARGUS_VERL_JOB": "job-1",
+            "ARGUS_VERL_ARCHIVE": "/private/jobs/job-1",
+            "RAY_ADDRESS": "auto",
+            "RAY_JOB_STOP_WAIT_TIME_S": "30",
+        },
+        "worker_process_setup_hook": "argus_launcher.isolation.enter_worker",
+    }
+
+
+def test_the_jobspec_replaces_only_some_variables() -> None:
+    asked = {"HF_HUB_OFFLINE": 0, "PYTHONDONTWRITEBYTECODE": 0, "TENSORBOARD_DIR": "/t", "WANDB_DIR": "/w"}
+    env = planned(env_vars=asked).runtime_env["env_vars"]
+    assert (env["HF_HUB_OFFLINE"], env["PYTHONDONTWRITEBYTECODE"]) == ("0", "1")
+    assert (env["TENSORBOARD_DIR"], env["WANDB_DIR"]) == ("/t", "/w")
+
+
+def test_the_code_of_users_is_on_the_path_of_a_job_that_imports_its_reward_by_name() -> None:
+    job = planned(reward_fn_path="graders.math:score", env_vars={"PYTHONPATH": "/private/x"}, secrets=["HF_TOKEN"])
+    assert job.runtime_env["env_vars"]["PYTHONPATH"].split(":") == [
+        "/private/common/code/verl/verl-0.9.1",
+        "/private/user/code",
+        "/private/x",
+        "/private/jobs/job-1/config/launcher",
+    ]
+    assert settings(job)["reward.custom_reward_function.path"] == "'pkg://graders.math'"
+    assert settings(job)["reward.custom_reward_function.name"] == "score"
+    file = planned(reward_fn_path="graders/math.py:score")
+    assert "/private/user/code" not in file.runtime_env["env_vars"]["PYTHONPATH"].split(":")
+
+
+@pytest.mark.parametrize("path", ["$PYTHONPATH", "${PYTHONPATH}"])
+def test_a_path_may_be_written_as_for_a_shell(path: str) -> None:
+    """The snapshot and what the nodes have are there once."""
+    snapshot = "/private/common/code/verl/verl-0.9.1"
+    asked = {"PYTHONPATH": f"{snapshot}:/private/x:{path}"}
+    job = planned(env_vars=asked).with_python_path("/opt/a")
+    expected = f"{snapshot}:/private/x:/private/jobs/job-1/config/launcher:/opt/a"
+    assert job.runtime_env["env_vars"]["PYTHONPATH"] == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "added"), [("", ""), ("/opt/a", ":/opt/a"), ("/opt/a::/opt/b:", ":/opt/a:/opt/b"), (":", "")]
+)
+def test_the_path_of_the_image_comes_last(image: str, added: str) -> None:
+    """An empty entry would be the current directory."""
+    before = planned(env_vars={"PYTHONPATH": "/private/x"})
+    job = before.with_python_path(image)
+    path = "/private/common/code/verl/verl-0.9.1:/private/x:/private/jobs/job-1/config/launcher"
+    assert job.runtime_env["env_vars"] == {**before.runtime_env["env_vars"], "PYTHONPATH": f"{path}{added}"}
+    assert before.runtime_env["env_vars"]["PYTHONPATH"] == path
+    assert job.plan == before.plan
+
+
+def test_the_runtime_environment_of_an_inventory() -> None:
+    asked = {"env_vars": {"A": 1, "B": 2}, "config": {"setup_timeout_seconds": 60}, "nsight": "default"}
+    runtime_env = planned(ray={"runtime_env": asked}, env_vars={"B": 3}, secrets=["HF_TOKEN"]).runtime_env
+    assert sorted(runtime_env) == ["config", "env_vars", "nsight", "worker_process_setup_hook"]
+    assert (runtime_env["config"], runtime_env["nsight"]) == ({"setup_timeout_seconds": 60}, "default")
+    variables = runtime_env["env_vars"]
+    assert (variables["A"], variables["B"], variables["RAY_ADDRESS"]) == ("1", "3", "auto")
+
+
+def test_sft_without_data_for_validation() -> None:
+    spec = jobspec(workload="sft")
+    without = plan_job(spec, CPU, "verl-0.9.1", "job-1", NEWEST, validates=False)
+    assert settings(without)["data.val_files"] == "null"
+    assert settings(without)["data.train_files"] == "/private/datasets/gsm8k_tiny/train.parquet"
+    assert settings(planned(workload="sft"))["data.val_files"] == "/private/datasets/gsm8k_tiny/val.parquet"
+
+
+def test_the_command_of_the_trainer() -> None:
+    job = planned(secrets=["HF_TOKEN"], env_vars={"NCCL_ALGO": "Ring", "A": "b c"}, trainer_overrides={"x": "it's"})
+    line = job.train_command()
+    assert line.endswith("\n") and line.count("\n") == 1
+    words = shlex.split(line)
+    end = words.index("python3")
+    assert words[0] == "env"
+    assert words[end:] == ["python3", "-m", "verl.trainer.main_ppo", *job.plan.overrides]
+    given = dict(word.split("=", 1) for word in words[1:end])
+    # Variables of the driver alone too; not those by which its processes would count as the job's.
+    config = json.loads(given.pop("RAY_JOB_CONFIG_JSON_ENV_VAR"))
+    expected = {**job.runtime_env["env_vars"], "NCCL_ALGO": "Ring"}
+    for name in ("ARGUS_VERL_JOB", "ARGUS_VERL_ARCHIVE", "VERL_FILE_LOGGER_PATH", "RAY_JOB_STOP_WAIT_TIME_S"):
+        del expected[name]
+    assert given == expected
+    assert given["A"] == "b c" and "HF_TOKEN" not in given
+    # Ray's workers get the same, without the hook for secrets. verl passes the rest on itself.
+    del expected["NCCL_ALGO"]
+    assert config == {"runtime_env": {"env_vars": expected}}
+    profiled = shlex.split(planned(ray={"runtime_env": {"nsight": "default"}}).train_command())
+    (text,) = [word.partition("=")[2] for word in profiled if word.startswith("RAY_JOB_CONFIG_JSON_ENV_VAR=")]
+    assert json.loads(text)["runtime_env"]["nsight"] == "default"
+
+
+def test_a_job_under_torchrun() -> None:
+    size = {"nnodes": 2, "gpus_per_node": 4}
+    job = planned(CUDA, workload="sft", launcher="torchrun", resources=size, env_vars={"NCCL_ALGO": "Ring"})
+    assert (job.plan.launcher, job.plan.module) == ("torchrun", "verl.trainer.sft_trainer")
+    # Each rank trains on the device, as there is no driver of verl's.
+    assert settings(job)["trainer.device"] == "cuda"
+    assert settings(planned(CPU, workload="sft", launcher="torchrun"))["trainer.device"] == "cpu"
+    variables = job.runtime_env["env_vars"]
+    # Ranks have what verl's driver would pass on, and lines that several of them write are not left out.
+    assert variables["NCCL_ALGO"] == "Ring"
+    assert job.plan.driver_env == {"RAY_DEDUP_LOGS": "0"}
+    assert variables["VERL_SFT_LOGGING_LEVEL"] == "INFO"
+    quiet = planned(CUDA, workload="sft", launcher="torchrun", env_vars={"VERL_SFT_LOGGING_LEVEL": "ERROR"})
+    assert quiet.runtime_env["env_vars"]["VERL_SFT_LOGGING_LEVEL"] == "ERROR"
+    assert "VERL_SFT_LOGGING_LEVEL" not in planned(CUDA, workload="sft").runtime_env["env_vars"]
+    words = shlex.split(job.train_command())
+    asked = ["--nnodes=2", "--nproc-per-node=4", "--node-rank=0", "--master-addr=MASTER_ADDRESS", "--master-port=29500"]
+    assert words[words.index("python3") :] == [
+        *("python3", "-m", "torch.distributed.run", *asked, "--max-restarts=0"),
+        *("-m", "verl.trainer.sft_trainer", *job.plan.overrides),
+    ]
+
+
+@pytest.mark.parametrize("workload", ["sft", "grpo"])
+def test_a_job_with_secrets_has_a_setup_hook_for_workers(workload: str) -> None:
+    runtime_env = planned(workload=workload, secrets=["HF_TOKEN"]).runtime_env
+    assert runtime_env["worker_process_setup_hook"] == "argus_launcher.isolation.enter_worker"
+    snapshot, hook = "/private/common/code/verl/verl-0.9.1", "/private/jobs/job-1/config/launcher"
+    assert runtime_env["env_vars"]["PYTHONPATH"] == f"{snapshot}:{hook}"
+    both = planned(workload=workload, secrets=["HF_TOKEN"], env_vars={"PYTHONPATH": "/private/user/code"}).runtime_env
+    assert both["env_vars"]["PYTHONPATH"] == f"{snapshot}:/private/user/code:{hook}"
+    # Every user of the cluster can read the runtime environment.
+    assert "HF_TOKEN" not in runtime_env["env_vars"]
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
+def test_a_job_with_a_transfer_queue_has_the_hook_as_well(profile: Profile, workload: str) -> None:
+    runtime_env = planned(CUDA, profile, workload=workload).runtime_env
+    uses_queue = workload != "sft" and profile.release >= (0, 9, 0)
+    assert ("worker_process_setup_hook" in runtime_env) is uses_queue
+    assert runtime_env["env_vars"]["PYTHONPATH"].endswith("/config/launcher") is uses_queue
+
+
+@pytest.mark.parametrize(
+    ("debugger", "switch"), [("post_mortem", {"RAY_DEBUG_POST_MORTEM": "1"}), ("legacy", {"RAY_DEBUG": "legacy"})]
+)
+def test_rays_debugger(debugger: str, switch: dict[str, str]) -> None:
+    env = planned(debugger=debugger).runtime_env["env_vars"]
+    assert {name: value for name, value in env.items() if name.startswith("RAY_DEBUG")} == switch
+    assert not [name for name in planned().runtime_env["env_vars"] if name.startswith("RAY_DEBUG")]
+
+
+def test_a_job_that_resumes_from_another_one() -> None:
+    spec = jobspec(resume_from="grpo-1")
+    checkpoint = Checkpoint(30, Path("/private/jobs/grpo-1/checkpoints/global_step_30"), 8, "")
+    job = plan_job(spec, CPU, "verl-0.9.1", "job-1", NEWEST, checkpoint)
+    found = settings(job)
+    assert found["trainer.resume_mode"] == "resume_path"
+    assert found["trainer.resume_from_path"] == "/private/jobs/grpo-1/checkpoints/global_step_30"
+    assert (job.plan.resumed_from, job.plan.resumed_from_step) == ("grpo-1", 30)
+    assert not [key for key in settings(planned()) if key.startswith("trainer.resume")]
+
+
+def test_the_plan() -> None:
+    job = planned(
+        CUDA,
+        workload="sft",
+        resources={"nnodes": 2, "gpus_per_node": 4},
+        secrets=["HF_TOKEN"],
+        retries=3,
+        deadline="2d",
+        wait_for_resources="2h",
+        start_timeout="5m",
+        stall_timeout="0",
+        on_stall="stop",
+        tags={"team": "a"},
+    )
+    assert job.plan == Plan(
+        code_path="/private/common/code/verl/verl-0.9.1",
+        code_id="verl-0.9.1",
+        module="verl.trainer.sft_trainer_ray",
+        overrides=job.plan.overrides,
+        driver_env={},
+        address="http://127.0.0.1:8265",
+        entrypoint="python3 /private/jobs/job-1/config/launcher run /private/jobs/job-1",
+        entrypoint_resources={"worker_node": 1},
+        entrypoint_num_cpus=1,
+        workload="sft",
+        nnodes=2,
+        gpus_per_node=4,
+        cpus_per_node=40,
+        secrets=("HF_TOKEN",),
+        retries=3,
+        on_stall="stop",
+        deadline=172_800.0,
+        wait_for_resources=7200.0,
+        start_timeout=300,
+        stall_timeout=None,
+        transfer_queue=False,
+        resumed_from=None,
+        resumed_from_step=None,
+    )
+    assert (job.submission_id, job.archive) == ("job-1", "/private/jobs/job-1")
+    assert job.tags == {"team": "a"}
+
+
+def test_the_snapshot_comes_first_on_pythonpath() -> None:
+    spec = jobspec(code_path="/private/common/code/verl/mine", env_vars={"PYTHONPATH": "/private/user/code"})
+    job = plan_job(spec, CPU, "mine", "job-1", NEWEST)
+    assert job.runtime_env["env_vars"]["PYTHONPATH"] == "/private/common/code/verl/mine:/private/user/code:" + HOOK
+    assert job.plan.code_path == "/private/common/code/verl/mine"
+
+
+# The variables that verl's main_ppo puts into its runtime_env itself.
+FORWARDED = (
+    "VERL_FULL_DETERMINISM",
+    "VLLM_BATCH_INVARIANT",
+    "VERL_RL_INSIGHT_ENABLE",
+    "PYTHONHASHSEED",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "FLASH_ATTENTION_DETERMINISTIC",
+    "NCCL_DETERMINISTIC",
+    "NCCL_ALGO",
+)
+
+
+@pytest.mark.parametrize("name", FORWARDED)
+def test_variables_that_verl_forwards_are_not_in_the_runtime_env(name: str) -> None:
+    """Ray refuses two values for one key: "Failed to merge the Job's runtime env"."""
+    spec = jobspec(env_vars={name: "1"})
+    job = plan_job(spec, CPU, "x", "job-1", NEWEST)
+    assert name not in job.runtime_env["env_vars"]
+    assert job.plan.driver_env == {name: "1"}
+    assert job.plan.to_json()["driver_env"] == {name: "1"}
+
+
+def test_the_plan_as_it_is_stored() -> None:
+    job = planned(ray={"address": "http://127.0.0.1:9000"})
+    assert job.plan.to_json() == {
+        "code_path": "/private/common/code/verl/verl-0.9.1",
+        "code_id": "verl-0.9.1",
+        "module": "verl.trainer.main_ppo",
+        "overrides": list(job.plan.overrides),
+        "driver_env": {},
+        "address": "http://127.0.0.1:9000",
+        "entrypoint": job.plan.entrypoint,
+        "entrypoint_resources": {"worker_node": 1},
+        "entrypoint_num_cpus": 1,
+        "workload": "grpo",
+        "launcher": "ray",
+        "nnodes": 2,
+        "gpus_per_node": 4,
+        "cpus_per_node": 12,
+        "secrets": [],
+        "retries": 0,
+        "on_stall": "report",
+        "deadline": None,
+        "wait_for_resources": None,
+        "start_timeout": 3600.0,
+        "stall_timeout": 1800.0,
+        "resumed_from": None,
+        "resumed_from_step": None,
+        "transfer_queue": True,
+        "storage_units": 0,
+        "exclusive_backend": "",
+    }
+    assert Plan.from_json(json.loads(json.dumps(job.plan.to_json()))) == job.plan
+
+
+def test_the_driver_runs_on_a_worker() -> None:
+    job = planned()
+    assert (job.plan.entrypoint_resources, job.plan.entrypoint_num_cpus) == ({"worker_node": 1}, 1)
+    asked = {"entrypoint_resources": {"train": 2}, "entrypoint_num_cpus": 0.5}
+    job = planned(ray={"resources": asked})
+    assert (job.plan.entrypoint_resources, job.plan.entrypoint_num_cpus) == ({"train": 2}, 0.5)
+
+
+def test_the_submit_command() -> None:
+    line = planned(ray={"address": "http://127.0.0.1:9000"}).submit_command()
+    assert line.endswith("\n")
+    assert line.count("\n") == 1
+    assert shlex.split(line) == [
+        "ray",
+        "job",
+        "submit",
+        "--no-wait",
+        "--address",
+        "http://127.0.0.1:9000",
+        "--submission-id",
+        "job-1",
+        "--entrypoint-num-cpus",
+        "1",
+        "--entrypoint-resources",
+        '{"worker_node": 1}',
+        "--runtime-env",
+        "/private/jobs/job-1/config/runtime_env.json",
+        "--",
+        "python3",
+        "/private/jobs/job-1/config/launcher",
+        "run",
+        "/private/jobs/job-1",
+        # The first attempt.
+        "1",
+    ]
+
+
+def test_a_shared_root_with_a_space_in_its_name() -> None:
+    """Ray gives the entrypoint to a shell."""
+    job = planned(shared_root="/my root")
+    assert shlex.split(job.plan.entrypoint) == [
+        "python3",
+        "/my root/jobs/job-1/config/launcher",
+        "run",
+        "/my root/jobs/job-1",
+    ]
+    assert shlex.split(job.submit_command())[-5:] == [*shlex.split(job.plan.entrypoint), "1"]
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+@pytest.mark.parametrize("workload", ["sft", "grpo", "ppo"])
+def test_whether_samples_are_in_the_transfer_queue(profile: Profile, workload: str) -> None:
+    """The capacity of a cluster depends on it: a storage unit takes a CPU of every worker."""
+    expected = workload != "sft" and profile.release >= (0, 9, 0)
+    assert planned(CUDA, profile, workload=workload).plan.transfer_queue is expected
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
+def test_the_driver_of_an_old_sft_sees_a_gpu(profile: Profile) -> None:
+    driver_env = planned(CUDA, profile, workload="sft", env_vars={"NCCL_ALGO": "Ring"}).plan.driver_env
+    gpu = {"CUDA_VISIBLE_DEVICES": "0"} if profile.release < (0, 9, 0) else {}
+    assert driver_env == {**gpu, "NCCL_ALGO": "Ring"}
+    assert planned(CUDA, profile).plan.driver_env == {}
+
+
+def test_the_trainer_of_a_release_without_sft() -> None:
+    assert planned(CUDA, PROFILES[0], workload="sft").plan.module == ""
+
+
+def test_a_shared_root_of_another_name() -> None:
+    job = planned(shared_root="/mnt", secrets=["A"])
+    env = job.runtime_env["env_vars"]
+    assert job.archive == "/mnt/jobs/job-1"
+    assert env["HF_HOME"] == "/mnt/hf"
+    assert env["PYTHONPATH"] == "/mnt/common/code/verl/verl-0.9.1:/mnt/jobs/job-1/config/launcher"
+    assert env["VERL_FILE_LOGGER_PATH"] == "/mnt/jobs/job-1/logs/metrics-1.jsonl"
+
+
+def test_a_job_without_a_checkpoint_may_have_an_origin() -> None:
+    """The gate adds the checkpoint once it has found it."""
+    plan = planned(resume_from="grpo-1").plan
+    assert (plan.resumed_from, plan.resumed_from_step) == ("grpo-1", None)

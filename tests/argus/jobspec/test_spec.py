@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from jobs import MINIMAL, jobspec
+
+from argus.jobspec.capacity import Cluster, JobSize
+from argus.jobspec.options import typed
+from argus.jobspec.plan import Job
+from argus.jobspec.spec import (
+    Inputs,
+    JobSpec,
+    RewardFunction,
+    is_module_entry,
+)
+from argus.jobspec.verl_releases import Profile
+from argus.launcher.plan import Plan
+
+# Every key that has no default in MINIMAL, with a value of its own.
+EVERYTHING = {
+    "submission_id": "mine",
+    "workload": "ppo",
+    "launcher": "ray",
+    "shared_root": "/mnt",
+    "code_path": "c",
+    "reward_fn_path": "r.py:f",
+    "model": "m",
+    "dataset": "d",
+    "ray": {
+        "address": "https://head:1",
+        "runtime_env": {"nsight": "default"},
+        "resources": {"entrypoint_resources": {"train": 2}, "entrypoint_num_cpus": 0.5},
+    },
+    "resources": {"nnodes": 3, "gpus_per_node": 5},
+    "trainer_overrides": {"a.b": 1},
+    "env_vars": {"A": 1},
+    "secrets": ["S"],
+    "retries": 7,
+    "deadline": "2d",
+    "wait_for_resources": "2h",
+    "start_timeout": "2h",
+    "stall_timeout": "90",
+    "on_stall": "stop",
+    "resume_from": "old",
+    "debugger": "legacy",
+    "tags": {"t": 1},
+    "check_reward": 4,
+    "accept": ["space"],
+}
+
+
+def test_defaults() -> None:
+    assert jobspec() == JobSpec(
+        **MINIMAL,
+        submission_id=None,
+        launcher="ray",
+        shared_root="/private",
+        reward_fn_path=None,
+        address="http://127.0.0.1:8265",
+        entrypoint_resources={"worker_node": 1},
+        entrypoint_num_cpus=1,
+        runtime_env={},
+        nnodes=None,
+        gpus_per_node=None,
+        trainer_overrides=(),
+        env_vars={},
+        secrets=(),
+        retries=0,
+        deadline=None,
+        wait_for_resources=None,
+        start_timeout=3600,
+        stall_timeout=1800,
+        on_stall="report",
+        resume_from=None,
+        debugger=None,
+        tags={},
+        check_reward=0,
+        accept=(),
+    )
+
+
+def test_every_key_arrives_in_its_own_field() -> None:
+    assert jobspec(**EVERYTHING) == JobSpec(
+        workload="ppo",
+        launcher="ray",
+        shared_root="/mnt",
+        code_path="c",
+        model="m",
+        dataset="d",
+        submission_id="mine",
+        reward_fn_path="r.py:f",
+        address="https://head:1",
+        entrypoint_resources={"train": 2},
+        entrypoint_num_cpus=0.5,
+        runtime_env={"nsight": "default"},
+        nnodes=3,
+        gpus_per_node=5,
+        trainer_overrides=("a.b=1",),
+        env_vars={"A": 1},
+        secrets=("S",),
+        retries=7,
+        deadline=172_800,
+        wait_for_resources=7200,
+        start_timeout=7200,
+        stall_timeout=90,
+        on_stall="stop",
+        resume_from="old",
+        debugger="legacy",
+        tags={"t": 1},
+        check_reward=4,
+        accept=("space",),
+    )
+
+
+@pytest.mark.parametrize("kind", [JobSpec, Inputs, RewardFunction, Cluster, JobSize, Job, Plan, Profile])
+def test_nothing_that_travels_can_be_changed(kind: type) -> None:
+    value = kind.__new__(kind)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        value.field = 1
+
+
+@pytest.mark.parametrize(("given", "root"), [("/private/", "/private"), ("/a/b//", "/a/b"), ("/", "/")])
+def test_a_shared_root_has_no_trailing_slash(given: str, root: str) -> None:
+    assert jobspec(shared_root=given).shared_root == root
+
+
+def test_the_launcher() -> None:
+    assert jobspec(workload="sft", launcher="torchrun").launcher == "torchrun"
+
+
+def test_durations_may_be_numbers() -> None:
+    spec = jobspec(deadline=3600, wait_for_resources=0.5, stall_timeout=0)
+    assert [spec.deadline, spec.wait_for_resources, spec.stall_timeout] == [3600.0, 0.5, None]
+
+
+@pytest.mark.parametrize("changes", [{"deadline": "soon"}, {"trainer_overrides": ["a"]}])
+def test_a_malformed_value_is_an_exception(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        JobSpec.of(typed({**MINIMAL, **changes})[1])
+
+
+def test_names_are_resolved_below_the_shared_root() -> None:
+    spec = jobspec(shared_root="/mnt", reward_fn_path="r.py")
+    assert spec.inputs == Inputs(
+        code_path="/mnt/common/code/verl/verl-0.9.1",
+        model="/mnt/common/models/tiny-qwen2",
+        dataset="/mnt/datasets/gsm8k_tiny",
+        reward=RewardFunction("/mnt/user/code/r.py", "compute_score"),
+    )
+
+
+def test_a_reward_function_of_a_module() -> None:
+    reward = jobspec(shared_root="/mnt", reward_fn_path="a.b:f").inputs.reward
+    assert reward == RewardFunction("/mnt/user/code/a/b.py", "f", "a.b")
+    assert reward.path == "pkg://a.b"
+    assert jobspec(reward_fn_path="r:f").inputs.reward == RewardFunction("/private/user/code/r.py", "f", "r")
+    assert RewardFunction("/mnt/r.py", "f").path == "/mnt/r.py"
+
+
+@pytest.mark.parametrize(
+    "text", ["a.b.py:f", "a.b", "a.b:", "a..b:f", ".a:f", "a/b:f", "a-b:f", "a.class:f", "a.b:f.g", "a.b:f:g", "", ":f"]
+)
+def test_what_is_no_function_of_a_module(text: str) -> None:
+    assert not is_module_entry(text)
+
+
+def test_absolute_paths_are_not_changed() -> None:
+    paths = {"code_path": "/private/c", "model": "/private/m", "dataset": "/private/d"}
+    inputs = jobspec(**paths, reward_fn_path="/private/r.py:score").inputs
+    assert inputs == Inputs(**paths, reward=RewardFunction("/private/r.py", "score"))
+
+
+def test_a_job_without_a_reward_function() -> None:
+    assert jobspec().inputs.reward is None

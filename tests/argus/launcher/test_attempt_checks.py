@@ -1,0 +1,182 @@
+"""What Ray tells about an attempt that runs: its TransferQueue, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from steward_scene import Head
+
+from argus.launcher.attempt_checks import (
+    ASK_SECONDS,
+    GONE_SECONDS,
+    WAITING_SECONDS,
+    AttemptChecks,
+    Progress,
+    alive_controllers,
+    placement_notice,
+    queue_problem,
+)
+from argus.launcher.room import Demand
+
+BEFORE, TRAINS, DONE = Progress(0, 10), Progress(3, 10), Progress(10, 10)
+SEVERAL = "the job has 2 controllers of TransferQueue: its samples are in several queues"
+OTHERS = "the job trains without a TransferQueue of its own: its samples may be those of another job"
+GONE = "the controller of the job's TransferQueue is gone: no sample can reach the trainer"
+
+
+def controller(job_id: str = "01", state: str = "ALIVE", name: str = "TransferQueueController") -> dict[str, Any]:
+    return {"job_id": job_id, "state": state, "class_name": name, "ray_namespace": "transfer_queue-01"}
+
+
+def group(state: str, *bundles: dict[str, float], job_id: str = "01") -> dict[str, Any]:
+    return {"creator_job_id": job_id, "state": state, "bundles": [{"unit_resources": each} for each in bundles]}
+
+
+@pytest.mark.parametrize(
+    ("actors", "count"),
+    [
+        ([], 0),
+        ([controller()], 1),
+        ([controller(), controller()], 2),
+        # Ray keeps dead actors in its list.
+        ([controller(), controller(state="DEAD"), controller(state="PENDING_CREATION")], 1),
+        ([controller("02")], 0),
+        ([controller(name="TrainingWorker")], 0),
+    ],
+)
+def test_the_controllers_of_a_job(actors: list[dict[str, Any]], count: int) -> None:
+    assert alive_controllers(actors, "01") == count
+
+
+@pytest.mark.parametrize(
+    ("controllers", "progress", "gone_for", "gone_at_step", "problem"),
+    [
+        (1, TRAINS, 0, 0, ""),
+        (2, BEFORE, 0, 0, SEVERAL),
+        (2, TRAINS, 0, 0, SEVERAL),
+        # Before the first data, and at the end.
+        (0, BEFORE, 0, 0, ""),
+        (0, DONE, GONE_SECONDS, 10, ""),
+        (0, Progress(3, 0), GONE_SECONDS, 3, ""),
+        (0, TRAINS, GONE_SECONDS - 1, 3, ""),
+        (0, TRAINS, GONE_SECONDS, 3, GONE),
+        (0, TRAINS, GONE_SECONDS, 2, OTHERS),
+        (0, DONE, GONE_SECONDS, 9, OTHERS),
+        (0, TRAINS, GONE_SECONDS - 1, 2, ""),
+    ],
+)
+def test_the_queue_of_an_attempt(
+    controllers: int, progress: Progress, gone_for: float, gone_at_step: int, problem: str
+) -> None:
+    assert queue_problem(controllers, progress, gone_for, gone_at_step) == problem
+
+
+def test_what_an_attempt_waits_for() -> None:
+    pack, one = {"GPU": 1.0, "CPU": 10.0}, {"CPU": 1.0}
+    groups = [
+        group("PENDING", pack, pack),
+        group("CREATED", pack),
+        group("RESCHEDULING", one),
+        group("REMOVED", pack),
+        group("PENDING", pack, job_id="02"),
+    ]
+    text = "waits for its placement: 1 x 0 GPU and 1 CPU, 2 x 1 GPU and 10 CPU are not free together"
+    assert placement_notice(groups, "01") == text
+    assert placement_notice(groups[1:2], "01") == ""
+    assert placement_notice([], "01") == ""
+
+
+@pytest.mark.parametrize(
+    ("stored", "progress"),
+    [
+        ({"time": 100.0, "step": 3, "total_steps": 10}, TRAINS),
+        ({"time": 100, "step": 3, "total_steps": None}, Progress(3, 0)),
+        # Of an earlier attempt.
+        ({"time": 99.9, "step": 3, "total_steps": 10}, Progress()),
+        ({"step": 3, "total_steps": 10}, Progress()),
+        ({"time": "100", "step": 3}, Progress()),
+        ({"time": 100.0, "step": "3", "total_steps": [10]}, Progress()),
+        ({}, Progress()),
+    ],
+)
+def test_progress_from_a_heartbeat(stored: dict[str, Any], progress: Progress) -> None:
+    assert Progress.from_heartbeat(stored, 100.0) == progress
+
+
+# --- From step to step ------------------------------------------------------------------------------------------------
+
+QUEUE = Demand(controller_cpus=1)
+
+
+def checks(demand: Demand = QUEUE) -> tuple[AttemptChecks, Head]:
+    head = Head()
+    head.controllers = [controller()]
+    return AttemptChecks(head, demand), head
+
+
+def test_a_controller_that_is_gone_for_a_while() -> None:
+    found, head = checks()
+    found.look("01", TRAINS, 1000.0)
+    head.controllers = []
+    found.look("01", TRAINS, 1000.0 + ASK_SECONDS)
+    found.look("01", TRAINS, 1000.0 + ASK_SECONDS + GONE_SECONDS - 1)
+    assert found.queue_problem == ""
+    found.look("01", TRAINS, 1000.0 + 2 * ASK_SECONDS + GONE_SECONDS)
+    assert found.queue_problem == GONE
+    found.look("01", Progress(4, 10), 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
+    assert found.queue_problem == OTHERS
+
+
+def test_a_controller_that_is_there_again() -> None:
+    found, head = checks()
+    head.controllers = []
+    found.look("01", TRAINS, 1000.0)
+    head.controllers = [controller()]
+    found.look("01", TRAINS, 1000.0 + GONE_SECONDS)
+    head.controllers = []
+    found.look("01", TRAINS, 1001.0 + 2 * GONE_SECONDS)
+    assert found.queue_problem == ""
+
+
+def test_ray_is_not_asked_in_each_step() -> None:
+    found, head = checks()
+    found.look("01", BEFORE, 1000.0)
+    head.controllers *= 2
+    found.look("01", BEFORE, 1000.0 + ASK_SECONDS - 1)
+    assert found.queue_problem == ""
+    found.look("01", BEFORE, 1000.0 + ASK_SECONDS)
+    assert found.queue_problem == SEVERAL
+
+
+def test_a_job_without_a_queue_is_not_asked_for_one() -> None:
+    found, head = checks(Demand())
+    head.controllers *= 2
+    found.look("01", TRAINS, 1000.0)
+    assert found.queue_problem == ""
+
+
+def test_an_attempt_that_waits_for_its_placement() -> None:
+    found, head = checks()
+    head.groups = [group("PENDING", {"GPU": 1.0, "CPU": 3.0})]
+    found.look("01", BEFORE, 1000.0)
+    # One that was just made is not worth a word.
+    assert found.notice == ""
+    found.look("01", BEFORE, 1000.0 + WAITING_SECONDS)
+    assert found.notice == "waits for its placement: 1 x 1 GPU and 3 CPU are not free together"
+    found.look("01", TRAINS, 1000.0 + 2 * WAITING_SECONDS)
+    assert found.notice == ""
+
+
+def test_an_attempt_whose_driver_has_not_started_is_not_asked_for() -> None:
+    found, head = checks()
+    head.controllers *= 2
+    found.look("", BEFORE, 1000.0)
+    assert (found.queue_problem, found.next_at) == ("", 0.0)
+
+
+def test_a_head_that_does_not_answer_changes_nothing() -> None:
+    found, head = checks()
+    head.get = lambda _path: {"data": None}  # type: ignore[method-assign]
+    found.look("01", TRAINS, 1000.0)
+    assert (found.queue_problem, found.notice) == ("", "")

@@ -1,0 +1,210 @@
+"""The commands of the launcher in an archive."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus.launcher import attempts, commands, evidence
+from argus.launcher.archive import Archive
+
+USAGE = """\
+usage: launcher run ARCHIVE ATTEMPT
+usage: launcher keep ARCHIVE
+usage: launcher evidence ARCHIVE MOMENT
+usage: launcher end ARCHIVE
+usage: launcher submit ARCHIVE ATTEMPT
+usage: launcher cancel ARCHIVE ATTEMPT
+usage: launcher stop ARCHIVE ATTEMPT
+usage: launcher torchrun ARCHIVE ATTEMPT
+usage: launcher ranks ARCHIVE ATTEMPT NODE_RANK MASTER PORT PARENT OWN_ADDRESS
+usage: launcher rank ARCHIVE ATTEMPT
+"""
+PLAN = {
+    "address": "http://127.0.0.1:1",
+    "workload": "sft",
+    "overrides": [],
+    "entrypoint": "python3 x",
+    "entrypoint_num_cpus": 1,
+    "entrypoint_resources": {},
+}
+
+
+@pytest.fixture(autouse=True)
+def mask() -> Iterator[None]:
+    """The launcher sets the mask of its process, which is that of the tests here."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "sft-1")
+    made.reserve()
+    made.write_json("config/plan.json", PLAN)
+    made.write_json("config/runtime_env.json", {"env_vars": {}})
+    return made
+
+
+class Client:
+    """A fake of ray.job_submission.JobSubmissionClient."""
+
+    calls: list[tuple[Any, ...]]
+    problem: Exception | None
+
+    def __init__(self, address: str) -> None:
+        self.calls.append(("connect", address))
+
+    def submit_job(self, **arguments: Any) -> None:
+        if self.problem:
+            raise self.problem
+        self.calls.append(("submit", arguments["submission_id"], arguments["entrypoint"]))
+
+    def get_job_status(self, job_id: str) -> str:
+        raise RuntimeError("404")
+
+    def stop_job(self, job_id: str) -> None:
+        self.calls.append(("stop", job_id))
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
+    Client.calls, Client.problem = [], None
+    module = types.ModuleType("ray.job_submission")
+    module.JobSubmissionClient = Client  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
+    monkeypatch.setitem(sys.modules, "ray.job_submission", module)
+    return Client
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["walk", "a"],
+        ["run"],
+        ["run", "a"],
+        ["run", "a", "1", "2"],
+        ["keep"],
+        ["keep", "a", "1"],
+        ["evidence", "a"],
+        ["end", "a", "1"],
+        ["submit", "a"],
+        ["--help"],
+    ],
+)
+def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.main(arguments) == 64
+    assert capsys.readouterr().err == USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "/jobs/sft-1", "2"], ("sft-1", "2")),
+        (["keep", "/jobs/sft-1"], ("sft-1",)),
+        (["evidence", "/jobs/sft-1", "stall"], ("sft-1", "stall")),
+        (["cancel", "/jobs/sft-1", "3"], ("sft-1", "3")),
+    ],
+)
+def test_a_verb_with_its_arguments(
+    arguments: list[str], expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def record(archive: Archive, *rest: str) -> int:
+        asked.append((archive.submission_id, *rest))
+        return 7
+
+    monkeypatch.setitem(commands.COMMANDS, arguments[0], (record, commands.COMMANDS[arguments[0]][1]))
+    assert commands.main(arguments) == 7
+    assert asked == [expected]
+
+
+def test_evidence_on_demand(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(evidence, "collect", lambda _archive, moment: asked.append(moment))
+    assert commands.main(["evidence", str(archive.path), "demand"]) == 0
+    assert asked == ["demand"]
+
+
+@pytest.mark.parametrize("problems", [{}, {"worker-1": "no answer within 45 s"}])
+def test_the_end_of_an_attempt_collects_and_sweeps(
+    archive: Archive, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.set_status("RUNNING", attempt=2)
+    left = {"killed": {"7": "python3"}, "left": [{"pid": 7}]}
+    found = {
+        "nodes": {"worker-0": left, "worker-2": {"killed": {"8": "x", "9": "y"}, "left": []}},
+        "problems": problems,
+    }
+    order: list[Any] = []
+    monkeypatch.setattr(commands, "Connection", lambda: "Ray")
+    monkeypatch.setattr(evidence, "collect", lambda _archive, moment, ray: order.append(("collect", moment, ray)))
+
+    def sweep(_archive: Archive, ray: object) -> dict[str, Any]:
+        order.append(("sweep", ray))
+        return found
+
+    monkeypatch.setattr(evidence, "sweep", sweep)
+    assert commands.main(["end", str(archive.path)]) == 0
+    # Evidence is collected before the sweep.
+    assert order == [("collect", "end", "Ray"), ("sweep", "Ray")]
+    assert archive.read_json("debug/sweep-2.json") == found
+    event = json.loads((archive.path / "events.jsonl").read_text().splitlines()[-1])
+    event.pop("time")
+    shown = {"problems": problems} if problems else {}
+    assert event == {"event": "SWEPT", "attempt": 2, "killed": 3, "left": 1, **shown}
+
+
+def test_the_next_attempt_is_submitted(archive: Archive, client: type[Client]) -> None:
+    assert commands.main(["submit", str(archive.path), "2"]) == 0
+    assert client.calls == [("connect", "http://127.0.0.1:1"), ("submit", "sft-1~2", "python3 x 2")]
+    status = archive.status_json()
+    assert (status["state"], status["attempt"]) == ("SUBMITTED", 2)
+
+
+def test_an_attempt_that_cannot_be_submitted_fails_with_the_reason(archive: Archive, client: type[Client]) -> None:
+    client.problem = ConnectionError("the head does not answer")
+    pauses: list[float] = []
+    with pytest.raises(ConnectionError):
+        commands.submit(archive, "1", pauses.append)
+    assert pauses == [2.0, 10.0, 30.0]
+    assert [call[0] for call in client.calls] == ["connect"] * 4
+    status = archive.status_json()
+    assert (status["state"], status["reason"]) == ("FAILED", "it could not be submitted: the head does not answer")
+    assert status["failure"]["kind"] == "unknown"
+
+
+def test_a_head_that_was_busy_for_a_moment_gets_the_attempt(archive: Archive, client: type[Client]) -> None:
+    client.problem = ConnectionError("the head does not answer")
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        client.problem = None
+
+    assert commands.submit(archive, "1", sleep) == 0
+    assert pauses == [2.0]
+    assert client.calls[-1] == ("submit", "sft-1", "python3 x 1")
+    assert archive.status_json()["state"] == "SUBMITTED"
+
+
+def test_an_attempt_is_stopped_under_its_own_id(archive: Archive, client: type[Client]) -> None:
+    assert commands.main(["stop", str(archive.path), "2"]) == 0
+    assert client.calls[-1] == ("stop", "sft-1~2")
+
+
+def test_an_attempt_is_cancelled_under_its_own_id(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(attempts, "cancel_pending", asked.append)
+    assert commands.main(["cancel", str(archive.path), "2"]) == 0
+    assert asked == ["sft-1~2"]

@@ -1,0 +1,59 @@
+"""The kinds of failures, and failures as they are stored."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from argus.launcher import failures
+from argus.launcher.failures import (
+    Failure,
+    FailureKind,
+    classify,
+    failure,
+)
+
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "failures.md"
+FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources"}
+CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of\n"
+
+
+def test_a_stored_failure() -> None:
+    found = classify(CUDA_OOM, 1)
+    stored = json.loads(json.dumps(found.to_json()))
+    assert Failure.from_json(stored) == found
+    # Another version of this collection may know more kinds.
+    assert Failure.from_json({**stored, "kind": "new"}) == replace(found, kind=FailureKind.UNKNOWN)
+
+
+def test_a_failure_as_a_dictionary() -> None:
+    found = classify(CUDA_OOM, 1).to_json()
+    assert found["kind"] == "gpu_oom"
+    assert list(found) == ["kind", "reason", "lines", "todo"]
+    assert json.loads(json.dumps(found))["lines"] == [CUDA_OOM.strip()]
+
+
+def test_a_failure_that_is_not_read_from_a_log() -> None:
+    found = failure("stalled", "no step for 1800 s")
+    assert (found.kind, found.reason, found.lines) == ("stalled", "no step for 1800 s", ())
+    assert all(failure(kind, "x").todo for kind in FailureKind)
+
+
+def test_the_rules_cover_all_kinds_that_a_log_can_show() -> None:
+    told = {rule.kind for rule in failures.CAUSES + failures.CONSEQUENCES}
+    assert told == set(FailureKind) - FROM_NO_LOG - {"unknown"}
+
+
+def test_the_documentation_has_all_kinds_in_their_order() -> None:
+    rows = [line.split("`")[1] for line in DOCUMENTATION.read_text().splitlines() if line.startswith("| `")]
+    assert rows == list(FailureKind)
+
+
+@pytest.mark.parametrize(
+    ("steps", "retried"), [(0, {"node_lost", "killed"}), (3, {"node_lost", "killed", "communication"})]
+)
+def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
+    assert {kind for kind in FailureKind if kind.retryable(steps)} == retried

@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import ast
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from argus.launcher import failures
+from argus.launcher.failures import (
+    classify,
+)
+from argus.launcher.isolation import refuse_foreign
+
+LOGS = Path(__file__).parent / "logs"
+
+
+def log(name: str) -> str:
+    # The carriage returns of progress bars stay.
+    return (LOGS / f"{name}.log").read_bytes().decode()
+
+
+# --- Recorded logs ----------------------------------------------------------------------------------------------------
+
+# The exit code was recorded too; None where the driver's node was lost.
+RECORDED = [
+    ("config-no-number", 1, "batch_size should be a positive integer value, but got batch_size=eight"),
+    ("config-refused-value", 1, "actor_rollout_ref.actor: ValueError('Invalid loss_agg_mode: token-meen')"),
+    ("config-sft-unknown-key", 1, "the configuration has no key trainer.tset_freq"),
+    ("config-unknown-key", 1, "the configuration has no key actor_rollout_ref.actor.optim.learning_rate"),
+    (
+        "import-reward",
+        1,
+        "ModuleNotFoundError: No module named 'math_verify_extra' (/private/user/code/imports_missing.py, line 1)",
+    ),
+    (
+        "import-trainer",
+        1,
+        "ModuleNotFoundError: No module named 'torchdata.stateful_dataloader' "
+        "(/private/common/code/verl/verl-0.9.1/verl/trainer/ppo/v1/trainer_base.py, line 34)",
+    ),
+    (
+        "node_lost-head",
+        1,
+        "the head was lost: WrongClusterID: Perhaps the client is accessing GCS after it has restarted.",
+    ),
+    ("killed-rank", 1, "rank 1 (pid=26) was killed by SIGKILL (run_node pid=77, ip=172.18.0.4)"),
+    (
+        "data-corrupt",
+        1,
+        "pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer. Either the file is corrupted or this is "
+        "not a parquet file. (/private/datasets/corrupt/train.parquet)",
+    ),
+    ("data-grpo-column", 1, "the dataset has no column 'prompt' (/private/datasets/no_prompt/train.parquet)"),
+    (
+        "data-no-ground-truth",
+        1,
+        "the dataset has no column 'reward_model', which rewards need "
+        "(/private/datasets/no_ground_truth/train.parquet)",
+    ),
+    ("data-sft-column", 1, "the dataset has no column 'messages' (/private/datasets/no_messages/train.parquet)"),
+    ("reward-none", 1, "the reward function returned None: KeyError: 'rm_scores'"),
+    (
+        "reward-no-number",
+        1,
+        "the reward function did not return a number: TypeError: can't assign a str to a torch.FloatTensor",
+    ),
+    ("reward-raises", 1, "IndexError: list index out of range (/private/user/code/raises.py, line 2)"),
+    ("host_oom-monitor", 1, "the node 172.19.0.4 ran out of memory: Ray killed 3 of its processes (raylet)"),
+    (
+        "host_oom-shared-memory",
+        1,
+        "shared memory is full: Error while creating shared memory segment /dev/shm/nccl-AbCdEf (size 9637888), "
+        "error: No space left on device (28)",
+    ),
+    ("gpu_oom-update_actor", 1, "GPU 0 ran out of memory: 30.29 GiB could not be allocated"),
+    (
+        "gpu_oom-vllm-cache",
+        1,
+        "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the "
+        "engine. (vLLMHttpServer pid=4404)",
+    ),
+    (
+        "gpu_oom-vllm-start",
+        1,
+        "Free memory on device (59.32/79.15 GiB) on startup is less than desired GPU memory utilization "
+        "(0.9, 71.24 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes. "
+        "(vLLMHttpServer pid=4404, EngineCore_0 pid=4505)",
+    ),
+    (
+        "communication-loopback",
+        1,
+        "gloo: timed out connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:14211$0, before the first step",
+    ),
+    (
+        "communication-nccl-system-error",
+        1,
+        "NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:2615, unhandled system error (run with "
+        "NCCL_DEBUG=INFO for details), NCCL version 2.24.3, before the first step",
+    ),
+    (
+        "communication-nccl-watchdog",
+        1,
+        "NCCL: ALLREDUCE did not finish within 600009 ms (WorkerDict pid=4303), before the first step",
+    ),
+    ("communication-no-interface", 1, "gloo: Unable to find address for: eth7, before the first step"),
+    # The node of the peer was lost, but the log does not show it yet.
+    (
+        "communication-peer-lost",
+        1,
+        "Connection closed by peer [172.19.0.2]:31634, before the first step",
+    ),
+    ("port_in_use-vllm", 1, "port 32847 is in use (vLLMHttpServer pid=6840, Worker pid=7181)"),
+    ("port_in_use-zmq", 1, "port 5570 is in use (vLLMHttpServer pid=6840)"),
+    (
+        "disk_full-checkpoint",
+        1,
+        "a checkpoint could not be written to /private/jobs/f-disk/checkpoints: "
+        "RuntimeError: basic_ios::clear: iostream error",
+    ),
+    ("node_lost-driver", None, "the driver's node was lost"),
+    ("node_lost-owner", 1, "node 10.0.0.2 was lost"),
+    (
+        "node_lost-unavailable",
+        1,
+        "a node or its network was lost: an actor no longer answers (RpcError: RPC error: Socket closed)",
+    ),
+    (
+        "killed-actor",
+        1,
+        "actor create_colocated_worker_cls.<locals>.WorkerDict (pid=3606, ip=172.19.0.4) was killed or crashed",
+    ),
+    ("killed-data-loader", 1, "DataLoader worker (pid 1432) is killed by signal: Killed."),
+    ("killed-kernel-oom", 1, "actor RewardLoopWorker (pid=15386, ip=172.19.0.2) was killed or crashed"),
+]
+
+
+@pytest.mark.parametrize(("name", "exit_code", "reason"), RECORDED, ids=[name for name, *_ in RECORDED])
+def test_a_recorded_failure(name: str, exit_code: int | None, reason: str) -> None:
+    found = classify(log(name), exit_code)
+    assert (found.kind, found.reason) == (name.partition("-")[0], reason)
+    assert found.lines
+    assert found.todo
+
+
+@pytest.mark.parametrize(("name", "advice"), [("gpu_oom-vllm-cache", "Raise"), ("gpu_oom-vllm-start", "Lower")])
+def test_advice_for_the_engine_is_that_of_its_message(name: str, advice: str) -> None:
+    found = classify(log(name), 1)
+    assert found.todo.startswith(f"{advice} actor_rollout_ref.rollout.gpu_memory_utilization")
+
+
+def test_every_recorded_log_is_tested() -> None:
+    recorded = {path.stem for path in LOGS.glob("*.log")}
+    assert recorded == {name for name, *_ in RECORDED} | {"good-grpo", "good-sft"}
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+@pytest.mark.parametrize("name", ["good-grpo", "good-sft"])
+def test_a_log_without_a_failure(name: str, exit_code: int) -> None:
+    found = classify(log(name), exit_code)
+    assert (found.kind, found.reason) == ("unknown", f"the trainer ended with exit code {exit_code}")
+
+
+def test_a_node_is_named_by_its_whole_name() -> None:
+    for name in ("gpu-1", "gpu-1.example.org"):
+        died = f"ray.exceptions.ActorDiedError: x\nThe actor died because its node has died. Node Id: {name}.\n"
+        assert classify(died, 1).reason == f"node {name} was lost"
+        marked = f"(raylet) The node with node id: {name} and address: 10.0.0.2 has been marked dead because of x\n"
+        assert classify(marked, 1).reason.startswith(f"node {name} was lost")
+
+
+# --- Order ------------------------------------------------------------------------------------------------------------
+
+HYDRA = "Error executing job with overrides: ['trainer.nnodes=1']\nTraceback (most recent call last):\n"
+NODE = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n" + (
+    "The actor died because its node has died. Node Id: 0d443baa\n"
+)
+MARKED_DEAD = (
+    "(raylet) The node with node id: 0d443baa and address: 10.0.0.2 has been marked dead because the detector\n"
+)
+ACTOR = (
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    "\tclass_name: WorkerDict\n\tactor_id: 74f2\n\tpid: 3606\n\tname: AbCdEfWorkerDict_1:0\n\tip: 10.0.0.2\n"
+    "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: "
+    "Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the "
+    "process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called\n"
+)
+UNAVAILABLE = (
+    "ray.exceptions.ActorUnavailableError: The actor 5be1 is unavailable: The actor is temporarily unavailable: "
+    "RpcError: RPC error: Socket closed rpc_code: 14. The task may or may not have been executed on the actor.\n"
+)
+GLOO = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer [10.0.0.2]:9\n"
+)
+REMOTE = (
+    "torch.distributed.DistBackendError: NCCL error in: /pytorch/ProcessGroupNCCL.cpp:2501, remote process exited or "
+    "there was a network error, NCCL version 2.27.3\n"
+)
+RAY_OOM = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+RAY_OOM_256 = (
+    "Unexpected error occurred: 1 worker(s) were killed due to the node running low on memory. "
+    "Memory on the node (IP: 10.0.0.2, ID: 0d44) was 4.76GB used / 5.00GB limit (0.952)\n"
+)
+CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of\n"
+DATASET = '  File "/code/verl/utils/dataset/rl_dataset.py", line 313, in _build_messages\n    example[key]\n'
+REWARD = (
+    '  File "/code/verl/experimental/reward_loop/reward_manager/naive.py", line 77, in <lambda>\n'
+    '  File "/user/code/reward.py", line 4, in score\n    return 1 / 0\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        # A lost node also ends actors and connections, and so do a kill and too little memory.
+        (HYDRA + GLOO + ACTOR + NODE, "node_lost"),
+        (MARKED_DEAD + HYDRA + ACTOR, "node_lost"),
+        (MARKED_DEAD + HYDRA + GLOO, "node_lost"),
+        (HYDRA + UNAVAILABLE, "node_lost"),
+        (HYDRA + ACTOR + GLOO, "killed"),
+        (HYDRA + GLOO + ACTOR, "killed"),
+        (HYDRA + ACTOR + RAY_OOM, "host_oom"),
+        (HYDRA + ACTOR + RAY_OOM_256, "host_oom"),
+        ("(raylet) " + RAY_OOM_256 + HYDRA + ACTOR, "host_oom"),
+        (HYDRA + CUDA_OOM + ACTOR, "gpu_oom"),
+        (HYDRA + GLOO, "communication"),
+        (HYDRA + REMOTE, "communication"),
+        (HYDRA + REMOTE + ACTOR, "killed"),
+        (HYDRA + "torch.distributed.DistStoreError: Timed out after 601 seconds waiting.\n", "communication"),
+        # A node that the job may not even have used, and a reward that fails.
+        (MARKED_DEAD + HYDRA + REWARD + "ZeroDivisionError: division by zero\n", "reward"),
+        # An actor that dies passes through the code of rewards and datasets as well.
+        (HYDRA + REWARD + ACTOR, "killed"),
+        (HYDRA + DATASET + NODE, "node_lost"),
+        # In a chain of exceptions the cause counts.
+        (HYDRA + REWARD + "ModuleNotFoundError: No module named 'sympy'\n\n" + REWARD + "ValueError: x\n", "import"),
+        # A data loader's process is no error of the dataset.
+        (HYDRA + DATASET + "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n", "killed"),
+        (
+            HYDRA + DATASET + "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible "
+            "that dataloader's workers are out of shared memory.\n",
+            "host_oom",
+        ),
+        # Without Hydra: before it, or in the trainer's imports.
+        (DATASET.replace("utils/dataset", "x") + "ImportError: cannot import name 'y' from 'x'\n", "import"),
+        ("/opt/verl/bin/python3: No module named verl.trainer.sft\n", "import"),
+        ("The job was not started: the snapshot's marker is 'x', not 'y'; stage it again\n", "import"),
+        # verl reports only that every trajectory failed.
+        (
+            "(AgentLoopWorker pid=1) " + REWARD.replace("\n", "\n(AgentLoopWorker pid=1) ", 2)
+            # One line of this traceback is of another process.
+            + "(WorkerDict pid=2) ok\n(AgentLoopWorker pid=1) ZeroDivisionError: division by zero\n" + HYDRA
+            + "RuntimeError: Sync replay buffer selected terminal groups with no materializable trajectories.\n",
+            "reward",
+        ),
+        # Crashes, as Ray writes them.
+        ("(WorkerDict pid=1) *** SIGSEGV received at time=1795183209 on cpu 1 ***\n" + HYDRA + ACTOR, "killed"),
+        ("[2026-01-01 14:00:09,106 E 169 169] logging.cc:474: *** SIGTERM received at time=1795183209\n", "killed"),
+        # Disks and ports.
+        (HYDRA + "OSError: [Errno 28] No space left on device: '/private/jobs/x'\n", "disk_full"),
+        (HYDRA + "OSError: [Errno 122] Disk quota exceeded: '/private/jobs/x'\n", "disk_full"),
+        (HYDRA + "OSError: [Errno 98] Address already in use\n", "port_in_use"),
+        ("ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): address already in use\n",
+         "port_in_use"),
+        # Nothing that is known.
+        (HYDRA + '  File "/x.py", line 1, in <module>\nValueError: something\n', "unknown"),
+        ("", "unknown"),
+    ],
+)  # fmt: skip
+def test_causes_take_precedence_over_their_consequences(text: str, kind: str) -> None:
+    assert classify(text, 1).kind == kind
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "UserWarning: megatron engine is not available: ModuleNotFoundError(\"No module named 'megatron'\")",
+        "(pid=7)   File \"/x.py\", line 1\n(pid=7) ModuleNotFoundError: No module named 'vllm._C'",
+        "INFO: torch.OutOfMemoryError and CUDA out of memory are handled by trying a smaller batch",
+        "WARNING: port 8000: address already in use, trying 8001",
+        "(raylet) WARNING: /tmp is over 95% full, No space left on device may follow",
+        "(raylet) 0 Workers (tasks / actors) killed due to memory pressure (OOM), 1 Workers crashed",
+        "(AgentLoopWorker pid=1) " + REWARD.replace("\n", "\n(AgentLoopWorker pid=1) ") + "ValueError: of one answer",
+        DATASET + "KeyError: 'handled'",
+        "Connection closed by peer",
+        "NCCL WARN is the level; NCCL error in: is a text",
+    ],
+)
+def test_a_matching_word_elsewhere_in_the_log_is_not_a_cause(line: str) -> None:
+    end = HYDRA + '  File "/x.py", line 1, in <module>\nValueError: something\n'
+    found = classify(f"{line}\n{end}", 1)
+    assert (found.kind, found.reason) == ("unknown", "the trainer ended with exit code 1: ValueError: something")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "kind", "reason"),
+    [
+        (-9, "killed", "the trainer was killed by signal 9 (SIGKILL)"),
+        (137, "killed", "the trainer was killed by signal 9 (SIGKILL)"),
+        (-11, "killed", "the trainer was killed by signal 11 (SIGSEGV)"),
+        (255, "killed", "the trainer was killed by signal 127"),
+        (None, "node_lost", "the driver's node was lost"),
+        (65, "unknown", "the trainer ended with exit code 65"),
+    ],
+)
+def test_an_end_without_an_exception(exit_code: int | None, kind: str, reason: str) -> None:
+    # A trainer that was killed or lost has no final exception: exceptions in the log were handled.
+    found = classify(f"{DATASET}KeyError: 'handled'\n{HYDRA}" if exit_code != 65 else "step:1\n", exit_code)
+    assert (found.kind, found.reason) == (kind, reason)
+
+
+@pytest.mark.parametrize("exit_code", [-9, 137])
+def test_an_exception_before_a_kill_is_not_the_cause(exit_code: int) -> None:
+    text = HYDRA + REWARD + "ZeroDivisionError: division by zero\n"
+    assert classify(text, 1).kind == "reward"
+    assert classify(text, exit_code).kind == "killed"
+    assert classify(text, None).kind == "node_lost"
+
+
+def test_causes_in_the_log_of_a_lost_node() -> None:
+    assert classify(ACTOR + GLOO, None).kind == "node_lost"
+    assert classify(CUDA_OOM, None).kind == "gpu_oom"
+    assert classify(RAY_OOM, -9).kind == "host_oom"
+
+
+def test_rays_message_about_the_job_counts_as_well() -> None:
+    # The message of a job whose driver's node died, behind the log as far as it came.
+    assert classify("step:2\n" + NODE, None).reason == "node 0d443baa was lost"
+    assert classify("step:2\n" + RAY_OOM_256, None).reason == (
+        "the node 10.0.0.2 ran out of memory: Ray killed a process of the job"
+    )
+
+
+def test_steps_are_reported_where_they_matter() -> None:
+    assert classify(HYDRA + GLOO, 1, 0).reason.endswith(", before the first step")
+    assert classify(HYDRA + GLOO, 1, 7).reason.endswith(", after step 7")
+    assert "step" not in classify(HYDRA + ACTOR, 1, 7).reason
+
+
+# --- Form -------------------------------------------------------------------------------------------------------------
+
+
+def test_lines_are_few_short_and_plain() -> None:
+    deep = "".join(f'  File "/code/verl/utils/dataset/{n}.py", line {n}, in f\n    {"x" * 900}\n' for n in range(50))
+    found = classify(f"{HYDRA}{deep}\x1b[31mValueError\x1b[0m: {'y' * 900}\n", 1)
+    assert found.kind == "data"
+    assert len(found.lines) == 8
+    assert max(map(len, found.lines)) == 400
+    assert len(found.reason) == 400
+    assert found.lines[-1].startswith("ValueError: yyy")
+    assert "\n" not in found.reason
+
+
+def test_underlines_of_tracebacks_are_left_out() -> None:
+    stack = DATASET.rstrip("\n") + "\n    ~~~~~~~^^^^^\n"
+    found = classify(f"{HYDRA}{stack}KeyError: 'prompt'\n", 1)
+    assert found.kind == "data"
+    assert found.lines[-2:] == ("    example[key]", "KeyError: 'prompt'")
+    assert classify("one\n   ^^^\ntwo\n", 3).lines == ("one", "two")
+
+
+def test_the_lines_of_an_unknown_failure_are_the_last_ones() -> None:
+    text = "".join(f"\x1b[36mline {n}\x1b[0m\n" for n in range(20)) + " 10%|#\r 50%|##\n\n"
+    assert classify(text, 3).lines == (*(f"line {n}" for n in range(13, 20)), " 50%|##")
+
+
+def test_an_unknown_failure_has_the_last_of_its_exceptions() -> None:
+    text = f"{HYDRA}ValueError: first\n\nDuring handling of the above exception:\n\nKeyError: 'last'\n"
+    assert classify(text, 3).reason == "the trainer ended with exit code 3: KeyError: 'last'"
+
+
+def test_a_large_log_takes_no_time() -> None:
+    frames = '  File "/code/x.py", line 1, in f\n    f()\n'
+    traceback = f"Traceback (most recent call last):\n{frames * 500}ValueError: no\n"
+    for text in (traceback, "Error" * 50 + "\n", "x" * 4096 + "\n", "Error: port: 1 ', 2 \"\n", "\n"):
+        log = text * ((1 << 18) // len(text))
+        started = time.process_time()
+        classify(log, 1)
+        assert time.process_time() - started < 1
+
+
+def test_the_module_needs_the_standard_library_only() -> None:
+    source = Path(failures.__file__).read_text()
+    tree = ast.parse(source)
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
+
+
+UNSCHEDULABLE = (
+    "ray.exceptions.{error}: The {what} is not schedulable: {what} is unschedulable: The node specified via "
+    "NodeAffinitySchedulingStrategy doesn't exist any more or is infeasible, and soft=False was specified. id=16310a\n"
+)
+
+
+@pytest.mark.parametrize(("error", "what"), [("TaskUnschedulableError", "task"), ("ActorUnschedulableError", "actor")])
+def test_a_worker_that_left_while_processes_were_placed_on_it(error: str, what: str) -> None:
+    found = classify(HYDRA + UNSCHEDULABLE.format(error=error, what=what), 1)
+    assert (found.kind, found.reason) == (
+        "node_lost",
+        "a worker left the cluster while the job placed its processes on it",
+    )
+
+
+def test_the_guard_of_the_transfer_queue() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        refuse_foreign("TransferQueueController", "01000000", "02000000")
+    wrapped = "ray.exceptions.RayTaskError(RuntimeError): ray::TaskRunnerV1.run() (pid=7)"
+    found = classify(f"{HYDRA}{wrapped}\nRuntimeError: {raised.value}\n", 1)
+    assert found.kind == "transfer_queue"
+    assert found.reason == str(raised.value)
+    assert not found.kind.retryable(5)

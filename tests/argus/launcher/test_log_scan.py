@@ -1,0 +1,166 @@
+"""What the log of a running trainer shows. The lines are those of verl 0.9.1 on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from argus.launcher.archive import Archive
+from argus.launcher.job_warnings import Logged, Raised
+from argus.launcher.log_scan import LogFollower, LogScan, Phase
+
+LOOP = "\x1b[36m(AgentLoopWorkerTQ pid=1001, ip=172.18.0.4)\x1b[0m "
+OTHER = "\x1b[36m(AgentLoopWorkerTQ pid=7)\x1b[0m "
+VERL = "/private/common/code/verl/verl-0.9.1/verl"
+FAILED = "ERROR:2026-11-21 23:20:54,458:Error in _run_prompt for uid=faabb1a6-4a16"
+REWARD = [
+    FAILED,
+    "Traceback (most recent call last):",
+    f'  File "{VERL}/trainer/ppo/v1/agent_loop_tq.py", line 160, in _agent_loop_postprocess',
+    "    await self._compute_score(outputs, kwargs=kwargs)",
+    "ray.exceptions.RayTaskError(ValueError): \x1b[36mray::RewardLoopWorker.compute_score()\x1b[39m (pid=857)",
+    f'  File "{VERL}/experimental/reward_loop/reward_manager/naive.py", line 75, in run_single',
+    "    result = await self.loop.run_in_executor(",
+    '  File "/private/user/code/raises.py", line 2, in compute_score',
+    '    raise ValueError("no answer")',
+    "ValueError: no answer",
+]
+ENGINE = [
+    FAILED,
+    "Traceback (most recent call last):",
+    '  File "/opt/vllm/engine.py", line 9, in generate',
+    "RuntimeError: the engine is dead",
+]
+CAUSE = "ValueError: no answer (/private/user/code/raises.py, line 2)"
+
+
+def scanned(*lines: str) -> LogScan:
+    scan = LogScan()
+    scan.feed("".join(f"{line}\n" for line in lines).encode())
+    scan.finish()
+    return scan
+
+
+def of(process: str, lines: list[str]) -> list[str]:
+    return [process + line for line in lines]
+
+
+def test_rewards_that_raise_are_counted_with_their_line() -> None:
+    lines = [*of(LOOP, REWARD), *of(LOOP, REWARD), LOOP + "more"]
+    assert scanned(*lines).logged == Logged(reward=Raised(2, CAUSE))
+    assert scanned(*of(LOOP, ENGINE)).logged == Logged(
+        rollout=Raised(1, "RuntimeError: the engine is dead (/opt/vllm/engine.py, line 9)")
+    )
+    assert scanned(*of(LOOP, REWARD), *of(LOOP, ENGINE)).logged.rollout.count == 1
+
+
+def test_tracebacks_of_two_processes_are_interleaved() -> None:
+    pairs = zip(of(LOOP, REWARD), of(OTHER, REWARD), strict=True)
+    assert scanned(*(line for pair in pairs for line in pair)).logged == Logged(reward=Raised(2, CAUSE))
+
+
+def test_lines_that_ray_repeats_count() -> None:
+    repeated = f"{OTHER}{FAILED} [repeated 5x across cluster]"
+    assert scanned(*of(LOOP, REWARD), repeated).logged == Logged(reward=Raised(6, CAUSE))
+    cut = "Prompt of 70 tokens exceeds rollout.prompt_length=64; left-truncating."
+    lines = [f"{LOOP}WARNING:2026:{cut}", f"{LOOP}{cut.replace('70', '68')} [repeated 9x across cluster]"]
+    assert scanned(*lines).logged == Logged(cut=10, longest=70)
+
+
+def test_a_log_in_any_pieces_shows_the_same() -> None:
+    data = "".join(f"{line}\n" for line in (*of(LOOP, REWARD), "x" * 500, *of(OTHER, ENGINE))).encode()
+    for size in (1, 7, 100, len(data)):
+        scan = LogScan()
+        for begin in range(0, len(data), size):
+            scan.feed(data[begin : begin + size])
+        scan.finish()
+        assert (scan.logged.reward, scan.logged.rollout.count) == (Raised(1, CAUSE), 1)
+
+
+def test_rewards_that_a_manager_of_verl_replaces_by_zero() -> None:
+    failed = "Reward computation failed for data_source=a: 'x': no. Response preview: 12..."
+    timed_out = "Reward computation timed out after 300s for data_source=a. Response preview: 12..."
+    assert scanned(failed, timed_out).logged == Logged(reward=Raised(2, "'x': no"))
+    assert scanned(timed_out).logged == Logged(reward=Raised(1, "it timed out after 300s"))
+
+
+def test_rows_that_were_dropped() -> None:
+    lines = ["dataset len: 128", "filter dataset len: 100", "dataset len: 16", "filter dataset len: 16"]
+    assert scanned(*lines).logged == Logged(dropped=28, rows=144)
+    selected = ["dataset len: 128", "selected 50 random samples out of 128", "filter dataset len: 49"]
+    assert scanned(*selected).logged == Logged(dropped=1, rows=50)
+    assert scanned("dataset len: 128").logged == Logged()
+
+
+def test_the_phases_of_a_start() -> None:
+    lines = {
+        "importing": None,
+        "MVP_PRECHECK_MARKER=verl-0.9.1": Phase.TRAINER,
+        "INFO worker.py:1841 -- Connecting to existing Ray cluster at address: head:6379...": Phase.RAY,
+        "(TaskRunnerV1 pid=1) Using dataset class: RLHFDataset": Phase.DATA,
+        "(TaskRunnerV1 pid=1) INFO:2026:worker group kwargs: {'device_name': 'cpu'}": Phase.WORKERS,
+        "(TaskRunnerV1 pid=1) INFO:2026:create worker group dict_keys(['actor_rollout_ref'])": Phase.WEIGHTS,
+        "(TaskRunnerV1 pid=1) INFO:2026:reward loop manager initialized": Phase.ENGINE,
+        "(WorkerDict pid=2) Loading weights: 100%|##| 27/27": Phase.ENGINE,
+        "(TaskRunnerV1 pid=1) INFO:2026:all initialize finished, ready to fit": Phase.ROLLOUT,
+        "(AgentLoopWorkerTQ pid=3) Using dataset class: RLHFDataset": Phase.ROLLOUT,
+    }
+    scan = LogScan()
+    for line, phase in lines.items():
+        scan.feed(f"{line}\n".encode())
+        assert scan.phase == phase
+    assert scanned("(TrainingWorker pid=1) \rLoading weights:   0%", "Epoch 1/1:   0%|").phase is Phase.STEP
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    archive = Archive(tmp_path / "grpo-1")
+    archive.reserve()
+    archive.driver_log.write_text("of an earlier attempt\n")
+    return archive
+
+
+def append(archive: Archive, text: str) -> None:
+    with archive.driver_log.open("a") as log:
+        log.write(text)
+
+
+def rotate(archive: Archive, number: int) -> None:
+    archive.driver_log.rename(archive.driver_log.with_name(f"driver.log.{number}"))
+    archive.driver_log.touch()
+
+
+def test_the_log_is_followed_over_its_parts(archive: Archive) -> None:
+    follower = LogFollower(archive)
+    assert follower.read(100) == b""
+    append(archive, "one\n")
+    assert follower.read(2) + follower.read(100) == b"one\n"
+    append(archive, "two\n")
+    rotate(archive, 1)
+    append(archive, "three\n")
+    rotate(archive, 2)
+    append(archive, "four\n")
+    assert [follower.read(100) for _part in range(4)] == [b"two\n", b"three\n", b"four\n", b""]
+
+
+def test_parts_that_were_removed_are_skipped(archive: Archive) -> None:
+    follower = LogFollower(archive)
+    for number in (1, 2, 3):
+        append(archive, f"{number}\n")
+        rotate(archive, number)
+    append(archive, "4\n")
+    assert follower.read(100) == b"1\n"
+    assert follower.read(100) == b"2\n"
+    archive.driver_log.with_name("driver.log.2").unlink()
+    assert follower.read(100) == b"3\n"
+    assert follower.read(100) == b"4\n"
+
+
+def test_a_log_that_comes_later(archive: Archive) -> None:
+    archive.driver_log.unlink()
+    follower = LogFollower(archive)
+    with pytest.raises(FileNotFoundError):
+        follower.read(100)
+    archive.driver_log.write_text("late\n")
+    assert follower.read(100) == b"late\n"

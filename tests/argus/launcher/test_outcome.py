@@ -1,0 +1,136 @@
+"""How an attempt ended, from what its launcher observed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from jobs import CUDA, planned
+
+from argus.launcher import failures
+from argus.launcher.outcome import End, Outcome, outcome
+from argus.launcher.watch import ENDED_BY_WATCH
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has no more\n"
+CONFIG = "Error executing job with overrides: []\nCould not override 'trainer.x'.\n"
+LOST = failures.failure("node_lost", "node w1 was lost")
+STALLED = failures.failure("stalled", "no step and no log line for 61 s, at step 0")
+DEADLINE = failures.failure("deadline", "the job exceeded its deadline of 9 s")
+
+
+def shown(found: Outcome) -> tuple[str, str]:
+    return found.state, found.failure.kind if found.failure else ""
+
+
+@pytest.mark.parametrize("total", [None, 4])
+def test_a_success(total: int | None) -> None:
+    end = End(exit_code=0, steps=4, attempt_steps=2, total_steps=total)
+    assert outcome(end) == Outcome("SUCCEEDED", None, "")
+
+
+def test_data_that_ends_early_is_a_success_with_a_reason() -> None:
+    end = End(exit_code=0, steps=2, attempt_steps=2, total_steps=7)
+    assert outcome(end) == Outcome("SUCCEEDED", None, "the data ended at step 2 of 7")
+
+
+@pytest.mark.parametrize(
+    ("steps", "total", "at"), [(0, None, "0 of unknown"), (0, 16, "0 of 16"), (6, 16, "6 of 16"), (6, None, "6 of unk")]
+)
+def test_a_trainer_that_did_nothing_has_failed(steps: int, total: int | None, at: str) -> None:
+    found = outcome(End(exit_code=0, steps=steps, attempt_steps=0, total_steps=total))
+    assert shown(found) == ("FAILED", "data")
+    assert found.failure
+    assert found.failure.reason.startswith(f"the trainer ended without an error and without any step, at step {at}")
+
+
+def test_an_attempt_that_resumed_at_the_last_step_has_nothing_to_do() -> None:
+    assert outcome(End(exit_code=0, steps=16, attempt_steps=0, total_steps=16)) == Outcome("SUCCEEDED")
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "log", "kind"), [(3, "", "unknown"), (-9, "", "killed"), (1, CONFIG, "config"), (1, OOM, "gpu_oom")]
+)
+def test_an_error_is_read_from_the_log(exit_code: int, log: str, kind: str) -> None:
+    assert shown(outcome(End(exit_code=exit_code, log=log))) == ("FAILED", kind)
+
+
+ACTOR, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.model"
+SIZE, TOKENS = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_max_token_len_per_gpu"
+CHECKPOINTING = f"{MODEL}.enable_gradient_checkpointing"
+OFFLOAD = f"{ACTOR}.fsdp_config.optimizer_offload=True"
+# The job, and what the advice names and does not name.
+LEVERS: list[tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]] = [
+    ({}, (TOKENS, OFFLOAD), (SIZE, CHECKPOINTING)),
+    ({"trainer_overrides": {SIZE: 4}}, (SIZE, OFFLOAD), (TOKENS,)),
+    ({"trainer_overrides": {SIZE: 1}}, (OFFLOAD,), (SIZE, TOKENS)),
+    ({"trainer_overrides": {CHECKPOINTING: False}}, (f"{CHECKPOINTING}=True",), ()),
+    ({"trainer_overrides": {f"{ACTOR}.fsdp_config.optimizer_offload": True}}, (TOKENS,), (OFFLOAD,)),
+    ({"trainer_overrides": ["--config-name=ppo_megatron_trainer"]}, (f"{ACTOR}.megatron.param_offload",), (OFFLOAD,)),
+    ({"workload": "sft"}, ("data.max_token_len_per_gpu", "engine.param_offload=True"), ("rollout", "micro_batch")),
+    (
+        {"workload": "sft", "trainer_overrides": {"data.micro_batch_size_per_gpu": 4}},
+        ("data.micro_batch_size_per_gpu",),
+        ("max_token_len",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "named", "unnamed"), LEVERS, ids=str)
+def test_advice_for_a_full_gpu_works_with_the_settings_of_the_job(
+    changes: dict[str, Any], named: tuple[str, ...], unnamed: tuple[str, ...]
+) -> None:
+    found = outcome(End(exit_code=1, log=OOM, overrides=planned(CUDA, **changes).plan.overrides))
+    assert found.failure
+    assert [key for key in named if key not in found.failure.todo] == []
+    assert [key for key in unnamed if key in found.failure.todo] == []
+
+
+def test_only_what_a_lost_node_may_cause_is_left_to_the_steward() -> None:
+    gloo = "Error executing job with overrides: []\nRuntimeError: [/x.cc:5] Connection closed by peer [10.0.0.2]:9\n"
+    for exit_code, log, kind in ((3, "", "unknown"), (-9, "", "killed"), (1, gloo, "communication")):
+        assert shown(outcome(End(exit_code=exit_code, log=log, has_steward=True))) == ("ENDING", kind)
+    assert shown(outcome(End(exit_code=1, log=CONFIG, has_steward=True))) == ("FAILED", "config")
+
+
+def test_the_steps_of_the_attempt_count_for_its_communication() -> None:
+    gloo = "Error executing job with overrides: []\nRuntimeError: [/x.cc:5] Connection closed by peer [10.0.0.2]:9\n"
+    found = outcome(End(exit_code=1, log=gloo, steps=9, attempt_steps=2))
+    assert found.failure
+    assert found.failure.reason.endswith(", after step 2")
+
+
+def test_a_signal_stops_a_job() -> None:
+    found = outcome(End(exit_code=-15, stopped_by=15, has_steward=True, log=OOM, problem="x", watch_verdict=STALLED))
+    assert shown(found) == ("STOPPED", "stopped")
+    assert found.failure
+    assert found.failure.reason == "stopped with signal 15"
+
+
+def test_a_signal_from_the_steward_is_a_failure_with_its_verdict() -> None:
+    assert outcome(End(exit_code=-15, stopped_by=15, steward_verdict=LOST)) == Outcome("FAILED", LOST)
+    # The verdict alone has ended nothing.
+    assert shown(outcome(End(exit_code=0, attempt_steps=1, steward_verdict=LOST))) == ("SUCCEEDED", "")
+
+
+def test_a_problem_of_the_precheck() -> None:
+    found = outcome(End(exit_code=65, problem="the snapshot's marker is 'a'", has_steward=True))
+    assert shown(found) == ("FAILED", "import")
+    assert found.failure
+    assert found.failure.reason == "the snapshot's marker is 'a'"
+
+
+@pytest.mark.parametrize("verdict", [STALLED, DEADLINE])
+def test_a_trainer_that_the_launcher_ended(verdict: failures.Failure) -> None:
+    assert outcome(End(exit_code=-15, watch_verdict=verdict, has_steward=True)) == Outcome("FAILED", verdict)
+
+
+def test_a_stall_after_a_known_cause_is_a_failure_of_that_kind() -> None:
+    assert shown(outcome(End(exit_code=-15, watch_verdict=STALLED, log=OOM))) == ("FAILED", "gpu_oom")
+    # A configuration error cannot be the cause, and a deadline has none.
+    assert outcome(End(exit_code=-15, watch_verdict=STALLED, log=CONFIG)).failure == STALLED
+    assert outcome(End(exit_code=-15, watch_verdict=DEADLINE, log=OOM)).failure == DEADLINE
+
+
+def test_what_the_trainer_prints_while_it_is_ended_is_no_cause_of_a_stall() -> None:
+    log = f"step:1\n{ENDED_BY_WATCH} no step\n{OOM}"
+    assert outcome(End(exit_code=-15, watch_verdict=STALLED, log=log)).failure == STALLED

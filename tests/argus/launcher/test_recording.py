@@ -1,0 +1,114 @@
+"""The end of an attempt, recorded on a shared root that cannot be written for a while."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from steward_scene import Clock
+
+from argus.launcher import failures, recording
+from argus.launcher.reading import UnreadableError
+from argus.launcher.recording import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    POLL_SECONDS,
+    RECORD_SECONDS,
+    STOPPED_SECONDS,
+    repeated,
+)
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+class Work:
+    """Work that fails until a time."""
+
+    def __init__(self, until: float, error: Exception = FULL) -> None:
+        self.clock, self.error = Clock(), error
+        self.until = self.clock.now + until
+        self.tried: list[float] = []
+        self.started = self.clock.now
+        self.stopped_at = float("inf")
+
+    def __call__(self) -> str:
+        self.tried.append(self.clock.now - self.started)
+        if self.clock.now < self.until:
+            raise self.error
+        return "done"
+
+    def run(self) -> str:
+        return repeated(self, lambda: self.clock.now - self.started >= self.stopped_at, self.clock)
+
+
+def transient() -> UnreadableError:
+    error = UnreadableError("status.json", "cannot be read")
+    error.__cause__ = OSError(errno.ESTALE, "Stale file handle")
+    return error
+
+
+def test_what_works_is_done_once() -> None:
+    work = Work(0)
+    assert work.run() == "done"
+    assert (work.tried, work.clock.slept) == ([0], [])
+
+
+@pytest.mark.parametrize("error", [FULL, OSError(errno.EROFS, "Read-only file system"), transient()])
+def test_it_is_tried_again_with_growing_pauses(error: Exception) -> None:
+    work = Work(100, error)
+    assert work.run() == "done"
+    pauses = [after - before for before, after in zip(work.tried, work.tried[1:], strict=False)]
+    assert pauses[0] == pytest.approx(FIRST_PAUSE, abs=POLL_SECONDS)
+    assert pauses[1] == pytest.approx(2 * FIRST_PAUSE, abs=POLL_SECONDS)
+    assert max(pauses) == pytest.approx(LONGEST_PAUSE, abs=POLL_SECONDS)
+    assert pauses == sorted(pauses)
+
+
+def test_after_minutes_it_is_given_up() -> None:
+    work = Work(float("inf"))
+    with pytest.raises(OSError, match="No space left"):
+        work.run()
+    assert RECORD_SECONDS <= work.tried[-1] <= RECORD_SECONDS + LONGEST_PAUSE + POLL_SECONDS
+
+
+def test_what_stays_unreadable_is_not_waited_for() -> None:
+    work = Work(100, UnreadableError("status.json", "is not JSON"))
+    with pytest.raises(UnreadableError):
+        work.run()
+    assert work.tried == [0]
+
+
+@pytest.mark.parametrize("stopped_at", [0.0, 40.0])
+def test_a_stop_ends_it_within_seconds(stopped_at: float) -> None:
+    work = Work(float("inf"))
+    work.stopped_at = stopped_at
+    with pytest.raises(OSError, match="No space left"):
+        work.run()
+    # At once after the signal, and a few times more.
+    assert any(stopped_at <= tried <= stopped_at + 2 * POLL_SECONDS for tried in work.tried)
+    assert stopped_at + STOPPED_SECONDS <= work.tried[-1] <= stopped_at + STOPPED_SECONDS + 1
+
+
+def test_a_failure_is_told_in_rays_log() -> None:
+    failure = failures.Failure(failures.FailureKind.GPU_OOM, "GPU 0 ran out of memory", ("a line…",), "Use more.")
+    line = recording.tell(failure)
+    assert recording.told(f"the last lines:\nstep:1\n{line}\n") == failure
+    assert recording.told(f"{line}\n{'x' * 5}\n") == failure
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "",
+        "Job finished",
+        recording.tell(None),
+        recording.NOT_RECORDED,
+        f"{recording.NOT_RECORDED}[1]",
+        f"{recording.NOT_RECORDED}{'[' * 100_000}",
+        f'{recording.NOT_RECORDED}{{"kind": 7}}',
+        f"x{recording.tell(failures.failure('data', 'no rows'))}",
+        recording.tell(failures.failure("data", "no rows")) + "\nx" * recording.MESSAGE_LINES,
+    ],
+)
+def test_without_one_nothing_is_told(message: str) -> None:
+    assert recording.told(message) is None

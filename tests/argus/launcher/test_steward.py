@@ -1,0 +1,536 @@
+"""The steward's steps: a fake head, a fake runner and a fake clock over a real archive."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from steward_scene import Evidence, Scene
+
+from argus.launcher import attempts, failures, redact, steward
+from argus.launcher.draining import Removal, remember
+from argus.launcher.ray_api import WorkerCapacity
+from argus.launcher.room import Demand
+from argus.launcher.status import JobState
+from argus.launcher.steward_decisions import GRACE_SECONDS, NOTICE_SECONDS
+
+LOST = failures.failure("node_lost", "node w1 was lost")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+# --- One steward ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_has_one_steward(scene: Scene) -> None:
+    with (scene.archive.path / ".keeper.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert scene.steward.run() == 1
+        with steward.lock_of(scene.archive) as acquired:
+            assert not acquired
+    assert not scene.archive.has_steward()
+    assert not (scene.archive.path / "events.jsonl").exists()
+    with steward.lock_of(scene.archive) as acquired:
+        assert acquired
+
+
+def test_a_link_instead_of_the_lock_is_not_followed(scene: Scene) -> None:
+    victim = scene.archive.path.parent / "victim"
+    victim.write_text("untouched")
+    (scene.archive.path / ".keeper.lock").symlink_to(victim)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"), steward.lock_of(scene.archive):
+        pass
+    assert victim.read_text() == "untouched"
+
+
+def test_a_submission_that_was_interrupted_is_closed_and_its_secrets_are_removed(scene: Scene) -> None:
+    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    scene.archive.write_heartbeat("keeper.json", time=0)
+    (scene.archive.path / "status.json").unlink(missing_ok=True)
+    assert scene.steward.run() == 0
+    status = scene.archive.read_status()
+    assert (status.state, status.reason) == ("FAILED", "its submission was interrupted")
+    assert status.closed_at
+    assert not scene.archive.needs_steward()
+    assert not redact.secrets_file(scene.archive.path).exists()
+    assert scene.verbs() == []
+
+
+def test_a_file_system_without_locks_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(_file: object, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="No locks available"), steward.lock_of(scene.archive):
+        pass
+
+
+def test_every_step_is_a_heartbeat(scene: Scene) -> None:
+    scene.running()
+    for _step in range(2):
+        scene.step(after=5)
+        assert scene.archive.read_json("keeper.json")["time"] == scene.clock.now
+    scene.archive.write_heartbeat("keeper.json", time=time.time())
+    assert scene.archive.has_steward()
+
+
+def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
+    """From its queue over a failure to its success, as a whole."""
+    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    scene.head.workers = []
+    scene.state("QUEUED", queued_at=scene.clock.now)
+    scene.runner.effects["submit"] = lambda: scene.running(int(str(scene.runner.calls[-1][1])))
+    assert not scene.step()
+    assert scene.verbs() == []
+    scene.head.workers = [WorkerCapacity("worker-w0", "w0", 8, 48, 8, 48)]
+    assert not scene.step(after=2)
+    assert scene.verbs() == ["submit 1"]
+    scene.step(after=2)
+    # The launcher records the failure, and Ray the end.
+    scene.head.records["one"]["status"] = "FAILED"
+    attempts.record_end(scene.archive, "FAILED", LOST)  # type: ignore[arg-type]
+    for _step in range(3):
+        assert not scene.step(after=2)
+    scene.head.records["one~2"]["status"] = "SUCCEEDED"
+    attempts.record_end(scene.archive, "SUCCEEDED", None)  # type: ignore[arg-type]
+    assert redact.load(scene.archive.path)
+    assert scene.step(after=2)
+    assert scene.verbs() == ["submit 1", "evidence start", "end", "submit 2", "evidence start", "end"]
+    assert scene.events() == ["QUEUED", "RUNNING", "RETRYING", "RUNNING", "SUCCEEDED", "CLOSED"]
+    assert redact.load(scene.archive.path) == {}
+    assert not (scene.archive.path / "keeper.json").exists()
+    assert scene.archive.read_status().closed_at
+
+
+# --- Attempts ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_attempt_of_a_queued_job(scene: Scene) -> None:
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.step()
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_a_retry_is_the_next_attempt_after_a_clean_up(scene: Scene) -> None:
+    scene.state("RETRYING", attempt=2, ended_at=scene.clock.now)
+    scene.head.records["one~2"] = {"status": "FAILED"}
+    assert not scene.step()
+    assert scene.verbs() == ["end"]
+    assert not scene.step(after=2)
+    assert scene.verbs() == ["end", "submit 3"]
+    assert scene.head.asked == ["one~2"]
+    # The job is not over: it keeps its secrets, and its archive stays open.
+    assert not scene.archive.read_status().closed_at
+
+
+def test_a_clean_up_is_done_once_for_an_attempt(scene: Scene) -> None:
+    scene.head.workers = []
+    scene.state("RETRYING", attempt=1, ended_at=scene.clock.now)
+    for _step in range(3):
+        scene.step(after=2)
+    assert scene.verbs() == ["end"]
+    scene.state("RETRYING", attempt=2, ended_at=scene.clock.now)
+    scene.step(after=2)
+    assert scene.verbs() == ["end", "end"]
+
+
+def test_a_job_waits_for_its_own_size(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, cpus_per_node=40, entrypoint_num_cpus=9)
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.step()
+    assert scene.verbs() == []
+    scene.head.workers = [WorkerCapacity("worker-w0", "w0", 8, 49, 8, 49)]
+    scene.step()
+    assert scene.verbs() == ["submit 1"]
+
+
+def accepted(identifier: str, demand: Demand) -> dict[str, Any]:
+    return {"status": "RUNNING", "submission_id": identifier, "metadata": demand.to_metadata()}
+
+
+def test_two_jobs_that_wait_for_the_same_place(scene: Scene) -> None:
+    """Another steward has seen the same place free, and was first."""
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    other = accepted("two", Demand(1, 8, 24))
+    scene.meanwhile = lambda: scene.head.records.update(two=other)
+    scene.step()
+    assert scene.verbs() == []
+    assert scene.archive.read_status().state == "QUEUED"
+    scene.head.records = {}
+    scene.meanwhile = lambda: None
+    scene.step(after=2)
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_a_job_that_was_accepted_and_has_its_place_by_now(scene: Scene) -> None:
+    scene.state("QUEUED", attempt=1, queued_at=scene.clock.now)
+    scene.head.records["two"] = {**accepted("two", Demand(1, 8, 24)), "job_id": "02"}
+    scene.step()
+    assert scene.verbs() == []
+    bundles = [{"unit_resources": {"GPU": 8.0}}]
+    scene.head.groups = [{"creator_job_id": "02", "state": "CREATED", "bundles": bundles}]
+    scene.step(after=2)
+    assert scene.verbs() == ["submit 1"]
+
+
+def test_an_attempt_without_its_own_queue_is_stopped(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, transfer_queue=True)
+    scene.running()
+    scene.head.controllers = [{"class_name": "TransferQueueController", "job_id": "01", "state": "ALIVE"}] * 2
+    scene.step()
+    assert "stop 1" in scene.verbs()
+    verdict = attempts.verdict(scene.archive)
+    assert verdict and verdict.kind == "transfer_queue"
+    assert verdict.reason == "the job has 2 controllers of TransferQueue: its samples are in several queues"
+
+
+def test_the_queue_of_an_earlier_attempt_is_forgotten(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, transfer_queue=True)
+    scene.steward.checks.queue_problem = "it is gone"
+    scene.state("RETRYING", attempt=1, ended_at=scene.clock.now)
+    scene.step()
+    scene.step(after=2)
+    assert scene.verbs() == ["end", "submit 2"]
+    assert scene.steward.checks.queue_problem == ""
+
+
+def test_what_a_job_waits_for_is_in_the_heartbeat(scene: Scene) -> None:
+    scene.running()
+    bundles = [{"unit_resources": {"GPU": 8.0, "CPU": 24.0}}]
+    scene.head.groups = [{"creator_job_id": "01", "state": "PENDING", "bundles": bundles}]
+    for _step in range(3):
+        scene.step(after=30)
+    heartbeat = scene.archive.steward_heartbeat()
+    assert heartbeat
+    assert heartbeat.notice == "waits for its placement: 1 x 8 GPU and 24 CPU are not free together"
+
+
+# --- Its end ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "STOPPED"])
+def test_the_end_of_a_job(scene: Scene, state: str) -> None:
+    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    scene.state(state)
+    seen: list[bool] = []
+    scene.runner.effects["end"] = lambda: seen.append(bool(redact.load(scene.archive.path)))
+    assert scene.step()
+    assert scene.verbs() == ["end"]
+    # Evidence is redacted with the secrets, so that they go last.
+    assert seen == [True]
+    assert redact.load(scene.archive.path) == {}
+    assert scene.events() == [state, "CLOSED"]
+    assert not scene.archive.has_steward()
+
+
+def test_a_job_that_goes_on_is_not_closed(scene: Scene) -> None:
+    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    scene.state("RETRYING")
+    steward.close(scene.archive, "RETRYING")
+    assert redact.load(scene.archive.path)
+    assert scene.events() == ["RETRYING"]
+
+
+def test_the_end_waits_until_ray_has_noticed_it(scene: Scene) -> None:
+    scene.running()
+    scene.state("SUCCEEDED")
+    before = scene.clock.now
+    assert scene.step()
+    assert GRACE_SECONDS <= scene.clock.now - before < GRACE_SECONDS + 1
+    assert scene.verbs() == ["end"]
+
+
+@pytest.mark.parametrize("record", [None, {"status": "SUCCEEDED"}])
+def test_the_end_does_not_wait_for_a_ray_that_has_noticed_it(scene: Scene, record: dict[str, Any] | None) -> None:
+    if record:
+        scene.head.records["one"] = record
+    scene.state("SUCCEEDED")
+    assert scene.step()
+    assert scene.clock.slept == []
+    scene.head.silent = True
+
+
+def test_the_end_does_not_need_a_head(scene: Scene) -> None:
+    scene.head.silent = True
+    scene.state("FAILED")
+    assert scene.step()
+    assert scene.verbs() == ["end"]
+
+
+def test_an_end_without_a_launcher_is_recorded(scene: Scene) -> None:
+    scene.running()
+    scene.archive.metrics_file(1).write_text('{"step": 3, "data": {}}\n{"step": 4, "data": {}}\n')
+    scene.archive.write_json("config/plan.json", {})
+    scene.step()
+    scene.head.records["one"] = {"status": "FAILED", "message": "gone", "driver_node_id": "w9"}
+    for _step in range(2):
+        assert not scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert (status.state, status.failure and status.failure["kind"]) == ("FAILED", "node_lost")
+    assert (status.reason, status.steps, status.attempt_steps) == ("the driver's node was lost", 4, 2)
+    assert [(one.kind, one.ended_at) for one in status.attempts] == [("node_lost", scene.clock.now)]
+    assert scene.step()
+
+
+def test_an_attempt_that_ray_stopped_is_stopped(scene: Scene) -> None:
+    scene.running()
+    scene.head.records["one"] = {"status": "STOPPED", "driver_node_id": "w0"}
+    scene.step()
+    scene.step(after=GRACE_SECONDS)
+    assert scene.archive.read_status().state == "STOPPED"
+
+
+def test_an_end_that_ray_takes_back_is_none(scene: Scene) -> None:
+    """The grace period begins anew."""
+    scene.running()
+    scene.head.records["one"]["status"] = "FAILED"
+    scene.step()
+    scene.head.records["one"]["status"] = "RUNNING"
+    scene.step(after=GRACE_SECONDS)
+    scene.head.records["one"]["status"] = "FAILED"
+    scene.step(after=1)
+    assert scene.archive.read_status().state == "RUNNING"
+
+
+def test_a_stop_while_an_attempt_is_ending(scene: Scene) -> None:
+    scene.running()
+    attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
+    scene.archive.ask_to_stop()
+    scene.step()
+    status = scene.archive.read_status()
+    # It had failed before, and is not retried.
+    assert (status.state, status.reason) == ("FAILED", "Connection reset")
+
+
+def test_a_success_that_its_launcher_could_not_record(scene: Scene) -> None:
+    scene.running()
+    scene.head.records["one"]["status"] = "SUCCEEDED"
+    scene.step()
+    scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert (status.state, status.reason, status.failure) == ("SUCCEEDED", "", None)
+    assert [one.state for one in status.attempts] == ["SUCCEEDED"]
+    assert scene.step()
+
+
+NODE, GONE = "a1" * 28, "b2" * 28
+
+
+def test_reasons_name_nodes(scene: Scene) -> None:
+    """Messages of Ray have its ids."""
+    scene.running()
+    scene.head.node_list += [{**scene.head.node_list[1], "node_id": NODE, "node_name": "worker-7", "state": "DEAD"}]
+    scene.head.records["one"] |= {"status": "FAILED", "message": f"Died on {NODE}:\n  not {GONE}"}
+    scene.step()
+    scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert status.reason == f"the launcher recorded no end: Died on worker-7: not {GONE}"
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_also_in_what_the_launcher_recorded(scene: Scene, retries: int) -> None:
+    scene.archive.write_json("config/plan.json", {"retries": retries})
+    scene.start()
+    scene.running()
+    scene.head.node_list += [{**scene.head.node_list[1], "node_id": NODE, "node_name": "worker-7", "state": "DEAD"}]
+    scene.step()
+    failure = failures.Failure(failures.FailureKind.NODE_LOST, f"node {NODE} was lost", (f"Node Id: {NODE}",), "x")
+    attempts.record_end(scene.archive, JobState.FAILED, failure)
+    scene.head.records["one"]["status"] = "FAILED"
+    # At the end, the head may be gone.
+    scene.head.silent = True
+    scene.step()
+    status = scene.archive.read_status()
+    assert status.reason == "node worker-7 was lost"
+    assert status.failure and status.failure["reason"] == status.reason
+    assert [one.reason for one in status.attempts] == [status.reason]
+    # The lines of the log stay as they are.
+    assert status.failure["lines"] == [f"Node Id: {NODE}"]
+
+
+@pytest.mark.parametrize(("ended", "explained"), [("one", True), ("one~2", False)])
+def test_an_attempt_that_ended_with_a_removed_node(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ended: str, explained: bool
+) -> None:
+    monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
+    scene.start()
+    remember("w1", tmp_path, Removal("worker-w1", (ended,)))
+    scene.running()
+    attempts.record_end(scene.archive, JobState.FAILED, LOST)
+    scene.step()
+    reason = scene.archive.read_status().reason
+    assert reason == f"{'drain.yml removed node worker-w1 with allow_disruption: ' if explained else ''}{LOST.reason}"
+
+
+def test_a_failure_is_its_own_if_no_node_was_lost(scene: Scene) -> None:
+    scene.running()
+    attempts.record_trouble(scene.archive, failures.failure("unknown", "exit code 3"), attempt_steps=2)
+    scene.archive.set_status("ENDING", ended_at=scene.clock.now)
+    scene.step(after=NOTICE_SECONDS - 1)
+    assert scene.archive.read_status().state == "ENDING"
+    scene.step(after=1)
+    status = scene.archive.read_status()
+    assert (status.state, status.reason) == ("FAILED", "exit code 3")
+
+
+# --- Ending an attempt ------------------------------------------------------------------------------------------------
+
+
+def test_a_driver_on_the_head_is_stopped(scene: Scene) -> None:
+    scene.running()
+    scene.head.records["one"]["driver_node_id"] = "h"
+    scene.step()
+    assert scene.verbs() == ["stop 1"]
+    verdict = attempts.verdict(scene.archive)
+    assert verdict
+    assert verdict.kind == "config"
+
+
+def test_a_first_verdict_stays(scene: Scene) -> None:
+    scene.running()
+    attempts.set_verdict(scene.archive, LOST)
+    scene.head.records["one"]["driver_node_id"] = "h"
+    scene.step()
+    assert attempts.verdict(scene.archive) == LOST
+
+
+def test_a_pending_attempt_is_cancelled_and_its_end_recorded(scene: Scene) -> None:
+    scene.state("SUBMITTED", attempt=2, attempt_submitted_at=scene.clock.now)
+    scene.head.records["one~2"] = {"status": "PENDING"}
+    scene.archive.ask_to_stop()
+    scene.step()
+    assert scene.verbs() == ["cancel 2"]
+    assert scene.archive.read_status().state == "STOPPED"
+
+
+# --- Evidence ---------------------------------------------------------------------------------------------------------
+
+
+def test_evidence_of_a_start_once_for_each_attempt(scene: Scene) -> None:
+    scene.running()
+    for _step in range(3):
+        scene.step(after=1)
+    assert scene.verbs() == ["evidence start"]
+    scene.running(attempt=2)
+    scene.step(after=1)
+    assert scene.verbs() == ["evidence start"] * 2
+
+
+def test_no_evidence_of_a_start_before_the_trainer_runs(scene: Scene) -> None:
+    scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
+    scene.head.records["one"] = {"status": "PENDING"}
+    scene.step()
+    assert scene.verbs() == []
+
+
+def test_evidence_at_intervals(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    started = scene.clock.now
+    times = []
+    for _step in range(int(2.5 * steward.PERIODIC_SECONDS / 10)):
+        before = len(scene.verbs())
+        scene.step(after=10)
+        if len(scene.verbs()) > before:
+            times.append(scene.clock.now - started)
+    assert scene.verbs() == ["evidence start", "evidence periodic", "evidence periodic"]
+    assert times == [steward.PERIODIC_SECONDS, 2 * steward.PERIODIC_SECONDS]
+
+
+def test_evidence_that_has_ended_is_reaped(scene: Scene) -> None:
+    scene.running()
+    scene.runner.code = None
+    scene.step()
+    assert len(scene.steward.children) == 1
+    scene.running(attempt=2)
+    scene.step()
+    assert len(scene.steward.children) == 2
+    for child in scene.steward.children:
+        assert isinstance(child, Evidence)
+        child.code = 0
+    scene.running(attempt=3)
+    scene.runner.code = 0
+    scene.step()
+    assert scene.steward.children == []
+
+
+# --- The loop ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_loop_from_the_first_evidence_to_the_end(scene: Scene) -> None:
+    scene.running()
+    scene.runner.effects["evidence"] = lambda: None
+    polls = iter(range(100))
+
+    def sleep(seconds: float, /) -> None:
+        scene.clock.now += seconds
+        if next(polls) == 5:
+            scene.head.records["one"]["status"] = "SUCCEEDED"
+            scene.state("SUCCEEDED")
+
+    scene.clock.sleep = sleep  # type: ignore[method-assign]
+    assert scene.steward.run() == 0
+    assert scene.verbs() == ["evidence submit", "evidence start", "end"]
+    assert scene.events() == ["RUNNING", "KEPT", "SUCCEEDED", "CLOSED"]
+    assert not (scene.archive.path / "logs" / "keeper.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds"), [("RUNNING", steward.STEP_SECONDS_RUNNING), ("SUBMITTED", steward.STEP_SECONDS)]
+)
+def test_the_pause_between_two_steps(scene: Scene, state: str, seconds: float) -> None:
+    scene.state(state)
+    before = scene.clock.now
+    scene.steward.wait_for_change()
+    assert scene.clock.now - before == seconds
+    assert set(scene.clock.slept) == {steward.POLL_SECONDS}
+
+
+def test_a_change_of_state_ends_the_pause(scene: Scene) -> None:
+    scene.state("RUNNING")
+
+    def sleep(seconds: float, /) -> None:
+        scene.clock.now += seconds
+        scene.state("SUCCEEDED")
+
+    scene.clock.sleep = sleep  # type: ignore[method-assign]
+    before = scene.clock.now
+    scene.steward.wait_for_change()
+    assert scene.clock.now - before == steward.POLL_SECONDS
+
+
+def a_step_fails(scene: Scene) -> None:
+    scene.running()
+
+    def fail() -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    scene.runner.effects["evidence"] = fail
+    assert not scene.steward.try_step()
+    assert scene.clock.slept == [steward.STEP_SECONDS]
+
+
+def test_an_error_does_not_end_the_steward(scene: Scene) -> None:
+    a_step_fails(scene)
+    assert "Stale file handle" in (scene.archive.path / "logs" / "keeper.log").read_text()
+    scene.runner.effects.clear()
+    scene.head.records["one"]["status"] = "SUCCEEDED"
+    scene.state("SUCCEEDED")
+    assert scene.steward.try_step()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_the_stewards_log_is_a_regular_file_or_not_written(scene: Scene, kind: str) -> None:
+    victim, log = scene.archive.jobs / "victim", scene.archive.path / "logs" / "keeper.log"
+    victim.write_text("untouched")
+    log.symlink_to(victim) if kind == "link" else os.mkfifo(log)
+    a_step_fails(scene)
+    assert victim.read_text() == "untouched"

@@ -1,0 +1,380 @@
+"""What the steward decides from what it observes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from argus.launcher import failures, recording
+from argus.launcher.plan import Plan
+from argus.launcher.ray_api import JobRecord
+from argus.launcher.status import Status
+from argus.launcher.steward_decisions import (
+    FORGOTTEN_SECONDS,
+    GRACE_SECONDS,
+    LOST_NODE_SECONDS,
+    LOST_RESOURCES_SECONDS,
+    NOTICE_SECONDS,
+    OVERDUE_SECONDS,
+    PENDING_SECONDS,
+    UNKNOWN_SECONDS,
+    Action,
+    ActionKind,
+    HeadAnswer,
+    View,
+    decide,
+)
+
+NOW = 10_000.0
+RUNNING = JobRecord("RUNNING", job_id="01", driver_node_id="w0")
+PENDING = JobRecord("PENDING", message="waiting for worker_node")
+CONFIG = "Error executing job with overrides: []\nCould not override 'trainer.x'.\n"
+TRACEBACK = """Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):
+Traceback (most recent call last):
+  File "archive.py", line 7, in write_text
+OSError: [Errno 30] Read-only file system: 'status.json'
+"""
+FULL = failures.failure("disk_full", "No space left on device: 'model.pt'")
+TOLD = JobRecord("FAILED", message=f"it ended\n{recording.tell(FULL)}\n", driver_exit_code=1)
+ENDED = JobRecord("FAILED", message="it ended", driver_node_id="w0")
+
+
+def view(
+    state: str,
+    status: dict[str, Any] | None = None,
+    plan: Plan | None = None,
+    *,
+    job: JobRecord | None = RUNNING,
+    answered: bool = True,
+    answer: dict[str, Any] | None = None,
+    **observed: Any,
+) -> View:
+    known = {"state": state, "submitted_at": NOW - 500, "attempt_submitted_at": NOW - 50, "queued_at": NOW - 500}
+    head = HeadAnswer(**{"job": job, "head_node_id": "h", **(answer or {})})
+    return View(
+        now=NOW,
+        status=Status.from_json({**known, **(status or {})}),
+        plan=plan or Plan(),
+        head=head if answered else None,
+        **{"cleaned_up": True, **observed},
+    )
+
+
+def kind(action: Action) -> tuple[str, str]:
+    return action.kind, action.failure.kind if action.failure else ""
+
+
+def reason(action: Action) -> str:
+    assert action.failure
+    return action.failure.reason
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "STOPPED"])
+def test_a_job_that_has_ended_is_finished(state: str) -> None:
+    assert decide(view(state)) == Action(ActionKind.FINISH)
+    assert decide(view(state, answered=False)) == Action(ActionKind.FINISH)
+
+
+@pytest.mark.parametrize("state", ["SUBMITTED", "RUNNING"])
+def test_a_job_that_runs_is_left_alone(state: str) -> None:
+    assert decide(view(state)).kind == "wait"
+
+
+def test_without_an_answer_of_the_head_nothing_is_done() -> None:
+    overdue = Plan(deadline=1.0)
+    for state in ("SUBMITTED", "RUNNING"):
+        given = {"attempt_submitted_at": NOW - 9999, "submitted_at": NOW - 9999}
+        assert decide(view(state, given, overdue, answered=False, unknown_since=1.0, ended_since=1.0)).kind == "wait"
+
+
+def test_an_archive_without_a_state_is_still_being_submitted() -> None:
+    assert decide(View(now=NOW, status=Status(), plan=Plan(), head=HeadAnswer())).kind == "wait"
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "PENDING"])
+def test_a_driver_on_the_head_is_stopped(status: str) -> None:
+    action = decide(view("RUNNING", job=JobRecord(status, driver_node_id="h")))
+    assert kind(action) == ("stop_attempt", "config")
+    assert reason(action) == "the driver was started on the head"
+
+
+def test_a_driver_that_has_no_node_yet_is_not_on_a_head_without_an_id() -> None:
+    assert decide(view("SUBMITTED", job=PENDING, answer={"head_node_id": ""})).kind == "wait"
+
+
+# --- Deadline ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "waited", "expected"),
+    [
+        # The launcher of a running job enforces the deadline itself, if it can.
+        (RUNNING, 400 + OVERDUE_SECONDS, ("wait", "")),
+        (RUNNING, 401 + OVERDUE_SECONDS, ("stop_attempt", "deadline")),
+        (PENDING, 400, ("wait", "")),
+        (PENDING, 401, ("cancel", "deadline")),
+    ],
+)
+def test_a_deadline(job: JobRecord, waited: float, expected: tuple[str, str]) -> None:
+    action = decide(view("RUNNING", {"submitted_at": NOW - waited}, Plan(deadline=400.0), job=job))
+    assert kind(action) == expected
+    assert not action.failure or reason(action) == "the job exceeded its deadline of 400 s"
+
+
+def test_a_job_without_a_deadline_has_all_the_time() -> None:
+    assert decide(view("RUNNING", {"submitted_at": NOW - 9e6})).kind == "wait"
+
+
+# --- Pending ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("waited", "expected"), [(PENDING_SECONDS, "wait"), (PENDING_SECONDS + 1, "cancel")])
+def test_a_driver_that_does_not_start_is_cancelled(waited: float, expected: str) -> None:
+    action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - waited}, job=PENDING))
+    assert action.kind == expected
+    if action.failure:
+        assert action.failure.kind == "no_resources"
+        assert reason(action) == "the driver was not started within 601 s: waiting for worker_node"
+
+
+def test_a_driver_that_does_not_start_without_a_reason_of_ray() -> None:
+    action = decide(view("SUBMITTED", {"attempt_submitted_at": NOW - 601}, job=JobRecord("PENDING")))
+    assert reason(action).endswith(": Ray gives no reason")
+
+
+def test_a_stop_cancels_a_pending_attempt_and_leaves_a_running_one_to_its_launcher() -> None:
+    action = decide(view("SUBMITTED", job=PENDING, stop_requested=True))
+    assert kind(action) == ("cancel", "stopped")
+    assert reason(action) == "stopped while it waited for its driver to start"
+    assert decide(view("RUNNING", stop_requested=True)).kind == "wait"
+
+
+# --- Waiting for capacity ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("state", "since"), [("QUEUED", "queued_at"), ("RETRYING", "ended_at")])
+def test_waiting_for_capacity(state: str, since: str) -> None:
+    recent, full = {since: NOW - 5}, {"capacity_problem": "there is 1"}
+    assert decide(view(state, recent)) == Action(ActionKind.SUBMIT)
+    assert decide(view(state, recent, answer=full)).kind == "wait"
+    # A head that does not answer has no capacity.
+    assert decide(view(state, recent, answered=False)).kind == "wait"
+    for plan, limit in ((Plan(wait_for_resources=60.0), 60), (Plan(), LOST_RESOURCES_SECONDS)):
+        assert decide(view(state, {since: NOW - limit}, plan, answer=full)).kind == "wait"
+        action = decide(view(state, {since: NOW - limit - 1}, plan, answer=full))
+        assert kind(action) == ("fail", "no_resources")
+        assert reason(action) == f"waited {limit:g} s: there is 1"
+    action = decide(view(state, {since: NOW - 61}, Plan(wait_for_resources=60.0), answered=False))
+    assert reason(action) == "waited 60 s: the head did not answer"
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "RETRYING"])
+def test_a_waiting_job_is_stopped_or_runs_out_of_time(state: str) -> None:
+    recent = {"queued_at": NOW - 5, "ended_at": NOW - 5}
+    assert kind(decide(view(state, recent, Plan(deadline=400.0), stop_requested=True))) == ("fail", "stopped")
+    assert kind(decide(view(state, recent, stop_requested=True, answered=False))) == ("fail", "stopped")
+    assert kind(decide(view(state, recent, Plan(deadline=400.0)))) == ("fail", "deadline")
+    assert kind(decide(view(state, recent, Plan(deadline=600.0)))) == ("submit", "")
+
+
+def test_an_attempt_is_cleaned_up_before_the_next_one() -> None:
+    for more in ({}, {"stop_requested": True}, {"answered": False}):
+        action = decide(view("RETRYING", {"ended_at": NOW - 5}, Plan(deadline=1.0), cleaned_up=False, **more))
+        assert action == Action(ActionKind.CLEAN_UP)
+    # A job in the queue had no attempt.
+    assert decide(view("QUEUED", cleaned_up=False)).kind == "submit"
+
+
+# --- Attempts that Ray does not know ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("waited", "expected"), [(UNKNOWN_SECONDS - 1, "wait"), (UNKNOWN_SECONDS, "fail")])
+def test_a_submission_that_never_reached_ray(waited: float, expected: str) -> None:
+    for state, more in (("SUBMITTED", {}), ("SUBMITTED", {"unknown_since": NOW}), ("RUNNING", {})):
+        action = decide(view(state, {"attempt_submitted_at": NOW - waited}, job=None, **more))
+        assert action.kind == expected
+        if action.failure:
+            assert action.failure.kind == "unknown"
+            assert reason(action) == "Ray never received the job: its submission was interrupted"
+
+
+@pytest.mark.parametrize(("since", "expected"), [(FORGOTTEN_SECONDS - 1, "wait"), (FORGOTTEN_SECONDS, "fail")])
+def test_a_head_that_was_restarted(since: float, expected: str) -> None:
+    action = decide(view("RUNNING", {"attempt_submitted_at": NOW - 999}, job=None, unknown_since=NOW - since))
+    assert action.kind == expected
+    if action.failure:
+        assert action.failure.kind == "node_lost"
+        assert reason(action) == "the head was restarted and lost its jobs"
+
+
+# --- Attempts that have ended for Ray ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        ({"answer": {"driver_alive": False}}, ("node_lost", "the driver's node was lost")),
+        (
+            {"answer": {"driver_alive": False, "lost_node": "w1"}},
+            ("node_lost", "node w1 was lost, and the driver with it"),
+        ),
+        ({}, ("unknown", "the launcher recorded no end: it ended")),
+        ({"stop_requested": True}, ("stopped", "it ended")),
+        # A request to stop counts more than the node that was lost with it.
+        ({"stop_requested": True, "answer": {"driver_alive": False}}, ("stopped", "it ended")),
+        ({"job": JobRecord("STOPPED")}, ("stopped", "Ray gives no reason")),
+        (
+            {"job": JobRecord("FAILED", message=f"The end of the log: {CONFIG}", driver_exit_code=1)},
+            ("config", "the configuration has no key trainer.x"),
+        ),
+        (
+            {"job": JobRecord("FAILED", message="x", driver_exit_code=3)},
+            ("unknown", "the launcher ended with exit code 3"),
+        ),
+        (
+            {"job": JobRecord("FAILED", message=TRACEBACK, driver_exit_code=1)},
+            (
+                "unknown",
+                "the launcher ended with exit code 1: OSError: [Errno 30] Read-only file system: 'status.json'",
+            ),
+        ),
+        ({"job": JobRecord("FAILED", driver_exit_code=128)}, ("unknown", "the launcher ended with exit code 128")),
+        *(
+            (
+                {"job": JobRecord("FAILED", message="x", driver_exit_code=code)},
+                ("killed", f"the launcher was killed by {name}"),
+            )
+            for code, name in ((129, "signal 1 (SIGHUP)"), (137, "signal 9 (SIGKILL)"), (-9, "signal 9 (SIGKILL)"))
+        ),
+        (
+            {"job": JobRecord("FAILED", message="Job supervisor actor died: it is\ndead")},
+            ("killed", "the launcher was killed"),
+        ),
+        (
+            {"job": JobRecord("FAILED", message="Job supervisor actor could not be scheduled: no room")},
+            ("unknown", "the launcher recorded no end: Job supervisor actor could not be scheduled: no room"),
+        ),
+        # It had failed before it was to be stopped.
+        (
+            {"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=1)},
+            ("unknown", "the launcher ended with exit code 1"),
+        ),
+        (
+            {"stop_requested": True, "job": JobRecord("FAILED", message=CONFIG)},
+            ("config", "the configuration has no key trainer.x"),
+        ),
+        ({"stop_requested": True, "job": JobRecord("FAILED", message="x", driver_exit_code=137)}, ("stopped", "x")),
+        ({"stop_requested": True, "job": JobRecord("STOPPED", message="x", driver_exit_code=1)}, ("stopped", "x")),
+        # What the launcher could not record, it told in Ray's log.
+        ({"job": TOLD}, ("disk_full", "No space left on device: 'model.pt'")),
+        ({"job": TOLD, "stop_requested": True}, ("disk_full", "No space left on device: 'model.pt'")),
+        (
+            {"job": JobRecord("FAILED", message="Task was killed due to the node running low on memory.")},
+            ("host_oom", "the node ran out of memory: Ray killed a process of the job"),
+        ),
+    ],
+)
+def test_an_attempt_whose_launcher_recorded_no_end(observed: dict[str, Any], expected: tuple[str, str]) -> None:
+    given = {"job": ENDED, **observed}
+    # A launcher that ended normally may still be writing.
+    assert decide(view("RUNNING", **given)).kind == "wait"
+    assert decide(view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS + 1)).kind == "wait"
+    action = decide(view("RUNNING", **given, ended_since=NOW - GRACE_SECONDS))
+    assert action.kind == "fail"
+    assert action.failure
+    assert (action.failure.kind, action.failure.reason) == expected
+
+
+# As Ray 2.60 reports a job whose driver's node died.
+OF_A_LOST_NODE = (
+    "Job supervisor actor died: The actor died unexpectedly before finishing this task.\n"
+    "\tclass_name: JobSupervisor\n\tactor_id: 3f1c\n\tpid: 812\n\tname: _ray_internal_job_actor_sft-1\n"
+    "\tnamespace: SUPERVISOR_ACTOR_RAY_NAMESPACE\n\tip: 172.19.0.3\n"
+    "The actor died because its node has died. Node Id: w1\n"
+    "\tthe actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats"
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"driver_alive": False, "lost_node": "w1"}, "node w1 was lost, and the driver with it"),
+        ({}, "node w1 was lost"),
+    ],
+)
+def test_the_lines_of_rays_message_are_not_in_the_reason(answer: dict[str, Any], reason: str) -> None:
+    job = JobRecord("FAILED", message=OF_A_LOST_NODE)
+    action = decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS, answer=answer))
+    assert action.failure
+    assert (action.failure.kind, action.failure.reason) == ("node_lost", reason)
+    assert any("health check failed" in line for line in action.failure.lines) == bool(answer)
+
+
+def test_the_verdict_of_a_stopped_attempt_is_its_failure() -> None:
+    verdict = failures.failure("node_lost", "node w1 was lost")
+    over = view("RUNNING", job=ENDED, ended_since=NOW - GRACE_SECONDS, verdict=verdict, stop_requested=True)
+    assert decide(over) == Action(ActionKind.FAIL, verdict)
+
+
+# --- Lost nodes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"), [(None, "wait"), (LOST_NODE_SECONDS, "wait"), (LOST_NODE_SECONDS + 1, "stop_attempt")]
+)
+def test_a_trainer_that_waits_for_a_lost_node_is_stopped(since: float | None, expected: str) -> None:
+    lost_since = None if since is None else NOW - since
+    action = decide(view("RUNNING", answer={"lost_node": "w1"}, lost_since=lost_since))
+    assert action.kind == expected
+    if action.failure:
+        assert action.failure.kind == "node_lost"
+        assert reason(action) == "node w1 was lost, and the trainer neither resumed nor failed"
+
+
+def test_a_lost_node_without_processes_of_the_job_does_not_matter() -> None:
+    assert decide(view("RUNNING", answer={"lost_node": ""}, lost_since=NOW - 999)).kind == "wait"
+
+
+def ending(seconds: float) -> dict[str, Any]:
+    failure = failures.Failure(failures.FailureKind.COMMUNICATION, "Connection reset by peer", ("a line",), "Check it.")
+    return {"ended_at": NOW - seconds, "failure": json.loads(json.dumps(failure.to_json()))}
+
+
+def test_a_failure_that_a_lost_node_may_have_caused_waits_for_ray_to_notice() -> None:
+    assert decide(view("ENDING", ending(5))).kind == "wait"
+    assert decide(view("ENDING", ending(5), answered=False)).kind == "wait"
+    assert decide(view("ENDING", ending(NOTICE_SECONDS - 1))).kind == "wait"
+    lost = decide(view("ENDING", ending(5), answer={"lost_node": "worker-1"}))
+    assert kind(lost) == ("fail", "node_lost")
+    assert lost.failure
+    assert (lost.failure.reason, lost.failure.lines) == ("node worker-1 was lost", ("a line",))
+    for answered in (True, False):
+        own = decide(view("ENDING", ending(NOTICE_SECONDS), answered=answered))
+        assert kind(own) == ("fail", "communication")
+        assert reason(own) == "Connection reset by peer"
+
+
+@pytest.mark.parametrize(
+    ("lost_node", "expected"), [("", ("fail", "communication")), ("worker-1", ("fail", "node_lost"))]
+)
+def test_a_stop_ends_an_attempt_that_has_failed_as_what_it_is(lost_node: str, expected: tuple[str, str]) -> None:
+    action = decide(view("ENDING", ending(5), answer={"lost_node": lost_node}, stop_requested=True))
+    assert kind(action) == expected
+
+
+def test_an_attempt_that_succeeded_without_a_record() -> None:
+    job, verdict = JobRecord("SUCCEEDED"), failures.failure("node_lost", "node w1 was lost")
+    for more in ({}, {"stop_requested": True}, {"verdict": verdict}, {"answer": {"driver_alive": False}}):
+        assert decide(view("RUNNING", job=job, **more)).kind == "wait"
+        assert decide(view("RUNNING", job=job, ended_since=NOW - GRACE_SECONDS, **more)) == Action(ActionKind.SUCCEED)
+
+
+@pytest.mark.parametrize(("state", "job", "expected"), [("QUEUED", RUNNING, "fail"), ("SUBMITTED", PENDING, "cancel")])
+def test_a_verdict_says_why_a_job_that_waits_is_stopped(state: str, job: JobRecord, expected: str) -> None:
+    removed = failures.failure("stopped", "the cluster was removed")
+    assert decide(view(state, job=job, stop_requested=True, verdict=removed)) == Action(ActionKind(expected), removed)
+    # That of an earlier attempt, which was to be followed by another one.
+    lost = failures.failure("node_lost", "node w1 was lost")
+    assert kind(decide(view(state, job=job, stop_requested=True, verdict=lost))) == (expected, "stopped")

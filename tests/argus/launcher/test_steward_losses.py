@@ -1,0 +1,180 @@
+"""The steward's steps when nodes or the head are lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from steward_scene import Scene
+
+from argus.launcher import attempts, failures, steward
+from argus.launcher.steward import CLOCK_SECONDS
+from argus.launcher.steward_decisions import (
+    FORGOTTEN_SECONDS,
+    GRACE_SECONDS,
+    LOST_NODE_SECONDS,
+    UNKNOWN_SECONDS,
+)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_a_trainer_that_hangs_on_a_lost_node_is_stopped_once_a_minute(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    scene.lose("w1")
+    scene.step(after=5)
+    scene.step(after=LOST_NODE_SECONDS)
+    assert scene.verbs() == ["evidence start"]
+    scene.step(after=1)
+    assert scene.verbs() == ["evidence start", "stop 1"]
+    verdict = attempts.verdict(scene.archive)
+    assert verdict
+    assert verdict.reason == "node worker-w1 was lost, and the trainer neither resumed nor failed"
+    scene.step(after=steward.STOP_AGAIN_SECONDS - 1)
+    assert scene.verbs()[2:] == []
+    scene.step(after=1)
+    assert scene.verbs()[2:] == ["stop 1"]
+    assert attempts.verdict(scene.archive) == verdict
+    # The launcher was killed before it could record this: the verdict remains the reason.
+    scene.head.records["one"]["status"] = "FAILED"
+    scene.step(after=5)
+    scene.step(after=GRACE_SECONDS)
+    status = scene.archive.read_status()
+    assert (status.state, status.reason) == ("RETRYING", verdict.reason)
+
+
+def test_a_trainer_that_does_steps_is_not_stopped_for_a_lost_node(scene: Scene) -> None:
+    scene.running()
+    scene.lose("w1")
+    for step in range(8):
+        scene.archive.write_heartbeat("heartbeat.json", step=step)
+        scene.step(after=LOST_NODE_SECONDS - 1)
+    assert "stop 1" not in scene.verbs()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"job_id": "02"},
+        {"death_cause": {"actor_died_error_context": {"reason": "OUT_OF_SCOPE"}}},
+        # While the driver lives, an owner that died is another process of the job.
+        {"death_cause": {"actor_died_error_context": {"reason": "OWNER_DIED"}}},
+        {"node_id": "w0"},
+    ],
+)
+def test_a_lost_node_of_another_job_does_not_matter(scene: Scene, change: dict[str, Any]) -> None:
+    scene.running()
+    scene.lose("w1")
+    scene.head.actors[0].update(change)
+    scene.step()
+    scene.step(after=LOST_NODE_SECONDS + 1)
+    assert "stop 1" not in scene.verbs()
+
+
+def test_a_node_that_was_lost_before_the_attempt_does_not_matter(scene: Scene) -> None:
+    scene.lose("w1")
+    scene.clock.now += CLOCK_SECONDS + 1
+    scene.running()
+    scene.step()
+    scene.step(after=LOST_NODE_SECONDS + 1)
+    assert "stop 1" not in scene.verbs()
+
+
+def test_the_clock_of_the_driver_may_be_later_than_that_of_the_head(scene: Scene) -> None:
+    """The attempt seems to have started after the loss, which killed its actors nevertheless."""
+    scene.lose("w1")
+    scene.clock.now += CLOCK_SECONDS - 1
+    scene.running()
+    scene.step()
+    scene.step(after=LOST_NODE_SECONDS + 1)
+    assert "stop 1" in scene.verbs()
+
+
+@pytest.mark.parametrize("reason", ["NODE_DIED", "OWNER_DIED"])
+def test_a_failure_with_a_lost_node_is_retried(scene: Scene, reason: str) -> None:
+    scene.running()
+    attempts.record_trouble(scene.archive, failures.failure("communication", "Connection reset"))
+    scene.lose("w1")
+    scene.head.actors[0]["death_cause"] = {"actor_died_error_context": {"reason": reason}}
+    scene.step(after=1)
+    status = scene.archive.read_status()
+    assert (status.state, status.reason) == ("RETRYING", "node worker-w1 was lost")
+
+
+def test_the_drivers_own_node_counts(scene: Scene) -> None:
+    scene.running()
+    attempts.record_trouble(scene.archive, failures.failure("unknown", "exit code 1"))
+    scene.lose("w0")
+    scene.head.actors.clear()
+    scene.step(after=1)
+    assert scene.archive.read_status().reason == "node worker-w0 was lost"
+
+
+def test_a_head_that_was_restarted_has_lost_the_job(scene: Scene) -> None:
+    scene.running()
+    scene.start()  # this steward came with the new head
+    scene.head.records.clear()
+    scene.step()
+    scene.step(after=FORGOTTEN_SECONDS - 1)
+    assert scene.archive.read_status().state == "RUNNING"
+    scene.step(after=1)
+    assert scene.archive.read_status().reason == "the head was restarted and lost its jobs"
+
+
+def test_a_head_that_forgets_a_job_which_this_steward_saw_start(scene: Scene) -> None:
+    scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
+    scene.start()
+    scene.running()
+    scene.step()
+    scene.head.records.clear()
+    scene.step(after=UNKNOWN_SECONDS + 1)
+    assert scene.archive.read_status().state == "RUNNING"
+    scene.step(after=FORGOTTEN_SECONDS)
+    assert scene.archive.read_status().reason == "the head was restarted and lost its jobs"
+
+
+def test_a_head_that_knows_the_job_again_has_not_lost_it(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    records = dict(scene.head.records)
+    scene.head.records.clear()
+    scene.step(after=1)
+    scene.head.records.update(records)
+    scene.step(after=FORGOTTEN_SECONDS)
+    scene.head.records.clear()
+    scene.step(after=1)
+    assert scene.archive.read_status().state == "RUNNING"
+
+
+def test_a_head_that_does_not_answer_ends_nothing(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    scene.head.records.clear()
+    scene.head.silent = True
+    for _step in range(3):
+        scene.step(after=FORGOTTEN_SECONDS + 1)
+    scene.head.silent = False
+    scene.running()
+    scene.step(after=1)
+    assert scene.archive.read_status().state == "RUNNING"
+
+
+def test_a_new_attempt_is_not_the_one_that_ray_forgot(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    scene.state("RETRYING", attempt=1, ended_at=scene.clock.now)
+    scene.step(after=1)
+    scene.runner.effects["submit"] = lambda: scene.state(
+        "RUNNING", attempt=2, attempt_submitted_at=scene.clock.now, attempt_started_at=scene.clock.now
+    )
+    scene.step(after=1)
+    assert scene.verbs()[-1] == "submit 2"
+    # Ray has not listed it yet: that is no restarted head.
+    for _step in range(5):
+        scene.step(after=(UNKNOWN_SECONDS - 1) / 5)
+    assert scene.archive.read_status().state == "RUNNING"

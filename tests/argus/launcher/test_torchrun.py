@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launcher_job import Setup
+
+from argus.launcher import redact, torchrun
+from argus.launcher.archive import Archive
+from argus.launcher.plan import Plan
+
+PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=40)
+# As torch.distributed.run: says what it was asked, and starts one rank.
+TORCH = """
+import os, subprocess, sys
+print("asked", sys.argv[1:], os.environ.get("OMP_NUM_THREADS"), flush=True)
+at = next(number for number, argument in enumerate(sys.argv) if argument.endswith("launcher"))
+sys.exit(subprocess.run([sys.executable, "-u", *sys.argv[at:]], env={**os.environ, "RANK": "5"}).returncode)
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Setup]:
+    setup = Setup(tmp_path)
+    distributed = setup.code_path / "torch" / "distributed"
+    distributed.mkdir(parents=True)
+    (distributed / "run.py").write_text(TORCH)
+    yield setup
+    for process in setup.started:
+        process.kill()
+        process.communicate()
+
+
+def start(job: Setup, mode: str, verb: str, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
+    job.policy = {"nnodes": 1, "gpus_per_node": 2, "cpus_per_node": 20, "launcher": "torchrun"}
+    job.write_plan(mode)
+    process = subprocess.Popen(
+        [sys.executable, str(job.archive.path / "config" / "launcher"), verb, str(job.archive.path), *arguments],
+        env={
+            "PYTHONPATH": str(job.code_path),
+            torchrun.PARENT: str(os.getpid()),
+            "VERL_FILE_LOGGER_PATH": str(job.cwd / "metrics"),
+            **env,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    job.started.append(process)
+    return process
+
+
+def run(job: Setup, mode: str, verb: str, *arguments: str, **env: str) -> tuple[int, str]:
+    process = start(job, mode, verb, *arguments, **env)
+    # Until the end of the output, which another process writes.
+    output = process.communicate(timeout=60)[0]
+    return process.returncode, output.decode()
+
+
+def test_a_rank_is_the_trainer_and_names_itself_in_each_line(job: Setup) -> None:
+    process = start(job, "train", "rank", "1", RANK="5")
+    output = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 0
+    lines = output.splitlines()
+    assert len(lines) == 3 and all(line.startswith(f"(rank5 pid={process.pid}) ") for line in lines)
+    assert lines[0].endswith("""overrides ['mode=train', "note='a, b'"]""") and lines[2].endswith("trained")
+
+
+def test_a_rank_of_a_later_attempt_resumes(job: Setup) -> None:
+    job.archive.write_json("config/attempt-2.json", {"overrides": ["mode=train", "resumed=1"]})
+    assert "overrides ['mode=train', 'resumed=1']" in run(job, "fail", "rank", "2", RANK="0")[1]
+
+
+def test_a_rank_ends_as_its_trainer_does(job: Setup) -> None:
+    code, output = run(job, "fail", "rank", "1", RANK="0")
+    assert code == 3 and ") Traceback: no such thing" in output
+    assert run(job, "killed", "rank", "1", RANK="0")[0] == -signal.SIGKILL
+
+
+def test_secrets_are_masked_in_the_output_of_a_rank(job: Setup) -> None:
+    redact.store(job.archive.path, {"HF_TOKEN": "hf_secret"})
+    code, output = run(job, "secret", "rank", "1", RANK="0", HF_TOKEN="hf_secret")
+    assert code == 0 and "hf_secret" not in output
+    assert f"it is {redact.MASK} and {redact.MASK} of 9" in output
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def ended(pid: int) -> bool:
+    deadline = time.monotonic() + 30
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+def test_no_rank_outlives_what_has_started_it(job: Setup) -> None:
+    arguments = ("1", "0", "127.0.0.1", "29500", str(os.getpid()), "127.0.0.1")
+    process = start(job, "idle", "ranks", *arguments)
+    job.write_plan("wait")
+    assert process.stdout
+    while b"pids" not in (line := process.stdout.readline()):
+        assert line
+    trainer, child = map(int, line.split()[-2:])
+    assert is_running(trainer)
+    process.kill()
+    assert ended(trainer)
+    # It has the output open, for whose end the fixture waits.
+    os.kill(child, signal.SIGKILL)
+
+
+def test_torchrun_on_a_node(job: Setup) -> None:
+    arguments = ("1", "0", "10.0.0.1", "29500", str(os.getpid()), "10.0.0.2")
+    code, output = run(job, "train", "ranks", *arguments, OMP_NUM_THREADS="20")
+    assert code == 0
+    launcher = str(job.archive.path / "config" / "launcher")
+    asked = ["--nnodes=1", "--nproc-per-node=2", "--node-rank=0", "--master-addr=10.0.0.1", "--master-port=29500"]
+    asked += ["--max-restarts=0", "--local-addr=10.0.0.2", launcher, "rank", str(job.archive.path), "1"]
+    assert output.splitlines()[0] == f"asked {asked} 10"
+    assert "(rank5 pid=" in output and output.endswith("trained\n")
+    assert run(job, "fail", "ranks", *arguments)[0] == 3
+
+
+def test_without_its_torchrun_no_rank_starts(job: Setup) -> None:
+    assert run(job, "train", "rank", "1", RANK="0", **{torchrun.PARENT: "1"}) == (-signal.SIGKILL, "")
+
+
+def test_without_its_task_no_torchrun_starts(job: Setup) -> None:
+    assert run(job, "train", "ranks", "1", "0", "10.0.0.1", "29500", "1", "10.0.0.2") == (-signal.SIGKILL, "")
+
+
+@pytest.mark.parametrize(
+    ("plan", "given", "expected"),
+    [
+        (PLAN, "40", {"OMP_NUM_THREADS": "10"}),
+        # Set by the job, or by the node.
+        (PLAN, "4", {}),
+        (PLAN, "", {}),
+        (Plan(gpus_per_node=4, cpus_per_node=2), "2", {"OMP_NUM_THREADS": "1"}),
+        (Plan(gpus_per_node=0, cpus_per_node=2), "2", {}),
+    ],
+)
+def test_the_threads_of_a_rank(plan: Plan, given: str, expected: dict[str, str]) -> None:
+    assert torchrun.threads(plan, given) == expected
+
+
+def test_lines() -> None:
+    lines = torchrun.Lines(b"> ", [])
+    assert lines.feed(b"one\ntw") == b"> one\n"
+    assert lines.feed(b"o\r50%\n\n") == b"> two\r50%\n> \n"
+    assert lines.feed(b"end") == b""
+    assert lines.rest() == b"> end\n"
+    assert torchrun.Lines(b"> ", []).rest() == b""
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
+    lines = torchrun.Lines(b"> ", [])
+    assert lines.feed(b"x" * torchrun.LINE_BYTES) == b""
+    assert lines.feed(b"y") == b"> " + b"x" * torchrun.LINE_BYTES + b"y\n"
+    assert lines.rest() == b""
+
+
+class FakeRay:
+    """Tasks end in the order of `ended`: each is a node and its exit code, or the exception of its task."""
+
+    def __init__(self, *ended: tuple[int, Any]) -> None:
+        self.codes = dict(ended)
+        self.order = [node for node, _code in ended]
+        self.waited: list[tuple[int, float | None]] = []
+
+    def wait(self, tasks: list[Any], num_returns: int = 1, timeout: float | None = None) -> tuple[list[Any], list[Any]]:
+        if timeout is not None:
+            self.waited.append((num_returns, timeout))
+            return [], tasks
+        first = next(node for node in self.order if node in tasks)
+        return [first], [task for task in tasks if task != first]
+
+    def get(self, task: Any) -> Any:
+        if task == "address":
+            return "10.0.0.1", 29500
+        if isinstance(self.codes[task], Exception):
+            raise self.codes[task]
+        return self.codes[task]
+
+
+def ranks(tmp_path: Path, ray: FakeRay) -> tuple[torchrun.Ranks, list[tuple[Any, ...]]]:
+    started: list[tuple[Any, ...]] = []
+    found = object.__new__(torchrun.Ranks)
+    found.ray, found.plan, found.archive, found.attempt = ray, PLAN, Archive(tmp_path / "sft-1"), "2"
+
+    def start(function: Any, node: int, *given: Any, **room: float) -> Any:
+        started.append((function.__name__, node, *given, room))
+        return "address" if function is torchrun.free_address else node
+
+    found.start = start  # type: ignore[method-assign]
+    return found, started
+
+
+def test_all_nodes_are_started_and_waited_for(tmp_path: Path) -> None:
+    found, started = ranks(tmp_path, ray := FakeRay((1, 0), (0, 0)))
+    assert found.run() == 0
+    given = (torchrun.program(), str(tmp_path / "sft-1"), "2")
+    room = {"cpus": 40, "gpus": 4}
+    assert started == [
+        ("free_address", 0, {}),
+        ("run_node", 0, *given, "0", "10.0.0.1", "29500", room),
+        ("run_node", 1, *given, "1", "10.0.0.1", "29500", room),
+    ]
+    assert ray.waited == []
+
+
+@pytest.mark.parametrize(("code", "expected"), [(3, 3), (-9, 137)])
+def test_a_node_that_fails_ends_the_attempt(
+    code: int, expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, _started = ranks(tmp_path, ray := FakeRay((1, code), (0, 0)))
+    assert found.run() == expected
+    # The other has a moment to say what it knows.
+    assert ray.waited == [(1, torchrun.LAST_WORDS_SECONDS)]
+    assert capsys.readouterr().out == f"torchrun has failed on a node, with exit code {code}\n"
+
+
+def test_the_last_node_that_fails_is_not_followed_by_a_pause(tmp_path: Path) -> None:
+    found, _started = ranks(tmp_path, ray := FakeRay((1, 0), (0, 1)))
+    assert (found.run(), ray.waited) == (1, [])
+
+
+def test_a_lost_task_ends_the_attempt(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="its node has died"):
+        ranks(tmp_path, FakeRay((1, RuntimeError("its node has died")), (0, 0)))[0].run()
+
+
+def test_the_address_of_the_first_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = types.ModuleType("ray")
+    ray.util = types.SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    address, port = torchrun.free_address()
+    assert address == "127.0.0.1"
+    with socket.socket() as listener:
+        listener.bind((address, port))
+
+
+def test_the_trainer_waits_for_the_last_lines_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(torchrun.time, "sleep", waited.append)
+
+    def no_ray(*_arguments: object) -> None:
+        raise ConnectionError("no Ray")
+
+    monkeypatch.setattr(torchrun, "Ranks", no_ray)
+    with pytest.raises(ConnectionError):
+        torchrun.torchrun(Archive(tmp_path / "sft-1"), "1")
+    assert waited == [torchrun.LOG_SECONDS]

@@ -1,0 +1,231 @@
+"""The watch over a running trainer, with a made-up time and without processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from argus.launcher.archive import Archive
+from argus.launcher.health import Health
+from argus.launcher.plan import Plan
+from argus.launcher.processes import Process
+from argus.launcher.watch import EVIDENCE_SECONDS, Watch
+
+
+class Runner:
+    """Records the verbs that would run."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def start(self, verb: str, *arguments: str) -> Process:
+        raise AssertionError("the watch waits for evidence before it ends a trainer")
+
+    def run(self, verb: str, *arguments: str, seconds: float) -> None:
+        self.calls.append((verb, *map(str, arguments), seconds))
+
+    def run_ray_client(self, verb: str, attempt: int) -> None:
+        raise AssertionError("a launcher needs no client of Ray")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    archive = Archive(tmp_path / "sft-1")
+    archive.reserve()
+    archive.set_status("RUNNING", submitted_at=1000.0)
+    return archive
+
+
+@pytest.fixture
+def runner() -> Runner:
+    return Runner()
+
+
+def watch_of(archive: Archive, plan: Plan, attempt: int, runner: Runner, steps: int = 0) -> Watch:
+    """steps: how many the attempt has done, at the time 1000."""
+    watch = Watch(archive, plan, attempt, runner, Health(archive, plan.overrides, attempt))
+    if steps:
+        archive.metrics_file(attempt).write_text(
+            "".join(f'{{"step": {n}, "data": {{}}}}\n' for n in range(1, steps + 1))
+        )
+        watch.check(1000.0, lambda: 1000.0)
+    return watch
+
+
+def events(archive: Archive) -> list[str]:
+    return [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
+
+
+def test_heartbeats(archive: Archive, runner: Runner) -> None:
+    watch = watch_of(archive, Plan(), 2, runner)
+    assert watch.check(1001.0, lambda: 1000.5) is None
+    assert archive.read_json("heartbeat.json") == {
+        "time": 1001.0,
+        "step": 0,
+        "total_steps": None,
+        "first_step": None,
+        "first_step_at": None,
+        "last_output_at": 1000.5,
+        "phase": None,
+    }
+    archive.driver_log.write_text("Total training steps: 7\n")
+    metrics = archive.metrics_file(2)
+    metrics.write_text('{"step": 3, "data": {}}\n{"step": 4, "da')
+    watch.check(1002.0, lambda: 1001.5)
+    metrics.write_text('{"step": 3, "data": {}}\n{"step": 4, "data": {}}\n')
+    watch.check(1003.0, lambda: 1001.5)
+    assert archive.read_json("heartbeat.json") == {
+        "time": 1003.0,
+        "step": 4,
+        "total_steps": 7,
+        "first_step": 3,
+        "first_step_at": 1002.0,
+        "last_output_at": 1001.5,
+        "phase": None,
+    }
+    # The total is read once: the log may be large.
+    archive.driver_log.unlink()
+    watch.check(1004.0, lambda: 1001.5)
+    assert archive.read_json("heartbeat.json")["total_steps"] == 7
+    assert runner.calls == []
+
+
+def test_the_phase_is_that_before_the_first_step(archive: Archive, runner: Runner) -> None:
+    watch = watch_of(archive, Plan(), 1, runner)
+    archive.driver_log.write_text("INFO:2026:reward loop manager initialized\n")
+    watch.check(1001.0, lambda: 1000.5)
+    assert archive.read_json("heartbeat.json")["phase"] == "starting the rollout engine"
+    archive.metrics_file(1).write_text('{"step": 1, "data": {"train/lr": 1.0}}\n')
+    watch.check(1002.0, lambda: 1000.5)
+    assert archive.read_json("heartbeat.json")["phase"] is None
+
+
+def test_a_stall_is_reported_once_and_so_is_its_end(archive: Archive, runner: Runner) -> None:
+    watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="report"), 1, runner, steps=1)
+    for now in (1050.0, 1060.0, 1100.0):
+        assert watch.check(now, lambda: 1000.0) is None
+    assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)]
+    assert watch.check(1101.0, lambda: 1100.5) is None
+    assert watch.check(1200.0, lambda: 1100.5) is None
+    assert events(archive) == ["RUNNING", "STALLED", "WENT_ON", "STALLED"]
+    assert len(runner.calls) == 2
+
+
+def test_a_trainer_without_limits_never_stalls(archive: Archive, runner: Runner) -> None:
+    watch = watch_of(archive, Plan(on_stall="stop"), 1, runner, steps=1)
+    assert watch.check(99_999.0, lambda: 1000.0) is None
+    assert runner.calls == []
+
+
+@pytest.mark.parametrize(("now", "stalls"), [(1059.9, False), (1060.0, True)])
+def test_the_stall_timeout_is_exact(archive: Archive, runner: Runner, now: float, stalls: bool) -> None:
+    watch_of(archive, Plan(stall_timeout=60.0), 1, runner, steps=1).check(now, lambda: 1000.0)
+    assert ("STALLED" in events(archive)) is stalls
+
+
+def test_a_step_is_progress_without_output(archive: Archive, runner: Runner) -> None:
+    watch = watch_of(archive, Plan(stall_timeout=60.0), 1, runner)
+    archive.metrics_file(1).write_text('{"step": 1, "data": {}}\n')
+    watch.check(1050.0, lambda: 1000.0)
+    assert watch.check(1100.0, lambda: 1000.0) is None
+    assert runner.calls == []
+    # The same file again is no progress.
+    watch.check(1111.0, lambda: 1000.0)
+    assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)]
+
+
+def test_a_stall_ends_the_trainer_on_request(archive: Archive, runner: Runner) -> None:
+    watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="stop"), 1, runner, steps=2)
+    verdict = watch.check(1061.0, lambda: 1000.0)
+    assert verdict
+    assert (verdict.kind, verdict.reason) == ("stalled", "no step and no log line for 61 s, at step 2")
+    assert runner.calls == [("evidence", "stall", EVIDENCE_SECONDS)]
+
+
+class GoesOn(Runner):
+    """A trainer that goes on while its evidence is collected."""
+
+    def __init__(self, progress: Callable[[], None]) -> None:
+        super().__init__()
+        self.progress = progress
+
+    def run(self, verb: str, *arguments: str, seconds: float) -> None:
+        super().run(verb, *arguments, seconds=seconds)
+        self.progress()
+
+
+def test_a_trainer_that_writes_meanwhile_is_not_ended(archive: Archive) -> None:
+    output = [1000.0]
+    runner = GoesOn(lambda: output.append(1062.0))
+    watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="stop"), 1, runner, steps=2)
+    assert watch.check(1061.0, lambda: output[-1]) is None
+    assert events(archive) == ["RUNNING", "STALLED", "WENT_ON"]
+    # Later, it stalls again, and does not go on.
+    runner.progress = lambda: None
+    assert watch.check(1122.0, lambda: output[-1])
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_trainer_that_does_a_step_meanwhile_is_not_ended(archive: Archive, steps: int) -> None:
+    runner = GoesOn(lambda: archive.metrics_file(1).write_text('{"step": 3, "data": {"x": 1}}\n' * 3) and None)
+    watch = watch_of(archive, Plan(start_timeout=60.0, stall_timeout=60.0, on_stall="stop"), 1, runner, steps)
+    watch.check(1000.0, lambda: 1000.0)
+    assert watch.check(1061.0, lambda: 1000.0) is None
+    assert events(archive) == ["RUNNING", "STALLED", "WENT_ON"]
+
+
+@pytest.mark.parametrize(("now", "stalls"), [(1599.9, False), (1600.0, True)])
+def test_a_start_has_a_limit_of_its_own(archive: Archive, runner: Runner, now: float, stalls: bool) -> None:
+    plan = Plan(start_timeout=600.0, stall_timeout=60.0, on_stall="stop")
+    watch = watch_of(archive, plan, 1, runner)
+    archive.driver_log.write_text("INFO:2026:reward loop manager initialized\n")
+    assert watch.check(1000.0, lambda: 1000.0) is None
+    # Silent or not: what counts is the first step.
+    verdict = watch.check(now, lambda: 1000.0 if stalls else now)
+    assert bool(verdict) is stalls
+    if verdict:
+        assert verdict.reason == "no first step for 600 s, while starting the rollout engine"
+        assert verdict.kind == "stalled"
+
+
+def test_a_start_without_a_limit_never_stalls(archive: Archive, runner: Runner) -> None:
+    watch = watch_of(archive, Plan(stall_timeout=60.0, on_stall="stop"), 1, runner)
+    watch.check(1000.0, lambda: 1000.0)
+    assert watch.check(99_999.0, lambda: 1000.0) is None
+
+
+def test_output_during_a_start_does_not_end_its_stall(archive: Archive) -> None:
+    output = [1000.0]
+    runner = GoesOn(lambda: output.append(1062.0))
+    watch = watch_of(archive, Plan(start_timeout=60.0, on_stall="stop"), 1, runner)
+    watch.check(1000.0, lambda: output[-1])
+    verdict = watch.check(1061.0, lambda: output[-1])
+    assert verdict and verdict.reason == "no first step for 61 s"
+
+
+def test_a_deadline_counts_from_the_submission(archive: Archive, runner: Runner) -> None:
+    watch = watch_of(archive, Plan(deadline=100.0), 1, runner)
+    assert watch.check(1100.0, lambda: 1099.0) is None
+    verdict = watch.check(1101.0, lambda: 1100.0)
+    assert verdict
+    assert (verdict.kind, verdict.reason) == ("deadline", "the job exceeded its deadline of 100 s")
+    assert runner.calls == [("evidence", "deadline", EVIDENCE_SECONDS)]
+    # Its trainer may take a while to end; a second collection would outlive the job.
+    assert watch.check(1104.0, lambda: 1100.0) == verdict
+    assert len(runner.calls) == 1
+
+
+def test_a_job_is_ended_before_its_machines_are_taken_away(
+    archive: Archive, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARGUS_VERL_STOP_AT", "1100")
+    watch = watch_of(archive, Plan(), 1, runner)
+    assert watch.check(1099.9, lambda: 1099.0) is None
+    for _again in range(2):
+        failure = watch.check(1100.0, lambda: 1099.0)
+        assert failure is not None
+        assert (failure.kind, "taken away" in failure.reason) == ("deadline", True)
+    assert runner.calls == [("evidence", "deadline", EVIDENCE_SECONDS)]

@@ -1,0 +1,424 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow
+import pytest
+
+from argus.staging.dataset.checks import (
+    SHOWN_ROWS,
+    TOKENIZED_ROWS,
+    Checker,
+    Limit,
+    shown,
+)
+from argus.staging.dataset.schema import RL, SFT, schema_problem
+
+MESSAGE = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
+def rl_row(number: int = 0, **other: Any) -> dict[str, Any]:
+    return {
+        "data_source": "openai/gsm8k",
+        "prompt": [user(f"What is {number} + 1?")],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(number + 1)},
+        "extra_info": {"split": "train", "index": number},
+        **other,
+    }
+
+
+def sft_row(number: int = 0, *messages: Mapping[str, Any]) -> dict[str, Any]:
+    return {"messages": list(messages) or [user(f"What is {number} + 1?"), assistant(str(number + 1))]}
+
+
+def checked(
+    workload: str, limit: Limit | None = None, batch: int = 100, **splits: Sequence[Mapping[str, Any]]
+) -> Checker:
+    checker = Checker(workload, limit)
+    for split, rows in splits.items():
+        table = pyarrow.RecordBatch.from_struct_array(pyarrow.array(rows))
+        assert schema_problem(table.schema, workload) is None
+        for start in range(0, len(rows), batch):
+            checker.check(split, table.slice(start, batch))
+    checker.compare()
+    return checker
+
+
+def errors(workload: str, rows: Sequence[Mapping[str, Any]], batch: int = 100) -> list[str]:
+    checker = checked(workload, batch=batch, train=rows)
+    assert checker.warnings() == []
+    return checker.errors()
+
+
+def warnings(workload: str, limit: Limit | None = None, **splits: Sequence[Mapping[str, Any]]) -> list[str]:
+    checker = checked(workload, limit, **splits)
+    assert checker.errors() == []
+    return checker.warnings()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_good_rows_have_no_findings_and_are_counted(batch: int) -> None:
+    rl = checked(RL, batch=batch, train=[rl_row(number) for number in range(5)], val=[rl_row(9)])
+    sft = checked(SFT, batch=batch, train=[sft_row(number) for number in range(5)], val=[sft_row(9)])
+    for checker in (rl, sft):
+        assert (checker.errors(), checker.warnings(), checker.rows) == ([], [], {"train": 5, "val": 1})
+
+
+# --- What is an error ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+def test_an_unknown_role_is_a_warning_and_a_missing_one_an_error(batch: int) -> None:
+    """As in the check of the gate, see checks.conversation."""
+    rows = [rl_row(number) for number in range(8)]
+    rows[2]["prompt"] = [{"role": "human", "content": "a"}]
+    rows[5]["prompt"] = [user("b"), {"role": None, "content": "c"}]
+    rows[6]["prompt"] = [user("d"), {"role": " ", "content": "e"}, {"role": "critic", "content": "f"}]
+    checker = checked(RL, batch=batch, train=rows)
+    assert checker.errors() == ["train: has a message without a role: 2 rows, counted from 0: 5, 6"]
+    assert checker.warnings() == [
+        "train: has a role that is none of system, developer, user, assistant, tool: "
+        "2 rows, counted from 0: 2 (human), 6 (critic)"
+    ]
+
+
+def test_a_row_with_two_wrong_messages_counts_once() -> None:
+    row = rl_row(prompt=[{"role": "human", "content": "a"}, {"role": "gpt", "content": "b"}])
+    assert warnings(RL, train=[row])[0].endswith(": 1 row, counted from 0: 0 (human)")
+
+
+def test_of_many_rows_the_first_are_shown_and_all_are_counted() -> None:
+    rows = [rl_row(number, data_source="" if number % 2 else "x") for number in range(100)]
+    (said,) = errors(RL, rows, batch=7)
+    assert ": 50 rows, counted from 0: 1 ('')" in said
+    assert said.endswith(f"19 ('') and {50 - SHOWN_ROWS} more")
+
+
+@pytest.mark.parametrize("prompt", [[], None])
+def test_a_row_without_messages(prompt: Any) -> None:
+    rows = [rl_row(0), rl_row(1, prompt=prompt), rl_row(2)]
+    assert errors(RL, rows) == ["train: has no messages: 1 row, counted from 0: 1"]
+
+
+@pytest.mark.parametrize("content", [None, "", " \n\t"])
+def test_an_empty_message(content: Any) -> None:
+    what = "has an empty user or assistant message: 1 row, counted from 0: 1 (user)"
+    assert errors(RL, [rl_row(0), rl_row(1, prompt=[user(content)])]) == [f"train: {what}"]
+    assert errors(SFT, [sft_row(0), sft_row(1, user(content), assistant("2"))]) == [f"train: {what}"]
+
+
+def test_an_empty_system_message_is_a_warning_and_a_tool_message_may_be_empty() -> None:
+    system, tool = {"role": "system", "content": ""}, {"role": "tool", "content": ""}
+    assert warnings(RL, train=[rl_row(0), rl_row(1, prompt=[system, user("a"), tool])]) == [
+        "train: has an empty system or developer message: 1 row, counted from 0: 1 (system)"
+    ]
+
+
+def test_a_message_that_calls_a_tool_may_be_empty() -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "add", "arguments": "{}"}]}
+    assert errors(SFT, [sft_row(0, user("a"), call, {"role": "tool", "content": "2"}, assistant("2"))]) == []
+    empty = [sft_row(0, user("a"), {**call, "tool_calls": []}, assistant("2")), sft_row(1, user("a"), call)]
+    assert errors(SFT, empty) == ["train: has an empty user or assistant message: 1 row, counted from 0: 0 (assistant)"]
+
+
+def test_content_may_be_a_list_of_parts() -> None:
+    def parts(*texts: str) -> list[dict[str, str]]:
+        return [{"type": "text", "text": text} for text in texts]
+
+    rows = [rl_row(0, prompt=[user(parts("a"))]), rl_row(1, prompt=[user(parts())]), rl_row(2, prompt=[user(None)])]
+    (said,) = checked(RL, train=rows).errors()
+    assert said.endswith("2 rows, counted from 0: 1 (user), 2 (user)")
+
+
+def test_a_prompt_ends_before_the_answer() -> None:
+    assert errors(RL, [rl_row(0), rl_row(1, prompt=[user("a"), assistant("b")])]) == [
+        "train: has a prompt that ends with an assistant message, so there is nothing to answer: "
+        "1 row, counted from 0: 1 (assistant)"
+    ]
+    assert errors(RL, [rl_row(prompt=[user("a"), assistant("b"), user("c")])]) == []
+
+
+@pytest.mark.parametrize(("source", "said"), [(None, "None"), ("", "''"), (" ", "' '")])
+def test_a_row_without_data_source(source: Any, said: str) -> None:
+    assert errors(RL, [rl_row(0), rl_row(1, data_source=source)]) == [
+        f"train: has an empty data_source, by which verl selects the reward function: 1 row, counted from 0: 1 ({said})"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reward", "said"),
+    [(None, "None"), ({"style": "rule", "ground_truth": None}, "None"), ({"style": None, "ground_truth": ""}, "''")],
+)
+def test_a_row_without_ground_truth(reward: Any, said: str) -> None:
+    assert errors(RL, [rl_row(0), rl_row(1, reward_model=reward)]) == [
+        f"train: has no reward_model.ground_truth: 1 row, counted from 0: 1 ({said})"
+    ]
+
+
+def test_a_reward_model_needs_no_ground_truth() -> None:
+    assert errors(RL, [rl_row(0), rl_row(1, reward_model={"style": "model", "ground_truth": None})]) == []
+
+
+@pytest.mark.parametrize("truth", [42, 0, ["a"], {"cases": ["a"]}, 1.5, False])
+def test_a_ground_truth_need_not_be_text(truth: Any) -> None:
+    rows = [rl_row(number, data_source="x", reward_model={"ground_truth": truth}) for number in range(2)]
+    rows.append(rl_row(2, data_source="x", reward_model={"ground_truth": None}))
+    assert errors(RL, rows) == ["train: has no reward_model.ground_truth: 1 row, counted from 0: 2 (None)"]
+
+
+def test_verls_reward_for_gsm8k_finds_numbers_without_commas_only() -> None:
+    truths = ["1,000", "-3.5", "1000", "$5", "seven"]
+    rows = [rl_row(number, reward_model={"ground_truth": truth}) for number, truth in enumerate(truths)]
+    what = "has a ground_truth that verl's reward function for openai/gsm8k never matches: not a number without commas"
+    assert warnings(RL, train=rows) == [f"train: {what}: 3 rows, counted from 0: 0 (1,000), 3 ($5), 4 (seven)"]
+    assert warnings(RL, train=[rl_row(0, reward_model={"ground_truth": 42})]) == [
+        f"train: {what}: 1 row, counted from 0: 0 (42)"
+    ]
+    assert warnings(RL, train=[{**row, "data_source": "x"} for row in rows]) == []
+
+
+def test_a_conversation_without_an_answer_teaches_nothing() -> None:
+    rows = [sft_row(0), sft_row(1, user("a")), sft_row(2, user("a"), assistant("b"))]
+    assert errors(SFT, rows) == [
+        "train: has no assistant message with content, so there is nothing to learn: 1 row, counted from 0: 1 (user)"
+    ]
+
+
+def test_messages_after_the_last_answer_are_a_warning() -> None:
+    assert warnings(SFT, train=[sft_row(0), sft_row(1, user("a"), assistant("b"), user("c"))]) == [
+        "train: has messages after the last assistant message, which are not learned: 1 row, counted from 0: 1 (user)"
+    ]
+
+
+def test_all_problems_are_reported_for_each_split() -> None:
+    rows = [rl_row(0, data_source=""), rl_row(1, prompt=[]), rl_row(2, reward_model=None)]
+    said = checked(RL, train=rows, val=[rl_row(7), rl_row(8, prompt=None)]).errors()
+    assert [(line.partition(":")[0], line.rpartition("from 0: ")[2]) for line in said] == [
+        ("train", "1"),
+        ("train", "0 ('')"),
+        ("train", "2 (None)"),
+        ("val", "1"),
+    ]
+
+
+def test_long_values_are_cut_and_lines_joined() -> None:
+    assert shown("a\nb") == "a b"
+    assert shown(3) == "3"
+    assert (len(shown("x" * 1000)), shown("x" * 1000)[-1]) == (60, "…")
+
+
+# --- Equal rows ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 2, 100])
+def test_rows_that_are_there_twice(batch: int) -> None:
+    rows = [rl_row(number) for number in (1, 2, 1, 3, 2, 1)]
+    checker = checked(RL, batch=batch, train=rows)
+    assert checker.errors() == []
+    assert checker.warnings() == [
+        "train: has the same prompt as an earlier row: 3 rows, counted from 0: 2 (as 0), 4 (as 1), 5 (as 0)"
+    ]
+
+
+def test_validation_prompts_in_train_are_a_warning() -> None:
+    train = [rl_row(number) for number in range(5)]
+    assert warnings(RL, train=train, val=[rl_row(9), rl_row(3), rl_row(0, data_source="x")]) == [
+        "val: has a prompt that is also in train, so validation repeats training data: 2 rows, counted from 0: 1, 2"
+    ]
+
+
+def test_the_same_question_with_another_answer_is_another_row_but_the_same_prompt() -> None:
+    train = [sft_row(0, user("a"), assistant("b")), sft_row(1, user("a"), assistant("c"))]
+    (said,) = warnings(
+        SFT, train=train, val=[sft_row(2, user("x"), assistant("b")), sft_row(3, user("a"), assistant("d"))]
+    )
+    assert said.endswith("1 row, counted from 0: 1")
+
+
+def test_messages_are_not_the_same_for_being_joined_the_same() -> None:
+    rows = [
+        sft_row(0, user("ab"), assistant("c")),
+        sft_row(1, user("a"), assistant("bc")),
+        sft_row(2, user("a"), user("b"), assistant("c")),
+        sft_row(3, {"role": "system", "content": "ab"}, assistant("c")),
+    ]
+    assert warnings(SFT, train=rows) == []
+
+
+def test_the_same_words_about_another_image_are_another_prompt() -> None:
+    def row(image: bytes) -> dict[str, Any]:
+        return rl_row(prompt=[user("<image>")], images=[{"bytes": image, "path": None}])
+
+    assert warnings(RL, train=[row(b"\x00\xff1"), row(b"\x00\xff2")]) == []
+    assert len(warnings(RL, train=[row(b"\x00\xff1"), row(b"\x00\xff2"), row(b"\x00\xff1")])) == 1
+
+
+# --- Types -----------------------------------------------------------------------------------------------------------
+
+
+def messages(value_type: Any, outer: Callable[[Any], Any] = pyarrow.list_) -> Any:
+    return outer(pyarrow.struct([("role", value_type), ("content", value_type)]))
+
+
+DICTIONARY = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+BACKWARDS = pyarrow.list_(
+    pyarrow.struct([("content", pyarrow.large_string()), ("name", pyarrow.string()), ("role", pyarrow.string())])
+)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        messages(pyarrow.string()),
+        messages(pyarrow.large_string()),
+        messages(pyarrow.string(), pyarrow.large_list),
+        messages(pyarrow.string(), lambda value: pyarrow.list_(value, 1)),
+        BACKWARDS,
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("text", [pyarrow.string(), pyarrow.large_string(), DICTIONARY, pyarrow.string_view()], ids=str)
+def test_schemas_of_all_writers_are_read(kind: Any, text: Any) -> None:
+    rows = [rl_row(number) for number in (0, 1, 2, 1)]
+    rows[2]["prompt"][0]["content"] = ""
+    rows[1]["data_source"] = rows[3]["data_source"] = ""
+    made = {name: [row[name] for row in rows] for name in rows[0]}
+    prompt = pyarrow.array(made.pop("prompt"), messages(pyarrow.string()))
+    if pyarrow.types.is_fixed_size_list(kind):
+        prompt = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array([row["prompt"][0] for row in rows], MESSAGE), 1)
+    source = pyarrow.array(made.pop("data_source"), pyarrow.string()).cast(text)
+    batch = pyarrow.RecordBatch.from_pydict({**made, "prompt": prompt.cast(kind), "data_source": source})
+    assert schema_problem(batch.schema, RL) is None
+    checker = Checker(RL)
+    checker.check("train", batch.slice(0, 2))
+    checker.check("train", batch.slice(2))
+    checker.compare()
+    assert [line.rpartition("from 0: ")[2] for line in (*checker.errors(), *checker.warnings())] == [
+        "1 (''), 3 ('')",
+        "2 (user)",
+        "3 (as 1)",
+    ]
+
+
+def test_texts_inside_messages_may_be_dictionaries() -> None:
+    role = pyarrow.array(["user", "human", "user"]).dictionary_encode()
+    content = pyarrow.array(["a", "b", None]).dictionary_encode()
+    flat = pyarrow.StructArray.from_arrays([role, content], ["role", "content"])
+    prompt = pyarrow.ListArray.from_arrays(pyarrow.array([0, 1, 2, 3], pyarrow.int32()), flat)
+    rows = pyarrow.Table.from_pylist([rl_row(number) for number in range(3)]).combine_chunks().to_batches()[0]
+    checker = Checker(RL)
+    checker.check("train", rows.set_column(rows.schema.get_field_index("prompt"), "prompt", prompt))
+    assert [line.rpartition("from 0: ")[2] for line in checker.warnings()] == ["1 (human)"]
+    assert [line.rpartition("from 0: ")[2] for line in checker.errors()] == ["2 (user)"]
+
+
+@pytest.mark.parametrize("missing", ["prompt", "data_source", "reward_model"])
+def test_a_column_that_is_missing_is_named_with_those_that_are_there(missing: str) -> None:
+    rows = pyarrow.Table.from_pylist([rl_row()]).drop_columns([missing])
+    what, _todo = schema_problem(rows.schema, RL) or ("", "")
+    assert f"has no column {missing}" in what
+    assert "ability" in what
+
+
+def test_a_dataset_for_another_workload_is_reported_as_such() -> None:
+    rl, sft = (pyarrow.Table.from_pylist([row]).schema for row in (rl_row(), sft_row()))
+    assert schema_problem(rl, SFT) == (
+        "is a dataset for ppo and grpo (prompt, reward_model), not for sft.",
+        "Set workload to rl.",
+    )
+    assert schema_problem(sft, RL) == ("is a dataset for sft (messages), not for ppo and grpo.", "Set workload to sft.")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "what"),
+    [
+        ("prompt", "text", "has a column prompt of type string, where verl reads a list of {role, content}."),
+        ("prompt", [{"from": "human", "value": "a"}], "has a column prompt of type list<"),
+        ("prompt", [{"role": "user", "content": 3}], "has messages with content of type int64"),
+        ("data_source", 3, "has a column data_source of type int64."),
+        ("reward_model", "42", "has a column reward_model of type string."),
+        ("reward_model", {"style": "rule"}, "has a column reward_model of type struct<style: string>."),
+        ("extra_info", "{}", "has a column extra_info of type string."),
+    ],
+)
+def test_a_column_of_another_type_is_named_with_it(column: str, value: Any, what: str) -> None:
+    found = schema_problem(pyarrow.Table.from_pylist([rl_row(**{column: value})]).schema, RL)
+    assert found is not None
+    assert found[0].startswith(what)
+
+
+# --- Length ----------------------------------------------------------------------------------------------------------
+
+
+class Words:
+    """Every word is a token, and so are the two marks around a message and the one before the answer."""
+
+    def __init__(self) -> None:
+        self.tokenised: list[int] = []
+
+    def apply_chat_template(
+        self, conversation: Sequence[Any], *, tokenize: bool, add_generation_prompt: bool
+    ) -> list[str]:
+        assert not tokenize
+        if any(message["content"] == "refuse" for messages in conversation for message in messages):
+            raise ValueError("roles must alternate")
+        start = " <start>" if add_generation_prompt else ""
+        return [" ".join(f"<{each['role']}> {each['content']} <end>" for each in one) + start for one in conversation]
+
+    def __call__(self, text: list[str], *, add_special_tokens: bool) -> Mapping[str, list[list[int]]]:
+        assert not add_special_tokens
+        self.tokenised.append(len(text))
+        return {"input_ids": [[0] * len(each.split()) for each in text]}
+
+
+def test_prompts_that_are_too_long_are_named_with_their_length() -> None:
+    rows = [rl_row(number, prompt=[user(f"{number} " + "word " * 10 * number)]) for number in range(5)]
+    assert warnings(RL, Limit(24, Words()), train=rows) == [
+        "train: is longer than 24 tokens, so verl drops the row or stops: "
+        "2 rows, counted from 0: 3 (34 tokens), 4 (44 tokens)"
+    ]
+
+
+def test_only_rows_with_more_bytes_than_tokens_are_tokenised() -> None:
+    words = Words()
+    long = rl_row(0, prompt=[user("x" * 200)])
+    assert warnings(RL, Limit(150, words), train=[*(rl_row(number) for number in range(1, 9)), long]) == []
+    assert words.tokenised == [1]
+
+
+def test_many_are_tokenised_in_parts() -> None:
+    words = Words()
+    rows = [rl_row(0, prompt=[user(f"{number} " + "word " * 5)]) for number in range(TOKENIZED_ROWS + 3)]
+    (said,) = checked(RL, Limit(5, words), batch=1000, train=rows).warnings()
+    assert words.tokenised == [TOKENIZED_ROWS, 3]
+    assert f": {TOKENIZED_ROWS + 3} rows, counted from 0: 0 (9 tokens), 1 (9 tokens)" in said
+
+
+def test_a_row_that_the_chat_template_refuses_is_named_and_the_others_are_measured() -> None:
+    rows = [rl_row(0), rl_row(1, prompt=[user("refuse")]), rl_row(2, prompt=[user("a b c d e f")])]
+    assert warnings(RL, Limit(8, Words()), train=rows) == [
+        "train: is longer than 8 tokens, so verl drops the row or stops: 1 row, counted from 0: 2 (9 tokens)",
+        "train: is rejected by the model's chat template: 1 row, counted from 0: 1 (ValueError: roles must alternate)",
+    ]
+
+
+def test_for_sft_the_whole_conversation_is_measured() -> None:
+    rows = [sft_row(0, user("a b"), assistant("d e f")), sft_row(1, user("a b c"), assistant("d e f"))]
+    (said,) = warnings(SFT, Limit(8, Words()), train=rows)
+    assert said.endswith(": 2 rows, counted from 0: 0 (9 tokens), 1 (10 tokens)")
+
+
+def test_prompts_with_images_are_not_measured() -> None:
+    words = Words()
+    assert warnings(RL, Limit(1, words), train=[rl_row(images=[b"x"])]) == []
+    assert words.tokenised == []

@@ -1,0 +1,147 @@
+"""Rows from dataset repositories of the hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import Hub
+from staging_datasets import QUESTIONS, asked, hubs, jsonl, mapped, put, read, refused, removed
+from staging_tools import manifest_json
+
+from argus.staging.dataset import hub_source
+from argus.staging.dataset import sources as dataset_sources
+from argus.staging.dataset.options import DatasetOptions
+from argus.staging.errors import StagingError
+from argus.staging.result import Status
+
+
+def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
+    commit = put(hub)
+    assert asked(root, **hubs(hub), check=True).status == Status.STAGED
+    assert asked(root, **hubs(hub), defer=True).status == Status.DEFERRED
+    assert hub.gets("/") == [each for each in hub.gets("/") if "/api/datasets/" in each.path]
+    assert asked(root, **hubs(hub)).status == Status.STAGED
+    assert [row["reward_model"]["ground_truth"] for row in read(root)] == [str(number) for number in range(1, 16)]
+    assert not hub.gets("README.md") and not hub.gets("extra.py") and not hub.gets("other/")
+    assert (root / "hf/hub/datasets--team--sums/snapshots" / commit / "main/test.jsonl").is_file()
+    text = (root / "datasets/data/manifest.json").read_text()
+    assert hub.token not in text
+    said = json.loads(text)
+    assert {name: said[name] for name in ("source", "revision", "commit", "endpoint")} == {
+        "source": "team/sums",
+        "revision": "main",
+        "commit": commit,
+        "endpoint": hub.url,
+    }
+
+
+def test_an_existing_dataset_causes_no_request_and_stays_pinned(root: Path, hub: Hub) -> None:
+    commit = put(hub)
+    asked(root, **hubs(hub))
+    put(hub, main__test=QUESTIONS[16:])
+    count = len(hub.asked)
+    assert asked(root, **hubs(hub)).status == Status.EXISTS
+    assert asked(root, **hubs(hub), revision=commit).status == Status.EXISTS
+    expected = f"was staged from revision main (commit {commit}), but the request has revision v2"
+    assert expected in refused(root, **hubs(hub), revision="v2")
+    files = {"train": ["main/train-*.jsonl"], "val": ["main/other.jsonl"]}
+    assert "was staged with files {" in refused(root, **hubs(hub, files=files))
+    assert "was staged with hub team/sums, but the request has hub team/x" in refused(root, **hubs(hub, hub="team/x"))
+    assert len(hub.asked) == count
+
+
+def test_it_is_repaired_from_its_commit(root: Path, hub: Hub) -> None:
+    put(hub)
+    asked(root, **hubs(hub))
+    file = root / "datasets/data/val.parquet"
+    before = file.read_bytes()
+    file.unlink()
+    put(hub, main__test=QUESTIONS[16:])
+    shutil.rmtree(root / "hf")
+    assert asked(root, **hubs(hub), repair=True).status == Status.REPAIRED
+    assert file.read_bytes() == before
+    assert manifest_json(root / "datasets/data")["revision"] == "main"
+
+
+def test_a_removed_dataset_is_removed_from_the_cache_too(root: Path, hub: Hub) -> None:
+    commit = put(hub)
+    asked(root, **hubs(hub))
+    assert removed(root, check=True).status == Status.REMOVED
+    assert asked(root, **hubs(hub)).status == Status.EXISTS
+    with pytest.raises(StagingError, match="is used by grpo-1"):
+        removed(root, users=["grpo-1"])
+    assert (root / "hf/hub/datasets--team--sums/snapshots" / commit).is_dir()
+    assert removed(root).status == Status.REMOVED
+    assert not (root / "hf/hub/datasets--team--sums").exists()
+    assert list((root / "datasets").iterdir()) == []
+    assert removed(root).status == Status.ABSENT
+
+
+def test_files_of_another_dataset_stay_in_the_cache(raw: Path, root: Path, hub: Hub) -> None:
+    old = put(hub)
+    asked(root, **hubs(hub))
+    asked(root, name="other", **hubs(hub), val_rows=None)
+    new = put(hub, main__test=QUESTIONS[16:])
+    asked(root, name="newer", **hubs(hub))
+    # A directory that was not staged, and files of the node.
+    (root / "datasets/by-hand").mkdir()
+    mapped(raw, root, name="of-files")
+    cached = root / "hf/hub/datasets--team--sums/snapshots"
+    for name, left in (("data", {old, new}), ("of-files", {old, new}), ("newer", {old})):
+        assert removed(root, name).status == Status.REMOVED
+        assert {path.name for path in cached.iterdir()} == left
+    assert (cached / old / "main/test.jsonl").read_bytes() == jsonl(QUESTIONS[15:])
+    removed(root, "other")
+    assert not cached.exists()
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_missing_files_are_reported_before_any_download(root: Path, hub: Hub, check: bool) -> None:
+    put(hub)
+    assert "team/nothing on " in refused(root, **hubs(hub, hub="team/nothing"), check=check)
+    assert "has no revision v2" in refused(root, **hubs(hub), revision="v2", check=check)
+    assert "does not exist or is private" in refused(root, **hubs(hub, token=None), check=check)
+    said = refused(root, **hubs(hub, files={"train": ["main/train-*.jsonl"], "val": ["val/*"]}), check=check)
+    assert said.startswith(
+        "team/sums: has no file val/* (files.val); it has: README.md, main/extra.py, main/test.jsonl"
+    )
+    assert not hub.gets(".jsonl")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hub": "gsm8k"}, 'hub: "gsm8k" is not a repository'),
+        ({"endpoint": "mirror"}, 'endpoint: "mirror" is not an address'),
+    ],
+)
+def test_names_of_the_hub_are_checked(root: Path, hub: Hub, options: dict[str, Any], said: str) -> None:
+    assert said in refused(root, **hubs(hub, **options))
+
+
+def test_the_token_is_not_shown(root: Path, hub: Hub) -> None:
+    assert hub.token not in repr(dataset_sources.source_of(DatasetOptions.of({"name": "data", **hubs(hub)}), root))
+
+
+def test_files_are_taken_once_in_the_order_of_their_patterns() -> None:
+    names = ["README.md", "a/1", "a/2", "a/[x]", "b/1"]
+    assert hub_source.chosen("x", {"train": ["b/*", "a/*"], "val": ["a/[[]x]", "a/[12]", "a/1"]}, names) == {
+        "train": ["b/1", "a/1", "a/2", "a/[x]"],
+        "val": ["a/[x]", "a/1", "a/2"],
+    }
+
+
+def test_of_thousands_of_files_those_that_are_wanted_are_known_at_once(root: Path, hub: Hub) -> None:
+    """With a pattern for each that is not, and every pattern compared with every file, this took minutes."""
+    content = jsonl(QUESTIONS[:2])
+    names = [f"part-{number:04}" for number in range(2000)]
+    hub.add("team/sums", {f"{name}.{end}": content for name in names for end in ("jsonl", "md")}, kind="datasets")
+    options = hubs(hub, files={"train": ["*.jsonl"], "val": ["part-1*.jsonl"]})
+    source = dataset_sources.source_of(DatasetOptions.of({"name": "data", **options}), root)
+    assert isinstance(source, hub_source.Hub)
+    assert [file.name for file in source.repository.files] == [f"{name}.jsonl" for name in names]
+    assert source.size() - sum(file.size for file in source.repository.files) == 2000 * len(content)

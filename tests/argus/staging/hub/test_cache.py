@@ -1,0 +1,208 @@
+"""Downloads into the hub's cache, with the real library against a hub on this machine, see tests/hub.py."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import huggingface_hub
+import huggingface_hub.constants
+import huggingface_hub.file_download
+import pytest
+from hub import model
+from staging_models import FIRST, NAME, SECOND, STEP, Place, child, damage, files, manifest, names, until
+from staging_tools import problems
+
+from argus.staging.hub import files as hub_files
+from argus.staging.lock import read_progress
+from argus.staging.result import Status
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+def test_the_library_finds_it_offline_by_its_name(place: Place) -> None:
+    """As verl requests a reward model that a job names by its name on the hub."""
+    place.stage()
+    found = huggingface_hub.try_to_load_from_cache(NAME, "config.json", cache_dir=place.cache.parent)
+    assert found == str(place.cache / "snapshots" / place.commit / "config.json")
+
+
+def test_other_files_in_the_cache_are_not_part_of_the_model(place: Place) -> None:
+    place.hub.add(NAME, {**model(), "pytorch_model.bin": b"the same once more"})
+    place.stage()
+    commit = manifest(place.target)["commit"]
+    huggingface_hub.snapshot_download(
+        NAME, revision=commit, cache_dir=place.cache.parent, endpoint=place.hub.url, token=False
+    )
+    assert (place.cache / "snapshots" / commit / "pytorch_model.bin").exists()
+    assert place.stage(how={"full": True}).status == Status.EXISTS
+
+
+def test_a_broken_connection_is_resumed_with_a_range(place: Place) -> None:
+    place.hub.fail(FIRST, drop_after=3 * STEP + 5)
+    place.stage()
+    first, second = place.hub.gets(FIRST)
+    assert (first.range, second.range) == (None, f"bytes={3 * STEP}-")
+    assert (first.status, second.status) == (200, 206)
+    assert second.sent == len(model()[FIRST]) - 3 * STEP
+
+
+def test_downloads_continue_after_more_breaks_than_the_library_retries(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.file_download, "time", SimpleNamespace(sleep=lambda seconds: None))
+    place.hub.fail(FIRST, 7, drop_after=0)
+    assert place.stage().status == Status.STAGED
+    assert [each.sent for each in place.hub.gets(FIRST)] == [*[0] * 7, len(model()[FIRST])]
+
+
+@pytest.mark.parametrize("name", [FIRST, "config.json"])
+def test_content_with_another_hash_is_rejected(place: Place, name: str) -> None:
+    content = bytearray(model()[name])
+    content[-1] ^= 1
+    place.hub.wrong[f"{NAME}/{name}"] = bytes(content)
+    said = place.refused()
+    assert (
+        f"{NAME} on {place.hub.url}: sent content that does not match its size or hash: {name}. Run it again later"
+        in said
+    )
+    assert len(place.hub.gets(name)) == 2
+    assert list(place.target.parent.iterdir()) == []
+    # What is wrong is missing, what is right has stayed.
+    assert files(place.cache / "snapshots" / place.commit) == sorted(set(model()) - {name})
+    assert len(files(place.cache / "blobs")) == len(model()) - 1
+    place.hub.wrong.clear()
+    place.forget()
+    assert place.stage().status == Status.STAGED
+    assert [each.name for each in place.hub.gets()] == [name]
+
+
+def test_content_of_another_size_is_rejected(place: Place) -> None:
+    place.hub.wrong[f"{NAME}/{FIRST}"] = model()[FIRST][:-4]
+    assert "sent content that does not match its size or hash: OSError: Consistency check failed" in place.refused()
+    assert list(place.target.parent.iterdir()) == []
+
+
+def test_a_full_disk_is_not_reported_as_an_error_of_the_hub(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
+    assert "name: cannot be staged: [Errno 28] No space left" in place.refused()
+
+
+def test_waiting_processes_see_the_progress_of_a_download(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_files, "PROGRESS_SECONDS", 0.02)
+    place.hub.fail(FIRST, stall_after=2 * STEP)
+    thread = threading.Thread(target=place.stage)
+    thread.start()
+    total, rest = sum(map(len, model().values())), len(model()[FIRST]) - 2 * STEP
+    until(lambda: (report := read_progress(place.target)) is not None and report.done == total - rest)
+    report = read_progress(place.target)
+    assert report is not None and report.line().startswith(f"downloading {NAME} on {socket.gethostname()}, 384 KiB of ")
+    place.hub.go_on.set()
+    thread.join()
+    assert place.stage().status == Status.EXISTS
+
+
+def test_a_killed_download_is_resumed(place: Place) -> None:
+    place.hub.fail(FIRST, stall_after=2 * STEP + 10)
+    with child(place) as killed:
+        rest = {*model()} - {FIRST}
+        until(lambda: set(files(place.cache / "snapshots")) == {f"{place.commit}/{name}" for name in rest})
+        until(lambda: [path.stat().st_size for path in place.cache.glob("blobs/*.incomplete")] == [2 * STEP])
+        killed.kill()
+    assert not place.target.exists()
+    place.hub.go_on.set()
+    until(lambda: place.hub.gets(FIRST))
+    place.forget()
+    with child(place) as again:
+        assert again.communicate()[0] == f"{Status.STAGED}\n"
+    (only,) = place.hub.gets()
+    assert (only.name == FIRST, only.range) == (True, f"bytes={2 * STEP}-")
+    assert names(place.target.parent) == [".name.manifest.json", "name"]
+    assert len(files(place.cache / "blobs")) == len(model())
+    assert place.stage(how={"full": True}).status == Status.EXISTS
+
+
+@pytest.mark.parametrize("content", ["too long", "wrong"])
+def test_a_damaged_unfinished_file_is_replaced(place: Place, content: str) -> None:
+    right = model()[FIRST]
+    blobs = place.cache / "blobs"
+    blobs.mkdir(parents=True)
+    left = right + b"more" if content == "too long" else bytes(STEP)
+    (blobs / f"{hashlib.sha256(right).hexdigest()}.0123abcd.incomplete").write_bytes(left)
+    (blobs / f"{hashlib.sha256(right).hexdigest()}.4567abcd.incomplete").write_bytes(b"")
+    assert place.stage().status == Status.STAGED
+    assert (place.target / FIRST).read_bytes() == right
+    assert len(files(blobs)) == len(model())
+    if content == "too long":
+        # There is no rest to request.
+        assert {each.range for each in place.hub.asked if each.name == FIRST and each.method == "GET"} == {None}
+
+
+def test_a_hub_with_less_content_than_an_unfinished_file_is_reported(place: Place) -> None:
+    right = model()[FIRST]
+    left = place.cache / "blobs" / f"{hashlib.sha256(right).hexdigest()}.0123abcd.incomplete"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(right[: 2 * STEP])
+    place.hub.wrong[f"{NAME}/{FIRST}"] = right[:STEP]
+    assert "sent content that does not match its size or hash" in place.refused()
+    assert not left.exists()
+    place.hub.wrong.clear()
+    assert place.stage().status == Status.STAGED
+
+
+def test_a_blob_that_another_process_locks_is_not_resumed(place: Place) -> None:
+    from filelock import FileLock
+
+    etag = hashlib.sha256(model()[FIRST]).hexdigest()
+    place.hub.add(NAME, model())
+    part = place.cache / "blobs" / f"{etag}.0123abcd.incomplete"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(model()[FIRST][:STEP])
+    lock = place.cache.parent / ".locks" / place.cache.name / f"{etag}.lock"
+    lock.parent.mkdir(parents=True)
+    with FileLock(lock):
+        thread = threading.Thread(target=place.stage)
+        thread.start()
+        until(lambda: len(place.hub.gets()) == len(model()) - 1)
+        time.sleep(0.3)
+        assert part.exists()
+        assert not place.hub.gets(FIRST)
+    thread.join()
+    assert place.target.exists()
+
+
+@pytest.mark.parametrize("other", ["name", "other"])
+def test_two_at_once_download_once(place: Place, other: str) -> None:
+    place.hub.rate = 400_000
+    with child(place) as one, child(place, other) as two:
+        said = sorted((one.communicate()[0].strip(), two.communicate()[0].strip()))
+    assert said == ([Status.EXISTS, Status.STAGED] if other == "name" else [Status.STAGED, Status.STAGED])
+    assert [len(place.hub.gets(name)) for name in (FIRST, SECOND, "config.json")] == [1, 1, 1]
+    assert place.stage(other, how={"full": True}).status == Status.EXISTS
+
+
+def test_a_damaged_file_in_the_cache_is_downloaded_again(place: Place) -> None:
+    place.stage("before")
+    for name in (FIRST, "config.json"):
+        damage((place.root / "common/models/before" / name).resolve())
+    place.forget()
+    assert place.stage().status == Status.STAGED
+    assert len(place.hub.gets()) == 2
+    assert (place.target / FIRST).read_bytes() == model()[FIRST]
+
+
+def test_an_emptied_cache_is_filled_again(place: Place) -> None:
+    place.stage()
+    shutil.rmtree(place.root / "hf")
+    assert f"{FIRST} is missing" in place.refused()
+    assert place.stage(how={"repair": True}).status == Status.REPAIRED
+    assert place.stage(how={"full": True}).status == Status.EXISTS
+    assert problems(place.target) == {}

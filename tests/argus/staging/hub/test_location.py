@@ -1,0 +1,76 @@
+"""The address of the hub, and what may be sent there."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from argus.staging.errors import StagingError
+from argus.staging.hub.library import refuse_unencrypted_token
+from argus.staging.hub.location import ENDPOINT, resolve_endpoint
+
+
+@pytest.fixture(autouse=True)
+def no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+
+
+@pytest.mark.parametrize("address", ["https://mirror.example.com", "http://127.0.0.1:8080", "http://[::1]:1", None])
+def test_an_address_that_a_token_may_be_sent_to(address: str | None) -> None:
+    assert resolve_endpoint(address, "hf_secret") == (address or ENDPOINT)
+
+
+def test_a_token_is_not_sent_without_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "http://mirror.example.com"
+    message = (
+        'endpoint: "http://mirror.example.com" would get the token unencrypted. Use an address with https '
+        "(staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
+    )
+    with pytest.raises(StagingError) as refused:
+        resolve_endpoint(address, "hf_secret")
+    assert str(refused.value) == message
+    # Files are compared with the hashes of the hub; without a token there is nothing to lose.
+    assert resolve_endpoint(address) == address
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(StagingError, match="would get the token unencrypted"):
+        resolve_endpoint(None, "hf_secret")
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("https://ann:geheim@host", "has a user or a password. Remove them"),
+        ("https://token@host", "has a user or a password. Remove them"),
+        ("https://host?x=1", "has a query or a fragment"),
+        ("https://host#x", "has a query or a fragment"),
+        ("https://host?", "has a query or a fragment"),
+        *((text, "is not an address") for text in ("ftp://host", "host", "https://", "https://a b", "file:///etc")),
+        *((text, "is not an address") for text in ("https://[::1", "https://host:port", "https://a\x1bb")),
+    ],
+)
+def test_what_is_no_address_of_a_hub(address: str, why: str) -> None:
+    with pytest.raises(StagingError) as refused:
+        resolve_endpoint(address)
+    assert why in str(refused.value)
+    assert "geheim" not in str(refused.value)
+
+
+def test_a_redirect_to_http_does_not_get_the_token() -> None:
+    seen = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(str(request.url))
+        return httpx.Response(302, headers={"Location": "http://hub.example.com/x"})
+
+    hooks = {"request": [refuse_unencrypted_token]}
+    headers = {"Authorization": "Bearer hf_secret"}
+    with httpx.Client(transport=httpx.MockTransport(answer), event_hooks=hooks, follow_redirects=True) as client:
+        # As the library does it with the address in an answer of the hub.
+        with pytest.raises(StagingError, match=r'"http://hub\.example\.com" would get the token unencrypted'):
+            client.get("http://hub.example.com/x", headers=headers)
+        assert seen == []
+        with pytest.raises(httpx.TooManyRedirects):
+            client.get("http://127.0.0.1:1/x", headers=headers)
+        with pytest.raises((httpx.TooManyRedirects, StagingError)):
+            client.get("https://hub.example.com/x", headers=headers)
+    assert seen

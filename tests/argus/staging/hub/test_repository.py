@@ -1,0 +1,157 @@
+"""Answers of the hub, with the real library against a hub on this machine, see tests/hub.py."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import huggingface_hub
+import huggingface_hub.constants
+import huggingface_hub.file_download
+import pytest
+from hub import Hub, model
+from staging_models import FIRST, NAME, SECOND, Place
+from staging_tools import stage
+
+from argus.staging.errors import StagingError
+from argus.staging.hub import library
+from argus.staging.hub.cache import fetch, forget, missing_bytes
+from argus.staging.hub.repository import Repository
+from argus.staging.lock import Progress
+from argus.staging.models import request, source_of
+from argus.staging.result import Status
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+def test_large_files_are_redirected_to_a_host_that_does_not_see_the_token(place: Place) -> None:
+    place.hub.add(NAME, model(), private=True)
+    place.stage(token=place.hub.token)
+    redirected = [each for each in place.hub.gets() if each.path.startswith("/cdn/")]
+    assert sorted(each.name for each in redirected) == [FIRST, SECOND]
+    assert {each.token for each in redirected} == {None}
+    assert {each.token for each in place.hub.asked if "/cdn/" not in each.path} == {place.hub.token}
+
+
+def test_without_a_token_none_of_the_node_is_used(place: Place) -> None:
+    place.stage()
+    assert {each.token for each in place.hub.asked} == {None}
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "a/../../b"])
+def test_file_names_that_leave_the_directory_are_rejected(place: Place, name: str) -> None:
+    place.hub.add(NAME, {**model(), name: b""})
+    assert "does not report size and hash" in place.refused()
+
+
+def test_a_mirror_that_tells_no_hashes_is_refused(place: Place) -> None:
+    place.hub.tells_hashes = False
+    assert "so its content cannot be verified. Set another endpoint" in place.refused()
+
+
+def test_requests_are_repeated_after_transient_errors(place: Place) -> None:
+    place.hub.fail("/api/models", 1, status=503)
+    place.hub.fail("/tree/", 1, status=502)
+    place.hub.fail("/resolve/", 2, status=503)
+    assert place.stage().status == Status.STAGED
+
+
+def test_a_hub_that_keeps_failing_is_reported(place: Place) -> None:
+    place.hub.fail("/api/models", 100, status=503)
+    place.hub.echo = "for hf_right"
+    said = place.refused(token=place.hub.token)
+    assert f"{NAME} on {place.hub.url}: answered with status 503 (it is out of order for …). Run it again" in said
+    assert len(place.hub.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "token", "expected"),
+    [
+        ({"private": True}, None, "does not exist or is private. Correct its name; if it is private, set a token"),
+        ({"private": True}, "hf_wrong", "does not accept the token (401). Set the token (staging_hf_token)"),
+        ({}, "hf_wrong", "does not accept the token (401)"),
+        ({"gated": True}, None, "is gated, and access is denied. Accept its license on {url}/" + NAME),
+        ({"gated": True}, "hf_wrong", "does not accept the token"),
+    ],
+)
+def test_missing_access_is_reported_with_what_to_do(
+    place: Place, how: Mapping[str, bool], token: str | None, expected: str
+) -> None:
+    place.hub.echo = str(token)
+    place.hub.add(NAME, model(), **how)
+    said = place.refused(token=token)
+    assert expected.format(url=place.hub.url) in said
+    assert "hf_" not in said.replace("staging_hf_token", "")
+    assert not place.target.parent.exists() or list(place.target.parent.iterdir()) == []
+    place.hub.echo = ""
+    place.forget()
+    assert place.stage(token=place.hub.token).status == Status.STAGED
+    text = "".join(path.read_text(errors="replace") for path in place.root.rglob("*") if path.is_file())
+    assert place.hub.token not in text
+
+
+def test_a_token_is_in_no_text_of_a_source(place: Place) -> None:
+    assert place.hub.token not in repr(place.source(token=place.hub.token))
+
+
+@pytest.mark.parametrize(("token", "name"), [(None, "org/nobody"), ("hf_right", "org/nobody")])
+def test_an_unknown_repository_is_named(place: Place, token: str | None, name: str) -> None:
+    with pytest.raises(StagingError, match=f"{name} on {place.hub.url}: does not exist or is private"):
+        stage(request(place.root, "x", source_of(name, place.root, endpoint=place.hub.url, token=token)))
+
+
+def test_an_unknown_revision_is_named(place: Place) -> None:
+    assert "has no revision v9. Give a branch, a tag, or a commit" in place.refused(revision="v9")
+    assert "has no revision" in place.refused(revision="0" * 40)
+
+
+def test_a_hub_that_cannot_be_reached_is_named(place: Place) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    said = place.refused(endpoint=f"http://127.0.0.1:{port}/")
+    assert f"{NAME} on http://127.0.0.1:{port}: cannot be downloaded: ConnectionRefusedError" in said
+    assert "staging_hf_endpoint, or HF_ENDPOINT on the node), or give a directory as source" in said
+
+
+def test_a_hub_that_does_not_answer_causes_a_timeout(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "ANSWER_SECONDS", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        said = place.refused(endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")
+    assert "cannot be downloaded: TimeoutError: timed out" in said
+
+
+def test_the_environment_names_the_hub(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", place.hub.url + "/")
+    assert place.stage(endpoint=None).status == Status.STAGED
+
+
+def test_an_offline_node_is_reported_as_such(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert "please unset the `HF_HUB_OFFLINE` environment variable" in place.refused()
+
+
+def test_an_endpoint_is_an_address(root: Path) -> None:
+    with pytest.raises(StagingError, match=r'endpoint: "hf-mirror\.example\.com" is not an address'):
+        source_of("org/name", root, endpoint="hf-mirror.example.com")
+
+
+def test_a_library_that_is_missing_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert "huggingface_hub: cannot be imported" in place.refused()
+
+
+def test_a_repository_may_be_of_another_kind(hub: Hub, tmp_path: Path) -> None:
+    content = {"main/train.parquet": b"rows" * 1000, "README.md": b"# Data\n"}
+    commit = hub.add("org/data", content, kind="datasets")
+    repository = Repository("org/data", "main", tmp_path / "hub", hub.url, kind="dataset", exclude=["*.md"])
+    assert missing_bytes(repository) == 4000
+    assert list(fetch(repository, Progress())) == ["main/train.parquet"]
+    assert missing_bytes(repository) == 0
+    assert (repository.snapshot / "main/train.parquet").read_bytes() == b"rows" * 1000
+    forget(tmp_path / "hub", "org/data", commit, "dataset")
+    assert not repository.storage.exists()

@@ -1,0 +1,308 @@
+"""The lock of a target, and the progress of its holder."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from staging_store import MIB, asked, build, no_build, process, siblings, until
+from staging_tools import stage
+
+from argus.staging import lock as staging_lock
+from argus.staging.errors import StagingError
+from argus.staging.files import THREADS
+from argus.staging.lock import (
+    Progress,
+    ProgressReport,
+    is_held,
+    lock_file,
+    locked,
+    read_progress,
+)
+from argus.staging.manifest import read_manifest
+from argus.staging.result import Status
+from argus.staging.store import Built
+
+
+def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
+    def hold() -> None:
+        with locked(tmp_path / "tiny"):
+            (tmp_path / "held").touch()
+            time.sleep(60)
+
+    with process(hold) as holder:
+        until((tmp_path / "held").exists)
+        holder.kill()
+        holder.join()
+    assert lock_file(tmp_path / "tiny").exists()
+    started = time.monotonic()
+    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+    assert time.monotonic() - started < 60
+    assert siblings(tmp_path / "tiny") == ["held", "tiny"]
+
+
+def test_a_lock_that_its_holder_removes_at_that_moment_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, real = tmp_path / "tiny", fcntl.flock
+    found = []
+
+    def flock(lock: IO[str], how: int) -> None:
+        """As if the holder ended after the waiting process opened the file and before it locks it."""
+        if not found:
+            lock_file(target).unlink()
+        found.append(lock)
+        real(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(target):
+        assert len(found) == 2
+        # What others see is what is locked.
+        with lock_file(target).open() as other, pytest.raises(BlockingIOError):
+            real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert siblings(target) == []
+
+
+def test_other_processes_read_the_progress_of_a_build(tmp_path: Path) -> None:
+    target, enough = tmp_path / "tiny", tmp_path / "enough"
+
+    def slow(directory: Path, progress: Progress) -> Built:
+        progress.begin("copying", 100)
+        progress.add(30)
+        progress.add(10)
+        progress.write()
+        until(enough.exists)
+        return build(directory, progress)
+
+    assert read_progress(target) is None
+    with process(lambda: stage(asked(target, slow))) as child:
+        until(lambda: (progress := read_progress(target)) is not None and progress.done == 40)
+        report = read_progress(target)
+        assert report is not None
+        assert (report.host, report.pid) == (socket.gethostname(), child.pid)
+        assert (report.what, report.done, report.total) == ("copying", 40, 100)
+        assert report.started_at <= report.time <= time.time()
+        enough.touch()
+        child.join(60)
+    assert read_progress(target) is None
+    assert read_manifest(target) is not None
+
+
+def test_progress_is_written_as_long_as_its_holder_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
+    file = tmp_path / "progress"
+    file.touch()
+    with file.open("r+") as lock:
+        progress = Progress(lock.fileno())
+        _write_all_the_time(progress, file)
+    # Without anybody to read it.
+    Progress().begin("copying", 10)
+
+
+def _write_all_the_time(progress: Progress, file: Path) -> None:
+    with progress.written():
+        progress.begin("copying", 10**6)
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(progress.add, [1] * 1000))
+        until(lambda: json.loads(file.read_text() or "{}").get("done") == 1000)
+        before = json.loads(file.read_text())["time"]
+        # Also while there is nothing to count.
+        until(lambda: json.loads(file.read_text() or "{}").get("time", 0) > before)
+        # What comes next is shorter.
+        progress.begin("x")
+        assert json.loads(file.read_text())["done"] == 0
+
+
+def test_progress_in_one_line() -> None:
+    report = ProgressReport("head", 17, started_at=100.0, time=100.0)
+    assert report.line() == "starting on head"
+    report = replace(report, what="copying", done=10 * MIB, time=110.0)
+    assert report.line() == "copying on head, 10 MiB, 1 MiB/s"
+    assert replace(report, total=40 * MIB).line() == "copying on head, 10 MiB of 40 MiB (25 %), 1 MiB/s, 0:30 left"
+
+
+def test_a_holder_without_a_heartbeat_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.3)
+
+    def hold() -> None:
+        with locked(tmp_path / "tiny"):
+            (tmp_path / "held").touch()
+            time.sleep(60)
+
+    with process(hold) as holder:
+        until((tmp_path / "held").exists)
+        message = rf"tiny: is being staged by {socket.gethostname()}, process {holder.pid}, which has sent no heartbeat"
+        with pytest.raises(StagingError, match=f"{message}.*Find out what that process waits for, or end it"):
+            stage(asked(tmp_path / "tiny", no_build))
+
+
+def test_a_holder_with_a_heartbeat_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_lock, "SILENT_SECONDS", 0.8)
+
+    def hold() -> None:
+        with locked(tmp_path / "tiny") as progress:
+            (tmp_path / "held").touch()
+            for _ in range(12):
+                time.sleep(0.1)
+                progress.write()
+
+    with process(hold):
+        until((tmp_path / "held").exists)
+        assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+
+
+def test_an_error_other_than_a_held_lock_is_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as ENOLCK of a file system without locks, which waiting does not cure."""
+    tries = []
+
+    def flock(lock: IO[str], operation: int) -> None:
+        tries.append(operation)
+        if len(tries) > 1:
+            pytest.fail("tried again")
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(StagingError, match=r"tiny: cannot be staged: .*No locks available.* has space and locks"):
+        stage(asked(tmp_path / "tiny", no_build))
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EACCES, errno.ESTALE])
+def test_errors_of_a_lock_that_another_holds_or_has_removed_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    real, tries = fcntl.flock, []
+
+    def flock(lock: IO[str], operation: int) -> None:
+        tries.append(operation)
+        if len(tries) == 1:
+            raise OSError(code, "held")
+        real(lock, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(staging_lock, "LOCK_SECONDS", 0.01)
+    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+    assert len(tries) == 2
+
+
+@pytest.mark.parametrize("call", ["open", "fstat"])
+def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """NFS says so at any use of the file."""
+    real, tries = getattr(os, call), []
+
+    def uses_the_lock(what: str | int | Path) -> bool:
+        if isinstance(what, int):
+            what = Path(f"/proc/self/fd/{what}").readlink()
+        return Path(what) == lock_file(tmp_path / "tiny")
+
+    def stale(what: str | int | Path, *arguments: Any) -> Any:
+        if uses_the_lock(what):
+            tries.append(what)
+            if len(tries) == 1:
+                raise OSError(errno.ESTALE, "Stale file handle")
+        return real(what, *arguments)
+
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, stale)
+        patched.setattr(staging_lock, "LOCK_SECONDS", 0.01)
+        with locked(tmp_path / "tiny"):
+            assert len(tries) > 1
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+
+
+def test_a_directory_in_which_no_lock_can_be_made_is_an_error_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_arguments: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(staging_lock, "open_lock", denied)
+    monkeypatch.setattr(staging_lock.time, "sleep", lambda _seconds: pytest.fail("waited"))
+    with pytest.raises(PermissionError), locked(tmp_path / "tiny"):
+        pass
+
+
+def test_a_lock_is_held_as_long_as_its_process_works(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+    assert not is_held(target)
+    with locked(target):
+        assert is_held(target)
+    assert not is_held(target)
+    # A file that a killed process has left is not locked.
+    lock_file(target).touch()
+    assert not is_held(target)
+
+
+def test_progress_that_is_not_a_report_is_ignored(tmp_path: Path) -> None:
+    for text in ("", "[]", "{", '{"host": "head"}'):
+        lock_file(tmp_path / "tiny").write_text(text)
+        assert read_progress(tmp_path / "tiny") is None
+    lock_file(tmp_path / "tiny").write_text('{"host": "head", "pid": 17, "of": "a later version"}\nthe rest of a line')
+    assert read_progress(tmp_path / "tiny") == ProgressReport("head", 17)
+
+
+REPORT = {"host": "head", "pid": 17, "what": "copying", "done": 1, "total": 2, "started_at": 1.0, "time": 2.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 60_000,
+        '{"a":' * 10_000,
+        '{"pid": ' + "9" * 5000 + "}",
+        *(
+            json.dumps({**REPORT, name: value})
+            for name, value in [
+                ("done", "1"),
+                ("done", -1),
+                ("done", True),
+                ("done", 1 << 70),
+                ("total", None),
+                ("time", float("nan")),
+                ("time", float("inf")),
+                ("started_at", "now"),
+                ("pid", [1]),
+                ("pid", 1.5),
+                ("what", {"a": 1}),
+                ("what", "\x1b[2J"),
+                ("host", "\u202ehead"),
+                ("host", "h" * 5000),
+                ("what", "x" * (1 << 20)),
+            ]
+        ),
+    ],
+)
+def test_a_report_that_a_job_has_forged_is_none(tmp_path: Path, text: str) -> None:
+    lock_file(tmp_path / "tiny").write_text(text)
+    assert read_progress(tmp_path / "tiny") is None
+    assert not is_held(tmp_path / "tiny")
+    assert stage(asked(tmp_path / "tiny")).status == Status.STAGED
+
+
+def test_odd_numbers_make_a_line() -> None:
+    for change in ({"total": 1, "done": 1 << 62}, {"time": 0, "started_at": 1e18}, {"time": 5e-324}):
+        report = ProgressReport.from_json({**REPORT, **change})
+        assert report is not None
+        assert report.line().startswith("copying on head")
+
+
+def test_progress_goes_to_the_lock_and_not_to_what_has_its_name(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("important")
+    with locked(tmp_path / "tiny") as progress:
+        lock_file(tmp_path / "tiny").unlink()
+        lock_file(tmp_path / "tiny").symlink_to(victim)
+        progress.begin("copying")
+        progress.write()
+    assert victim.read_text() == "important"

@@ -1,0 +1,157 @@
+"""Manifests: text, verification and permissions."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from staging_store import asked, no_build, write_in_place
+from staging_tools import manifest_json, problems, stage
+
+from argus.staging.errors import StagingError
+from argus.staging.lock import Progress
+from argus.staging.manifest import MANIFEST, Manifest, read_manifest
+from argus.staging.result import Status
+from argus.staging.store import Built
+
+
+def test_a_manifest_has_one_line_for_each_file(tiny: Path) -> None:
+    text = (tiny / MANIFEST).read_text()
+    manifest = json.loads(text)
+    assert [line for line in text.splitlines() if '"sha256"' in line] == [
+        f'  "{name}": {json.dumps(entry)}{"," if name != "train.parquet" else ""}'
+        for name, entry in manifest["files"].items()
+    ]
+    assert text.startswith('{\n "kind": ') and text.endswith("\n }\n}\n")
+
+
+def test_a_manifest_without_files_is_json_too() -> None:
+    assert json.loads(Manifest({"kind": "x"}).text()) == {"kind": "x", "files": {}}
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_broken_manifest_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(StagingError, match=r"manifest\.json: is not .* and stage it again"):
+        manifest_json(tmp_path)
+
+
+def test_quick_verification_finds_changes_of_size_or_time(tmp_path: Path) -> None:
+    def many(directory: Path, _progress: Progress) -> Built:
+        for name in ("changed", "fine", "longer", "missing", "touched"):
+            (directory / name).write_text(name)
+        return Built()
+
+    target = tmp_path / "tiny"
+    stage(asked(target, many))
+    (target / "missing").unlink()
+    (target / "longer").write_text("longer than before")
+    (target / "changed").write_text("CHANGED")
+    (target / "touched").write_text("touched")
+    (target / "added").mkdir()
+    (target / "added" / "more").write_text("")
+    (target / "added" / "link").symlink_to(tmp_path)
+    assert problems(target) == {
+        "changed": "has other content",
+        "longer": "has 18 bytes, not 6",
+        "missing": "is missing",
+        "added/link": "is not in the manifest",
+        "added/more": "is not in the manifest",
+    }
+
+
+def test_ignored_files_are_not_a_change(tiny: Path) -> None:
+    for name in ("__pycache__/a.cpython-311.pyc", "more/b.pyc", ".git/HEAD", "verl.egg-info/PKG-INFO"):
+        (tiny / name).parent.mkdir(exist_ok=True)
+        (tiny / name).write_text("")
+    assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
+
+
+def test_a_file_that_was_only_touched_is_fine(tiny: Path) -> None:
+    os.utime(tiny / "train.parquet")
+    assert stage(asked(tiny, no_build)).status == Status.EXISTS
+
+
+def test_full_verification_finds_changes_with_the_same_time(tiny: Path) -> None:
+    write_in_place(tiny / "train.parquet", "ROWS")
+    assert stage(asked(tiny, no_build)).status == Status.EXISTS
+    with pytest.raises(StagingError, match=r"train\.parquet has other content"):
+        stage(asked(tiny, no_build), full=True)
+
+
+def test_of_very_many_files_the_first_are_named(tmp_path: Path) -> None:
+    def many(directory: Path, _progress: Progress) -> Built:
+        for number in range(25):
+            (directory / f"{number:02}").write_text("")
+        return Built()
+
+    target = tmp_path / "tiny"
+    stage(asked(target, many))
+    for number in range(25):
+        (target / f"{number:02}").unlink()
+    with pytest.raises(StagingError, match=r"00 is missing, .*19 is missing, and 5 more\. Restore"):
+        stage(asked(target, no_build))
+
+
+def test_a_repair_with_full_verification_restores_changes_with_the_same_time(tiny: Path) -> None:
+    write_in_place(tiny / "train.parquet", "ROWS")
+    assert stage(asked(tiny, no_build), repair=True).status == Status.EXISTS
+    assert stage(asked(tiny), repair=True, full=True).status == Status.REPAIRED
+    assert (tiny / "train.parquet").read_text() == "rows"
+
+
+MANIFEST_TEXT = """{
+ "kind": "model",
+ "later": [
+  1
+ ],
+ "name": "ä",
+ "commit": null,
+ "files": {
+  "a": {"size": 1, "sha256": "0000000000000000000000000000000000000000000000000000000000000000"},
+  "b": {"size": 2, "mtime_ns": 3, "sha256": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}
+ }
+}
+"""
+
+
+def test_a_manifest_keeps_order_and_unknown_keys_byte_for_byte() -> None:
+    manifest = Manifest.from_json(json.loads(MANIFEST_TEXT))
+    assert manifest.text() == MANIFEST_TEXT
+    assert (manifest.kind, manifest.commit, manifest.revision, manifest.bytes) == ("model", None, None, 3)
+    assert manifest.files["a"].mtime_ns is None
+    changed = manifest.with_facts(later=2, new=3)
+    assert list(changed.facts.items())[1:] == [("later", 2), ("name", "ä"), ("commit", None), ("new", 3)]
+    assert changed.files == manifest.files
+
+
+@pytest.mark.parametrize("value", [[], {"files": []}, {"files": {"a": 1}}, {"files": {"a": {"size": 1}}}])
+def test_other_json_is_not_a_manifest(tmp_path: Path, value: object) -> None:
+    (tmp_path / MANIFEST).write_text(json.dumps(value))
+    with pytest.raises(StagingError, match=r"manifest\.json: is not a manifest \(.*\)\. Remove .* and stage it again"):
+        read_manifest(tmp_path)
+
+
+def test_what_a_manifest_could_not_be_read_with_is_not_written(tmp_path: Path) -> None:
+    def build(directory: Path, _progress: Progress) -> Built:
+        (directory / "file").touch()
+        return Built({"source": "a\x1b[2J"})
+
+    with pytest.raises(StagingError, match="cannot be described in a manifest: source is not a text of printable"):
+        stage(asked(tmp_path / "one", build))
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_snapshot_may_have_hundreds_of_overlays(tmp_path: Path) -> None:
+    identity = " + ".join(f"recipe/{number}: {'0' * 64}" for number in range(500))
+
+    def build(directory: Path, _progress: Progress) -> Built:
+        (directory / "file").touch()
+        return Built({"identity": identity})
+
+    stage(asked(tmp_path / "one", build))
+    manifest = read_manifest(tmp_path / "one")
+    assert manifest is not None
+    assert manifest.facts["identity"] == identity

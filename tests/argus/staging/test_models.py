@@ -1,0 +1,351 @@
+"""Models from the hub, from directories, and tiny ones."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import model, safetensors
+from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, without
+from staging_tools import problems, stage
+
+from argus.staging import models, tiny
+from argus.staging.errors import StagingError
+from argus.staging.hub import files as hub_files
+from argus.staging.manifest import MANIFEST
+from argus.staging.models import (
+    default_exclude,
+    remove_model,
+    request,
+    source_of,
+)
+from argus.staging.result import Staged, Status
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: Place) -> None:
+    staged = place.stage()
+    assert staged == Staged("model", "name", str(place.target), Status.STAGED)
+    assert str(place.target.readlink()) == f"../../hf/hub/models--org--Name-1.5B/snapshots/{place.commit}"
+    assert files(place.target) == sorted(model())
+    for name, content in model().items():
+        assert (place.target / name).read_bytes() == content
+    said = manifest(place.target)
+    assert {key: said[key] for key in ("kind", "name", "source", "revision", "commit", "endpoint")} == {
+        "kind": "model",
+        "name": "name",
+        "source": NAME,
+        "revision": "main",
+        "commit": place.commit,
+        "endpoint": place.hub.url,
+    }
+    assert {name: each["sha256"] for name, each in said["files"].items()} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in model().items()
+    }
+    # Nothing of the way is left.
+    assert names(place.target.parent) == [".name.manifest.json", "name"]
+
+
+def test_an_existing_model_causes_no_request(place: Place) -> None:
+    place.stage()
+    place.forget()
+    for how in ({}, {"full": True}, {"check": True}, {"repair": True}, {"defer": True}):
+        assert place.stage(how=how).status == Status.EXISTS
+    assert place.hub.asked == []
+
+
+def test_check_mode_sends_one_request_to_the_hub(place: Place) -> None:
+    assert place.stage(how={"check": True}).status == Status.STAGED
+    assert [each.path for each in place.hub.asked] == [f"/api/models/{NAME}/revision/main?blobs=true"]
+    assert list(place.root.iterdir()) == []
+
+
+def test_a_download_is_deferred(place: Place) -> None:
+    assert place.stage(how={"defer": True}).status == Status.DEFERRED
+    assert not place.hub.gets()
+
+
+def test_the_shared_root_may_be_seen_at_another_path(place: Place) -> None:
+    place.stage()
+    moved = place.root.rename(place.root.with_name("elsewhere"))
+    assert problems(moved / "common/models/name", full=True) == {}
+
+
+def test_a_branch_stays_where_it_was_when_it_was_first_staged(place: Place) -> None:
+    place.stage()
+    moved = place.hub.add(NAME, {**model(), "README.md": b"# A better one\n"})
+    assert place.stage().status == Status.EXISTS
+    assert place.stage(revision=place.commit).status == Status.EXISTS
+    for revision in ("v2", moved):
+        for check in (False, True):
+            said = place.refused(revision=revision, how={"check": check, "repair": True})
+            assert f"contains revision main ({place.commit}) of {NAME}, not {revision}." in said
+            assert "choose another name" in said
+    assert place.stage("newer").status == Status.STAGED
+    assert manifest(place.root / "common/models/newer")["commit"] == moved
+
+
+@pytest.mark.parametrize("by_commit", [True, False])
+def test_a_revision_is_a_tag_or_a_commit(place: Place, by_commit: bool) -> None:
+    old = place.hub.add(NAME, {**model(), "README.md": b"# The first\n"}, "v1")
+    place.stage(revision=old if by_commit else "v1")
+    assert manifest(place.target)["commit"] == old
+    assert (place.target / "README.md").read_text() == "# The first\n"
+
+
+def test_another_repository_has_another_name(place: Place) -> None:
+    place.hub.add("org/other", model())
+    place.stage()
+    with pytest.raises(StagingError, match=f"contains {NAME}, not org/other"):
+        stage(request(place.root, "name", source_of("org/other", place.root, endpoint=place.hub.url)))
+
+
+def test_two_names_have_their_own_manifests_and_one_copy(place: Place) -> None:
+    place.stage()
+    place.forget()
+    place.hub.add(NAME, model(), "v1")
+    assert place.stage("other", revision="v1", exclude=["README.md"]).status == Status.STAGED
+    assert not place.hub.gets()
+    assert place.stage().status == Status.EXISTS
+    other = place.target.with_name("other")
+    assert [manifest(path)["revision"] for path in (place.target, other)] == ["main", "v1"]
+    assert "README.md" in manifest(place.target)["files"]
+    assert "README.md" not in manifest(other)["files"]
+    assert (place.target / FIRST).samefile(other / FIRST)
+
+
+def test_other_formats_are_excluded_if_there_are_safetensors() -> None:
+    others = ["pytorch_model.bin", "original/consolidated.00.pth", "onnx/model.onnx", "model.gguf", "tf_model.h5"]
+    both = [*others, "config.json", "onnx/config.json", "model.safetensors"]
+
+    def taken(names: list[str]) -> list[str]:
+        return [name for name in names if not hub_files.matches(name, default_exclude(names))]
+
+    assert taken(both) == ["config.json", "model.safetensors"]
+    assert taken(others) == others
+    # These cannot be read without the others.
+    assert "pytorch_model.bin" in taken(["pytorch_model.bin", "adapter.safetensors"])
+
+
+def test_excluded_files_are_omitted(place: Place) -> None:
+    more = {"pytorch_model.bin": b"more", "onnx/model.onnx": b"", "training/args.json": b"{}", MANIFEST: b"{}"}
+    place.hub.add(NAME, {**model(), **more})
+    place.stage()
+    place.stage("without", exclude=["README.md", "training/"])
+    place.stage("all", exclude=[])
+    everything = {name: set(manifest(place.target.with_name(name))["files"]) for name in ("name", "without", "all")}
+    assert everything["name"] == {*model(), MANIFEST, "training/args.json"}
+    assert everything["without"] == {*model(), *more} - {"README.md", "training/args.json"}
+    assert everything["all"] == {*model(), *more}
+    assert place.stage("without", exclude=["README.md", "training/"]).status == Status.EXISTS
+    assert "exclude does not match" in place.refused(name="without", exclude=["*.md"])
+    assert place.stage("without").status == Status.EXISTS
+
+
+def test_too_little_space_is_seen_before(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def usage(path: Path) -> Any:
+        return shutil._ntuple_diskusage(10**9, 10**9, free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    size = sum(map(len, model().values()))
+    free = size - 1
+    assert "513 KiB are needed" in place.refused()
+    assert not place.hub.gets()
+    free = size
+    place.stage()
+    # What is in the cache already needs no room.
+    free = 0
+    assert place.stage("other").status == Status.STAGED
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_damaged_model_is_repaired_from_its_commit(place: Place, moved: bool) -> None:
+    place.hub.add(NAME, {**model(), "pytorch_model.bin": b"as well"})
+    place.stage(exclude=["README.md"])
+    before = manifest(place.target)
+    if moved:
+        place.hub.add(NAME, {**model(), "config.json": b"{}"})
+    damage(place.blob(FIRST))
+    (place.target / "config.json").unlink()
+    (place.target / "tokenizer.json").unlink()
+    (place.target / "tokenizer.json").write_text("{}")
+    place.forget()
+    said = place.refused()
+    assert f"no longer fits its manifest: config.json is missing, {FIRST} has other content, tokenizer.json has" in said
+    assert "staging_repair=true" in said
+    assert place.hub.asked == []
+    assert place.stage(how={"repair": True, "check": True}).status == Status.REPAIRED
+    repaired = place.stage(how={"repair": True})
+    assert repaired.status == Status.REPAIRED
+    assert len(repaired.notes) == 3
+    assert sorted(each.name for each in place.hub.gets()) == [FIRST, "tokenizer.json"]
+    assert manifest(place.target) == before
+    place.forget()
+    assert place.stage().status == Status.EXISTS
+    assert place.stage(how={"full": True}).status == Status.EXISTS
+    # Whose time of change is not the manifest's would be read again every time.
+    assert place.blob(FIRST).stat().st_mtime_ns == before["files"][FIRST]["mtime_ns"]
+    assert (place.target / "tokenizer.json").is_symlink()
+    assert place.hub.asked == []
+
+
+def test_a_changed_link_is_restored(place: Place) -> None:
+    place.stage()
+    right = place.target.readlink()
+    newer = place.hub.add(NAME, {**model(), "README.md": b"# Newer\n"})
+    place.stage("newer", revision=newer)
+    place.target.unlink()
+    place.target.symlink_to(place.target.with_name("newer").readlink())
+    assert "README.md has" in place.refused()
+    assert place.stage(how={"repair": True}).status == Status.REPAIRED
+    assert place.target.readlink() == right
+    assert place.stage("newer", revision=newer, how={"full": True}).status == Status.EXISTS
+    assert names(place.target.parent) == [".name.manifest.json", ".newer.manifest.json", "name", "newer"]
+
+
+def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
+    place.stage()
+    # As a kill between the two leaves it.
+    place.target.unlink()
+    assert remove_model(place.root, "name", lambda target: []).status == Status.ABSENT
+    assert place.stage().status == Status.STAGED
+    assert place.stage(how={"full": True}).status == Status.EXISTS
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (without(SECOND), f"1 of 2 shards in it are missing: {SECOND}"),
+        (
+            {**model(), SECOND: model()[SECOND][:-4]},
+            f"{SECOND} has 262224 bytes, but its header declares 262228: it is truncated",
+        ),
+        ({**model(), SECOND: b"version https://git-lfs.github.com/spec/v1\n"}, "Git LFS pointer"),
+        (
+            without("config.json", "tokenizer.json", "tokenizer_config.json"),
+            "config.json does not exist; it has no tok",
+        ),
+        (without(FIRST, SECOND, "model.safetensors.index.json"), "it has no weights"),
+        ({"adapter_config.json": b"{}", "README.md": b""}, "it is a LoRA adapter, not a model"),
+    ],
+)
+def test_an_incomplete_model_is_not_staged(place: Place, content: Mapping[str, bytes], expected: str) -> None:
+    place.hub.add(NAME, content)
+    said = place.refused()
+    assert f"{place.target}: would not be a complete model: " in said
+    assert expected in said
+    assert ".staging-" not in said
+    assert list(place.target.parent.iterdir()) == []
+
+
+def test_a_base_model_without_a_chat_template_is_a_model(place: Place) -> None:
+    place.hub.add(NAME, {**model(), "tokenizer_config.json": b"{}"})
+    assert place.stage().status == Status.STAGED
+
+
+def test_a_model_in_one_file_is_a_model(place: Place) -> None:
+    one = {**without(FIRST, SECOND, "model.safetensors.index.json"), "model.safetensors": safetensors(10)}
+    place.hub.add(NAME, one)
+    assert place.stage().status == Status.STAGED
+
+
+def test_the_hubs_own_cache_can_be_given_as_a_directory(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.stage()
+    place.forget()
+    staged = of_directory(place.root, place.cache / "snapshots" / place.commit)
+    assert not any(path.is_symlink() for path in Path(staged.path).iterdir())
+    assert place.hub.asked == []
+    assert of_directory(place.root, place.target).status == Status.EXISTS
+
+
+def test_a_directory_is_compared_by_names_and_sizes_as_long_as_it_is_there(root: Path, directory: Path) -> None:
+    of_directory(root, directory)
+    (directory / "more.json").write_text("{}")
+    (directory / "README.md").write_text("longer than before")
+    (directory / "generation_config.json").unlink()
+    with pytest.raises(
+        StagingError, match=r"README.md has another size, generation_config.json is missing, more.json is new"
+    ):
+        of_directory(root, directory)
+    shutil.rmtree(directory)
+    assert of_directory(root, directory).status == Status.EXISTS
+    with pytest.raises(StagingError, match=r"contains .*/mine, not /gone, which does not exist"):
+        of_directory(root, Path("/gone"))
+
+
+def test_a_copy_is_repaired_from_its_directory(root: Path, directory: Path) -> None:
+    target = Path(of_directory(root, directory).path)
+    damage(target / FIRST)
+    assert of_directory(root, directory, repair=True).status == Status.REPAIRED
+    assert (target / FIRST).read_bytes() == model()[FIRST]
+
+
+def test_files_of_a_directory_are_excluded_too(root: Path, directory: Path) -> None:
+    (directory / "pytorch_model.bin").write_bytes(b"more")
+    (directory / MANIFEST).write_text("{}")
+    assert not (Path(of_directory(root, directory).path) / "pytorch_model.bin").exists()
+    with pytest.raises(StagingError, match=r"pytorch_model\.bin is new"):
+        of_directory(root, directory, exclude=[])
+
+
+def test_a_directory_must_be_a_complete_model(root: Path, directory: Path) -> None:
+    (directory / SECOND).unlink()
+    with pytest.raises(StagingError, match="1 of 2 shards in it are missing"):
+        of_directory(root, directory)
+    assert list((root / "common/models").iterdir()) == []
+    (directory / SECOND).symlink_to("/nowhere")
+    with pytest.raises(StagingError, match=f"{SECOND}: is a link to a directory, a broken link"):
+        of_directory(root, directory)
+    with pytest.raises(StagingError, match=r"/nowhere: is not a directory here\. Give a directory that this node sees"):
+        of_directory(root, Path("/nowhere"))
+
+
+def test_a_copy_is_deferred(root: Path, tmp_path: Path) -> None:
+    """A copy may take long, so the module does it detached."""
+    source = tmp_path / "model"
+    for name, content in model().items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(content)
+    asked = request(root, "mine", source_of(str(source), root))
+    assert stage(asked, defer=True).status == Status.DEFERRED
+    assert stage(asked).status == Status.STAGED
+
+
+def test_a_tiny_model_is_generated(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(target: Path) -> None:
+        for name, content in model().items():
+            (target / name).write_bytes(content)
+
+    monkeypatch.setattr(tiny, "build_model", build)
+    monkeypatch.setattr(tiny, "MODEL_LIBRARIES", ())
+    staged = stage(request(root, "tiny", source_of("tiny", root)), defer=True)
+    assert staged.status == Status.STAGED
+    assert manifest(Path(staged.path))["source"] == "tiny"
+    assert stage(request(root, "tiny", source_of("tiny", root))).status == Status.EXISTS
+    with pytest.raises(StagingError, match="contains tiny, not org/name"):
+        stage(request(root, "tiny", source_of("org/name", root)))
+
+
+def test_a_tiny_model_needs_its_libraries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny, "MODEL_LIBRARIES", ("json", "no_such_library"))
+    with pytest.raises(StagingError, match=r"no_such_library: cannot be imported\. Run this inside a node"):
+        stage(request(root, "tiny", source_of("tiny", root)))
+
+
+@pytest.mark.parametrize("text", ["gpt2", "./here", "https://huggingface.co/org/name", "org/name/file", "", "-/x"])
+def test_an_unknown_source_is_rejected(root: Path, text: str) -> None:
+    with pytest.raises(StagingError, match=r"is not a source of models\. Give a repository of the hub"):
+        source_of(text, root)
+
+
+@pytest.mark.parametrize("name", ["../x", ".hidden", "a/b"])
+def test_a_name_is_a_directory_below_the_models(root: Path, name: str) -> None:
+    with pytest.raises(StagingError, match=f'name: the name "{name}" is not allowed'):
+        request(root, name, models.TinySource())
+    with pytest.raises(StagingError, match=f'name: the name "{name}" is not allowed'):
+        remove_model(root, name, lambda target: [])

@@ -1,0 +1,84 @@
+"""Removal of models from the hub's cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hub import model, safetensors
+from staging_models import FIRST, NAME, Place, files
+
+from argus.staging.errors import StagingError
+from argus.staging.hub.cache import forget
+from argus.staging.models import remove_model
+from argus.staging.result import Status
+
+pytestmark = pytest.mark.usefixtures("environment")
+
+
+def test_an_unused_model_is_removed_from_the_cache_too(place: Place) -> None:
+    place.stage()
+    assert remove_model(place.root, "name", lambda target: [], check=True).status == Status.REMOVED
+    assert place.stage().status == Status.EXISTS
+    assert remove_model(place.root, "name", lambda target: []).status == Status.REMOVED
+    assert list(place.target.parent.iterdir()) == []
+    assert not place.cache.exists()
+    assert remove_model(place.root, "name", lambda target: []).status == Status.ABSENT
+    place.forget()
+    assert place.stage().status == Status.STAGED
+    assert len(place.hub.gets()) == len(model())
+
+
+def test_files_of_another_name_stay_in_the_cache(place: Place) -> None:
+    place.stage()
+    place.stage("other")
+    by_hand = place.target.with_name("by-hand")
+    by_hand.symlink_to(os.path.relpath(place.cache / "snapshots" / place.commit, by_hand.parent))
+    remove_model(place.root, "name", lambda target: [])
+    assert place.stage("other", how={"full": True}).status == Status.EXISTS
+    remove_model(place.root, "other", lambda target: [])
+    assert (by_hand / FIRST).read_bytes() == model()[FIRST]
+    by_hand.unlink()
+    place.stage()
+    remove_model(place.root, "name", lambda target: [])
+    assert not place.cache.exists()
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_files_of_another_revision_stay_in_the_cache(place: Place, is_broken: bool) -> None:
+    place.stage()
+    place.hub.add(NAME, {**model(), "README.md": b"# Another\n", FIRST: safetensors(64 * 1024, 7)})
+    place.stage("newer")
+    if is_broken:
+        # The library then reports that this is not a repository.
+        (place.cache / "snapshots" / place.commit / "config.json").unlink()
+        (place.cache / "snapshots" / place.commit / "config.json").symlink_to("nowhere")
+    blobs = len(files(place.cache / "blobs"))
+    remove_model(place.root, "name", lambda target: [])
+    assert len(files(place.cache / "blobs")) == blobs - 2
+    assert place.stage("newer", how={"full": True}).status == Status.EXISTS
+    assert not (place.cache / "snapshots" / place.commit).exists()
+
+
+def test_a_model_that_a_job_uses_stays(place: Place) -> None:
+    place.stage()
+    with pytest.raises(StagingError, match=f"{place.target}: is used by grpo-1"):
+        remove_model(place.root, "name", lambda target: ["grpo-1"] if target == place.target else [])
+    assert place.stage(how={"full": True}).status == Status.EXISTS
+
+
+def test_nothing_is_taken_from_a_cache_that_is_not_there(tmp_path: Path) -> None:
+    forget(tmp_path / "hub", "org/name", "0" * 40)
+    assert remove_model(tmp_path, "name", lambda target: []).status == Status.ABSENT
+
+
+def test_nothing_is_removed_without_the_library(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.stage()
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "huggingface_hub", None)
+        with pytest.raises(StagingError, match="huggingface_hub: cannot be imported"):
+            remove_model(place.root, "name", lambda target: [])
+        assert remove_model(place.root, "name", lambda target: [], check=True).status == Status.REMOVED
+    assert place.stage().status == Status.EXISTS

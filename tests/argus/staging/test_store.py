@@ -1,0 +1,545 @@
+"""Staging once, repairs, check mode, races and removal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+from staging_store import (
+    HALF_A_BUILD,
+    MIB,
+    NOBODY,
+    as_nobody,
+    asked,
+    build,
+    everything,
+    no_build,
+    process,
+    sha256,
+    siblings,
+    until,
+)
+from staging_tools import manifest_json, problems, stage
+
+from argus.staging import store
+from argus.staging.errors import StagingError, failure
+from argus.staging.lock import Progress, lock_file, locked
+from argus.staging.manifest import Manifest, list_files, read_manifest
+from argus.staging.result import Staged, Status
+from argus.staging.store import Built, Request, remove
+
+
+def test_a_directory_is_staged_once_with_a_manifest_of_its_files(tmp_path: Path) -> None:
+    target = tmp_path / "datasets" / "tiny"
+    staged = stage(asked(target))
+    assert staged == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
+    assert staged.changed
+    manifest = manifest_json(target)
+    assert manifest is not None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", manifest.pop("staged_at"))
+    assert manifest == {
+        "kind": "rl_dataset",
+        "name": "tiny",
+        "source": "here",
+        "staged_on": socket.gethostname(),
+        "bytes": 4,
+        "files": {
+            "more/val.parquet": {
+                "size": 0,
+                "mtime_ns": (target / "more" / "val.parquet").stat().st_mtime_ns,
+                "sha256": sha256(""),
+            },
+            "train.parquet": {
+                "size": 4,
+                "mtime_ns": (target / "train.parquet").stat().st_mtime_ns,
+                "sha256": sha256("rows"),
+            },
+        },
+    }
+    again = stage(asked(target, no_build))
+    assert again.status == Status.EXISTS
+    assert not again.changed
+    assert siblings(target) == ["tiny"]
+
+
+def test_hashes_that_a_build_knows_are_not_computed_again(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+    known = {"train.parquet": sha256("known"), "more/val.parquet": sha256("known too")}
+    stage(asked(target, lambda *given: Built(build(*given).facts, known)))
+    manifest = manifest_json(target)
+    assert "hashes" not in manifest
+    assert {name: entry["sha256"] for name, entry in manifest["files"].items()} == known
+
+
+def test_a_read_only_directory_has_no_write_permission_anywhere(tmp_path: Path) -> None:
+    stage(asked(tmp_path / "snapshot", read_only=True))
+    modes = {
+        path.relative_to(tmp_path).as_posix(): oct(path.stat().st_mode & 0o777) for path in tmp_path.glob("snapshot/**")
+    }
+    assert modes == {"snapshot": "0o555", "snapshot/more": "0o555"}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.*")} == {0o444}
+
+
+def test_a_long_build_is_deferred_on_request(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+    deferred = stage(asked(target, no_build), defer=True)
+    assert (deferred.status, deferred.changed) == (Status.DEFERRED, False)
+    assert siblings(target) == []
+    assert stage(asked(target, quick=True), defer=True).status == Status.STAGED
+    assert stage(asked(target, no_build), defer=True).status == Status.EXISTS
+
+
+@pytest.mark.parametrize("form", ["directory", "file", "dangling link"])
+def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str) -> None:
+    target = tmp_path / "tiny"
+    if form == "directory":
+        target.mkdir()
+    elif form == "file":
+        target.write_text("mine")
+    else:
+        target.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(StagingError, match=r"tiny: exists, but was not staged.*Choose another name"):
+        stage(asked(target, no_build), repair=True)
+    with pytest.raises(StagingError, match=r"tiny: exists, but was not staged"):
+        remove("rl_dataset", "tiny", target, list)
+    assert os.path.lexists(target)
+
+
+def test_one_name_is_not_two_kinds(tiny: Path) -> None:
+    for check in (False, True):
+        with pytest.raises(StagingError, match=r"tiny: is of kind rl_dataset, not model\. Choose another name"):
+            stage(Request("model", "tiny", tiny, no_build), check=check, repair=True)
+
+
+def test_one_name_is_not_two_contents(tiny: Path) -> None:
+    def differs(manifest: Manifest) -> str:
+        return f"comes from {manifest.source}, not from there."
+
+    for check in (False, True):
+        with pytest.raises(StagingError, match=r"comes from here, not from there\..*another name, or remove it"):
+            stage(asked(tiny, no_build, differs=differs), check=check, repair=True)
+    assert stage(asked(tiny, no_build, differs=lambda manifest: "")).status == Status.EXISTS
+
+
+def test_a_link_is_staged_and_removed_without_its_destination(tmp_path: Path) -> None:
+    elsewhere, target = tmp_path / "elsewhere", tmp_path / "tiny"
+    elsewhere.mkdir()
+
+    def link(directory: Path, progress: Progress) -> Built:
+        said = build(elsewhere, progress)
+        directory.rmdir()
+        directory.symlink_to(elsewhere)
+        return said
+
+    assert stage(asked(target, link)).status == Status.STAGED
+    assert target.is_symlink()
+    assert stage(asked(target, no_build), full=True).status == Status.EXISTS
+    before = everything(elsewhere)
+    assert remove("rl_dataset", "tiny", target, list).status == Status.REMOVED
+    assert everything(elsewhere) == before
+    assert siblings(target) == ["elsewhere"]
+
+
+@pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
+def test_a_build_that_fails_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+    def fail(directory: Path, progress: Progress) -> Built:
+        build(directory, progress)
+        raise error
+
+    with pytest.raises(type(error)):
+        stage(asked(tmp_path / "tiny", fail, read_only=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_build_that_is_killed_leaves_no_target_and_can_be_repeated(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+    with subprocess.Popen(
+        [sys.executable, "-c", HALF_A_BUILD, str(target)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"building\n"
+        killed.send_signal(signal.SIGKILL)
+    lock, leftover = siblings(target)
+    assert lock == ".tiny.lock"
+    match = store.LEFTOVER.fullmatch(leftover)
+    assert match is not None
+    assert match["name"] == "tiny"
+    assert read_manifest(target) is None
+    assert stage(asked(target)).status == Status.STAGED
+    assert siblings(target) == ["tiny"]
+
+
+def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
+    names = [f"{part}/{number}" for part in "abc" for number in range(40)]
+
+    def slow(directory: Path, progress: Progress) -> Built:
+        for name in names:
+            (directory / name).parent.mkdir(exist_ok=True)
+            (directory / name).write_text(name * 100)
+            progress.add(len(name) * 100)
+            time.sleep(0.001)
+        return Built()
+
+    def check_whole(target: Path) -> None:
+        manifest = manifest_json(target)
+        assert sorted(manifest["files"]) == sorted(names)
+        assert problems(target, full=True) == {}
+
+    started = time.monotonic()
+    stage(asked(tmp_path / "undisturbed" / "tiny", slow))
+    seconds = time.monotonic() - started
+    target = tmp_path / "disturbed" / "tiny"
+    finished = 0
+    for moment in range(10):
+        with process(lambda: stage(asked(target, slow, read_only=True))) as child:
+            child.join(seconds * (moment + random.random()) / 9)  # noqa: S311
+            child.kill()
+            child.join()
+        if os.path.lexists(target):
+            finished += 1
+            check_whole(target)
+            assert stage(asked(target, no_build)).status == Status.EXISTS
+            assert siblings(target) == ["tiny"]
+            remove("rl_dataset", "tiny", target, list)
+    assert finished < 10
+    assert stage(asked(target, slow, read_only=True)).status == Status.STAGED
+    check_whole(target)
+    assert siblings(target) == ["tiny"]
+
+
+def test_leftovers_of_a_process_killed_at_its_end_are_removed_by_the_next_run(tiny: Path) -> None:
+    # Between its rename and the end of its lock; or a repair, or a removal, that had nothing left but tidying up.
+    leftover = tiny.with_name(".tiny.staging-0123abcd")
+    for result in (Status.EXISTS, Status.ABSENT):
+        leftover.mkdir()
+        (leftover / "half").write_text("half")
+        lock_file(tiny).touch()
+        before = everything(tiny.parent)
+        if result == Status.EXISTS:
+            assert stage(asked(tiny, no_build), check=True).status == Status.EXISTS
+            assert everything(tiny.parent) == before
+            assert stage(asked(tiny, no_build)).status == Status.EXISTS
+            assert siblings(tiny) == ["tiny"]
+            remove("rl_dataset", "tiny", tiny, list)
+        else:
+            assert remove("rl_dataset", "tiny", tiny, list, check=True).status == Status.ABSENT
+            assert everything(tiny.parent) == before
+            assert remove("rl_dataset", "tiny", tiny, list).status == Status.ABSENT
+            assert siblings(tiny) == []
+
+
+def test_hidden_files_of_other_names_stay(tmp_path: Path) -> None:
+    others = [".snapshot", ".tiny.staging-mine", ".tiny.staging-0123abcd.old", ".tiny2.staging-0123abcd", ".x.lock"]
+    others.append(".tiny.staging-0123abcd.staging-0123abcd")
+    for name in others:
+        (tmp_path / name).mkdir()
+    stage(asked(tmp_path / "tiny"))
+    assert siblings(tmp_path / "tiny") == sorted([*others, "tiny"])
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "datasets").write_text("a file, where a directory has to be")
+    with pytest.raises(StagingError, match=rf"tiny: cannot be staged: .*Check that user id {os.geteuid()} may write"):
+        stage(asked(tmp_path / "datasets" / "tiny"))
+
+
+def test_a_directory_of_another_user_is_named(nobodys: Path) -> None:
+    nobodys.chmod(0o555)
+    error = as_nobody(lambda: stage(asked(nobodys / "tiny")).status)
+    user = NOBODY if os.geteuid() == 0 else os.geteuid()
+    assert re.search(
+        rf"tiny: cannot be staged: .*Permission denied.*Check that user id {user} may write there", str(error)
+    )
+    assert list(nobodys.iterdir()) == []
+
+
+def test_a_disk_that_becomes_full_leaves_nothing_and_after_making_room_it_goes_on(small_disk: Path) -> None:
+    target = small_disk / "tiny"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(10 * MIB))
+
+    def big(directory: Path, _progress: Progress) -> Built:
+        for number in range(8):
+            (directory / str(number)).write_bytes(bytes([number]) * MIB)
+        return Built()
+
+    with pytest.raises(StagingError, match=r"tiny: cannot be staged: .*No space left.*has space"):
+        stage(asked(target, big))
+    assert [name for name in siblings(target) if name != "lost+found"] == ["ballast"]
+    ballast.unlink()
+    assert stage(asked(target, big)).status == Status.STAGED
+    assert problems(target, full=True) == {}
+    assert [name for name in siblings(target) if name != "lost+found"] == ["tiny"]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_build_without_enough_space_does_not_start(tmp_path: Path, check: bool) -> None:
+    target = tmp_path / "datasets" / "tiny"
+    with pytest.raises(StagingError, match=r"has [0-9.]+ .iB free, but 4194304\.0 TiB are needed\. Free some space"):
+        stage(asked(target, no_build, size=lambda: 2**62), check=check)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_target_needs_no_space(tiny: Path) -> None:
+    assert stage(asked(tiny, no_build, size=lambda: 2**62)).status == Status.EXISTS
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_the_error_names_all_files_and_what_to_do(tiny: Path, check: bool) -> None:
+    (tiny / "train.parquet").write_text("other rows")
+    (tiny / "more" / "val.parquet").unlink()
+    message = (
+        f"{tiny}: no longer fits its manifest: more/val.parquet is missing, train.parquet has 10 bytes, not 4. "
+        "Restore it as it was staged with -e staging_repair=true."
+    )
+    with pytest.raises(StagingError, match=f"^{re.escape(message)}$") as raised:
+        stage(asked(tiny, no_build), check=check)
+    refused = failure(raised.value)
+    assert refused["msg"] == message
+    assert refused["finding"] == raised.value.finding.as_dict()
+    assert raised.value.finding.where == str(tiny)
+
+
+def test_a_repair_restores_changed_and_missing_files(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+    stage(asked(target, read_only=True))
+    before = list_files(target)
+    for path in (target, target / "more", target / "train.parquet"):
+        path.chmod(0o755)
+    (target / "train.parquet").write_text("ROWS")
+    (target / "more" / "val.parquet").unlink()
+    (target / "more").rmdir()
+    target.chmod(0o555)
+    repaired = stage(asked(target, read_only=True), repair=True)
+    assert repaired.status == Status.REPAIRED
+    assert repaired.changed
+    assert repaired.notes == ("more/val.parquet is missing", "train.parquet has other content")
+    # As in the manifest, down to the times.
+    assert list_files(target) == before
+    assert {path.stat().st_mode & 0o222 for path in (target, *target.rglob("*"))} == {0}
+    assert siblings(target) == ["tiny"]
+    assert stage(asked(target, no_build), repair=True).status == Status.EXISTS
+
+
+def test_a_repair_needs_no_root(nobodys: Path) -> None:
+    target = nobodys / "tiny"
+    assert as_nobody(lambda: stage(asked(target, read_only=True)).status) == Status.STAGED
+    # By root, or by a user who has restored the permissions.
+    for directory in (target, target / "more"):
+        directory.chmod(0o755)
+    (target / "train.parquet").unlink()
+    (target / "more" / "val.parquet").unlink()
+    (target / "more").rmdir()
+    target.chmod(0o555)
+    assert as_nobody(lambda: stage(asked(target, read_only=True), repair=True).status) == Status.REPAIRED
+    assert {path.stat().st_mode & 0o222 for path in (target, *target.rglob("*"))} == {0}
+    assert stage(asked(target, no_build), full=True).status == Status.EXISTS
+    assert as_nobody(lambda: remove("rl_dataset", "tiny", target, list).status) == Status.REMOVED
+    assert list(nobodys.iterdir()) == []
+
+
+def test_a_repair_does_not_change_added_files(tiny: Path) -> None:
+    (tiny / "mine").write_text("precious")
+    (tiny / "train.parquet").unlink()
+    for check in (False, True):
+        with pytest.raises(StagingError, match=r"mine is not in the manifest\. Move the added files away"):
+            stage(asked(tiny, no_build), repair=True, check=check)
+    assert (tiny / "mine").read_text() == "precious"
+    assert not (tiny / "train.parquet").exists()
+
+
+def test_a_repair_from_a_source_that_has_changed_is_refused(tiny: Path) -> None:
+    def other(directory: Path, progress: Progress) -> Built:
+        build(directory, progress)
+        (directory / "train.parquet").write_text("new rows")
+        return Built()
+
+    (tiny / "train.parquet").unlink()
+    with pytest.raises(StagingError, match=r"cannot be repaired: its source has other content now \(train\.parquet"):
+        stage(asked(tiny, other), repair=True)
+    assert siblings(tiny) == ["tiny"]
+    assert not (tiny / "train.parquet").exists()
+
+
+def test_check_mode_returns_what_would_be_done_and_changes_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "datasets" / "tiny"
+    assert stage(asked(target, no_build), check=True) == Staged("rl_dataset", "tiny", str(target), Status.STAGED)
+    assert list(tmp_path.iterdir()) == []
+
+    stage(asked(target, read_only=True))
+    before = everything(tmp_path)
+    assert stage(asked(target, no_build), check=True).status == Status.EXISTS
+    assert remove("rl_dataset", "tiny", target, list, check=True).status == Status.REMOVED
+    assert everything(tmp_path) == before
+
+    target.chmod(0o755)
+    (target / "train.parquet").unlink()
+    before = everything(tmp_path)
+    would = stage(asked(target, no_build), check=True, repair=True)
+    assert (would.status, would.notes) == (Status.REPAIRED, ("train.parquet is missing",))
+    assert everything(tmp_path) == before
+
+
+def test_two_processes_at_once_build_once(tmp_path: Path) -> None:
+    target = tmp_path / "datasets" / "tiny"
+    built, second_is_there = tmp_path / "built", tmp_path / "second-is-there"
+
+    def counted(directory: Path, progress: Progress) -> Built:
+        with built.open("a") as file:
+            file.write("x")
+        until(second_is_there.exists)
+        time.sleep(0.3)
+        return build(directory, progress)
+
+    def first() -> None:
+        (tmp_path / "first").write_text(stage(asked(target, counted)).status)
+
+    def second() -> None:
+        until(built.exists)
+        second_is_there.touch()
+        (tmp_path / "second").write_text(stage(asked(target, counted)).status)
+
+    with process(first) as one, process(second) as other:
+        one.join(60)
+        other.join(60)
+    assert (tmp_path / "first").read_text() == Status.STAGED
+    assert (tmp_path / "second").read_text() == Status.EXISTS
+    assert built.read_text() == "x"
+    assert siblings(target) == ["tiny"]
+
+
+def test_a_running_build_is_not_tidied_up(tiny: Path) -> None:
+    leftover = tiny.with_name(".tiny.staging-0123abcd")
+
+    def hold() -> None:
+        with locked(tiny):
+            leftover.mkdir()
+            time.sleep(60)
+
+    with process(hold):
+        until(leftover.exists)
+        assert stage(asked(tiny, no_build)).status == Status.EXISTS
+        assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
+
+
+def test_a_build_that_starts_during_tidying_is_not_tidied_up(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leftover, real = tiny.with_name(".tiny.staging-0123abcd"), fcntl.flock
+    lock_file(tiny).touch()
+
+    def flock(lock: IO[str], how: int) -> None:
+        """As if another process ended and a third one started, after tidy opened the file and before it locks it."""
+        lock_file(tiny).unlink()
+        lock_file(tiny).touch()
+        leftover.mkdir()
+        real(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert stage(asked(tiny, no_build)).status == Status.EXISTS
+    assert siblings(tiny) == [".tiny.lock", ".tiny.staging-0123abcd", "tiny"]
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path, repair: bool) -> None:
+    target, held, waits = tmp_path / "tiny", tmp_path / "held", tmp_path / "waits"
+    # With a repair there is something to put right; without one there is nothing yet.
+    if repair:
+        stage(asked(target))
+        (target / "more" / "val.parquet").unlink()
+
+    def other() -> None:
+        with locked(target):
+            held.touch()
+            until(waits.exists)
+            time.sleep(0.2)
+            if not repair:
+                stage(asked(tmp_path / "elsewhere"))
+                (tmp_path / "elsewhere").rename(target)
+            (target / "train.parquet").write_text("ROWS")
+            (target / "mine").write_text("precious")
+
+    with process(other):
+        until(held.exists)
+        request = asked(target, no_build, size=lambda: waits.touch() or 0, differs=lambda manifest: waits.touch() or "")
+        with pytest.raises(StagingError, match=r"train\.parquet has other content.*mine is not in the manifest"):
+            stage(request, repair=repair)
+    assert (target / "mine").read_text() == "precious"
+    assert (target / "train.parquet").read_text() == "ROWS"
+
+
+def test_a_slower_machine_accepts_the_target_of_a_faster_one(tmp_path: Path) -> None:
+    """Where locks do not reach to all machines."""
+    target = tmp_path / "tiny"
+
+    def slow(directory: Path, progress: Progress) -> Built:
+        stage(asked(tmp_path / "other-machine", lambda *given: Built({**build(*given).facts, "by": "the fast one"})))
+        (tmp_path / "other-machine").rename(target)
+        return build(directory, progress)
+
+    assert stage(asked(target, slow)).status == Status.EXISTS
+    assert manifest_json(target)["by"] == "the fast one"
+    assert siblings(target) == ["tiny"]
+
+
+def test_a_slower_machine_rejects_another_target(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+
+    def slow(directory: Path, progress: Progress) -> Built:
+        stage(Request("model", "tiny", tmp_path / "other-machine", build))
+        (tmp_path / "other-machine").rename(target)
+        return build(directory, progress)
+
+    with pytest.raises(StagingError, match="is of kind model, not rl_dataset"):
+        stage(asked(target, slow))
+    assert siblings(target) == ["tiny"]
+
+
+def test_an_unused_target_is_removed(tmp_path: Path) -> None:
+    target = tmp_path / "tiny"
+    stage(asked(target, read_only=True))
+    removed = remove("rl_dataset", "tiny", target, list)
+    assert removed == Staged("rl_dataset", "tiny", str(target), Status.REMOVED)
+    assert removed.changed
+    assert list(tmp_path.iterdir()) == []
+    again = remove("rl_dataset", "tiny", target, list)
+    assert (again.status, again.changed) == (Status.ABSENT, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_target_that_jobs_use_is_not_removed(tiny: Path, check: bool) -> None:
+    with pytest.raises(StagingError, match=r"tiny: is used by grpo-1, grpo-2\. Wait until .* stop them \(stop\.yml\)"):
+        remove("rl_dataset", "tiny", tiny, lambda: ["grpo-1", "grpo-2"], check=check)
+    assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
+    assert siblings(tiny) == ["tiny"]
+
+
+def test_a_target_of_another_kind_is_not_removed(tiny: Path) -> None:
+    with pytest.raises(StagingError, match=r"is of kind rl_dataset, not model\. Nothing was removed"):
+        remove("model", "tiny", tiny, list)
+    assert tiny.exists()
+
+
+def test_two_concurrent_removals_both_succeed(tiny: Path) -> None:
+    held = tiny.with_name("held")
+
+    def first() -> None:
+        with locked(tiny):
+            held.touch()
+            time.sleep(0.5)
+            tiny.rename(tiny.with_name("gone"))
+
+    with process(first):
+        until(held.exists)
+        assert remove("rl_dataset", "tiny", tiny, list).status == Status.ABSENT

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+
+import pytest
+
+from argus.staging.tiny import (
+    make_intern_a_function,
+    missing_library,
+    problems,
+    rl_rows,
+    sft_rows,
+)
+
+
+def test_problems_are_the_same_at_every_call_and_have_their_answer() -> None:
+    assert problems(20) == problems(40)[:20]
+    for problem in problems(40):
+        has, gets = map(int, re.findall(r"\d+", problem.question))
+        assert problem.result == str(has + gets)
+        assert problem.answer.endswith(f"\n#### {problem.result}")
+
+
+def test_rl_rows_have_what_verls_gsm8k_reward_reads() -> None:
+    rows = rl_rows()
+    assert {split: len(part) for split, part in rows.items()} == {"train": 128, "val": 16}
+    assert rows["train"][0] == {
+        "data_source": "openai/gsm8k",
+        "prompt": [{"role": "user", "content": problems(1)[0].question}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": problems(1)[0].result},
+        "extra_info": {
+            "split": "train",
+            "index": 0,
+            "question": problems(1)[0].question,
+            "answer": problems(1)[0].answer,
+        },
+    }
+    assert [row["extra_info"]["index"] for row in rows["val"]] == list(range(16))
+    assert rows["val"][0]["prompt"][0]["content"] == problems(129)[128].question
+
+
+def test_sft_rows_are_conversations() -> None:
+    rows = sft_rows()
+    assert {split: len(part) for split, part in rows.items()} == {"train": 128, "val": 32}
+    assert rows["train"][1] == {
+        "messages": [
+            {"role": "user", "content": problems(2)[1].question},
+            {"role": "assistant", "content": problems(2)[1].answer},
+        ]
+    }
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_of_them(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", none_of_them)
+    assert missing_library([]) is None
+    assert missing_library(["pyarrow", "torch"]) == "pyarrow"
+
+
+def test_torch_gets_a_function_that_interns_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replacement:
+        def __call__(self, value: str) -> str:
+            return value.upper()
+
+    monkeypatch.setattr(sys, "intern", Replacement())
+    make_intern_a_function()
+    assert inspect.isfunction(sys.intern)
+    assert sys.intern("a") == "A"
