@@ -43,7 +43,7 @@ def unknown_job(jobs: Path, submission_id: str) -> str:
     found = sorted(archives(jobs), key=Archive.created_at, reverse=True)
     latest = ", ".join(archive.submission_id for archive in found[:SUGGESTED]) or "none"
     asked = printable(repr(submission_id))
-    return f"There is no job {asked} in {jobs}. Pass -e submission_id=ID; the latest jobs are: {latest}."
+    return f"There is no job {asked} in {jobs}. The latest jobs are: {latest}."
 
 
 def foreign_job(record: RayRecord) -> JobInfo:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..common.text import duration, printable, printable_line, table
+from ..common.text import duration, printable, printable_line, sentence, table
 from ..launcher import outcome
 from ..launcher.failures import Failure
 from ..launcher.ray_api import ANSWERS_SLOWLY
@@ -43,6 +43,11 @@ class Report:
     text: list[str]
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str | int | None, ...], ...] = ()
+
+    def lines(self, columns: int | None = None) -> list[str]:
+        """What a terminal of so many columns shows."""
+        rows = [table(self.header, self.rows, columns)] if self.rows else []
+        return [self.title, *rows, *(sentence(printable(line), columns) for line in self.text)]
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"header": list(self.header), "rows": [list(row) for row in self.rows]}

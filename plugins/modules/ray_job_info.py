@@ -263,21 +263,14 @@ slow:
 """
 
 import os
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import (
-    UnknownJobError,
-    find_job,
-    latest_jobs,
-)
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import UnknownJobError
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.logs import PositionError
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.query import job_status, jobs_status
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.root import root_problem
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import wait_for_end
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import PATIENCE_SECONDS, RayHead
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.reading import UnreadableError
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
@@ -286,23 +279,17 @@ from ansible_collections.argus.verl.plugins.module_utils.privileges import failu
 
 def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:
     """What the module returns: one job, or the latest ones."""
-    jobs = Path(params["shared_root"]) / "jobs"
-    address = params["address"]
+    root, address, position = Path(params["shared_root"]), params["address"], params["log_position"]
     head = RayHead(address, token_path, patience=PATIENCE_SECONDS) if address else None
     try:
         if params["submission_id"]:
-            archive = find_job(jobs, params["submission_id"])
-            job = wait_for_end(archive, head, params["tail"], params["wait_timeout"], params["log_position"])
-            job = replace(job, root_problem=root_problem(jobs.parent))
-            result = {"job": {**job.to_json(), "jobspec": archive.read_jobspec()}, "problem": job.problem}
-        else:
-            listed = latest_jobs(jobs, head, params["limit"], params["tags"])
-            result = replace(listed, root_problem=root_problem(jobs.parent)).to_json()
+            wait = (params["tail"], position, params["wait_timeout"])
+            return {"changed": False, **job_status(root, head, params["submission_id"], *wait)}
+        return {"changed": False, **jobs_status(root, head, params["limit"], params["tags"])}
     except (UnknownJobError, UnreadableError) as error:
         return failure(str(error))
     except PositionError as error:
-        return failure(f"log_position {params['log_position']!r} is not a position in a log: {error}")
-    return {"changed": False, "time": time.time(), "slow": head.slow if head else 0.0, **result}
+        return failure(f"log_position {position!r} is not a position in a log: {error}")
 
 
 def main() -> None:

@@ -134,9 +134,9 @@ def test_no_jobs_at_all(tmp_path: Path) -> None:
 
 
 def test_the_answer_to_an_unknown_job_lists_the_latest_ones(jobs: Path) -> None:
-    expected = f"There is no job 'x' in {jobs}. Pass -e submission_id=ID; the latest jobs are: sft-3, grpo-2, grpo-1."
+    expected = f"There is no job 'x' in {jobs}. The latest jobs are: sft-3, grpo-2, grpo-1."
     assert unknown_job(jobs, "x") == expected
-    assert unknown_job(jobs / "none", "x").endswith("the latest jobs are: none.")
+    assert unknown_job(jobs / "none", "x").endswith("The latest jobs are: none.")
 
 
 def test_a_job_of_the_head_that_was_submitted_directly(jobs: Path, listing: RayHead) -> None:

@@ -217,7 +217,7 @@ def test_a_job_that_does_not_end(archive: Archive, ray: FakeRay, clock: FakeCloc
 @pytest.mark.parametrize("submission_id", ["sft-2", "../jobs/sft-1", "", "..", "/etc"])
 def test_a_job_that_does_not_exist(archive: Archive, ray: FakeRay, services: Services, submission_id: str) -> None:
     archive.set_status("RUNNING")
-    with pytest.raises(OperationError, match=r"There is no job .* the latest jobs are: sft-1"):
+    with pytest.raises(OperationError, match=r"There is no job .* The latest jobs are: sft-1"):
         stop(str(archive.path.parent.parent), submission_id, services)
     assert ray.calls == []
     assert not archive.stop_requested()

@@ -26,7 +26,7 @@ from ansible_collections.argus.verl.plugins.modules import (
 )
 from fake_ray import FakeRay
 
-NO_JOB = "There is no job {!r} in {}/jobs. Pass -e submission_id=ID; the latest jobs are: sft-1."
+NO_JOB = "There is no job {!r} in {}/jobs. The latest jobs are: sft-1."
 
 
 @pytest.fixture
