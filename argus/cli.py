@@ -34,6 +34,7 @@ from .jobs.report import field, job_report, jobs_report
 from .launcher.identity import cluster_name
 from .launcher.ray_api import PATIENCE_SECONDS, RayHead, slowness
 from .launcher.reading import UnreadableError
+from .launcher.status import ENDED
 
 DONE, REFUSED, DEFECT = 0, 1, 2
 FOLLOW_SECONDS = 10.0
@@ -127,7 +128,7 @@ def followed(request: StatusRequest) -> Iterator[str]:
         asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
         job = status(asked)["job"]
         yield from job["log"]
-        if job["log_position"] == position and (job["ended"] or job["unattended"]):
+        if job["log_position"] == position and (job["state"] in ENDED or job["unattended"]):
             end = job["notice"] if job["unattended"] else job["reason"]
             yield f"{job['submission_id']} {job['state']}{f': {end}' if end else ''}"
             return
