@@ -116,7 +116,10 @@ def shown_status(answer: dict[str, Any]) -> list[str]:
         report = job_report(job, answer["time"], [field("Log", logs if job.ended else f"{logs} --follow")], width)
     else:
         listed = JobList.from_json(answer)
-        commands = {"status_command": "argus status ID", "submit_command": "playbooks/submit.yml -e jobspec=FILE"}
+        commands = {
+            "status_command": "argus status ID",
+            "submit_command": "ansible-playbook playbooks/submit.yml -e jobspec=FILE",
+        }
         report = jobs_report(listed, answer["time"], cluster=cluster_name() or "of this node", **commands)
     return [*slowness(answer["slow"]), *report.lines(width)]
 
