@@ -27,8 +27,9 @@ $(VENV)/requirements: requirements.txt
 	$(PYTHON) -m venv $(VENV)
 # Wheels only: pip compares these with their hashes, but not the packages with which it would build others.
 	$(VENV)/bin/pip install --quiet --require-hashes --only-binary :all: --requirement requirements.txt
-# The collection is this directory; a link lets Ansible find it by its name.
-	link=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ansible_collections/argus; \
+# The collection is this directory; links let Ansible and Python find it and its program by their names.
+	packages=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	ln -sfn "$(CURDIR)/argus" $$packages/argus; link=$$packages/ansible_collections/argus; \
 	mkdir -p $$link && ln -sfn "$(CURDIR)" $$link/verl
 	@touch $@
 

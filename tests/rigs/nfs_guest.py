@@ -19,7 +19,7 @@ BOOT_SECONDS = 180
 # The collection and Ansible in the container, which only read them.
 COLLECTION = "/collections/ansible_collections/argus/verl"
 SITE = "/site"
-PYTHONPATH = f"/collections:{SITE}:{COLLECTION}/tests"
+PYTHONPATH = f"/collections:{SITE}:{COLLECTION}:{COLLECTION}/tests"
 
 
 class NoGuestError(Exception):
