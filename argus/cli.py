@@ -31,6 +31,7 @@ from .jobs.listing import UnknownJobError
 from .jobs.logs import BEGINNING, PositionError
 from .jobs.query import job_status, jobs_status
 from .jobs.report import field, job_report, jobs_report
+from .jobs.services import RefusedError
 from .launcher.identity import cluster_name
 from .launcher.ray_api import PATIENCE_SECONDS, RayHead, slowness
 from .launcher.reading import UnreadableError
@@ -41,8 +42,8 @@ FOLLOW_SECONDS = 10.0
 MAX_REQUEST_BYTES = 8 << 20
 
 
-class Request(BaseModel):
-    """The options that all verbs have."""
+class StatusRequest(BaseModel):
+    """The options of `status` and `logs`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -51,6 +52,11 @@ class Request(BaseModel):
     # Of the head's Jobs API; empty: only archives are read.
     address: str = "http://127.0.0.1:8265"
     token_path: str = ""
+    tags: dict[str, Any] = {}
+    limit: int = 20
+    tail: int = 0
+    log_position: str | None = None
+    wait_timeout: float = 0.0
 
     @property
     def root(self) -> Path:
@@ -59,24 +65,6 @@ class Request(BaseModel):
     def head(self) -> RayHead | None:
         token = self.token_path or os.environ.get("RAY_AUTH_TOKEN_PATH", "")
         return RayHead(self.address, token, patience=PATIENCE_SECONDS) if self.address else None
-
-
-class StatusRequest(Request):
-    """The options of `status` and `logs`."""
-
-    tags: dict[str, Any] = {}
-    limit: int = 20
-    tail: int = 0
-    log_position: str | None = None
-    wait_timeout: float = 0.0
-
-
-class RefusedError(Exception):
-    """A verb did nothing; its findings say why."""
-
-    def __init__(self, *findings: Finding) -> None:
-        super().__init__("; ".join(finding.what for finding in findings))
-        self.findings = findings
 
 
 def status(request: StatusRequest) -> dict[str, Any]:
@@ -89,14 +77,14 @@ def status(request: StatusRequest) -> dict[str, Any]:
         return job_status(request.root, head, request.submission_id, *wait)
     except UnknownJobError as error:
         raise RefusedError(
-            Finding(request.submission_id, str(error), "argus status lists them", key="submission_id")
+            [Finding(request.submission_id, str(error), "argus status lists them", key="submission_id")]
         ) from error
     except UnreadableError as error:
-        raise RefusedError(Finding(str(error.path), str(error), "see docs/archive.md")) from error
+        raise RefusedError([Finding(str(error.path), str(error), "see docs/archive.md")]) from error
     except PositionError as error:
         what = f"{request.log_position!r} is not a position in a log: {error}"
         raise RefusedError(
-            Finding("log_position", what, "pass one that status has returned", key="log_position")
+            [Finding("log_position", what, "pass one that status has returned", key="log_position")]
         ) from error
 
 
