@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .common.findings import Finding, findings_table
 from .common.text import printable
+from .jobs.defaults import jobs_api, shared_root
 from .jobs.info import JobInfo, JobList
 from .jobs.listing import UnknownJobError
 from .jobs.logs import BEGINNING, PositionError
@@ -48,9 +49,9 @@ class StatusRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     submission_id: str = ""
-    shared_root: str = "/private"
+    shared_root: str = Field(default_factory=shared_root)
     # Of the head's Jobs API; empty: only archives are read.
-    address: str = "http://127.0.0.1:8265"
+    address: str = Field(default_factory=jobs_api)
     token_path: str = ""
     tags: dict[str, Any] = {}
     limit: int = 20
@@ -137,8 +138,8 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     """The options of all verbs."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Read options from standard input and answer in JSON."),
-        click.option("--shared-root", help="The path of the shared root on this host.  [default: /private]"),
-        click.option("--address", help="The head's Jobs API; \"\" reads archives alone.  [default: this host's]"),
+        click.option("--shared-root", help="The path of the shared root.  [default: this node's]"),
+        click.option("--address", help="The head's Jobs API; \"\" reads archives alone.  [default: this node's]"),
     ):
         command = option(command)
     return command

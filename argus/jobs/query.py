@@ -11,8 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..common.shared_root import JOBS, archive_path
 from ..launcher.ray_api import RayHead
+from .defaults import on_machines
+from .info import JobInfo
 from .listing import find_job, latest_jobs
+from .registry import Registry
 from .root import root_problem
 from .state import wait_for_end
 
@@ -28,15 +32,31 @@ def job_status(
 
     Raises UnknownJobError, UnreadableError and PositionError.
     """
-    archive = find_job(root / "jobs", submission_id)
-    job = replace(wait_for_end(archive, head, tail, wait_timeout, log_position), root_problem=root_problem(root))
-    return {**moment(head), "job": {**job.to_json(), "jobspec": archive.read_jobspec()}, "problem": job.problem}
+    archive = find_job(root / JOBS, submission_id)
+    job = as_people_see_it(wait_for_end(archive, head, tail, wait_timeout, log_position), root)
+    job = replace(job, root_problem=root_problem(root))
+    return {
+        **moment(head),
+        "job": {**job.to_json(), "jobspec": archive.read_jobspec()},
+        "problem": job.problem,
+        "registered": job.submission_id in Registry().ids(),
+    }
 
 
 def jobs_status(root: Path, head: RayHead | None, limit: int, tags: Mapping[str, Any]) -> dict[str, Any]:
     """The latest jobs, at most `limit`, those with all of these tags. Raises UnreadableError."""
-    listed = replace(latest_jobs(root / "jobs", head, limit, tags), root_problem=root_problem(root))
-    return {**moment(head), **listed.to_json()}
+    listed = latest_jobs(root / JOBS, head, limit, tags)
+    jobs = tuple(as_people_see_it(job, root) for job in listed.jobs)
+    directory = f"{on_machines(str(root))}/{JOBS}"
+    return {
+        **moment(head),
+        **replace(listed, jobs=jobs, directory=directory, root_problem=root_problem(root)).to_json(),
+    }
+
+
+def as_people_see_it(job: JobInfo, root: Path) -> JobInfo:
+    """The job with the path of its archive on the machines."""
+    return replace(job, archive=archive_path(on_machines(str(root)), job.submission_id)) if job.archive else job
 
 
 def moment(head: RayHead | None) -> dict[str, Any]:

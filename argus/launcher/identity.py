@@ -16,11 +16,16 @@ NODE = "ARGUS_VERL_NODE"
 CLUSTER = "ARGUS_VERL_CLUSTER"
 # The shared root as the machines see it: of clusters with the same names of nodes, only one has this one.
 SHARED_ROOT = "ARGUS_VERL_SHARED_ROOT"
+# The shared root as nodes see it.
+SHARED_ROOT_MOUNT = "ARGUS_VERL_SHARED_ROOT_MOUNT"
+# The address of the Jobs API, on the head alone.
+JOBS_API = "ARGUS_VERL_JOBS_API"
 
 
-def identity(node: str, cluster: str, shared_root_source: str) -> dict[str, str]:
+def identity(node: str, cluster: str, shared_root: str, shared_root_source: str, jobs_api: str = "") -> dict[str, str]:
     """The environment that tells processes where they are."""
-    return {NODE: node, CLUSTER: cluster, SHARED_ROOT: shared_root_source}
+    names = {NODE: node, CLUSTER: cluster, SHARED_ROOT: shared_root_source, SHARED_ROOT_MOUNT: shared_root}
+    return {**names, JOBS_API: jobs_api} if jobs_api else names
 
 
 def known(environ: Mapping[str, str] | None) -> Mapping[str, str]:

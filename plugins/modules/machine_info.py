@@ -446,6 +446,12 @@ machine:
       elements: dict
       sample:
         - {name: eth0, addresses: [10.0.0.11/24], mtu: 1500, speed_gbit: 25, state: up, uplink: true}
+    program:
+      description:
+        - The name of the program of the cluster that nodes run, beside O(expect.token_file); an empty string without
+          one.
+      type: str
+      sample: argus-4f0c5a1ee1c5.zip
     process:
       description: The node of O(process) and what it needs of the host; null without that option.
       type: dict
@@ -515,13 +521,14 @@ findings:
 import platform
 import time
 from dataclasses import asdict, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessQuestion, look
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import accepted
 from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
@@ -603,6 +610,8 @@ def main() -> None:
     machine = Probe().machine(Question(**asked))
     if process:
         machine = replace(machine, process=look(ProcessQuestion(**process)))
+    if expectation.token_file:
+        machine = replace(machine, program=program_of(Path(expectation.token_file).parent))
     if machine.process and not expectation.address:
         # The node uses the network of this host, and only here its address is known.
         expectation = replace(expectation, address=machine.process.address)

@@ -14,9 +14,11 @@ description:
     the same time, the second uses the token of the first.
   - Creates missing directories of the shared root, as the nodes' user, and never through a link. Only what is missing
     directly below a shared root that belongs to root, and that no other user can write to, is created by root.
+  - Puts the program of the collection, which nodes run, into the directory C(<cluster>/program), where only Ansible's
+    user can write.
   - Creates the container network of the nodes if it is missing, with the engine's command.
-  - With O(state=absent), removes the network, the token and the registry of jobs, and the cluster's state directory
-    if nothing else is in it. The shared root is never removed.
+  - With O(state=absent), removes the network, the token, the program and the registry of jobs, and the cluster's state
+    directory if nothing else is in it. The shared root is never removed.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -58,6 +60,9 @@ options:
     description: Whether to create the directory in which the head's stewards register jobs, C(<cluster>/jobs).
     type: bool
     default: false
+  program:
+    description: The program's file on the machine, C(argus-<hash>.zip). Set by the controller.
+    type: path
   shared_root:
     description: The path of the shared root on this machine. It has to exist.
     type: path
@@ -170,6 +175,8 @@ def present(module: AnsibleModule) -> None:
         if directory is not None:
             changes += state.protect(directory)
         changes += state.provide_token(directory, user, params["token"] or "", params["rotate"])
+        if params["program"]:
+            changes += state.provide_program(directory, Path(params["program"]))
         if params["registry"]:
             changes += state.provide_registry(directory, user)
         if params["shared_root"]:
@@ -206,6 +213,7 @@ def main() -> None:
             "token": {"type": "str", "no_log": True},
             "rotate": {"type": "bool", "default": False},
             "registry": {"type": "bool", "default": False},
+            "program": {"type": "path"},
             "shared_root": {"type": "path"},
             "user": {"type": "str"},
             "common_mode": {"type": "str", "default": ""},

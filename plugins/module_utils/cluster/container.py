@@ -22,10 +22,12 @@ from .podman import for_podman
 from .ports import DASHBOARD_PORT
 from .rocm import DRI, KFD, PROFILES, VISIBLE, groups_of
 from .settings_label import SETTINGS_LABEL, settings_label
-from .state import REGISTRY, TOKEN
+from .state import COMMAND, PROGRAM, PROGRAM_PATH, REGISTRY, TOKEN
 
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
+# On the PATH of every image.
+COMMAND_PATH = "/usr/local/bin/argus"
 # The registry of jobs inside the head, where its stewards run.
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
 # Ray's label from which a job learns the kind of accelerator.
@@ -35,6 +37,11 @@ ROLE_LABEL = "argus.verl.role"
 SPECIFICATION_LABEL = "argus.verl.specification"
 # The variables of NCCL and gloo that were derived when the container was created, as JSON.
 DERIVED_LABEL = "argus.verl.derived"
+
+
+def api_port(plan: NodePlan) -> int:
+    """The port of the dashboard and the Jobs API, as the head itself reaches it."""
+    return plan.settings.dashboard_port if plan.settings.network == "host" else DASHBOARD_PORT
 
 
 def ray_start_arguments(plan: NodePlan) -> list[str]:
@@ -47,7 +54,7 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
         arguments += [
             "--head",
             f"--dashboard-host={listen}",
-            f"--dashboard-port={plan.settings.dashboard_port if plan.settings.network == 'host' else DASHBOARD_PORT}",
+            f"--dashboard-port={api_port(plan)}",
         ]
     else:
         arguments += [
@@ -93,8 +100,15 @@ def ray_environment(
         **plan.settings.derived_env,
         **plan.settings.env,
         **visible_gpus(plan),
-        **identity(plan.name, plan.settings.cluster, plan.settings.shared_root_source),
+        **node_identity(plan),
     }
+
+
+def node_identity(plan: NodePlan) -> dict[str, str]:
+    """The variables by which the program of jobs knows the node."""
+    settings = plan.settings
+    jobs_api = f"http://127.0.0.1:{api_port(plan)}" if plan.role == HEAD else ""
+    return identity(plan.name, settings.cluster, settings.shared_root, settings.shared_root_source, jobs_api)
 
 
 def visible_gpus(plan: NodePlan) -> dict[str, str]:
@@ -162,18 +176,16 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
     """Return the arguments of community.docker.docker_container that depend on the node."""
     settings = plan.settings
-    mounts = [
+    state = f"{settings.state_dir}/{settings.cluster}"
+    mounts: list[dict[str, Any]] = [
         {"type": "bind", "source": settings.shared_root_source, "target": settings.shared_root},
-        {
-            "type": "bind",
-            "source": token_file(settings.state_dir, settings.cluster),
-            "target": TOKEN_PATH,
-            "read_only": True,
-        },
+        {"type": "bind", "source": f"{state}/{TOKEN}", "target": TOKEN_PATH, "read_only": True},
+        # A directory: a new version of the program needs no new container.
+        {"type": "bind", "source": f"{state}/{PROGRAM}", "target": PROGRAM_PATH, "read_only": True},
+        {"type": "bind", "source": f"{state}/{PROGRAM}/{COMMAND}", "target": COMMAND_PATH, "read_only": True},
     ]
     if plan.role == HEAD:
-        registry = f"{settings.state_dir}/{settings.cluster}/{REGISTRY}"
-        mounts.append({"type": "bind", "source": registry, "target": REGISTRY_PATH})
+        mounts.append({"type": "bind", "source": f"{state}/{REGISTRY}", "target": REGISTRY_PATH})
     arguments: dict[str, Any] = {
         **hardening(plan),
         "name": plan.name,

@@ -54,6 +54,8 @@ class Machine:
     rocm_gpus: Sequence[RocmGpu] = ()
     rocm_devices: Sequence[DeviceFile] = ()
     interfaces: Sequence[Interface] = ()
+    # The name of the program that nodes run, argus-<hash>.zip.
+    program: str = ""
     # Where nodes are processes.
     process: ProcessHost | None = None
 

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state directory of a cluster on a machine: its token, and on the head's machine the registry of its jobs.
+"""The state directory of a cluster on a machine: its token, the program that nodes run, and on the head's machine the
+registry of its jobs.
 
 Only Ansible's user can create files in the directory itself. The registry belongs to the nodes' user: everything in it
 is taken for hostile.
@@ -26,10 +27,16 @@ from .node_process import NODES
 
 TOKEN = "auth_token"  # noqa: S105
 REGISTRY = "jobs"
+# Every version that nodes may still run, a link to the newest, and the command that runs it.
+PROGRAM, CURRENT, COMMAND = "program", "current", "argus"
+# The program inside a node.
+PROGRAM_PATH = "/opt/argus"
+COMMAND_TEXT = f'#!/bin/sh\nexec python3 {PROGRAM_PATH}/{CURRENT} "$@"\n'
 TEMPORARY = f".{TOKEN}."
 # Programs of the nodes' user reach their files by name, and other users cannot list them.
 DIRECTORY_MODE = 0o711
 REGISTRY_MODE = 0o750
+PROGRAM_MODE = 0o755
 TOKEN_BYTES = 4096
 
 
@@ -124,6 +131,28 @@ class State:
         changed = self._change_owner(directory, REGISTRY, user, REGISTRY_MODE)
         return [str(path)] if created or changed else []
 
+    def provide_program(self, directory: int | None, source: Path) -> list[str]:
+        """Provide a version of the program, which becomes the current one. Earlier versions stay: jobs may run them."""
+        path = self.path / PROGRAM
+        current, file, command = path / CURRENT, path / source.name, path / COMMAND
+        if directory is not None and path.is_symlink():
+            raise StateError(f"{path} is a link; remove it")
+        changed = [str(file)] if program_of(self.path) != source.name or not file.is_file() else []
+        if not command.is_file() or command.read_text() != COMMAND_TEXT:
+            changed.append(str(command))
+        if directory is None or self.check:
+            return changed
+        path.mkdir(exist_ok=True)
+        path.chmod(PROGRAM_MODE)
+        for name, content in ((source.name, source.read_bytes), (COMMAND, COMMAND_TEXT.encode)):
+            if str(path / name) in changed:
+                replace_file(path / name, content(), 0o444 if name != COMMAND else 0o555)
+        if changed:
+            temporary = path / f".{CURRENT}.{secrets.token_hex(8)}"
+            temporary.symlink_to(source.name)
+            temporary.replace(current)
+        return changed
+
     @staticmethod
     def _entries(directory: int) -> list[str]:
         registry = os.open(REGISTRY, OPEN_DIRECTORY, dir_fd=directory)
@@ -151,7 +180,7 @@ class State:
     def remove(self, directory: int) -> tuple[list[str], list[str]]:
         """Remove what this collection created; return what was removed, and what is left because it is not ours."""
         names = sorted(os.listdir(directory))
-        own = [name for name in names if name in (TOKEN, REGISTRY) or name.startswith(TEMPORARY)]
+        own = [name for name in names if name in (TOKEN, REGISTRY, PROGRAM) or name.startswith(TEMPORARY)]
         # In check mode, the processes of nodes are still here, which a run removes before.
         gone_by_then = (NODES,) if self.check else ()
         left = [str(self.path / name) for name in names if name not in own and name not in gone_by_then]
@@ -164,6 +193,22 @@ class State:
             if not self.check:
                 os.rmdir(self.path)
         return removed, left
+
+
+def program_of(path: Path) -> str:
+    """The name of the current version of the program in a state directory; "" without one."""
+    try:
+        return os.readlink(path / PROGRAM / CURRENT)
+    except OSError:
+        return ""
+
+
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Write a file; a reader sees all of it or the earlier one."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary.write_bytes(content)
+    temporary.chmod(mode)
+    temporary.replace(path)
 
 
 def read_token(path: Path, directory: int) -> str:

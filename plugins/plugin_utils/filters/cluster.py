@@ -36,6 +36,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.membership impo
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import is_reachable
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo, Scope
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import absence, least_workers
+from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
 
 # The facts of the roles preflight and ray_node that filters read.
 PREFLIGHT = "__preflight"
@@ -203,8 +204,18 @@ def node_plan(settings: Variables, hostvars: HostVars, surveyed: Mapping[str, An
 
 
 def machine_work(placed: Sequence[str], hostvars: HostVars) -> dict[str, Any]:
-    work = changes.machine_work(plans_of(placed, hostvars).values())
-    return {"user": work.user}
+    """user: of the nodes, as uid:gid; empty if their machines need nothing."""
+    plans = plans_of(placed, hostvars)
+    outdated = (
+        plan.user for node, plan in plans.items() if lacks_program(inventory.machine_of(node, hostvars), hostvars)
+    )
+    return {"user": changes.machine_work(plans.values()).user or next(outdated, "")}
+
+
+def lacks_program(machine: str, hostvars: HostVars) -> bool:
+    """Whether the nodes of a machine run another program than that of this controller."""
+    probed = (hostvars[machine].get(PREFLIGHT) or {}).get("machine") or {}
+    return bool(probed.get("program") != program_name())
 
 
 def expected_nodes(

@@ -11,7 +11,7 @@ from argus.launcher.identity import (
 
 
 def test_node_and_cluster_are_told_by_the_environment() -> None:
-    environ = identity("worker-0", "mvp", "/srv/mvp")
+    environ = identity("worker-0", "mvp", "/private", "/srv/mvp")
     assert (node_name(environ), cluster_name(environ)) == ("worker-0", "mvp")
 
 
@@ -20,7 +20,7 @@ def test_node_of_an_older_release() -> None:
 
 
 def test_node_of_another_cluster_with_the_same_names() -> None:
-    environ = identity("ray-head", "mvp", "/srv/a")
+    environ = identity("ray-head", "mvp", "/private", "/srv/a")
     assert mismatch("/srv/a", environ) == mismatch("", environ) == mismatch("/srv/b", {}) == ""
     message = mismatch("/srv/b", environ)
     assert message.startswith(

@@ -208,8 +208,14 @@ def test_limits_and_groups() -> None:
 def test_only_the_head_has_the_registry_of_jobs() -> None:
     registry = {"type": "bind", "source": "/var/lib/argus-verl/mvp/jobs", "target": "/var/lib/argus-verl/jobs"}
     assert registry["target"] == REGISTRY_PATH
-    assert container_arguments(head())["mounts"][2:] == [registry]
-    assert len(container_arguments(plan())["mounts"]) == 2
+    assert registry in container_arguments(head())["mounts"]
+    assert registry not in container_arguments(plan())["mounts"]
+
+
+def test_no_node_can_write_the_program() -> None:
+    mounts = {mount["target"]: mount for mount in container_arguments(plan())["mounts"]}
+    assert mounts["/opt/argus"]["source"] == "/var/lib/argus-verl/mvp/program"
+    assert mounts["/opt/argus"]["read_only"] and mounts["/usr/local/bin/argus"]["read_only"]
 
 
 def test_every_argument_reaches_the_engine() -> None:
@@ -274,7 +280,7 @@ def test_specification_is_the_same_in_every_run() -> None:
     # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
     assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
     arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
-    assert arguments["labels"][SPECIFICATION_LABEL] == "163ef399c8b89a10"
+    assert arguments["labels"][SPECIFICATION_LABEL] == "262aef40291b124f"
 
 
 @pytest.mark.parametrize(

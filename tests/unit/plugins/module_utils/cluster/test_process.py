@@ -47,6 +47,7 @@ def test_the_environment_is_complete_without_that_of_the_connection() -> None:
         "ARGUS_VERL_CLUSTER": "mvp",
         "ARGUS_VERL_NODE": "worker-0",
         "ARGUS_VERL_SHARED_ROOT": "/srv/shared",
+        "ARGUS_VERL_SHARED_ROOT_MOUNT": "/private",
         "RAY_TMPDIR": sessions_directory("mvp", "/tmp"),
         "A": "1",
     }
@@ -55,6 +56,7 @@ def test_the_environment_is_complete_without_that_of_the_connection() -> None:
 def test_the_head_has_the_registry_of_jobs() -> None:
     environment = process_arguments(process_plan(name="ctl", role="head"), PROCESS_HOST, "ml")["environment"]
     assert environment["ARGUS_VERL_REGISTRY"] == "/home/ml/.local/state/argus-verl/mvp/jobs"
+    assert environment["ARGUS_VERL_JOBS_API"].startswith("http://127.0.0.1:")
 
 
 def test_every_argument_is_in_the_specification() -> None:

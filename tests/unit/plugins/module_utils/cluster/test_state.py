@@ -11,6 +11,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
     State,
     StateError,
     create_token,
+    program_of,
     read_token,
     replace_token,
 )
@@ -99,6 +100,34 @@ def test_a_registry_that_is_a_link_gives_nothing_away(tmp_path: Path) -> None:
         with pytest.raises(StateError, match="mvp/jobs is not a directory; remove it"):
             state.provide_registry(directory, NODES)
     assert victim.stat().st_uid == 0
+
+
+def test_versions_of_the_program_stay_side_by_side(tmp_path: Path) -> None:
+    state, path = State(str(tmp_path), "mvp", check=False), tmp_path / "mvp" / "program"
+    old, new = tmp_path / "argus-1.zip", tmp_path / "argus-2.zip"
+    old.write_text("old")
+    new.write_text("new")
+    with state.opened(create=True) as directory:
+        assert state.provide_program(directory, old) == [str(path / "argus-1.zip"), str(path / "argus")]
+        assert state.provide_program(directory, old) == []
+        assert State(str(tmp_path), "mvp", check=True).provide_program(directory, new) == [str(path / "argus-2.zip")]
+        assert program_of(tmp_path / "mvp") == "argus-1.zip"
+        assert state.provide_program(directory, new) == [str(path / "argus-2.zip")]
+        assert program_of(tmp_path / "mvp") == "argus-2.zip"
+        assert ((path / "current").read_text(), (path / "argus-1.zip").read_text()) == ("new", "old")
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.iterdir() if not file.is_symlink()}
+        assert modes == {"argus": 0o555, "argus-1.zip": 0o444, "argus-2.zip": 0o444}
+        assert state.remove(directory) == ([str(path), str(tmp_path / "mvp")], [])
+    assert not path.exists()
+
+
+def test_a_program_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    state = State(str(tmp_path), "mvp", check=False)
+    (tmp_path / "argus-1.zip").touch()
+    with state.opened(create=True) as directory:
+        (tmp_path / "mvp" / "program").symlink_to(tmp_path)
+        with pytest.raises(StateError, match="mvp/program is a link; remove it"):
+            state.provide_program(directory, tmp_path / "argus-1.zip")
 
 
 @as_root

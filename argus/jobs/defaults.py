@@ -1,0 +1,28 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the command finds jobs: the shared root and the Jobs API of the node that it runs on."""
+
+from __future__ import annotations
+
+import os
+
+from ..common.shared_root import DEFAULT_SHARED_ROOT
+from ..launcher.identity import JOBS_API, NODE, SHARED_ROOT, SHARED_ROOT_MOUNT
+
+DEFAULT_JOBS_API = "http://127.0.0.1:8265"
+
+
+def jobs_api() -> str:
+    """The address of the Jobs API as this process reaches it; "" on a node that is not the head."""
+    return os.environ.get(JOBS_API, "" if NODE in os.environ else DEFAULT_JOBS_API)
+
+
+def shared_root() -> str:
+    """The path of the shared root for this process."""
+    return os.environ.get(SHARED_ROOT_MOUNT) or DEFAULT_SHARED_ROOT
+
+
+def on_machines(root: str) -> str:
+    """The path of a shared root for people on the machines; the given one if it is not that of this node."""
+    return os.environ.get(SHARED_ROOT) or root if root == shared_root() else root

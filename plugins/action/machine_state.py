@@ -1,0 +1,37 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`argus.verl.machine_state`: send the program with the module.
+
+Documented in plugins/modules/machine_state.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Runs the module on the machine."""
+
+    _supports_check_mode = True
+    TRANSFERS_FILES = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        if arguments.get("state", "present") == "present":
+            arguments["program"] = program_name() if self._task.check_mode else self.sent()
+        result: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
+        return result
+
+    def sent(self) -> str:
+        """The path of the program on the machine, in the temporary directory of this task."""
+        shell = self._connection._shell
+        path: str = shell.join_path(shell.tmpdir, program_name())
+        self._transfer_file(str(program_archive()), path)
+        self._fixup_perms2((shell.tmpdir, path))
+        return path

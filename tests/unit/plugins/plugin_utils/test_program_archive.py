@@ -1,0 +1,36 @@
+"""The program as one file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.plugin_utils import program_archive
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    path = tmp_path / "argus.zip"
+    program_archive.write_archive(path, program_archive.program_sources())
+    return path
+
+
+def test_the_program_runs_from_the_file_alone(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(archive), "status", "--shared-root", str(tmp_path), "--address", ""]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{tmp_path}/jobs" in done.stdout
+
+
+def test_the_same_sources_give_the_same_bytes(archive: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.zip"
+    program_archive.write_archive(again, program_archive.program_sources())
+    assert archive.read_bytes() == again.read_bytes()
+    with zipfile.ZipFile(archive) as opened:
+        assert {"__main__.py", "argus/cli.py", "argus/cli.pyc"} <= set(opened.namelist())
