@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .common.findings import Finding, findings_table
 from .common.text import printable
-from .jobs.defaults import jobs_api, shared_root
+from .jobs.defaults import enter_node, jobs_api, shared_root
 from .jobs.info import JobInfo, JobList
 from .jobs.listing import UnknownJobError
 from .jobs.logs import BEGINNING, PositionError
@@ -223,6 +223,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a verb, and return its exit code."""
     as_json = "--json" in arguments
     try:
+        enter_node()
         program.main(list(arguments), prog_name="argus", standalone_mode=False)
         return DONE
     except click.UsageError as error:

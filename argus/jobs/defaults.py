@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+from pathlib import Path
 
 from ..common.shared_root import DEFAULT_SHARED_ROOT
 from ..launcher.identity import JOBS_API, NODE, SHARED_ROOT, SHARED_ROOT_MOUNT
 
+# The directory of a node without a container, whose environment this process takes over. It may begin with "~".
+ENTER = "ARGUS_VERL_ENTER"
 DEFAULT_JOBS_API = "http://127.0.0.1:8265"
 
 
@@ -26,3 +31,11 @@ def shared_root() -> str:
 def on_machines(root: str) -> str:
     """The path of a shared root for people on the machines; the given one if it is not that of this node."""
     return os.environ.get(SHARED_ROOT) or root if root == shared_root() else root
+
+
+def enter_node() -> None:
+    """Take over the environment of the node that the caller names, unless the node is down."""
+    directory = os.environ.pop(ENTER, "")
+    if directory:
+        with contextlib.suppress(FileNotFoundError):
+            os.environ.update(json.loads((Path(directory).expanduser() / "node.json").read_bytes())["environment"])

@@ -16,6 +16,7 @@ from ..launcher.archive import Archive, archives
 from ..launcher.ray_api import RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ray_id, submission_id_of
+from .defaults import on_machines
 from .info import JobInfo, JobList, RayRecord
 from .state import job_info, unreadable_job
 
@@ -43,7 +44,7 @@ def unknown_job(jobs: Path, submission_id: str) -> str:
     found = sorted(archives(jobs), key=Archive.created_at, reverse=True)
     latest = ", ".join(archive.submission_id for archive in found[:SUGGESTED]) or "none"
     asked = printable(repr(submission_id))
-    return f"There is no job {asked} in {jobs}. The latest jobs are: {latest}."
+    return f"There is no job {asked} in {on_machines(str(jobs.parent))}/{jobs.name}. The latest jobs are: {latest}."
 
 
 def foreign_job(record: RayRecord) -> JobInfo:

@@ -25,6 +25,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     given_up,
     unanswered,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, Node, given_node, job_info
 
 display = Display()
 # Each call costs the machine a third of a second of CPU, so even a log that always grows is read only this often.
@@ -36,6 +37,7 @@ WAIT_SECONDS = 8.0
 class ActionModule(ActionBase):  # type: ignore[misc]
     TRANSFERS_FILES = False
     _supports_check_mode = True
+    node: Node
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
@@ -44,15 +46,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
                 "submission_id": {"type": "str", "required": True},
                 "lines": {"type": "int", "default": 100},
                 "follow": {"type": "bool", "default": False},
-                "shared_root": {"type": "path", "default": "/private"},
-                "address": {"type": "str", "default": "http://127.0.0.1:8265"},
-                "token_path": {"type": "path", "no_log": False},
+                "node": {"type": "dict", "options": NODE},
             },
         )
         lines, follow = arguments.pop("lines"), arguments.pop("follow")
+        self.node = given_node(arguments.pop("node"), task_vars)
         if not arguments["submission_id"]:
             return {"failed": True, "msg": NO_JOB}
-        answer = self.job_info({**arguments, "tail": lines}, task_vars)
+        answer = job_info(self, self.node, {**arguments, "tail": lines})
         if answer.get("failed"):
             return answer
         job = JobInfo.from_json(answer["job"])
@@ -70,13 +71,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if not follow or job.state in ENDED:
             return {"changed": False, "job": answer["job"]}
         display.display(f"\n{announcement(job.submission_id)}\n")
-        return self.follow(job, arguments, task_vars)
+        return self.follow(job, arguments)
 
-    def job_info(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
-        answer: dict[str, Any] = self._execute_module("argus.verl.ray_job_info", arguments, task_vars=task_vars)
-        return answer
-
-    def follow(self, job: JobInfo, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+    def follow(self, job: JobInfo, arguments: dict[str, Any]) -> dict[str, Any]:
         """Print new lines until the job has ended and its whole log was shown."""
         answered = time.monotonic()
         warnings = NewWarnings()
@@ -84,7 +81,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         while True:
             began = time.monotonic()
             since = {"log_position": job.log_position, "wait_timeout": WAIT_SECONDS}
-            answer = self.job_info({**arguments, **since}, task_vars)
+            answer = job_info(self, self.node, {**arguments, **since})
             if answer.get("failed"):
                 return answer
             job = JobInfo.from_json(answer["job"])

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
+from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import sent
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
@@ -24,14 +25,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         if arguments.get("state", "present") == "present":
-            arguments["program"] = program_name() if self._task.check_mode else self.sent()
+            arguments["program"] = program_name() if self._task.check_mode else sent(self)
         result: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
         return result
-
-    def sent(self) -> str:
-        """The path of the program on the machine, in the temporary directory of this task."""
-        shell = self._connection._shell
-        path: str = shell.join_path(shell.tmpdir, program_name())
-        self._transfer_file(str(program_archive()), path)
-        self._fixup_perms2((shell.tmpdir, path))
-        return path

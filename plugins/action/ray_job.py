@@ -62,6 +62,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     unanswered,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node, given_node, job_info
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 from ansible_collections.argus.verl.plugins.plugin_utils.user_code import unstaged
 
@@ -139,11 +140,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     _supports_check_mode = True
     # The shared root, as nodes see it and on the machines.
     root, source = DEFAULT_SHARED_ROOT, ""
+    node: Node
 
     def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
         super().run(tmp, task_vars)
         variables, arguments = task_vars or {}, dict(self._task.args)
         warnings: list[Mapping[str, str]] = []
+        self.node = given_node(arguments.pop("node", None), variables)
         self.source = str(arguments.get("shared_root_source", ""))
         self.root = plain_root(str(arguments.get("defaults", {}).get("shared_root") or DEFAULT_SHARED_ROOT))
         problem = self.prepare(arguments, variables, warnings)
@@ -168,7 +171,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if wait and not result.get("failed"):
             for note in facts.get("notes", []):
                 show(note)
-            result = with_end(result, self.follow(result["submission_id"], arguments["jobspec"], variables))
+            result = with_end(result, self.follow(result["submission_id"], arguments["jobspec"]))
         result.pop("head_is_gone", None)
         return result
 
@@ -241,7 +244,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             return failed(f"the head answered for {result['submission_id']!r}, which is not a submission id")
         return {**result, "msg": printable(str(result["msg"]))} if "msg" in result else result
 
-    def follow(self, submission_id: str, jobspec: Any, variables: Variables) -> Result:
+    def job_info(self, request: Arguments) -> Result:
+        """Ask for the job. If the head is gone, the result tells so."""
+        try:
+            return job_info(self, self.node, request)
+        except AnsibleConnectionFailure as error:
+            return failed(no_answer(error, f"The head {self.node.name}"), head_is_gone=True)
+
+    def follow(self, submission_id: str, jobspec: Any) -> Result:
         """Poll the job until it has ended, and show a line for each poll. The result is a failure unless it succeeds.
 
         A head that is gone is waited for: its container may restart, or cluster_up.yml may repair it.
@@ -251,7 +261,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         answered = time.monotonic()
         warnings = NewWarnings()
         while True:
-            result = self.on_head("argus.verl.ray_job_info", arguments, variables)
+            result = self.job_info(arguments)
             if result.get("head_is_gone"):
                 problem = result["msg"]
                 display.display(f"{submission_id}  the head does not answer")
@@ -273,7 +283,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 
 def info_arguments(submission_id: str, jobspec: object) -> Arguments:
-    """The arguments of ray_job_info for each poll of a job."""
+    """The request of each poll of a job."""
     _dummy, spec = parse_jobspec(jobspec)
     where = {"shared_root": spec.shared_root, "address": spec.address} if spec else {}
     return {"submission_id": submission_id, **where, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}

@@ -14,10 +14,10 @@ description:
   - Prints the last lines of the driver's log on the controller. With O(follow), prints new lines as they appear, until
     the job has ended.
   - Does not fail if the job fails.
-  - Reads the archive with M(argus.verl.ray_job_info), so it works on any host that sees the shared root, whether the
-    cluster is up or down.
+  - Asks as M(argus.verl.ray_job_info) does, so it works whether the cluster is up or down.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.node
 attributes:
   check_mode:
     support: full
@@ -36,17 +36,6 @@ options:
     description: Whether to follow the log until the job has ended.
     type: bool
     default: false
-  shared_root:
-    description: The path of the shared root on this host.
-    type: path
-    default: /private
-  address:
-    description: The address of the head's Jobs API. With an empty string, only the archives are read.
-    type: str
-    default: http://127.0.0.1:8265
-  token_path:
-    description: The file with the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
-    type: path
 """
 
 EXAMPLES = r"""

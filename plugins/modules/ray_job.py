@@ -113,6 +113,9 @@ options:
     description: Whether to follow the job until it has ended, with a progress line at least every 10 seconds.
     type: bool
     default: false
+  node:
+    description: The head, as M(argus.verl.ray_job_info) takes it. With O(wait), it is asked for the job.
+    type: dict
   shared_root_source:
     description:
       - The shared root on the machines. Findings about paths name it beside the one that nodes see, and a head with
@@ -467,6 +470,7 @@ def main() -> None:
             "requested_by": {"type": "str", "default": ""},
             "wait": {"type": "bool", "default": False},
             "shared_root_source": {"type": "str", "default": ""},
+            "node": {"type": "dict"},
             "jobspec": {"type": "dict", "options": copy.deepcopy(OPTIONS)},
         },
         required_if=[

@@ -12,12 +12,13 @@ author: The argus.verl contributors (@argus-verl)
 description:
   - Reads the job's archive, and asks the head for what is not in the archive, such as why a job is still pending.
   - If the head does not answer, the result comes from the archives alone, and RV(problem) has the reason.
-  - Runs on any host that sees the shared root. On the head's machine it also works when the head's container is gone.
-  - Needs neither Ray nor any other package on that host.
-  - Reads archives as the user of the nodes, never as root. Jobs can write to archives; what is not as it should be is
-    reported as unreadable, and never hides other jobs.
+  - Runs C(argus status) in the node, from its machine. No module is sent, and the machine needs no Python.
+  - If the node does not run, a container of O(node.images) reads the archives, without a network.
+  - Archives are read as the user of the nodes, never as root. Jobs can write to archives; what is not as it should
+    be is reported as unreadable, and never hides other jobs.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.node
 attributes:
   check_mode:
     support: full
@@ -38,20 +39,6 @@ options:
       - Every archive is read for it, before O(limit).
     type: dict
     default: {}
-  shared_root:
-    description: The path of the shared root on this host.
-    type: path
-    default: /private
-  address:
-    description: The address of the head's Jobs API. With an empty string, only the archives are read.
-    type: str
-    default: http://127.0.0.1:8265
-  token_path:
-    description: The file with the cluster's token. E(RAY_AUTH_TOKEN_PATH) if not given.
-    type: path
-  registry:
-    description: The directory on this host that records which jobs the cluster has submitted, for RV(registered).
-    type: path
   tail:
     description: How many lines from the end of the driver's log to return.
     type: int
@@ -253,71 +240,11 @@ time:
   type: float
   returned: always
 registered:
-  description: Whether O(registry) has the job, so that it can be submitted again.
+  description: Whether the cluster has a record of the job, so that it can be submitted again.
   type: bool
-  returned: with O(submission_id) and O(registry)
+  returned: with O(submission_id)
 slow:
   description: How many seconds the head needed, if it did not answer the first attempt. Otherwise 0.
   type: float
   returned: always
 """
-
-import os
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import UnknownJobError
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.logs import PositionError
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.query import job_status, jobs_status
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import PATIENCE_SECONDS, RayHead
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.reading import UnreadableError
-from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, handed_over, without_root
-
-
-def information(params: dict[str, Any], token_path: str) -> dict[str, Any]:
-    """What the module returns: one job, or the latest ones."""
-    root, address, position = Path(params["shared_root"]), params["address"], params["log_position"]
-    head = RayHead(address, token_path, patience=PATIENCE_SECONDS) if address else None
-    try:
-        if params["submission_id"]:
-            wait = (params["tail"], position, params["wait_timeout"])
-            return {"changed": False, **job_status(root, head, params["submission_id"], *wait)}
-        return {"changed": False, **jobs_status(root, head, params["limit"], params["tags"])}
-    except (UnknownJobError, UnreadableError) as error:
-        return failure(str(error))
-    except PositionError as error:
-        return failure(f"log_position {position!r} is not a position in a log: {error}")
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "submission_id": {"type": "str", "default": ""},
-            "limit": {"type": "int", "default": 20},
-            "tags": {"type": "dict", "default": {}},
-            "shared_root": {"type": "path", "default": "/private"},
-            "address": {"type": "str", "default": "http://127.0.0.1:8265"},
-            "token_path": {"type": "path", "no_log": False},
-            "registry": {"type": "path"},
-            "tail": {"type": "int", "default": 0},
-            "log_position": {"type": "str"},
-            "wait_timeout": {"type": "float", "default": 0},
-        },
-        supports_check_mode=True,
-    )
-    enter_node(module.fail_json)
-    root = Path(module.params["shared_root"])
-    token_path = handed_over(root, module.params["token_path"] or os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-    result = without_root(root, lambda: information(module.params, token_path))
-    if result.get("failed"):
-        module.fail_json(**result)
-    if "job" in result and module.params["registry"]:
-        result["registered"] = result["job"]["submission_id"] in Registry(module.params["registry"]).ids()
-    module.exit_json(**result)
-
-
-if __name__ == "__main__":
-    main()

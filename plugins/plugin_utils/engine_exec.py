@@ -93,6 +93,11 @@ ENGINE_SAYS = (
 )
 
 
+def is_down(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -> bool:
+    """Whether the container does not run, and will not by itself."""
+    return refusal(place, code, stdout, stderr) in (_absent(place), _stopped(place))
+
+
 def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -> str:
     """Why the engine did not run a command; empty if it did, whatever became of the command."""
     if not code or stdout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import threading
 import time
@@ -65,6 +66,42 @@ def test_answers_in_json(archive: Archive, run: Any, arguments: Sequence[str]) -
     job = result.get("job") or result["jobs"][0]
     assert (job["submission_id"], job["state"], job["tags"]) == ("sft-1", "RUNNING", {"team": "a"})
     assert "job" not in result or (job["log"], job["jobspec"]) == (["second"], {"workload": "sft"})
+
+
+def test_a_head_that_does_not_answer(archive: Archive, tmp_path: Path) -> None:
+    where = {"shared_root": str(tmp_path), "address": "http://127.0.0.1:1"}
+    one = cli.status(cli.StatusRequest(**where, submission_id="sft-1"))
+    assert "Connection refused" in one["problem"]
+    assert one["job"]["problem"] == one["problem"]
+    assert "Connection refused" in cli.status(cli.StatusRequest(**where))["problem"]
+
+
+def test_a_malformed_position(archive: Archive, run: Any) -> None:
+    code, text, _ = run("status", "sft-1", "--json", request={"log_position": "here"})
+    (finding,) = json.loads(text)["findings"]
+    assert (code, finding["key"]) == (1, "log_position")
+
+
+def test_paths_are_those_of_the_machines(
+    archive: Archive, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(tmp_path))
+    assert "1 job in /srv/mvp/jobs" in run("status")[1]
+    assert "/srv/mvp/jobs/sft-1" in run("status", "sft-1")[1]
+    assert "in /srv/mvp/jobs" in run("status", "sft-2")[2]
+
+
+def test_a_node_without_a_container_is_entered(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"ARGUS_VERL_SHARED_ROOT_MOUNT": str(tmp_path), "ARGUS_VERL_NODE": "worker-0"}
+    (tmp_path / "node.json").write_text(json.dumps({"environment": environment}))
+    for name in environment:
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("ARGUS_VERL_ENTER", str(tmp_path))
+    assert cli.main(["status", "sft-1"]) == 0
+    assert "ARGUS_VERL_ENTER" not in os.environ
 
 
 @pytest.mark.parametrize("name", ["sft-2", "../jobs/sft-1", "/etc"])

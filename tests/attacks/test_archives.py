@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,13 +19,15 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.argus.verl.plugins.action.report import report_lines
-from ansible_collections.argus.verl.plugins.modules import job_fetch, ray_cluster_info, ray_job_info
+from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
+from ansible_collections.argus.verl.plugins.modules import job_fetch, ray_cluster_info
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal
 from hostile_archives import GOOD, HOSTILE, SECRET, make
 
 from argus.jobs.bundle import limits, pack, unpack
 from argus.jobs.info import JobInfo
 from argus.jobs.listing import UnknownJobError, find_job, latest_jobs
+from argus.jobs.query import job_status, jobs_status
 from argus.jobs.report import Report, job_report, jobs_report
 from argus.jobs.state import describe, wait_for_end
 from argus.jobs.submission import same_spec
@@ -217,7 +220,7 @@ def shared_root(tmp_path: Path) -> Path:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_modules_as_root(shared_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = {"shared_root": str(shared_root)}
-    listed = result(ray_job_info, {**own, "address": "", "limit": 1000}, capsys)
+    listed = without_root(shared_root, lambda: jobs_status(shared_root, None, 1000, {}))
     rows = {job["submission_id"]: job for job in listed["jobs"]}
     assert len(rows) > 60
     assert is_good(JobInfo.from_json(rows[GOOD]))
@@ -226,7 +229,7 @@ def test_modules_as_root(shared_root: Path, tmp_path: Path, capsys: pytest.Captu
     # The mode of a file is an obstacle for the nodes' user, as it is not for root.
     assert rows["bad-status.json-unreadable"]["reason"].endswith("cannot be opened (Permission denied)")
     for name in ("bad-status.json-link", "bad-logs-looped-directory", "bad-status.json-fifo", GOOD):
-        one = result(ray_job_info, {**own, "address": "", "submission_id": name, "tail": 50}, capsys)
+        one = without_root(shared_root, partial(job_status, shared_root, None, name, 50, None, 0))
         assert one["job"]["submission_id"] == name
         assert HIDDEN not in json.dumps(one)
         fetched = result(job_fetch, {**own, "submission_id": name, "dest": str(tmp_path)}, capsys)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.modules import job_fetch, job_stewards, ray_job_info
+from ansible_collections.argus.verl.plugins.modules import job_fetch, job_stewards
 
+from argus.cli import StatusRequest, status
 from argus.jobspec.parse import parse_jobspec
 from argus.launcher.archive import Archive
 
@@ -47,10 +48,9 @@ YOUNGER = ("warnings", "phase", "resumable")
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)
-def test_status_of_one_job(name: str, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_one_job(name: str, job: str, tmp_path: Path) -> None:
     root = shared_root(name, tmp_path)
-    arguments = {"submission_id": job, "shared_root": str(root), "address": "", "tail": 3}
-    shown = result(ray_job_info, arguments, capsys)["job"]
+    shown = status(StatusRequest(submission_id=job, shared_root=str(root), address="", tail=3))["job"]
     jobspec = shown.pop("jobspec")
     expected = json.loads(json.dumps(EXPECTED[name]["jobs"][job]).replace("<jobs>", str(root / "jobs")))
     assert shown.pop("unreadable") == []
@@ -65,9 +65,9 @@ def test_status_of_one_job(name: str, job: str, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_status_of_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_all_jobs(name: str, tmp_path: Path) -> None:
     root = shared_root(name, tmp_path)
-    shown = result(ray_job_info, {"shared_root": str(root), "address": ""}, capsys)
+    shown = status(StatusRequest(shared_root=str(root), address=""))
     expected = json.loads(json.dumps(EXPECTED[name]["recent"]).replace("<jobs>", str(root / "jobs")))
     assert [job.pop("unreadable") for job in shown["jobs"]] == [[]] * len(expected)
     assert [[job.pop(name) for name in YOUNGER] for job in shown["jobs"]] == [[[], "", None]] * len(expected)
@@ -78,10 +78,10 @@ def test_status_of_all_jobs(name: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)
-def test_resubmit_takes_the_jobspec(name: str, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`resubmit` reads the JobSpec with ray_job_info and submits it without its id."""
-    arguments = {"submission_id": job, "shared_root": str(shared_root(name, tmp_path)), "address": ""}
-    given = result(ray_job_info, arguments, capsys)["job"]["jobspec"]
+def test_resubmit_takes_the_jobspec(name: str, job: str, tmp_path: Path) -> None:
+    """`resubmit` submits the JobSpec that `status` returns without its id."""
+    root = shared_root(name, tmp_path)
+    given = status(StatusRequest(submission_id=job, shared_root=str(root), address=""))["job"]["jobspec"]
     findings, spec = parse_jobspec({key: value for key, value in given.items() if key != "submission_id"})
     assert findings == []
     assert spec

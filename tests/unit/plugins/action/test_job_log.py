@@ -6,6 +6,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.action import job_log, ray_job
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.failures import WHAT_TO_DO
 from ansible_collections.argus.verl.plugins.plugin_utils import following
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 
 CLOCK = 1000.0
 
@@ -79,17 +80,17 @@ def log_action(*answers: dict[str, Any], **arguments: Any) -> tuple[Any, list[di
     asked: list[dict[str, Any]] = []
     remaining = list(answers)
 
-    def execute(name: str, given: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        assert name == "argus.verl.ray_job_info"
+    def execute(given: dict[str, Any]) -> dict[str, Any]:
         asked.append(given)
         return remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
-    action._execute_module = execute
+    action.execute = execute
     return action, asked
 
 
 def run(action: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(job_log.ActionBase, "run", lambda *_arguments: {})
+    monkeypatch.setattr(job_log, "job_info", lambda action, _node, request: action.execute(request))
     answered = action.run(None, {})
     assert isinstance(answered, dict)
     return answered
@@ -187,15 +188,15 @@ def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch:
 # --- Following a job --------------------------------------------------------------------------------------------------
 
 SPEC = {"workload": "sft", "code_path": "verl-0.9.1", "model": "m", "dataset": "d"}
-GONE = {"module_stdout": "", "module_stderr": "No such container: mvp-ray-head", "rc": 1, "failed": True}
-KILLED = {"module_stdout": "", "module_stderr": "", "rc": 137, "failed": True}
+GONE = {"failed": True, "msg": "argus status on mvp-ray-head gave no answer", "head_is_gone": True}
 
 
 def followed(*answers: dict[str, Any]) -> dict[str, Any]:
     action = ray_job.ActionModule.__new__(ray_job.ActionModule)
     remaining = list(answers)
-    action._execute_module = lambda *_a, **_k: remaining.pop(0) if len(remaining) > 1 else remaining[0]
-    result = action.follow("sft-1", SPEC, {"inventory_hostname": "mvp-ray-head"})
+    action.node = Node("mvp-ray-head")
+    action.job_info = lambda _request: remaining.pop(0) if len(remaining) > 1 else remaining[0]
+    result = action.follow("sft-1", SPEC)
     assert isinstance(result, dict)
     return result
 
@@ -216,7 +217,7 @@ def test_a_job_is_followed_to_its_end(shown: list[str]) -> None:
 
 
 def test_following_survives_a_restart_of_the_head(shown: list[str]) -> None:
-    result = followed(answer(job()), GONE, KILLED, answer(job("SUCCEEDED")))
+    result = followed(answer(job()), GONE, GONE, answer(job("SUCCEEDED")))
     assert result["state"] == "SUCCEEDED"
     assert shown.count("sft-1  the head does not answer") == 2
 
@@ -224,7 +225,7 @@ def test_following_survives_a_restart_of_the_head(shown: list[str]) -> None:
 def test_following_ends_if_the_head_stays_down(shown: list[str]) -> None:
     result = followed(answer(job()), GONE)
     assert result["failed"]
-    assert "The head mvp-ray-head cannot be reached (No such container: mvp-ray-head)" in result["msg"]
+    assert GONE["msg"] in result["msg"]
     assert 15 < shown.count("sft-1  the head does not answer") < 25
 
 

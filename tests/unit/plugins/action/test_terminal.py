@@ -188,7 +188,7 @@ def test_a_log_that_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = {**running, "state": "FAILED", "log": [], "ended": True}
     states = [running, {**running, "state": f"RETRYING{text}"}, {**ended, "log": [text]}, ended]
     monkeypatch.setattr(job_log.time, "sleep", lambda _seconds: None)
-    action._execute_module = lambda *_a, **_k: {"job": states.pop(0), "time": 9.0}
+    monkeypatch.setattr(job_log, "job_info", lambda *_arguments: {"job": states.pop(0), "time": 9.0})
     result: dict[str, Any] = action.run(None, {})
     assert not result.get("failed")
     assert len(shown) >= 5

@@ -22,7 +22,6 @@ from ansible_collections.argus.verl.plugins.modules import (
     job_fetch,
     job_stewards,
     ray_job,
-    ray_job_info,
 )
 from fake_ray import FakeRay
 
@@ -70,45 +69,10 @@ def test_an_id_that_leads_elsewhere_is_unknown(
     arguments = {"submission_id": submission_id, "shared_root": str(tmp_path)}
     assert run(job_evidence, capsys, **arguments)["msg"] == expected
     assert run(job_fetch, capsys, **arguments, dest=str(tmp_path / "here"))["msg"] == expected
-    assert run(ray_job_info, capsys, **arguments, address="")["msg"] == expected
     defaults = {"shared_root": str(tmp_path)}
     stopped = run(ray_job, capsys, state="stopped", submission_id=submission_id, defaults=defaults)
     assert stopped["msg"] == expected
     assert ray.calls == []
-
-
-# --- ray_job_info -----------------------------------------------------------------------------------------------------
-
-
-def test_one_job(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = {"submission_id": "sft-1", "shared_root": str(tmp_path), "address": ""}
-    result = run(ray_job_info, capsys, **arguments, tail=1)
-    assert (result["changed"], result["problem"]) == (False, "")
-    assert abs(result["time"] - time.time()) < 60
-    job = result["job"]
-    assert (job["state"], job["log"], job["jobspec"]) == ("RUNNING", ["b"], {"workload": "sft"})
-    unknown = ("total_steps", "first", "last", "tokens_per_second", "tokens_per_second_per_gpu")
-    assert job["progress"] == {"step": 0, "metric": "train/loss", "seconds": {}, **dict.fromkeys(unknown)}
-    assert run(ray_job_info, capsys, **arguments, log_position="")["job"]["log"] == ["a", "b"]
-
-
-def test_the_latest_jobs(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(ray_job_info, capsys, shared_root=str(tmp_path), address="")
-    assert [job["submission_id"] for job in result["jobs"]] == ["sft-1"]
-    assert (result["total"], result["directory"], result["problem"]) == (1, f"{tmp_path}/jobs", "")
-
-
-def test_a_head_that_does_not_answer(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = {"shared_root": str(tmp_path), "address": "http://127.0.0.1:1"}
-    one = run(ray_job_info, capsys, **where, submission_id="sft-1")
-    assert "Connection refused" in one["problem"]
-    assert one["job"]["problem"] == one["problem"]
-    assert "Connection refused" in run(ray_job_info, capsys, **where)["problem"]
-
-
-def test_a_malformed_position(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = {"submission_id": "sft-1", "shared_root": str(tmp_path), "address": "", "log_position": "here"}
-    assert run(ray_job_info, capsys, **arguments)["msg"].startswith("log_position 'here' is not a position in a log:")
 
 
 # --- job_evidence, job_fetch, job_stewards ----------------------------------------------------------------------------

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """The node on which the program of jobs runs."""
+
+    DOCUMENTATION = r"""
+options:
+  node:
+    description: The node that is asked. By default, the container with the name of the host in the inventory.
+    type: dict
+    suboptions:
+      name:
+        description: The name of the node.
+        type: str
+        required: true
+      machine:
+        description: The machine that it runs on, for messages.
+        type: str
+        default: ""
+      cluster:
+        description: The name of its cluster.
+        type: str
+        default: ""
+      engine:
+        description: The container engine on the machine, V(docker), V(podman) or the absolute path of one.
+        type: str
+        default: docker
+      images:
+        description:
+          - Images of nodes. If the node does not run, a container of the first one that the machine has answers.
+        type: list
+        elements: str
+        default: []
+      user:
+        description:
+          - The user of that container, as uid:gid. By default Ansible's user, and C(61000:61000) if that is root.
+        type: str
+        default: ""
+      shared_root:
+        description: The path of the shared root on the node.
+        type: str
+        default: /private
+      shared_root_source:
+        description: The path of the shared root on the machine.
+        type: str
+        default: ""
+      address:
+        description: The address of the Jobs API on the node. By default, what the node's environment has.
+        type: str
+        default: ""
+      registry:
+        description: The directory on the machine that records which jobs the cluster has submitted.
+        type: str
+        default: ""
+      directory:
+        description: Of a node without a container, its directory on the machine.
+        type: str
+        default: ""
+      python:
+        description: Of a node without a container, its Python.
+        type: str
+        default: ""
+"""

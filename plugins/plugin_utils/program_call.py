@@ -1,0 +1,204 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs the program of jobs in a node, from the node's machine, and reads its answer.
+
+A request travels on standard input. Jobs can change what comes out of a node: the answer is bounded, and only its
+documented keys are used. If the node does not run, the program is run by a container of its image that ends with the
+answer; without containers, directly.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import identity
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import COMMAND_PATH
+from ansible_collections.argus.verl.plugins.module_utils.cluster.podman import KEEP_ID, NO_SELINUX_LABEL
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
+from ansible_collections.argus.verl.plugins.module_utils.node_environment import ENTER
+from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
+from ansible_collections.argus.verl.plugins.plugin_utils import node_answer
+from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, is_down, refusal
+from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
+
+# With this connection, commands run in the node.
+IN_NODE = "argus.verl.node"
+# How many seconds a verb may take beyond those that it was asked to wait.
+SECONDS = 60
+USED_WRONGLY = 2
+NODE = {
+    "name": {"type": "str", "required": True},
+    "machine": {"type": "str", "default": ""},
+    "cluster": {"type": "str", "default": ""},
+    "engine": {"type": "str", "default": "docker"},
+    "images": {"type": "list", "elements": "str", "default": []},
+    "user": {"type": "str", "default": ""},
+    "shared_root": {"type": "str", "default": DEFAULT_SHARED_ROOT},
+    "shared_root_source": {"type": "str", "default": ""},
+    "address": {"type": "str", "default": ""},
+    "registry": {"type": "str", "default": ""},
+    "directory": {"type": "str", "default": ""},
+    "python": {"type": "str", "default": ""},
+}
+
+
+class ProgramError(Exception):
+    """The program gave no answer; the message says why. node_is_gone: it may answer later."""
+
+    def __init__(self, message: str, node_is_gone: bool = False) -> None:
+        super().__init__(printable(message))
+        self.node_is_gone = node_is_gone
+
+
+@dataclass(frozen=True)
+class Answer:
+    """changed, findings and result of a verb; done: whether it was not refused."""
+
+    done: bool
+    changed: bool
+    findings: Sequence[Finding]
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Node:
+    """The node that runs the program.
+
+    machine: for messages. cluster, images, user, shared_root_source, registry: for a container in place of a node that
+    does not run; the first image that the machine has is used. directory, python: of a node without a container.
+    shared_root, address: the shared root and the Jobs API as the node sees them.
+    """
+
+    name: str
+    machine: str = ""
+    cluster: str = ""
+    engine: str = "docker"
+    images: Sequence[str] = ()
+    user: str = ""
+    shared_root: str = DEFAULT_SHARED_ROOT
+    shared_root_source: str = ""
+    address: str = ""
+    registry: str = ""
+    directory: str = ""
+    python: str = ""
+
+    def command(self, *arguments: str) -> str:
+        """The command line for the machine that runs the program in the node."""
+        if not self.directory:
+            return shlex.join([self.engine, "exec", "-i", self.name, COMMAND_PATH, *arguments])
+        state = self.directory.rsplit("/", 2)[0]
+        return self.direct(f"{state}/{PROGRAM}/{CURRENT}", *arguments)
+
+    def direct(self, program: str, *arguments: str) -> str:
+        """The command line that runs a file of the program with the environment of the node."""
+        enter = f"env {ENTER}={shlex.quote(self.directory)}"
+        return f"{enter} {shlex.join([self.python])} {at_home(program)} {shlex.join(arguments)}"
+
+    def apart(self, program: str, *arguments: str) -> str:
+        """The command line that runs a file of the program in a container that is no node."""
+        engine = shlex.quote(self.engine)
+        environ = identity(self.name, self.cluster, self.shared_root, self.shared_root_source, self.address)
+        run = [self.engine, "run", "--rm", "--interactive", "--network=none", "--pull=never", "--read-only"]
+        run += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]
+        run += [f"--env={name}={value}" for name, value in environ.items()]
+        run += [f"--mount=type=bind,source={self.shared_root_source},target={self.shared_root}"]
+        run += [f"--mount=type=bind,source={program},target=/{program_name()},readonly"]
+        user = shlex.quote(self.user) if self.user else '"$(id -u):$(id -g)"'
+        lines = [
+            f"chmod 0444 {shlex.quote(program)}",
+            f"set -- --user {user}",
+            *([] if self.user else [f'[ "$(id -u)" != 0 ] || set -- --user {UNPRIVILEGED}:{UNPRIVILEGED}']),
+        ]
+        if self.engine.endswith("podman"):
+            lines += [f'set -- "$@" --security-opt {NO_SELINUX_LABEL}']
+            lines += [f'[ "$(id -u)" = 0 ] || set -- "$@" --userns {KEEP_ID}']
+        if self.registry:
+            mount = shlex.quote(f"{self.registry}:{REGISTRY}:ro")
+            lines += [f'[ ! -d {shlex.quote(self.registry)} ] || set -- "$@" --volume {mount}']
+        images = shlex.join(self.images) or "''"
+        lines += [f'for image in {images}; do {engine} image inspect "$image" >/dev/null 2>&1 && break; done']
+        lines += [f'exec {shlex.join(run)} "$@" "$image" /{program_name()} {shlex.join(arguments)}']
+        return f"sh -c {shlex.quote('; '.join(lines))}"
+
+
+def given_node(node: Mapping[str, Any] | None, variables: Mapping[str, Any] | None) -> Node:
+    """The node of a task; by default the one with the name of its host."""
+    return Node(**(node or {"name": str((variables or {}).get("inventory_hostname", ""))}))
+
+
+def at_home(path: str) -> str:
+    """A path for a shell, which expands "~" at its beginning."""
+    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
+
+
+def call(action: ActionBase, node: Node, verb: str, request: Mapping[str, Any], seconds: float = SECONDS) -> Answer:
+    """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine."""
+    arguments = [verb, "--json"]
+    where = {"shared_root": node.shared_root, "address": node.address}
+    text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode()
+    inside = action._connection.transport == IN_NODE
+    command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
+    code, out, error = run(action, command, text, seconds)
+    if node.directory:
+        if code == USED_WRONGLY and not out:
+            # As after cluster_down: the machine has no program.
+            code, out, error = run(action, node.direct(sent(action), *arguments), text, seconds)
+    elif not inside and is_down(place(node), code, out, error):
+        code, out, error = run(action, node.apart(sent(action), *arguments), text, seconds)
+    return answer(node, verb, code, out, error)
+
+
+def run(action: ActionBase, command: str, text: bytes, seconds: float) -> tuple[int, str, str]:
+    done = action._low_level_execute_command(node_answer.limited(command, int(seconds)), in_data=text)
+    return int(done["rc"]), str(done["stdout"]), str(done["stderr"])
+
+
+def sent(action: ActionBase) -> str:
+    """The path of the program on the machine, in the temporary directory of this task."""
+    shell = action._connection._shell
+    if not shell.tmpdir:
+        action._make_tmp_path()
+    path: str = shell.join_path(shell.tmpdir, program_name())
+    action._transfer_file(str(program_archive()), path)
+    action._fixup_perms2((shell.tmpdir, path))
+    return path
+
+
+def place(node: Node) -> Place:
+    return Place(node.name, node.machine or "its machine", node.engine)
+
+
+def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
+    """The answer that a verb has printed."""
+    if reason := "" if node.directory else refusal(place(node), code, out, error):
+        raise ProgramError(reason, node_is_gone=True)
+    try:
+        given = json.loads(out)
+        findings = [Finding(**finding) for finding in given["findings"]]
+        result = {name: value for name, value in given["result"].items() if not node_answer.is_acted_on(name)}
+        return Answer(code == 0, given["changed"] is True, findings, result)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        said = one_line(error) or f"exit code {code}"
+        # Whatever ends a node ends the program in it, before it has printed anything.
+        raise ProgramError(f"argus {verb} on {node.name} gave no answer ({said})", node_is_gone=not out) from None
+
+
+def job_info(action: ActionBase, node: Node, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of ray_job_info: one job, or the latest ones. With head_is_gone, the head may answer later."""
+    try:
+        given = call(action, node, "status", request, SECONDS + float(request.get("wait_timeout", 0)))
+    except ProgramError as error:
+        return {"failed": True, "changed": False, "msg": str(error), "head_is_gone": error.node_is_gone}
+    if given.done:
+        return {"changed": False, **given.result}
+    return {"failed": True, "changed": False, "msg": "; ".join(printable(finding.what) for finding in given.findings)}
