@@ -52,7 +52,6 @@ class StatusRequest(BaseModel):
     shared_root: str = Field(default_factory=shared_root)
     # Of the head's Jobs API; empty: only archives are read.
     address: str = Field(default_factory=jobs_api)
-    token_path: str = ""
     tags: dict[str, Any] = {}
     limit: int = 20
     tail: int = 0
@@ -64,7 +63,7 @@ class StatusRequest(BaseModel):
         return Path(self.shared_root)
 
     def head(self) -> RayHead | None:
-        token = self.token_path or os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+        token = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
         return RayHead(self.address, token, patience=PATIENCE_SECONDS) if self.address else None
 
 
