@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -36,20 +36,6 @@ IN_NODE = "argus.verl.node"
 # How many seconds a verb may take beyond those that it was asked to wait.
 SECONDS = 60
 USED_WRONGLY = 2
-NODE = {
-    "name": {"type": "str", "required": True},
-    "machine": {"type": "str", "default": ""},
-    "cluster": {"type": "str", "default": ""},
-    "engine": {"type": "str", "default": "docker"},
-    "images": {"type": "list", "elements": "str", "default": []},
-    "user": {"type": "str", "default": ""},
-    "shared_root": {"type": "str", "default": DEFAULT_SHARED_ROOT},
-    "shared_root_source": {"type": "str", "default": ""},
-    "address": {"type": "str", "default": ""},
-    "registry": {"type": "str", "default": ""},
-    "directory": {"type": "str", "default": ""},
-    "python": {"type": "str", "default": ""},
-}
 
 
 class ProgramError(Exception):
@@ -129,6 +115,13 @@ class Node:
         lines += [f'for image in {images}; do {engine} image inspect "$image" >/dev/null 2>&1 && break; done']
         lines += [f'exec {shlex.join(run)} "$@" "$image" /{program_name()} {shlex.join(arguments)}']
         return f"sh -c {shlex.quote('; '.join(lines))}"
+
+
+# The options of a task that describe a node.
+NODE = {each.name: {"type": "str", "default": each.default} for each in fields(Node)} | {
+    "name": {"type": "str", "required": True},
+    "images": {"type": "list", "elements": "str", "default": []},
+}
 
 
 def given_node(node: Mapping[str, Any] | None, variables: Mapping[str, Any] | None) -> Node:
