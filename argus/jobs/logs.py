@@ -99,7 +99,7 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
     """
     match = POSITION.fullmatch(position or BEGINNING)
     if not match:
-        raise PositionError("it is not FILE:BYTE")
+        raise PositionError(f"{position!r} is not a position in a log, which is FILE:BYTE")
     first, offset = int(match["file"]), int(match["byte"])
 
     def read(parts: dict[int, Path]) -> LogPart:

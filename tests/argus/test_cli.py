@@ -16,6 +16,7 @@ import pytest
 
 from argus import cli
 from argus.launcher.archive import Archive
+from argus.verbs import request, status
 
 
 @pytest.fixture
@@ -70,10 +71,10 @@ def test_answers_in_json(archive: Archive, run: Any, arguments: Sequence[str]) -
 
 def test_a_head_that_does_not_answer(archive: Archive, tmp_path: Path) -> None:
     where = {"shared_root": str(tmp_path), "address": "http://127.0.0.1:1"}
-    one = cli.status(cli.StatusRequest(**where, submission_id="sft-1"))
+    one = status.status(status.StatusRequest(**where, submission_id="sft-1"))
     assert "Connection refused" in one["problem"]
     assert one["job"]["problem"] == one["problem"]
-    assert "Connection refused" in cli.status(cli.StatusRequest(**where))["problem"]
+    assert "Connection refused" in status.status(status.StatusRequest(**where))["problem"]
 
 
 def test_a_malformed_position(archive: Archive, run: Any) -> None:
@@ -114,7 +115,9 @@ def test_a_job_that_does_not_exist_is_refused(archive: Archive, run: Any, name: 
     assert (code, finding["severity"], finding["key"]) == (1, "error", "submission_id")
 
 
-@pytest.mark.parametrize("request_", [{"limitt": 1}, {"limit": "many"}, [], b"{", b"x" * (cli.MAX_REQUEST_BYTES + 1)])
+@pytest.mark.parametrize(
+    "request_", [{"limitt": 1}, {"limit": "many"}, [], b"{", b"x" * (request.MAX_REQUEST_BYTES + 1)]
+)
 def test_a_request_that_is_malformed_is_wrong_usage(archive: Archive, run: Any, request_: object) -> None:
     code, text, _ = run("status", "--json", request=request_)
     assert code == 2
@@ -134,7 +137,7 @@ def test_a_defect_names_the_file_with_its_traceback(
     def mistake(*_arguments: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(cli, "jobs_status", mistake)
+    monkeypatch.setattr(status, "jobs_status", mistake)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code, text, error = run("status")
     assert (code, text) == (2, "")

@@ -13,9 +13,9 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.argus.verl.plugins.modules import job_fetch, job_stewards
 
-from argus.cli import StatusRequest, status
 from argus.jobspec.parse import parse_jobspec
 from argus.launcher.archive import Archive
+from argus.verbs.status import StatusRequest, status
 
 RECORDED = Path(__file__).parent / "fixtures" / "archives"
 EXPECTED: dict[str, Any] = json.loads((RECORDED / "expected.json").read_text(encoding="utf-8"))

@@ -128,7 +128,7 @@ def test_a_long_log_is_read_in_pieces(archive: Archive) -> None:
 def test_a_malformed_position(archive: Archive) -> None:
     append(archive, "a\n")
     for position in ("here", "-1:-5", "1:" + "9" * 30, "1:2:3", "²:1", "1:"):
-        with pytest.raises(ValueError, match=r"^it is not FILE:BYTE$"):
+        with pytest.raises(ValueError, match="is not a position in a log"):
             log_since(archive, position)
 
 

@@ -1,0 +1,54 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus logs: the log of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ..common.text import printable
+from ..jobs.logs import BEGINNING
+from ..launcher.status import ENDED
+from .request import common, request_from, write_answer
+from .status import StatusRequest, status
+
+FOLLOW_SECONDS = 10.0
+
+
+def followed(request: StatusRequest) -> Iterator[str]:
+    """The lines of a job's log from a position on, until the job has ended."""
+    position = request.log_position
+    while True:
+        asked = request.model_copy(update={"log_position": position, "wait_timeout": FOLLOW_SECONDS})
+        job = status(asked)["job"]
+        yield from job["log"]
+        if job["log_position"] == position and (job["state"] in ENDED or job["unattended"]):
+            end = job["notice"] if job["unattended"] else job["reason"]
+            yield f"{job['submission_id']} {job['state']}{f': {end}' if end else ''}"
+            return
+        position = job["log_position"]
+
+
+@click.command(name="logs", short_help="Show the log of a job.")
+@click.argument("submission_id", metavar="ID", required=False)
+@click.option("--tail", type=int, help="Show so many lines of its end.  [default: 100]")
+@click.option("--follow", is_flag=True, help="Show what comes, until the job has ended.")
+@common
+def command(as_json: bool, follow: bool, **options: Any) -> None:
+    """Show the log of the job ID."""
+    request = request_from(StatusRequest, as_json, **options)
+    if not request.submission_id:
+        raise click.UsageError("name a job: argus logs ID; argus status lists the latest ones")
+    if as_json:
+        write_answer(status(request))
+        return
+    answer = status(request.model_copy(update={"tail": request.tail or 100}))["job"]
+    for line in answer["log"]:
+        click.echo(printable(line))
+    if follow:
+        for line in followed(request.model_copy(update={"log_position": answer["log_position"] or BEGINNING})):
+            click.echo(printable(line))

@@ -1,0 +1,82 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a verb gets its options, and writes its answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..common.findings import Finding
+from ..jobs.defaults import jobs_api, shared_root
+from ..launcher.ray_api import PATIENCE_SECONDS, RayHead
+
+MAX_REQUEST_BYTES = 8 << 20
+
+
+class Request(BaseModel):
+    """The options of all verbs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shared_root: str = Field(default_factory=shared_root)
+    # Of the head's Jobs API; empty: only archives are read.
+    address: str = Field(default_factory=jobs_api)
+
+    @property
+    def root(self) -> Path:
+        return Path(self.shared_root)
+
+    def head(self) -> RayHead | None:
+        return ray_head(self.address) if self.address else None
+
+
+def ray_head(address: str) -> RayHead:
+    return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
+
+
+AnyRequest = TypeVar("AnyRequest", bound=Request)
+
+
+def common(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of all verbs for people."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Read options from standard input and answer in JSON."),
+        click.option("--shared-root", help="The path of the shared root.  [default: this node's]"),
+        click.option("--address", help="The head's Jobs API; \"\" reads archives alone.  [default: this node's]"),
+    ):
+        command = option(command)
+    return command
+
+
+def request_from(model: type[AnyRequest], as_json: bool, **options: Any) -> AnyRequest:
+    """The options of the command line, and with --json those of standard input."""
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        text = sys.stdin.buffer.read(MAX_REQUEST_BYTES + 1) if as_json else b"{}"
+        if len(text) > MAX_REQUEST_BYTES:
+            raise click.UsageError(f"standard input has more than {MAX_REQUEST_BYTES >> 20} MiB")
+        return model(**{**given, **json.loads(text or b"{}")})
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise click.UsageError("; ".join(problems)) from error
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(f"standard input is not a JSON object: {error}") from error
+
+
+def write_answer(result: Mapping[str, Any], findings: Sequence[Finding] = (), changed: bool = False) -> None:
+    answer = {"changed": changed, "findings": [finding.as_dict() for finding in findings], "result": result}
+    click.echo(json.dumps(answer))
+
+
+def terminal_width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
