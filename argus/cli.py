@@ -12,9 +12,12 @@ defect.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
@@ -27,7 +30,7 @@ from .launcher.reading import UnreadableError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
-VERBS = ("status", "logs")
+VERBS = ("submit", "status", "logs", "stop", "resubmit")
 
 
 class Verbs(click.Group):
@@ -60,7 +63,7 @@ def refusal(error: Exception) -> list[Finding]:
         case PositionError():
             return [Finding("log_position", str(error), "pass one that status has returned", key="log_position")]
         case OperationError():
-            return [Finding("argus", str(error), "")]
+            return [Finding("argus", str(error), "", key="operation")]
     return []
 
 
@@ -97,3 +100,11 @@ def main(arguments: Sequence[str]) -> int:
     else:
         click.echo(findings_table(findings, terminal_width()), err=True)
     return code
+
+
+def run() -> NoReturn:
+    """Run the verb of this process, and end with its exit code. Python and Ray would need half a second for the end."""
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -26,13 +26,14 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     WORKERS_OFFSET,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_checks import all_checks
-from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
-from jobspec_schema import plain
+from jobspec_schema import suboptions
 
 REPO = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
     r"(?P<begin><!-- begin generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end generated -->)", re.DOTALL
 )
+# Ansible's markup: C(code), V(value), O(option), RV(returned), E(variable), M(module), I(italic), B(bold), U(link).
+MARKUP = re.compile(r"\b(C|V|O|RV|E|M|I|B|U)\(((?:[^()]|\([^()]*\))*)\)")
 Options = Mapping[str, Mapping[str, Any]]
 
 
@@ -66,6 +67,12 @@ def description(option: Mapping[str, Any]) -> str:
     if "choices" in option:
         text += f" Choices: {', '.join(f'`{choice}`' for choice in option['choices'])}."
     return text
+
+
+def plain(description: str | list[str]) -> str:
+    """Ansible's markup as Markdown."""
+    text = " ".join([description] if isinstance(description, str) else description)
+    return MARKUP.sub(lambda found: f"`{found[2].removeprefix('jobspec.')}`", text)
 
 
 def options_table(title: str, options: Options) -> str:
@@ -119,8 +126,7 @@ def keys(options: Options, before: str = "") -> Iterator[tuple[str, Mapping[str,
 
 
 def jobspec_tables() -> dict[str, str]:
-    documented = yaml.safe_load(DOCUMENTATION)["options"]["jobspec"]["suboptions"]
-    return {"keys": options_table("Key", dict(keys(documented)))}
+    return {"keys": options_table("Key", dict(keys(suboptions())))}
 
 
 def preflight_tables() -> dict[str, str]:

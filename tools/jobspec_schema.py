@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write docs/jobspec.schema.json, with which editors complete and validate JobSpecs.
+"""Write what follows from the keys of a JobSpec, which argus/jobspec/spec.py defines.
 
-Keys and types come from the argument spec of the module ray_job, and descriptions from its documentation.
+docs/jobspec.schema.json, with which editors complete and validate JobSpecs, and the documentation of ray_job.
 """
 
 from __future__ import annotations
@@ -9,79 +9,139 @@ from __future__ import annotations
 import json
 import re
 import sys
+import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import OPTIONS
-from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 
-TARGET = Path(__file__).resolve().parents[1] / "docs" / "jobspec.schema.json"
-# The types in JSON for each of Ansible's types. Ansible accepts a number as a string, and anything as `raw`.
+REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO))
+
+from argus.jobspec.owned import OVERRIDES
+from argus.jobspec.spec import DURATIONS, KEYS, SECTIONS, JobSpec
+
+SCHEMA = REPO / "docs" / "jobspec.schema.json"
+MODULE = REPO / "plugins" / "modules" / "ray_job.py"
+BLOCK = re.compile(
+    r"(?P<begin>^  # begin generated: [^\n]*\n).*?(?P<end>^  # end generated$)", re.DOTALL | re.MULTILINE
+)
+# Ansible's types, and what they are in JSON. A number is accepted as a string, and anything as `raw`.
+KINDS = {str: "str", int: "int", float: "float", dict: "dict", tuple: "list"}
 TYPES = {
     "str": ["string", "number"],
-    "path": ["string"],
     "int": ["integer"],
     "float": ["number"],
-    "bool": ["boolean"],
     "list": ["array"],
     "dict": ["object"],
 }
-# Ansible's markup: C(code), V(value), O(option), RV(returned), E(variable), M(module), I(italic), B(bold), U(link).
-MARKUP = re.compile(r"\b(C|V|O|RV|E|M|I|B|U)\(((?:[^()]|\([^()]*\))*)\)")
 
 
-def plain(description: str | list[str]) -> str:
-    """Ansible's markup as Markdown."""
-    text = " ".join([description] if isinstance(description, str) else description)
-    return MARKUP.sub(lambda found: f"`{found[2].removeprefix('jobspec.')}`", text)
+def option(name: str) -> dict[str, Any]:
+    """A field of the JobSpec as an option of a module, with its description in Markdown."""
+    field = JobSpec.model_fields[name]
+    kind: Any = field.annotation
+    if get_origin(kind) in (types.UnionType, Union):
+        kind = next(each for each in get_args(kind) if each is not type(None))
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    documented: dict[str, Any] = {"description": field.description}
+    choices = kind
+    if get_origin(kind) is tuple:
+        choices = get_args(kind)[0]
+        documented |= {"type": "list", "elements": "str"}
+    elif get_origin(kind) is Literal or name in DURATIONS:
+        documented["type"] = "str"
+    else:
+        documented["type"] = KINDS[get_origin(kind) or kind]
+    if name == OVERRIDES:
+        documented = {"description": field.description, "type": "raw"}
+    if get_origin(choices) is Literal:
+        documented["choices"] = list(get_args(choices))
+    if field.is_required():
+        documented["required"] = True
+    elif field.default is not None:
+        documented["default"] = field.default
+    return documented
 
 
-def value_schema(option: Mapping[str, Any], documented: Mapping[str, Any]) -> dict[str, Any]:
+def suboptions(keys: Mapping[str, Any] = KEYS, where: str = "") -> dict[str, Any]:
+    """The keys of a JobSpec as options of a module."""
+    fields = {path: name for name, path in JobSpec.paths().items()}
+    options = {}
+    for key, below in keys.items():
+        path = f"{where}{key}"
+        section: dict[str, Any] = {"description": SECTIONS.get(path), "type": "dict", "default": {}}
+        options[key] = section | {"suboptions": suboptions(below, f"{path}.")} if below else option(fields[path])
+    return options
+
+
+def value_schema(documented: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of one key at any depth."""
-    kind = option.get("type", "str")
+    kind, choices = documented["type"], documented.get("choices")
     # A key without a value counts as not given.
-    empty = [] if option.get("required") else [None]
-    schema: dict[str, Any] = {"description": plain(documented["description"])}
-    if "choices" in option and kind != "list":
-        schema["enum"] = [*option["choices"], *empty]
+    empty = [] if documented.get("required") else [None]
+    schema: dict[str, Any] = {"description": documented["description"]}
+    if choices and kind != "list":
+        schema["enum"] = [*choices, *empty]
     elif kind in TYPES:
         schema["type"] = [*TYPES[kind], *("null" for _nothing in empty)]
-    if "default" in option:
-        schema["default"] = option["default"]
-    if "options" in option:
-        schema |= object_schema(option["options"], documented["suboptions"])
-    if kind == "list" and "elements" in option:
-        items = {"enum": option["choices"]} if "choices" in option else {"type": TYPES[option["elements"]]}
-        schema["items"] = items
+    if "default" in documented:
+        schema["default"] = documented["default"]
+    if "suboptions" in documented:
+        schema |= object_schema(documented["suboptions"])
+    if kind == "list":
+        schema["items"] = {"enum": choices} if choices else {"type": TYPES["str"]}
     return schema
 
 
-def object_schema(options: Mapping[str, Any], documented: Mapping[str, Any]) -> dict[str, Any]:
+def object_schema(options: Mapping[str, Any]) -> dict[str, Any]:
     schema: dict[str, Any] = {
-        "properties": {name: value_schema(option, documented[name]) for name, option in options.items()},
+        "properties": {name: value_schema(documented) for name, documented in options.items()},
         "additionalProperties": False,
     }
-    required = [name for name, option in options.items() if option.get("required")]
+    required = [name for name, documented in options.items() if documented.get("required")]
     return schema | ({"required": required} if required else {})
 
 
-def jobspec_schema(options: Mapping[str, Any], documentation: str) -> dict[str, Any]:
-    documented = yaml.safe_load(documentation)["options"]["jobspec"]["suboptions"]
-    return {
+def schema_text() -> str:
+    schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "JobSpec of argus.verl",
         "description": "A training job with verl. The inventory can set defaults for all jobs.",
         "type": "object",
-        **object_schema(options, documented),
+        **object_schema(suboptions()),
     }
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def text() -> str:
-    return json.dumps(jobspec_schema(OPTIONS, DOCUMENTATION), indent=2, ensure_ascii=False) + "\n"
+def with_markup(documented: Any) -> Any:
+    """Options whose descriptions have Ansible's markup."""
+    if isinstance(documented, str):
+        return re.sub(r"`([^`]*)`", r"C(\1)", documented)
+    if not isinstance(documented, dict):
+        return documented
+    return {name: with_markup(value) if name != "default" else value for name, value in documented.items()}
+
+
+def module_text() -> str:
+    """The module with the documentation of its option jobspec."""
+    jobspec = {
+        "description": "The JobSpec. Required with O(state=submitted), unless O(file) or O(resubmitted_from) is given.",
+        "type": "dict",
+        "suboptions": with_markup(suboptions()),
+    }
+    block = yaml.safe_dump({"jobspec": jobspec}, sort_keys=False, allow_unicode=True, width=88)
+    indented = "".join(f"  {line}\n" for line in block.splitlines())
+    return BLOCK.sub(lambda match: match[1] + indented + match[2], MODULE.read_text(encoding="utf-8"))
+
+
+def texts() -> dict[Path, str]:
+    return {SCHEMA: schema_text(), MODULE: module_text()}
 
 
 if __name__ == "__main__":
-    TARGET.write_text(text(), encoding="utf-8")
-    sys.stdout.write(f"{TARGET}\n")
+    for path, text in texts().items():
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}\n")

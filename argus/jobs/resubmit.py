@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
 from ..launcher.hydra import override_list
 from ..launcher.reading import UnreadableError, read_mapping
 from .registry import ENTRY_BYTES, Registry
+from .request import Request
 from .services import OperationError
 
 FILE = "config/job_spec.json"
@@ -25,23 +26,21 @@ FILE = "config/job_spec.json"
 MAX_NAMES = 10
 
 
-@dataclass(frozen=True)
-class Original:
-    """A JobSpec as it was submitted, and warnings about the one in the archive."""
+def resubmission(request: Request, submission_id: str, registry: Registry) -> Request:
+    """The request to submit a job again with the JobSpec with which it was submitted.
 
-    jobspec: Mapping[str, Any]
-    findings: tuple[Finding, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "changed": False,
-            "jobspec": dict(self.jobspec),
-            "findings": [finding.as_dict() for finding in self.findings],
-        }
+    Jobs can write to archives, so the JobSpec there may ask for other secrets. Raises OperationError.
+    """
+    jobspec, warnings = original(registry, submission_id)
+    without_id = {key: value for key, value in jobspec.items() if key != "submission_id"}
+    return replace(request, jobspec=without_id, resubmitted_from=submission_id, warnings=warnings)
 
 
-def original(registry: Registry, submission_id: str) -> Original:
-    """The JobSpec of a registered job. Raises OperationError if the job is not registered."""
+def original(registry: Registry, submission_id: str) -> tuple[Mapping[str, Any], tuple[Finding, ...]]:
+    """The JobSpec of a registered job, and warnings about the one in its archive.
+
+    Raises OperationError if the job is not registered.
+    """
     todo = "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
     try:
         job = registry.read(submission_id)
@@ -53,7 +52,7 @@ def original(registry: Registry, submission_id: str) -> Original:
             f"to archives; {todo}"
         )
     archive = Path(archive_path(job.shared_root, submission_id))
-    return Original(_without_local_dir(job.jobspec, archive), tuple(_differences(job.jobspec, archive)))
+    return _without_local_dir(job.jobspec, archive), tuple(_differences(job.jobspec, archive))
 
 
 def _without_local_dir(jobspec: Mapping[str, Any], archive: Path) -> Mapping[str, Any]:

@@ -42,7 +42,6 @@ class Stopped:
 
     def to_json(self) -> dict[str, Any]:
         result: dict[str, Any] = {
-            "changed": self.changed,
             "submission_id": self.submission_id,
             "archive": self.archive,
             "state": str(self.state),

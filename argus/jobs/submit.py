@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -14,9 +14,7 @@ from ..common.findings import Finding, errors
 from ..common.shared_root import archive_path
 from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
-from ..jobspec.environment import secret_value_findings
-from ..jobspec.options import meant
-from ..jobspec.parse import parse_jobspec, separate_key
+from ..jobspec.parse import examinable, meant, separate_key
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec
 from ..jobspec.submission_id import new_submission_id
@@ -29,6 +27,7 @@ from ..launcher.reading import UnreadableError
 from ..launcher.room import Demand
 from ..launcher.status import JobState
 from .registry import Registered, Registry
+from .request import Request
 from .reward_files import RewardFiles, changes, reward_files
 from .services import Clock, OperationError, RefusedError, Services
 from .state import describe
@@ -42,25 +41,6 @@ RESERVED_POLL_SECONDS = 0.1
 
 Value = TypeVar("Value")
 Gate = Callable[[JobSpec, str, RayHead], GateResult]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be submitted.
-
-    jobspec: with the defaults of the cluster.
-    given: as its author wrote it, for the archive.
-    secrets: values by name; the JobSpec names those that the job gets.
-    findings: problems that the controller has found already. Nothing is submitted if there are errors.
-    check_mode: check everything, change nothing.
-    """
-
-    jobspec: Mapping[str, Any]
-    given: Mapping[str, Any]
-    secrets: Mapping[str, str] = field(repr=False)
-    findings: tuple[Finding, ...] = ()
-    resubmitted_from: str = ""
-    check_mode: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +58,6 @@ class Submitted:
 
     def to_json(self) -> dict[str, Any]:
         result: dict[str, Any] = {
-            "changed": self.changed,
             "submission_id": self.submission_id,
             "archive": self.archive,
             "state": str(self.state),
@@ -86,7 +65,6 @@ class Submitted:
         }
         if self.changed:
             result |= {
-                "findings": [finding.as_dict() for finding in self.findings],
                 "facts": self.facts,
                 "reward_files": self.reward_files,
                 "diff": {"before": "", "after": "".join(f"{override}\n" for override in self.overrides)},
@@ -96,19 +74,20 @@ class Submitted:
 
 def submit(request: Request, services: Services, gate: Gate = examine) -> Submitted:
     """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
-    findings, spec = parse_jobspec(request.jobspec)
-    findings += secret_value_findings(spec.secrets if spec else (), request.secrets)
-    refuse_errors(findings)
-    if spec is None:  # It had a finding.
-        raise RuntimeError(f"no JobSpec and no finding: {request.jobspec}")
+    findings, spec = request.parsed()
+    if errors(findings) and spec:
+        # What stands in for wrong values is examined, so that all problems are listed at once.
+        spec = examinable(findings, spec)
+    if spec is None:
+        raise RefusedError([*request.warnings, *findings])
     if not services.registry.path.is_dir():
         raise OperationError(f"The head has no {services.registry.path}. Run cluster_up.yml, which creates it.")
     head = services.head(spec.address)
     submission_id = spec.submission_id or new_submission_id(spec.workload)
     archive = Archive(archive_path(spec.shared_root, submission_id))
-    if archive.exists() and not request.findings:
+    if archive.exists() and not errors(findings):
         return existing_job(archive, request, head, services)
-    result = admit(request, spec, submission_id, head, services, gate)
+    result = admit(spec, findings, submission_id, head, services, gate)
     if result.job is None:
         raise RuntimeError(f"no job and no finding: {spec}")
     reward = reward_files(spec, result.job.runtime_env["env_vars"]["PYTHONPATH"])
@@ -134,7 +113,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
         archive=result.job.archive,
         state=JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED,
         overrides=result.job.plan.overrides,
-        findings=(*result.findings, *changed),
+        findings=(*request.warnings, *result.findings, *changed),
         facts=result.facts.to_json(),
         reward_files=reward.hashes if reward else {},
     )
@@ -160,9 +139,9 @@ def is_open_rl(registry: Registry, submission_id: str) -> bool:
 
 
 def admit(
-    request: Request, spec: JobSpec, submission_id: str, head: RayHead, services: Services, gate: Gate
+    spec: JobSpec, known: Sequence[Finding], submission_id: str, head: RayHead, services: Services, gate: Gate
 ) -> GateResult:
-    """The result of the gate, if it admits the job."""
+    """The result of the gate, if it admits the job. known: findings about keys of which `spec` has other values."""
     try:
         result = gate(spec, submission_id, head)
     except RayApiError as error:
@@ -172,10 +151,11 @@ def admit(
     step = result.job.plan.resumed_from_step if result.job else None
     found = shared_file_findings(result.findings, submission_id, services.registry)
     result = replace(result, findings=(*found, *time_limit_findings(spec, step or 0, services.clock.time())))
-    # Keys that the controller has reported hold placeholders here, and so do those that misspelt ones stand for.
-    reported = {separate_key(finding) for finding in request.findings} | meant(list(request.findings))
-    refuse_errors([*request.findings, *(one for one in result.findings if separate_key(one) not in reported)])
-    return result
+    replaced = {separate_key(finding) for finding in known} | meant(known)
+    findings = [*known, *(finding for finding in result.findings if separate_key(finding) not in replaced)]
+    if errors(findings):
+        raise RefusedError(findings)
+    return replace(result, findings=tuple(findings))
 
 
 def submission_of(
@@ -207,11 +187,6 @@ def looked_at_again(submission: Submission, spec: JobSpec, result: GateResult, h
     if problem and not spec.wait_for_resources:
         raise RefusedError([no_room(problem)])
     return replace(submission, queue_reason=problem)
-
-
-def refuse_errors(findings: list[Finding]) -> None:
-    if errors(findings):
-        raise RefusedError(findings)
 
 
 def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Submitted:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..common.findings import Finding, about
@@ -182,40 +182,21 @@ def _secret(name: str, what: str, todo: str) -> Finding:
     return Finding(f"secrets: {name}", what, todo, key=f"secrets.{name}")
 
 
-def secret_values(
-    names: Iterable[str], given: Mapping[str, object], allowed: Iterable[str], environment: Mapping[str, str]
-) -> dict[str, object]:
-    """The values of the named secrets: those that the inventory gives, or allows to be taken from an environment.
-
-    given: the inventory's values.
-    allowed: the names that the inventory allows. No other name is looked up.
-    """
-    from_environment = {name for name in allowed if ENVIRONMENT_NAME.fullmatch(name) and not never_secret(name)}
-    values: dict[str, object] = {}
-    for name in names:
-        if name in given:
-            values[name] = given[name]
-        elif name in from_environment and name in environment:
-            values[name] = environment[name]
-    return values
-
-
-def unlisted_findings(names: Iterable[str], given: Iterable[str], allowed: Iterable[str]) -> list[Finding]:
-    """Secrets that the inventory neither has nor allows. Nothing tells whether the controller has them."""
-    listed = {*given, *allowed}
-    todo = "add its value to job_secrets, from a vault, or its name to job_secrets_from_environment"
-    return [_secret(name, "is not allowed by the inventory", todo) for name in names if name not in listed]
-
-
 def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) -> list[Finding]:
-    """Secrets without a value, or with one that could not be masked in logs."""
-    found = []
+    """Secrets that the inventory does not allow, without a value, or with one that could not be masked in logs.
+
+    values: by name, those that the inventory has or allows; None without a value.
+    """
+    findings = []
     for name in names:
         value = values.get(name)
-        if not value:
+        if name not in values:
+            todo = "add its value to job_secrets, from a vault, or its name to job_secrets_from_environment"
+            findings.append(_secret(name, "is not allowed by the inventory", todo))
+        elif not value:
             todo = f"add {name} to job_secrets, from a vault; or export it, if the inventory allows that"
-            found.append(_secret(name, "has no value", todo))
+            findings.append(_secret(name, "has no value", todo))
         elif not isinstance(value, str) or len(value) < redact.SHORTEST:
             what = f"is not a string of at least {redact.SHORTEST} characters, and could not be masked in logs"
-            found.append(_secret(name, what, "move it to env_vars if it is not secret"))
-    return found
+            findings.append(_secret(name, what, "move it to env_vars if it is not secret"))
+    return findings

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 from ..common.findings import Finding, about
 from ..common.shared_root import DEFAULT_SHARED_ROOT
-from .options import OPTIONS
 from .spec import JobSpec, plain_root
 
-DEFAULT_ADDRESS = str(OPTIONS["ray"]["options"]["address"]["default"])
+DEFAULT_ADDRESS = str(JobSpec.model_fields["address"].default)
 # Nothing but scheme, host and port: programs read anything else in different ways.
 ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?/?", re.ASCII)
 PORTS = {"http": 80, "https": 443}

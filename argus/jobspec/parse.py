@@ -5,17 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..common.findings import Finding
-from ..launcher.hydra import override_key, override_list
-from .limits import infinite_findings, limit_findings
-from .options import OPTIONS, STAND_INS, meant, typed, unknown_keys, without_empty
-from .owned import OVERRIDES
-from .spec import JobSpec
-from .spec_checks import spec_findings, syntax_findings
+from pydantic import ValidationError
 
+from ..common.findings import Finding
+from ..common.text import nearest
+from ..launcher.hydra import override_key
+from .limits import infinite_findings, limit_findings
+from .owned import OVERRIDES
+from .spec import DURATIONS, KEYS, JobSpec
+from .spec_checks import spec_findings
+
+# In place of values that cannot be read, so that the others are checked.
+STAND_INS = JobSpec(workload="grpo", code_path="x", model="x", dataset="x")
+REQUIRED = ("workload", "code_path", "model", "dataset")
+LONGEST_VALUE = 100
 # Keys whose problems do not affect the checks of other keys. Without a reward function, a dataset may have none at all.
 SEPARABLE = {
     *("submission_id", "launcher", "code_path", "model", "dataset", "env_vars", "secrets", "retries", "on_stall"),
@@ -45,14 +52,86 @@ def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
     too_large = limit_findings(given) or infinite_findings(given)
     if too_large:
         return too_large, None
-    given = without_empty(given, OPTIONS)
-    found = unknown_keys(given, OPTIONS)
-    wrong_types, values = typed(given)
-    taken_for = meant(found)
+    given = without_empty(given, KEYS)
+    unknown = unknown_keys(given, KEYS)
+    wrong_types, spec = typed(given)
+    taken_for = meant(unknown)
     wrong_types = [finding for finding in wrong_types if finding.key in given or finding.key not in taken_for]
-    malformed = syntax_findings(values)
-    spec = JobSpec.of({**values, **{finding.key: OPTIONS[finding.key].get("default") for finding in malformed}})
-    return found + wrong_types + malformed + spec_findings(spec), spec
+    return unknown + wrong_types + spec_findings(spec), spec
+
+
+def typed(given: Mapping[str, Any]) -> tuple[list[Finding], JobSpec]:
+    """Findings for values of wrong types, and the JobSpec with defaults or stand-ins for those."""
+    try:
+        return [], JobSpec.model_validate(given)
+    except ValidationError as error:
+        problems = error.errors()
+    rest: dict[str, Any] = copy.deepcopy(dict(given))
+    findings: dict[str, Finding] = {}
+    for problem in problems:
+        path = [part for part in problem["loc"] if isinstance(part, str)]
+        key = ".".join(path)
+        findings.setdefault(key, Finding(key, problem_of(problem), remedy(key), key=key))
+        above = rest
+        for part in path[:-1]:
+            above = above.get(part, {})
+        above.pop(path[-1], None)
+    rest |= {key: getattr(STAND_INS, key) for key in REQUIRED if key in findings}
+    return list(findings.values()), JobSpec.model_validate(rest)
+
+
+# Words of pydantic that YAML has other names for.
+NAMES = {"dictionary": "mapping", "tuple": "list"}
+
+
+def problem_of(problem: Mapping[str, Any]) -> str:
+    """What pydantic says about a value."""
+    if problem["type"] == "missing":
+        return "is required"
+    value = repr(problem["input"])[:LONGEST_VALUE]
+    if problem["type"] == "value_error":
+        return f"is {value}: {problem['ctx']['error']}"
+    expected = str(problem["msg"]).removeprefix("Input ").partition(", unable")[0]
+    return f"is {value}, and {' '.join(NAMES.get(word, word) for word in expected.split())}"
+
+
+def remedy(key: str) -> str:
+    if key in DURATIONS:
+        return "give seconds, or a value such as 90m, 1h30m or 2d"
+    return "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
+
+
+def unknown_keys(given: Mapping[Any, Any], keys: Mapping[str, Any], where: str = "") -> list[Finding]:
+    """Findings for keys that are not in `keys`, and for values that should be mappings."""
+    findings = []
+    for key, value in given.items():
+        name = f"{where}{key}"
+        if key not in keys:
+            place = next((path for path in JobSpec.paths().values() if path.rpartition(".")[2] == key), "")
+            hint = f"write it as {place}" if place else nearest(str(key), keys)
+            hint = hint or f"known keys: {', '.join(sorted(keys))}"
+            findings.append(Finding(name, "is not a key of a JobSpec", hint, key=name))
+        elif keys[key]:
+            if isinstance(value, Mapping):
+                findings += unknown_keys(value, keys[key], f"{name}.")
+            else:
+                hint = f"give a mapping with {', '.join(sorted(keys[key]))}"
+                findings.append(Finding(name, f"is {value!r}", hint, key=name))
+    return findings
+
+
+def meant(findings: Iterable[Finding]) -> set[str]:
+    """The keys that unknown ones are taken for: what is written there is not missing as well."""
+    return {key for key in KEYS for finding in findings if finding.todo == nearest(finding.key, [key])}
+
+
+def without_empty(given: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The given keys without those that are empty in YAML. Free-form mappings (env_vars, tags) are not changed."""
+    return {
+        key: without_empty(value, keys[key]) if isinstance(value, Mapping) and keys.get(key) else value
+        for key, value in given.items()
+        if value is not None
+    }
 
 
 def top_key(key: str) -> str:
@@ -61,20 +140,18 @@ def top_key(key: str) -> str:
 
 
 def separate_key(finding: Finding) -> str:
-    """The smallest part of a JobSpec that can be removed because of a finding: an override or a top-level key."""
+    """The smallest part of a JobSpec that can be replaced because of a finding: an override or a top-level key."""
     return finding.key if finding.key.startswith(f"{OVERRIDES}.") else top_key(finding.key)
 
 
-def examinable(findings: Sequence[Finding], given: Any) -> dict[str, Any] | None:
-    """A JobSpec without the keys that have findings, so that the gate can check the rest; None if that is impossible.
+def examinable(findings: Iterable[Finding], spec: JobSpec) -> JobSpec | None:
+    """A JobSpec with defaults for the keys that have findings, for the gate to check the rest; None without a rest.
 
-    The caller drops what the gate reports about the removed keys: it concerns their replacements.
+    The caller drops what the gate reports about the replaced keys.
     """
     wrong = {separate_key(finding) for finding in findings}
-    if not isinstance(given, Mapping) or wrong & (set(OPTIONS) - SEPARABLE) or "" in wrong:
+    if wrong & (set(KEYS) - SEPARABLE) or "" in wrong:
         return None
-    _dummy, values = typed(without_empty(given, OPTIONS))
-    harmless = {key: STAND_INS.get(key, OPTIONS[key].get("default")) for key in wrong & set(OPTIONS)}
-    overrides = override_list(values["trainer_overrides"])
-    rest = [item for item in overrides if f"{OVERRIDES}.{override_key(item)}" not in wrong]
-    return without_empty({**values, **harmless, "trainer_overrides": rest}, OPTIONS)
+    overrides = [item for item in spec.trainer_overrides if f"{OVERRIDES}.{override_key(item)}" not in wrong]
+    replaced = {key: getattr(STAND_INS, key) for key in wrong & SEPARABLE}
+    return spec.model_copy(update={**replaced, OVERRIDES: tuple(overrides)})

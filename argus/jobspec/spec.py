@@ -1,20 +1,23 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec: a training job as its author describes it. Paths are those on the nodes."""
+"""A JobSpec: its keys with their types, defaults and descriptions, and what follows from them."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, resolve_path
+from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
+
+from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, resolve_path
 from ..launcher.hydra import override_list
 from .durations import seconds
-from .options import RawSpec
 
 
 def plain_root(path: str) -> str:
@@ -60,75 +63,190 @@ class Inputs:
     reward: RewardFunction | None
 
 
-@dataclass(frozen=True)
-class JobSpec:
-    """A JobSpec with its defaults. Its keys are documented in plugins/modules/ray_job.py.
+def amount(value: object) -> object:
+    """A number as it is written; pydantic takes truth values for numbers."""
+    if isinstance(value, bool):
+        raise ValueError("a truth value is no number")
+    return value
 
-    Durations are in seconds; None means no limit.
-    """
 
-    workload: str
+def duration(value: object) -> float | None:
+    """The seconds of a duration. Raises ValueError."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if value is None else seconds(str(value) if number or isinstance(value, str) else repr(value))
+
+
+def items(value: object) -> object:
+    """A list, which the command line gives as text with commas."""
+    return value.split(",") if isinstance(value, str) else value
+
+
+def mapping(value: object) -> object:
+    """A mapping, which the command line gives as ``NAME=VALUE,NAME=VALUE`` or in JSON. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("{"):
+        return json.loads(value)
+    lexer = shlex.shlex(value, posix=True)
+    lexer.whitespace, lexer.whitespace_split = f"{lexer.whitespace},", True
+    words = list(lexer)
+    if not all("=" in word for word in words):
+        raise ValueError("write NAME=VALUE")
+    return dict(word.split("=", 1) for word in words)
+
+
+def key(description: str, default: Any = ..., at: str = "") -> Any:
+    """A key of a JobSpec. at: its dotted name, if it is not that of the field."""
+    alias = AliasPath(*at.split(".")) if at else None
+    return Field(default, description=description, validation_alias=alias, validate_default=True)
+
+
+Whole = Annotated[int, BeforeValidator(amount)]
+Number = Annotated[float, BeforeValidator(amount)]
+Duration = Annotated[float | None, BeforeValidator(duration)]
+Names = Annotated[tuple[str, ...], BeforeValidator(items)]
+Values = Annotated[dict[Any, Any], BeforeValidator(mapping)]
+Overrides = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(override_list(value)))]
+
+
+class JobSpec(BaseModel):
+    """A JobSpec with its defaults, by the paths of its keys. Durations are in seconds; None means no limit."""
+
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+
+    submission_id: Annotated[str | None, AfterValidator(lambda value: value or None)] = key(
+        "The id of the job. It matches `[a-z0-9][a-z0-9._-]{0,62}`. If it is not set, the id is "
+        "`<workload>-<UTC time>-<random>`.",
+        None,
+    )
+    workload: Literal["ppo", "grpo", "sft"] = key(
+        "The kind of training. All three use verl's Ray trainers; `ppo` and `grpo` run `main_ppo`."
+    )
+    shared_root: Annotated[str, AfterValidator(plain_root)] = key(
+        "The directory that all nodes share, at the same path. That of the inventory, or not set.", DEFAULT_SHARED_ROOT
+    )
+    code_path: str = key(
+        "The snapshot of verl to run, as the name of a directory in `<shared_root>/common/code/verl/` or as an "
+        "absolute path."
+    )
+    reward_fn_path: str | None = key(
+        "A Python file with the reward function, as `FILE.py` or `FILE.py:FUNCTION`, relative to "
+        "`<shared_root>/user/code/` or absolute. The default function is `compute_score`. Or a function of a module "
+        "in `<shared_root>/user/code/`, as `PACKAGE.MODULE:FUNCTION`. The module is imported by its name, so it may "
+        "have relative imports. Requires verl 0.7. If it is not set, verl uses its own reward function for the "
+        "`data_source` of the dataset.",
+        None,
+    )
+    model: str = key(
+        "The base model, as the name of a directory in `<shared_root>/common/models/` or as an absolute path."
+    )
+    dataset: str = key(
+        "A directory with `train.parquet` and `val.parquet`, as the name of a directory in `<shared_root>/datasets/` "
+        "or as an absolute path. `sft` does not need `val.parquet`."
+    )
+    address: str = key(
+        "The address of Ray's Jobs API, as seen from the head, to which the cluster's token is sent. It is on the head "
+        "itself, or that of the inventory.",
+        "http://127.0.0.1:8265",
+        "ray.address",
+    )
+    runtime_env: Values = key(
+        "Parts of Ray's runtime environment of the job that the collection does not decide. `env_vars`, which "
+        "`env_vars` replaces, `config` with `setup_timeout_seconds` and `eager_install`, `nsight` and `rocprof_sys`.",
+        {},
+        "ray.runtime_env",
+    )
+    entrypoint_resources: Values = key(
+        "Custom resources. At least one of them must exist only on workers, to keep the driver off the head.",
+        {"worker_node": 1},
+        "ray.resources.entrypoint_resources",
+    )
+    entrypoint_num_cpus: Number = key(
+        "The number of CPUs that the driver requests.", 1, "ray.resources.entrypoint_num_cpus"
+    )
+    nnodes: Whole | None = key(
+        "The number of workers. The default is all workers that are alive.", None, "resources.nnodes"
+    )
+    gpus_per_node: Whole | None = key(
+        "The number of GPUs on each worker. The default is all GPUs.", None, "resources.gpus_per_node"
+    )
+    trainer_overrides: Overrides = key(
+        "Hydra overrides for the trainer, as a list of `key=value` or as a mapping, nested or with dotted keys. They "
+        "replace the job's defaults, such as `trainer.total_epochs=1` and `trainer.save_freq=10`.",
+        [],
+    )
+    env_vars: Values = key("Environment variables of the driver and its workers.", {})
+    secrets: Names = key(
+        "Names of environment variables with secret values, such as `WANDB_API_KEY`. The driver and its workers get "
+        "them. The values are in neither the archive nor Ray's API and dashboard, and they are masked in logs. The "
+        "values come from `job_secrets`, or from the environment of the controller for the names in "
+        "`job_secrets_from_environment`.",
+        [],
+    )
+    retries: Whole = key(
+        "The number of further attempts after a node was lost, a process was killed, or communication failed after the "
+        "first step. They resume from the last complete checkpoint. Errors in the job itself are never retried. A "
+        "restart of the head counts as a lost node. Such a job resumes when `cluster_up.yml` has started a new steward "
+        "for it.",
+        0,
+    )
+    deadline: Duration = key(
+        "The time limit of the job, in seconds or as in `90m`, `1h30m` or `2d`. It starts with the submission and "
+        "includes time in the queue and all attempts.",
+        None,
+    )
+    wait_for_resources: Duration = key(
+        "How long the job may wait until other jobs release resources, in seconds or as in `2h`. If it is not set, a "
+        "job that does not fit at once is refused. A retry waits for the same time, or one day if it is not set.",
+        None,
+    )
+    start_timeout: Duration = key(
+        "The job is stalled if an attempt has not done its first step within this time. `0` means no limit.", "60m"
+    )
+    stall_timeout: Duration = key(
+        "After its first step, the job is stalled after this time without a step and without a new line in its log. "
+        "`0` turns the check off.",
+        "30m",
+    )
     # What starts the processes of the trainer: RAY or TORCHRUN.
-    launcher: str
-    shared_root: str
-    code_path: str
-    model: str
-    dataset: str
-    submission_id: str | None
-    # ``FILE``, ``FILE:FUNCTION`` or ``PACKAGE.MODULE:FUNCTION``.
-    reward_fn_path: str | None
-    address: str
-    entrypoint_resources: Mapping[str, float]
-    entrypoint_num_cpus: float
-    # Of Ray's runtime environment, what the collection does not decide; env_vars there are defaults.
-    runtime_env: Mapping[str, Any]
-    nnodes: int | None
-    gpus_per_node: int | None
-    # Each is ``key=value`` or ``~key``.
-    trainer_overrides: tuple[str, ...]
-    env_vars: Mapping[str, object]
-    secrets: tuple[str, ...]
-    retries: int
-    deadline: float | None
-    wait_for_resources: float | None
-    start_timeout: float | None
-    stall_timeout: float | None
-    on_stall: str
-    resume_from: str | None
-    debugger: str | None
-    tags: Mapping[str, object]
-    check_reward: int
-    accept: tuple[str, ...]
+    launcher: Literal["ray", "torchrun"] = key(
+        "What starts the processes of the trainer. `ray` is verl's way, `torchrun` is for `sft` with verl 0.6.1 or "
+        "newer. `verl.trainer.sft_trainer` then runs under `torch.distributed.run`, started by a task on each node.",
+        "ray",
+    )
+    on_stall: Literal["report", "stop"] = key(
+        "What happens to a stalled job after its evidence was collected. `report` lets it run, `stop` ends it.",
+        "report",
+    )
+    resume_from: str | None = key(
+        "The id of a job with the same workload. The new job resumes from its last complete checkpoint.", None
+    )
+    debugger: Literal["post_mortem", "legacy"] | None = key(
+        "Ray's debugger for the tasks and actors of the job. `post_mortem` requires `debugpy` 1.8 or newer on the "
+        "workers and is used with VS Code; `legacy` is used with `ray debug`. A job that waits for a debugger counts "
+        "as stalled.",
+        None,
+    )
+    tags: Values = key("Labels of the job, as names and values.", {})
+    check_reward: Whole = key(
+        "The number of rows of the dataset with which the gate calls the reward function, in the environment of the "
+        "job without its secrets. Each row is tried with its ground truth and with an empty text as the answer. A call "
+        "that raises, or does not return a number, is an error. `0` to `64`.",
+        0,
+    )
+    accept: Annotated[tuple[Literal["requirements", "space"], ...], BeforeValidator(items)] = key(
+        "Problems to report as warnings instead of errors. `requirements` means that the image lacks packages that the "
+        "snapshot declares. `space` means that the checkpoints are not expected to fit on the disk.",
+        [],
+    )
 
     @classmethod
-    def of(cls, values: RawSpec) -> JobSpec:
-        """From the values that `options.typed` returns.
-
-        Raises ValueError if a duration or the overrides are malformed; `spec_checks.syntax_findings` reports those.
-        """
-        ray, resources = values["ray"], values["resources"]
-        names = (
-            *("workload", "launcher", "code_path", "model", "dataset", "reward_fn_path", "env_vars"),
-            *("retries", "on_stall", "resume_from", "debugger", "tags", "check_reward"),
-        )
-        return cls(
-            **{name: values[name] for name in names},
-            submission_id=values["submission_id"] or None,
-            shared_root=plain_root(values["shared_root"]),
-            address=ray["address"],
-            entrypoint_resources=ray["resources"]["entrypoint_resources"],
-            entrypoint_num_cpus=ray["resources"]["entrypoint_num_cpus"],
-            runtime_env=ray["runtime_env"],
-            nnodes=resources["nnodes"],
-            gpus_per_node=resources["gpus_per_node"],
-            trainer_overrides=tuple(override_list(values["trainer_overrides"])),
-            secrets=tuple(values["secrets"]),
-            accept=tuple(values["accept"]),
-            deadline=seconds(values["deadline"]),
-            wait_for_resources=seconds(values["wait_for_resources"]),
-            start_timeout=seconds(values["start_timeout"]),
-            stall_timeout=seconds(values["stall_timeout"]),
-        )
+    def paths(cls) -> dict[str, str]:
+        """The dotted name of each key, by the name of its field."""
+        aliases = ((name, field.validation_alias) for name, field in cls.model_fields.items())
+        return {
+            name: ".".join(map(str, alias.path)) if isinstance(alias, AliasPath) else name for name, alias in aliases
+        }
 
     @property
     def inputs(self) -> Inputs:
@@ -147,3 +265,22 @@ class JobSpec:
             file = resolve_path(f"{path.replace('.', '/')}.py", self.shared_root, USER_CODE)
             return RewardFunction(file, function, path)
         return RewardFunction(resolve_path(path, self.shared_root, USER_CODE), function or "compute_score")
+
+
+def tree(paths: Iterable[str]) -> dict[str, Any]:
+    """Dotted names as nested mappings; those of keys with values are empty."""
+    top: dict[str, Any] = {}
+    for path in paths:
+        level = top
+        for part in path.split("."):
+            level = level.setdefault(part, {})
+    return top
+
+
+KEYS = tree(JobSpec.paths().values())
+SECTIONS = {
+    "ray": "How the job is submitted to Ray.",
+    "ray.resources": "The resources that the driver requests.",
+    "resources": "The size of the job.",
+}
+DURATIONS = ("deadline", "wait_for_resources", "start_timeout", "stall_timeout")

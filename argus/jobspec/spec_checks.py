@@ -12,21 +12,18 @@ from pathlib import PurePosixPath
 
 from ..common.findings import Finding, about
 from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
-from ..launcher.hydra import override_key, override_list, override_text
+from ..launcher.hydra import override_key, override_text
 from ..launcher.plan import TORCHRUN
 from .batches import batch_findings
 from .capacity import Cluster
-from .durations import seconds
 from .environment import environment_findings, form_of_secret, secret_findings
 from .inventory import parse_address
-from .options import RawSpec
-from .owned import OVERRIDES, OWNED_OVERRIDES, about_override, override_findings
+from .owned import OWNED_OVERRIDES, about_override, override_findings
 from .runtime_env import runtime_env_findings
 from .spec import JobSpec, is_module_entry
 from .submission_id import SUBMISSION_ID
 from .verl_releases import SFT, Profile
 
-DURATIONS = ("deadline", "wait_for_resources", "start_timeout", "stall_timeout")
 STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Paths become Hydra overrides, in which ${…} is an interpolation.
 NOT_IN_PATHS = re.compile(r"[$\n\r\t]")
@@ -35,21 +32,6 @@ NOT_PLAIN, RENAME = "Hydra or a shell would replace", "rename it without $ and l
 SMALLEST_AMOUNT = 0.0001
 MOST_TRIAL_ROWS = 64
 RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
-
-
-def syntax_findings(values: RawSpec) -> list[Finding]:
-    """Durations and overrides that cannot be read. `values` are those of the right types, from `options.typed`."""
-    found = []
-    for key in DURATIONS:
-        try:
-            seconds(values[key])
-        except ValueError as error:
-            found.append(about(key, str(error), "give seconds, or a value such as 90m, 1h30m or 2d"))
-    try:
-        override_list(values[OVERRIDES])
-    except ValueError as error:
-        found.append(about(OVERRIDES, str(error), "give a list of key=value, or a mapping"))
-    return found
 
 
 def spec_findings(spec: JobSpec) -> list[Finding]:
@@ -116,9 +98,9 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
     """The keys that control how the job is started, waits, retries, resumes and is labelled."""
     if spec.launcher == TORCHRUN and spec.workload != SFT:
         yield about("launcher", f"torchrun starts sft only: verl needs Ray for {spec.workload}", "remove it")
-    if isinstance(spec.retries, bool) or not 0 <= spec.retries <= 100:
+    if not 0 <= spec.retries <= 100:
         yield about("retries", f"is {spec.retries}", "give the number of further attempts, 0 to 100")
-    if isinstance(spec.check_reward, bool) or not 0 <= spec.check_reward <= MOST_TRIAL_ROWS:
+    if not 0 <= spec.check_reward <= MOST_TRIAL_ROWS:
         todo = f"give the number of rows with which the gate calls the reward function, 0 to {MOST_TRIAL_ROWS}"
         yield about("check_reward", f"is {spec.check_reward}", todo)
     elif spec.check_reward and spec.reward_fn_path is None:
@@ -140,7 +122,7 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
 
 def _resources(spec: JobSpec) -> Iterator[Finding]:
     for name, value in (("nnodes", spec.nnodes), ("gpus_per_node", spec.gpus_per_node)):
-        if value is not None and (isinstance(value, bool) or value < 1):
+        if value is not None and value < 1:
             yield about(f"resources.{name}", f"is {value}", "give 1 or more, or leave it out to use all")
     if parse_address(spec.address) is None:
         todo = "give scheme, host and port only, such as http://127.0.0.1:8265"

@@ -18,7 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..common.findings import Finding
 from ..jobs.defaults import jobs_api, shared_root
-from ..launcher.ray_api import PATIENCE_SECONDS, RayHead
+from ..jobs.services import OperationError, Services
+from ..launcher.identity import mismatch, node_name
+from ..launcher.ray_api import PATIENCE_SECONDS, RayHead, allow_host, job_client
 
 MAX_REQUEST_BYTES = 8 << 20
 
@@ -32,6 +34,9 @@ class Request(BaseModel):
     # Of the head's Jobs API; empty: only archives are read.
     address: str = Field(default_factory=jobs_api)
 
+    # The shared root of the inventory on the machines; empty for that of this node.
+    shared_root_source: str = ""
+
     @property
     def root(self) -> Path:
         return Path(self.shared_root)
@@ -42,6 +47,17 @@ class Request(BaseModel):
 
 def ray_head(address: str) -> RayHead:
     return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
+
+
+def services(request: Request) -> Services:
+    """What operations on jobs work with. Raises OperationError for a head of another cluster."""
+    if wrong := mismatch(request.shared_root_source):
+        raise OperationError(wrong)
+    if not request.address:
+        raise OperationError(f"{node_name()} is not the head of its cluster, which alone submits and stops jobs.")
+    # The address of a JobSpec or an archive gets the token only if it is this one, or on the head itself.
+    allow_host(request.address)
+    return Services(head=ray_head, client=job_client)
 
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)

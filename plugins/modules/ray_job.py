@@ -10,7 +10,8 @@ short_description: Submit or stop a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Runs on the head and uses Ray's job SDK. Checks the JobSpec, creates the job's archive in
+  - Runs C(argus submit) or C(argus stop) on the head, from its machine. No module is sent, and the machine needs no
+    Python. Checks the JobSpec, creates the job's archive in
     C(<shared_root>/jobs/<submission_id>/), and submits the job so that its driver runs on a worker.
   - First checks configuration, data, model, reward function, packages and disk space on the workers. Reports all
     problems in one table, before anything is changed.
@@ -22,6 +23,7 @@ description:
     archive. O(jobspec.trainer_overrides) overrides them, except for settings that the JobSpec controls.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.node
 attributes:
   check_mode:
     support: full
@@ -33,13 +35,13 @@ requirements: ["ray[default] on the head"]
 options:
   state:
     description:
-      - Whether to submit a job or to stop one. V(registered) only returns the JobSpec with which a job was submitted.
+      - Whether to submit a job or to stop one.
     type: str
-    choices: [submitted, stopped, registered]
+    choices: [submitted, stopped]
     default: submitted
   submission_id:
     description:
-      - The job, with O(state=stopped) and O(state=registered). With O(state=submitted), use O(jobspec.submission_id).
+      - The job, with O(state=stopped). With O(state=submitted), use O(jobspec.submission_id).
     type: str
   file:
     description:
@@ -50,7 +52,7 @@ options:
     description:
       - Whether extra variables of the command line, such as C(-e retries=2), that have the name of a key of
         O(jobspec) replace that key, and C(-e 'set=["key=value"]') adds to O(jobspec.trainer_overrides). Variables of
-        the inventory do not. Used by the action plugin, with O(file) and O(resubmitted_from).
+        the inventory do not. Used by the role C(job).
     type: bool
     default: false
   defaults:
@@ -80,11 +82,6 @@ options:
     type: list
     elements: str
     default: []
-  registry:
-    description:
-      - The directory on the head with the JobSpecs of submitted jobs, which jobs cannot change.
-      - By default, that of this node.
-    type: path
   requested_by:
     description:
       - Who stops the job, with O(state=stopped), for the archive. The user and the name of the controller if not given.
@@ -95,74 +92,59 @@ options:
     type: str
   resubmitted_from:
     description:
-      - The job whose JobSpec is submitted again. The JobSpec is that of O(registry). Recorded in the archive.
+      - The job whose JobSpec is submitted again. The JobSpec is the one with which it was
+        submitted, which jobs cannot change. Recorded in the archive.
     type: str
-  findings:
-    description:
-      - Problems of the JobSpec that the action plugin has found. With any, the JobSpec is checked further, and not
-        submitted. Set by the action plugin.
-    type: list
-    elements: dict
-    default: []
-  given:
-    description:
-      - The JobSpec as its author wrote it. Recorded in the archive. Set by the action plugin, which merges O(defaults)
-        into O(jobspec).
-    type: dict
   wait:
     description: Whether to follow the job until it has ended, with a progress line at least every 10 seconds.
     type: bool
     default: false
-  node:
-    description: The head, as M(argus.verl.ray_job_info) takes it. With O(wait), it is asked for the job.
-    type: dict
-  shared_root_source:
-    description:
-      - The shared root on the machines. Findings about paths name it beside the one that nodes see, and a head with
-        another one is refused, which is that of another cluster.
-    type: str
-    default: ""
+  # begin generated: the keys of a JobSpec, by make generate
   jobspec:
-    description: The JobSpec. Required with O(state=submitted), unless O(file) is given.
+    description: The JobSpec. Required with O(state=submitted), unless O(file) or O(resubmitted_from)
+      is given.
     type: dict
     suboptions:
       submission_id:
-        description:
-          - The id of the job. It matches C([a-z0-9][a-z0-9._-]{0,62}).
-          - If it is not set, the id is C(<workload>-<UTC time>-<random>).
+        description: The id of the job. It matches C([a-z0-9][a-z0-9._-]{0,62}). If it is not
+          set, the id is C(<workload>-<UTC time>-<random>).
         type: str
       workload:
-        description: The kind of training. All three use verl's Ray trainers; V(ppo) and V(grpo) run C(main_ppo).
+        description: The kind of training. All three use verl's Ray trainers; C(ppo) and C(grpo)
+          run C(main_ppo).
         type: str
-        choices: [ppo, grpo, sft]
+        choices:
+        - ppo
+        - grpo
+        - sft
         required: true
       shared_root:
-        description: The directory that all nodes share, at the same path. That of O(defaults), or not set.
+        description: The directory that all nodes share, at the same path. That of the inventory,
+          or not set.
         type: str
         default: /private
       code_path:
-        description:
-          - The snapshot of verl to run, as the name of a directory in C(<shared_root>/common/code/verl/) or as an
-            absolute path.
+        description: The snapshot of verl to run, as the name of a directory in C(<shared_root>/common/code/verl/)
+          or as an absolute path.
         type: str
         required: true
       reward_fn_path:
-        description:
-          - A Python file with the reward function, as C(FILE.py) or C(FILE.py:FUNCTION), relative to
-            C(<shared_root>/user/code/) or absolute. The default function is C(compute_score).
-          - Or a function of a module in C(<shared_root>/user/code/), as C(PACKAGE.MODULE:FUNCTION). The module is
-            imported by its name, so it may have relative imports. Requires verl 0.7.
-          - If it is not set, verl uses its own reward function for the C(data_source) of the dataset.
+        description: A Python file with the reward function, as C(FILE.py) or C(FILE.py:FUNCTION),
+          relative to C(<shared_root>/user/code/) or absolute. The default function is C(compute_score).
+          Or a function of a module in C(<shared_root>/user/code/), as C(PACKAGE.MODULE:FUNCTION).
+          The module is imported by its name, so it may have relative imports. Requires verl
+          0.7. If it is not set, verl uses its own reward function for the C(data_source) of
+          the dataset.
         type: str
       model:
-        description:
-          - The base model, as the name of a directory in C(<shared_root>/common/models/) or as an absolute path.
+        description: The base model, as the name of a directory in C(<shared_root>/common/models/)
+          or as an absolute path.
         type: str
         required: true
       dataset:
-        description:
-          - A directory with C(train.parquet) and C(val.parquet), as the name of a directory in
-            C(<shared_root>/datasets/) or as an absolute path. V(sft) does not need C(val.parquet).
+        description: A directory with C(train.parquet) and C(val.parquet), as the name of a
+          directory in C(<shared_root>/datasets/) or as an absolute path. C(sft) does not need
+          C(val.parquet).
         type: str
         required: true
       ray:
@@ -171,16 +153,14 @@ options:
         default: {}
         suboptions:
           address:
-            description:
-              - The address of Ray's Jobs API, as seen from the head, to which the cluster's token is sent. It is on the
-                head itself, or that of O(defaults).
+            description: The address of Ray's Jobs API, as seen from the head, to which the
+              cluster's token is sent. It is on the head itself, or that of the inventory.
             type: str
             default: http://127.0.0.1:8265
           runtime_env:
-            description:
-              - Parts of Ray's runtime environment of the job that the collection does not decide. C(env_vars), which
-                O(jobspec.env_vars) replaces, C(config) with C(setup_timeout_seconds) and C(eager_install), C(nsight)
-                and C(rocprof_sys).
+            description: Parts of Ray's runtime environment of the job that the collection does
+              not decide. C(env_vars), which C(env_vars) replaces, C(config) with C(setup_timeout_seconds)
+              and C(eager_install), C(nsight) and C(rocprof_sys).
             type: dict
             default: {}
           resources:
@@ -189,10 +169,11 @@ options:
             default: {}
             suboptions:
               entrypoint_resources:
-                description:
-                  - Custom resources. At least one of them must exist only on workers, to keep the driver off the head.
+                description: Custom resources. At least one of them must exist only on workers,
+                  to keep the driver off the head.
                 type: dict
-                default: {worker_node: 1}
+                default:
+                  worker_node: 1
               entrypoint_num_cpus:
                 description: The number of CPUs that the driver requests.
                 type: float
@@ -209,9 +190,9 @@ options:
             description: The number of GPUs on each worker. The default is all GPUs.
             type: int
       trainer_overrides:
-        description:
-          - Hydra overrides for the trainer, as a list of C(key=value) or as a mapping, nested or with dotted keys.
-          - They replace the job's defaults, such as C(trainer.total_epochs=1) and C(trainer.save_freq=10).
+        description: Hydra overrides for the trainer, as a list of C(key=value) or as a mapping,
+          nested or with dotted keys. They replace the job's defaults, such as C(trainer.total_epochs=1)
+          and C(trainer.save_freq=10).
         type: raw
         default: []
       env_vars:
@@ -219,86 +200,90 @@ options:
         type: dict
         default: {}
       secrets:
-        description:
-          - Names of environment variables with secret values, such as C(WANDB_API_KEY). The driver and its workers get
-            them. The values are in neither the archive nor Ray's API and dashboard, and they are masked in logs.
-          - The values come from O(secret_values), or from the environment of the controller for the names in
-            O(secrets_from_environment).
+        description: Names of environment variables with secret values, such as C(WANDB_API_KEY).
+          The driver and its workers get them. The values are in neither the archive nor Ray's
+          API and dashboard, and they are masked in logs. The values come from C(job_secrets),
+          or from the environment of the controller for the names in C(job_secrets_from_environment).
         type: list
         elements: str
         default: []
       retries:
-        description:
-          - The number of further attempts after a node was lost, a process was killed, or communication failed after
-            the first step. They resume from the last complete checkpoint.
-          - Errors in the job itself are never retried. A restart of the head counts as a lost node. Such a job
-            resumes when C(cluster_up.yml) has started a new steward for it.
+        description: The number of further attempts after a node was lost, a process was killed,
+          or communication failed after the first step. They resume from the last complete checkpoint.
+          Errors in the job itself are never retried. A restart of the head counts as a lost
+          node. Such a job resumes when C(cluster_up.yml) has started a new steward for it.
         type: int
         default: 0
       deadline:
-        description:
-          - The time limit of the job, in seconds or as in C(90m), C(1h30m) or C(2d). It starts with the submission and
-            includes time in the queue and all attempts.
+        description: The time limit of the job, in seconds or as in C(90m), C(1h30m) or C(2d).
+          It starts with the submission and includes time in the queue and all attempts.
         type: str
       wait_for_resources:
-        description:
-          - How long the job may wait until other jobs release resources, in seconds or as in C(2h). If it is not set,
-            a job that does not fit at once is refused.
-          - A retry waits for the same time, or one day if it is not set.
+        description: How long the job may wait until other jobs release resources, in seconds
+          or as in C(2h). If it is not set, a job that does not fit at once is refused. A retry
+          waits for the same time, or one day if it is not set.
         type: str
       start_timeout:
-        description:
-          - The job is stalled if an attempt has not done its first step within this time. V(0) means no limit.
+        description: The job is stalled if an attempt has not done its first step within this
+          time. C(0) means no limit.
         type: str
         default: 60m
       stall_timeout:
-        description:
-          - After its first step, the job is stalled after this time without a step and without a new line in its log.
-            V(0) turns the check off.
+        description: After its first step, the job is stalled after this time without a step
+          and without a new line in its log. C(0) turns the check off.
         type: str
         default: 30m
       launcher:
-        description:
-          - What starts the processes of the trainer. V(ray) is verl's way, V(torchrun) is for C(sft) with verl 0.6.1 or
-            newer. C(verl.trainer.sft_trainer) then runs under C(torch.distributed.run), started by a task on each node.
+        description: What starts the processes of the trainer. C(ray) is verl's way, C(torchrun)
+          is for C(sft) with verl 0.6.1 or newer. C(verl.trainer.sft_trainer) then runs under
+          C(torch.distributed.run), started by a task on each node.
         type: str
-        choices: [ray, torchrun]
+        choices:
+        - ray
+        - torchrun
         default: ray
       on_stall:
-        description:
-          - What happens to a stalled job after its evidence was collected. V(report) lets it run, V(stop) ends it.
+        description: What happens to a stalled job after its evidence was collected. C(report)
+          lets it run, C(stop) ends it.
         type: str
-        choices: [report, stop]
+        choices:
+        - report
+        - stop
         default: report
       resume_from:
-        description: The id of a job with the same workload. The new job resumes from its last complete checkpoint.
+        description: The id of a job with the same workload. The new job resumes from its last
+          complete checkpoint.
         type: str
       debugger:
-        description:
-          - Ray's debugger for the tasks and actors of the job. V(post_mortem) requires C(debugpy) 1.8 or newer on the
-            workers and is used with VS Code; V(legacy) is used with C(ray debug).
-          - A job that waits for a debugger counts as stalled.
+        description: Ray's debugger for the tasks and actors of the job. C(post_mortem) requires
+          C(debugpy) 1.8 or newer on the workers and is used with VS Code; C(legacy) is used
+          with C(ray debug). A job that waits for a debugger counts as stalled.
         type: str
-        choices: [post_mortem, legacy]
+        choices:
+        - post_mortem
+        - legacy
       tags:
         description: Labels of the job, as names and values.
         type: dict
         default: {}
       check_reward:
-        description:
-          - The number of rows of the dataset with which the gate calls the reward function, in the environment of the
-            job without its secrets. Each row is tried with its ground truth and with an empty text as the answer. A
-            call that raises, or does not return a number, is an error. V(0) to V(64).
+        description: The number of rows of the dataset with which the gate calls the reward
+          function, in the environment of the job without its secrets. Each row is tried with
+          its ground truth and with an empty text as the answer. A call that raises, or does
+          not return a number, is an error. C(0) to C(64).
         type: int
         default: 0
       accept:
-        description:
-          - Problems to report as warnings instead of errors. V(requirements) means that the image lacks packages that
-            the snapshot declares. V(space) means that the checkpoints are not expected to fit on the disk.
+        description: Problems to report as warnings instead of errors. C(requirements) means
+          that the image lacks packages that the snapshot declares. C(space) means that the
+          checkpoints are not expected to fit on the disk.
         type: list
         elements: str
-        choices: [requirements, space]
+        choices:
+        - requirements
+        - space
         default: []
+  # end generated
 """
 
 EXAMPLES = r"""
@@ -328,31 +313,20 @@ RETURN = r"""
 submission_id:
   description: The job's id.
   type: str
-  returned: with O(state=submitted) and O(state=stopped)
+  returned: success
 archive:
   description: The job's directory, as the nodes see it.
   type: str
-  returned: with O(state=submitted) and O(state=stopped)
+  returned: success
 state:
   description:
     - The job's state. For a new job C(SUBMITTED), or C(QUEUED) if it waits for capacity.
   type: str
-  returned: with O(state=submitted) and O(state=stopped)
+  returned: success
 checkpoint:
   description: The step of the job's last complete checkpoint, from which another job can resume. Not set without one.
   type: int
   returned: with O(state=stopped)
-jobspec:
-  description: The JobSpec as its author wrote it.
-  type: dict
-  returned: with O(state=registered)
-findings:
-  description:
-    - Warnings, each with C(where), C(what) and C(todo). With O(state=registered), whether the JobSpec in the archive
-      was changed after the submission.
-  type: list
-  elements: dict
-  returned: with O(state=registered), or when a job was submitted
 facts:
   description:
     - Facts that the gate determined on a worker, among them C(train_rows), C(val_rows), C(parameters), C(steps),
@@ -373,133 +347,3 @@ job:
   type: dict
   returned: with O(wait=true)
 """
-
-import atexit
-import copy
-import importlib.util
-import os
-import sys
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.resubmit import original
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import (
-    OperationError,
-    RefusedError,
-    Services,
-)
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.stop import stop
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.submit import Request, submit
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.inventory import inventory_findings
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import OPTIONS
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.parse import parse_jobspec
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import mismatch
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import (
-    PATIENCE_SECONDS,
-    RayHead,
-    allow_host,
-    job_client,
-)
-from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-
-# Not imported: that takes 0.7 s, and not every operation needs it.
-RAY_ERROR = None if importlib.util.find_spec("ray") else "No module named 'ray'"
-
-
-def run(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """The result of the operation that `state` names."""
-    wrong = mismatch(params["shared_root_source"])
-    if wrong:
-        raise OperationError(wrong)
-    token_path = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
-    allow_host(str((params["defaults"].get("ray") or {}).get("address") or ""))
-    services = Services(
-        head=lambda address: RayHead(address, token_path, patience=PATIENCE_SECONDS),
-        client=job_client,
-        registry=Registry(params["registry"]),
-    )
-    if params["state"] == "registered":
-        return original(Registry(params["registry"]), params["submission_id"]).to_json()
-    if params["state"] == "stopped":
-        shared_root = {**params["defaults"], **(params["jobspec"] or {})}.get("shared_root") or DEFAULT_SHARED_ROOT
-        return stop(shared_root, params["submission_id"], services, check_mode, params["requested_by"]).to_json()
-    # Again, beside the token: the controller has checked it.
-    _dummy, spec = parse_jobspec(params["jobspec"])
-    foreign = list(inventory_findings(spec, params["defaults"])) if spec else []
-    if foreign:
-        raise RefusedError(foreign)
-    request = Request(
-        jobspec=params["jobspec"],
-        given=params["given"] or params["jobspec"],
-        secrets=params["secret_values"],
-        findings=tuple(Finding(**finding) for finding in params["findings"]),
-        resubmitted_from=params["resubmitted_from"] or "",
-        check_mode=check_mode,
-    )
-    return submit(request, services).to_json()
-
-
-def leave(failed: bool) -> None:
-    """End this process as soon as its result is written: closing Ray and Python takes half a second.
-
-    The head notices, and ends what the gate has started on nodes.
-    """
-    sys.stdout.flush()
-    os._exit(int(failed))
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["submitted", "stopped", "registered"], "default": "submitted"},
-            "submission_id": {"type": "str"},
-            "file": {"type": "str"},
-            "command_line": {"type": "bool", "default": False},
-            "defaults": {"type": "dict", "default": {}},
-            "given": {"type": "dict"},
-            "findings": {"type": "list", "elements": "dict", "default": []},
-            "secret_values": {"type": "dict", "default": {}, "no_log": True},
-            "secrets_from_environment": {"type": "list", "elements": "str", "default": [], "no_log": False},
-            "user_code": {"type": "list", "elements": "str", "default": []},
-            "registry": {"type": "path"},
-            "resubmitted_from": {"type": "str"},
-            "resume_from": {"type": "str"},
-            "requested_by": {"type": "str", "default": ""},
-            "wait": {"type": "bool", "default": False},
-            "shared_root_source": {"type": "str", "default": ""},
-            "node": {"type": "dict"},
-            "jobspec": {"type": "dict", "options": copy.deepcopy(OPTIONS)},
-        },
-        required_if=[
-            ("state", "stopped", ["submission_id"]),
-            ("state", "registered", ["submission_id"]),
-            ("state", "submitted", ["jobspec"]),
-        ],
-        supports_check_mode=True,
-    )
-    enter_node(module.fail_json)
-    if RAY_ERROR:
-        module.fail_json(msg=missing_required_lib("ray[default]"), exception=RAY_ERROR)
-    try:
-        result = run(module.params, module.check_mode)
-    except RefusedError as refused:
-        module.fail_json(
-            msg=f"The JobSpec was refused; nothing was changed.\n{findings_table(refused.findings)}",
-            findings=[finding.as_dict() for finding in refused.findings],
-        )
-    except OperationError as error:
-        module.fail_json(msg=str(error))
-    else:
-        module.exit_json(**result)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except SystemExit as end:
-        # Python calls the last function first, before those of Ray.
-        atexit.register(leave, bool(end.code))
-        raise

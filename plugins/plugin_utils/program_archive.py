@@ -20,7 +20,7 @@ from pathlib import Path
 from ansible import constants as C  # noqa: N812
 
 PROGRAM = Path(__file__).parents[2] / "argus"
-MAIN = b"import sys\n\nfrom argus.cli import main\n\nsys.exit(main(sys.argv[1:]))\n"
+MAIN = b"from argus.cli import run\n\nrun()\n"
 HASH_CHARACTERS = 12
 
 

@@ -36,6 +36,8 @@ IN_NODE = "argus.verl.node"
 # How many seconds a verb may take beyond those that it was asked to wait.
 SECONDS = 60
 USED_WRONGLY = 2
+# The place of findings that are about the program, and not about a job.
+PROGRAM_ITSELF = "argus"
 
 
 class ProgramError(Exception):
@@ -134,19 +136,30 @@ def at_home(path: str) -> str:
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
-def call(action: ActionBase, node: Node, verb: str, request: Mapping[str, Any], seconds: float = SECONDS) -> Answer:
-    """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine."""
+def call(
+    action: ActionBase,
+    node: Node,
+    verb: str,
+    request: Mapping[str, Any],
+    seconds: float = SECONDS,
+    needs_node: bool = False,
+) -> Answer:
+    """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
+
+    needs_node: whether the verb is run by a node that runs only.
+    """
     arguments = [verb, "--json"]
-    where = {"shared_root": node.shared_root, "address": node.address}
+    names = ("shared_root", "shared_root_source", "address")
+    where = {name: getattr(node, name) for name in names}
     text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode()
     inside = action._connection.transport == IN_NODE
     command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
     code, out, error = run(action, command, text, seconds)
     if node.directory:
-        if code == USED_WRONGLY and not out:
+        if not needs_node and code == USED_WRONGLY and not out:
             # As after cluster_down: the machine has no program.
             code, out, error = run(action, node.direct(sent(action), *arguments), text, seconds)
-    elif not inside and is_down(place(node), code, out, error):
+    elif not inside and not needs_node and is_down(place(node), code, out, error):
         code, out, error = run(action, node.apart(sent(action), *arguments), text, seconds)
     return answer(node, verb, code, out, error)
 

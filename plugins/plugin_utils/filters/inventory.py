@@ -14,7 +14,6 @@ import yaml
 from ansible import constants, context
 from ansible.errors import AnsibleFilterError
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.options import OPTIONS
 from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     image_builds,
     inventory,
@@ -24,6 +23,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import OF_INVENTORY
+from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_keys import jobspec_keys
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -64,7 +64,7 @@ def inventory_findings(
     if not any(groups.values()):
         return [finding.as_dict() for finding in inventory_files.without_hosts([str(source) for source in sources])]
     # Keys of a JobSpec are variables of the command line.
-    found = inventory.validate(hostvars, groups, {*public_variables(), *OPTIONS, *OF_INVENTORY, "set"})
+    found = inventory.validate(hostvars, groups, {*public_variables(), *jobspec_keys(), *OF_INVENTORY, "set"})
     found += port_inventory.port_inventory_findings(hostvars, groups)
     found += image_builds.build_findings(
         inventory.cluster_nodes(groups), hostvars, public_variables()["cluster_images"]

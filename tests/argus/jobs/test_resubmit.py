@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.resubmit import changed_keys, original
+from argus.jobs.request import Request
+from argus.jobs.resubmit import changed_keys, original, resubmission
 from argus.jobs.services import OperationError
 
 JOBSPEC = {
@@ -43,16 +44,24 @@ def archive(registry: Registry, text: str) -> None:
 
 
 def warnings(registry: Registry) -> list[str]:
-    found = original(registry, "grpo-1")
-    assert found.jobspec == JOBSPEC
-    for finding in found.findings:
+    jobspec, findings = original(registry, "grpo-1")
+    assert jobspec == JOBSPEC
+    for finding in findings:
         assert (finding.where, finding.todo, finding.severity) == (str(archived(registry)), ADVICE, "warning")
-    return [finding.what for finding in found.findings]
+    return [finding.what for finding in findings]
 
 
 def test_the_jobspec_as_it_was_submitted(registry: Registry) -> None:
     assert warnings(registry) == []
-    assert original(registry, "grpo-1").to_json() == {"changed": False, "jobspec": JOBSPEC, "findings": []}
+
+
+def test_the_request_is_that_of_the_registered_jobspec_without_its_id(registry: Registry) -> None:
+    registry.write(Registered("grpo-1", 1.0, {**JOBSPEC, "submission_id": "grpo-1"}, str(registry.path.parent)))
+    archive(registry, json.dumps({**JOBSPEC, "model": "other"}))
+    changes = [{"submission_id": "grpo-1", "deadline": "2h"}, {"set": "a=2"}]
+    request = resubmission(Request(None, changes), "grpo-1", registry)
+    assert request.given == {**JOBSPEC, "deadline": "2h", "trainer_overrides": ["a=2"]}
+    assert (request.resubmitted_from, [finding.severity for finding in request.warnings]) == ("grpo-1", ["warning"])
 
 
 @pytest.mark.parametrize("form", [list, lambda overrides: dict(one.split("=") for one in overrides)])
@@ -61,8 +70,7 @@ def test_the_checkpoints_of_the_new_job_are_its_own(registry: Registry, form: Ca
     repeating = {**JOBSPEC, "trainer_overrides": form([own, "a=x"])}
     registry.write(Registered("grpo-1", 1.0, repeating, str(registry.path.parent)))
     archive(registry, json.dumps(repeating))
-    assert original(registry, "grpo-1").jobspec == JOBSPEC
-    assert original(registry, "grpo-1").findings == ()
+    assert original(registry, "grpo-1") == (JOBSPEC, ())
 
 
 def test_a_changed_archive_is_named_and_not_used(registry: Registry) -> None:

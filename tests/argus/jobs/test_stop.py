@@ -75,7 +75,6 @@ def test_a_running_job(archive: Archive, ray: FakeRay, services: Services) -> No
     assert ray.changes == [("stop_job", "sft-1")]
     assert archive.stop_requested()
     assert result.to_json() == {
-        "changed": True,
         "submission_id": "sft-1",
         "archive": str(archive.path),
         "state": "STOPPED",
@@ -164,7 +163,6 @@ def test_a_running_job_without_a_steward_is_ended_by_its_launcher(
 def test_a_job_that_has_ended(archive: Archive, ray: FakeRay, services: Services) -> None:
     archive.set_status("FAILED")
     assert stopped(archive, services).to_json() == {
-        "changed": False,
         "submission_id": "sft-1",
         "archive": str(archive.path),
         "state": "FAILED",

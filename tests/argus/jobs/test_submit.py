@@ -12,6 +12,7 @@ from argus.checks.facts import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
 from argus.jobs.registry import Registered, Registry
+from argus.jobs.request import Request
 from argus.jobs.services import (
     OperationError,
     RefusedError,
@@ -20,7 +21,6 @@ from argus.jobs.services import (
 from argus.jobs.submit import (
     REGISTERED_SECONDS,
     RESERVED_SECONDS,
-    Request,
     Submitted,
     submit,
 )
@@ -87,7 +87,7 @@ class Head:
 
     def submit(self, spec: dict[str, Any], **request: Any) -> Submitted:
         return submit(
-            Request(**{"jobspec": spec, "given": spec, "secrets": {}, **request}), self.services, self.gate.examine
+            Request(spec, **{"defaults": {"shared_root": str(self.root)}, **request}), self.services, self.gate.examine
         )
 
     @property
@@ -121,16 +121,16 @@ def test_prometheus_is_told_with_the_jobs_that_share_its_file(head: Head) -> Non
 
 def test_a_job_is_submitted(head: Head) -> None:
     head.gate.findings = [Finding("space", "is scarce", "free some", WARNING)]
-    result = head.submit(head.jobspec(trainer_overrides=["trainer.save_freq=5"])).to_json()
+    submitted = head.submit(head.jobspec(trainer_overrides=["trainer.save_freq=5"]))
+    assert (submitted.changed, submitted.findings) == (True, tuple(head.gate.findings))
+    result = submitted.to_json()
     overrides = list(head.archive.plan().overrides)
     assert "trainer.save_freq=5" in overrides
     assert result == {
-        "changed": True,
         "submission_id": "grpo-1",
         "archive": str(head.archive.path),
         "state": "SUBMITTED",
         "overrides": overrides,
-        "findings": [head.gate.findings[0].as_dict()],
         "facts": {"train_rows": 64},
         "reward_files": {},
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
@@ -148,8 +148,8 @@ def test_a_job_without_an_id_gets_one(head: Head) -> None:
 
 
 def test_the_archive_keeps_the_jobspec_as_given(head: Head) -> None:
-    given = {"workload": "grpo", "model": "tiny"}
-    head.submit(head.jobspec(), given=given)
+    given = head.jobspec()
+    head.submit(given, defaults={"shared_root": str(head.root), "retries": 2}, resume_from="")
     assert head.archive.read_json("config/job_spec.json") == given
 
 
@@ -219,14 +219,14 @@ def test_secrets_go_to_the_file_of_secrets_only(head: Head) -> None:
     assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.to_json())
     holders = [path.name for path in head.root.rglob("*") if path.is_file() and b"hf_secret_1" in path.read_bytes()]
     assert holders == ["grpo-1.json"]
-    assert "hf_secret_1" not in repr(Request({}, {}, values))
+    assert "hf_secret_1" not in repr(Request({}, secrets=values))
 
 
 def test_a_secret_without_a_value_is_refused(head: Head) -> None:
     with pytest.raises(RefusedError) as refused:
-        head.submit(head.jobspec(secrets=["HF_TOKEN"]))
+        head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets={"HF_TOKEN": None})
     assert [finding.what for finding in refused.value.findings] == ["has no value"]
-    assert head.gate.examined == []
+    assert_nothing_changed(head)
 
 
 # --- Refusals ---------------------------------------------------------------------------------------------------------
@@ -275,32 +275,27 @@ def test_the_time_for_which_the_cluster_has_its_machines(head: Head, monkeypatch
     assert "2:00 do not fit" in finding.what and "in 1:00" in finding.what
 
 
-def test_findings_of_controller_and_gate_are_reported_together(head: Head) -> None:
-    """Keys that the controller has reported hold placeholders here; what the gate finds about them means nothing."""
-    before = (
-        Finding("model", "is empty", "name one", key="model"),
-        Finding("override", "is unknown", "correct it", key="trainer_overrides.trainer.x"),
-        # What is written there is no missing code_path.
-        Finding("code_pth", "is not a key of a JobSpec", 'did you mean "code_path"?', key="code_pth"),
-    )
+def test_all_findings_are_reported_together(head: Head) -> None:
+    """Other values stand in for wrong ones; what the gate finds about those means nothing."""
     about_data = Finding("dataset", "is not there", "stage it", key="dataset")
     about_override = Finding("override", "is wrong", "correct it", key="trainer_overrides.trainer.y")
     head.gate.findings = [
-        Finding("model", "is a placeholder", "", key="model"),
-        Finding("override", "is a placeholder", "", key="trainer_overrides.trainer.x"),
-        Finding("code_path", "is a placeholder", "", key="code_path"),
+        Finding("model", "is a stand-in", "", key="model"),
+        Finding("override", "is a stand-in", "", key="trainer_overrides.trainer.nnodes"),
+        Finding("code_path", "is a stand-in", "", key="code_path"),
         about_data,
         about_override,
     ]
+    # What is written there is no missing code_path.
+    given = head.jobspec(model="a b", trainer_overrides=["trainer.nnodes=2"], code_pth="verl-0.9.1")
+    del given["code_path"]
     with pytest.raises(RefusedError) as refused:
-        head.submit(head.jobspec(), findings=before)
-    assert refused.value.findings == (*before, about_data, about_override)
-    assert_nothing_changed(head)
-
-
-def test_findings_of_the_controller_alone_refuse_a_job(head: Head) -> None:
-    with pytest.raises(RefusedError):
-        head.submit(head.jobspec(), findings=(Finding("model", "is empty", "name one", key="model"),))
+        head.submit(given, command_line=[{"retrys": None}])
+    findings = refused.value.findings
+    assert [finding.key for finding in findings[:-2]] == [
+        *("retrys", "code_pth", "model", "trainer_overrides.trainer.nnodes"),
+    ]
+    assert findings[-2:] == (about_data, about_override)
     assert_nothing_changed(head)
 
 
@@ -340,7 +335,7 @@ def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
     spec = head.jobspec()
     services = Services(head=lambda _address: head.ray, client=refused, registry=head.registry)
     with pytest.raises(OperationError, match=r"Failed to connect to Ray. Nothing was changed."):
-        submit(Request(spec, spec, {}), services, head.gate.examine)
+        submit(Request(spec, defaults={"shared_root": str(head.root)}), services, head.gate.examine)
     assert_nothing_changed(head)
 
 
@@ -357,7 +352,6 @@ def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:
     head.ray.calls.clear()
     again = head.submit(head.jobspec())
     assert again.to_json() == {
-        "changed": False,
         "submission_id": "grpo-1",
         "archive": first.archive,
         "state": "SUBMITTED",
@@ -410,7 +404,7 @@ def test_another_jobspec_under_the_same_id_is_refused(head: Head) -> None:
 def test_a_taken_id_does_not_hide_other_problems(head: Head) -> None:
     head.submit(head.jobspec())
     with pytest.raises(RefusedError) as refused:
-        head.submit(head.jobspec(), findings=(Finding("model", "is empty", "name one", key="model"),))
+        head.submit(head.jobspec(model="a b"))
     assert [finding.key for finding in refused.value.findings] == ["model"]
 
 
@@ -470,8 +464,8 @@ def test_a_jobspec_that_was_changed_in_the_archive_is_still_the_same_job(head: H
 
 
 def test_a_submission_is_registered(head: Head) -> None:
-    given = {"workload": "grpo", "model": "tiny"}
-    head.submit(head.jobspec(), given=given)
+    given = head.jobspec()
+    head.submit(given, defaults={"shared_root": str(head.root), "retries": 2})
     registered = head.registry.read("grpo-1")
     assert registered is not None
     assert (registered.jobspec, registered.shared_root) == (given, str(head.root))

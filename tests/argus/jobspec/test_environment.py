@@ -13,8 +13,6 @@ from argus.jobspec.environment import (
     form_of_secret,
     never_secret,
     secret_value_findings,
-    secret_values,
-    unlisted_findings,
 )
 
 # --- Names ------------------------------------------------------------------------------------------------------------
@@ -132,8 +130,6 @@ def test_names_that_change_how_programs_run_are_never_secret(name: str) -> None:
         ", and is never passed on as a secret"
     )
     assert finding.todo == "remove it"
-    # Not even if the inventory allows it, and has it.
-    assert secret_values([name], {}, [name], {name: "value"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +137,6 @@ def test_names_that_change_how_programs_run_are_never_secret(name: str) -> None:
 )
 def test_names_of_the_cluster_are_never_secret(name: str) -> None:
     assert never_secret(name) == "is set by the cluster or for every job"
-    assert secret_values([name], {}, [name], {name: "value"}) == {}
 
 
 def test_the_hook_of_ray_is_that_of_the_collection() -> None:
@@ -154,14 +149,12 @@ def test_the_hook_of_ray_is_that_of_the_collection() -> None:
 @pytest.mark.parametrize("name", SECRETS)
 def test_usual_names_of_secrets(name: str) -> None:
     assert findings_of({"secrets": [name]}) == []
-    assert secret_values([name], {}, [name], {name: "value"}) == {name: "value"}
 
 
 @pytest.mark.parametrize("name", ["A-B", "A B", "1A", "", "A=b", "A\n", "Ä", "A;id", "$A", "A.B"])
 def test_what_is_no_name(name: str) -> None:
     (finding,) = findings_of({"secrets": [name]})
     assert (finding.what, finding.todo) == ("is not the name of an environment variable", "give names only, no values")
-    assert secret_values([name], {}, [name], {name: "value"}) == {}
 
 
 def test_every_group_of_names_has_an_example() -> None:
@@ -172,31 +165,9 @@ def test_every_group_of_names_has_an_example() -> None:
 # --- Values -----------------------------------------------------------------------------------------------------------
 
 
-def test_only_the_inventory_decides_which_secrets_leave_the_controller() -> None:
-    asked: list[object] = []
-
-    class Watched(dict[str, str]):
-        """An environment that remembers what was looked up."""
-
-        def __getitem__(self, name: str) -> str:
-            asked.append(name)
-            return super().__getitem__(name)
-
-        def __contains__(self, name: object) -> bool:
-            asked.append(name)
-            return super().__contains__(name)
-
-    environment = Watched(AWS_SECRET_ACCESS_KEY="aws", VAULT_TOKEN="vault", HF_TOKEN="hf", WANDB_API_KEY="wandb")
-    names = ["AWS_SECRET_ACCESS_KEY", "VAULT_TOKEN", "HF_TOKEN", "WANDB_API_KEY", "OURS", "ABSENT"]
-    given = {"OURS": "given", "WANDB_API_KEY": "given", "OTHER": "other"}
-    values = secret_values(names, given, ["HF_TOKEN", "WANDB_API_KEY", "ABSENT"], environment)
-    assert values == {"OURS": "given", "WANDB_API_KEY": "given", "HF_TOKEN": "hf"}
-    assert set(asked) == {"HF_TOKEN", "ABSENT"}
-
-
 def test_a_secret_off_the_list_is_refused_whether_it_exists_or_not() -> None:
     present = next(iter(os.environ))
-    found = unlisted_findings([present, "THERE_IS_NONE", "A", "B"], ["A"], ["B"])
+    found = secret_value_findings([present, "THERE_IS_NONE", "A"], {"A": "12345", "B": None})
     assert found == [
         Finding(
             f"secrets: {name}",
@@ -208,7 +179,7 @@ def test_a_secret_off_the_list_is_refused_whether_it_exists_or_not() -> None:
     ]
 
 
-@pytest.mark.parametrize("values", [{}, {"HF_TOKEN": ""}, {"HF_TOKEN": None}, {"OTHER": "12345"}], ids=str)
+@pytest.mark.parametrize("values", [{"HF_TOKEN": ""}, {"HF_TOKEN": None}], ids=str)
 def test_a_secret_without_a_value(values: dict[str, Any]) -> None:
     assert secret_value_findings(["HF_TOKEN"], values) == [
         Finding(

@@ -8,21 +8,21 @@ import pytest
 from jobs import CPU, CUDA, MINIMAL, MISSING, NEWEST, PROFILES, findings_of, jobspec
 
 from argus.common.findings import ERROR, Finding
-from argus.jobspec.options import OPTIONS
 from argus.jobspec.owned import OWNED_OVERRIDES
 from argus.jobspec.parse import parse_jobspec
+from argus.jobspec.spec import KEYS
 from argus.jobspec.spec_checks import accelerator_findings, version_findings
 from argus.jobspec.verl_releases import Profile
 
 NOT_A_FUNCTION = "is not a function name"
 MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     # The changes, the key of the finding, and a part of its text.
-    ({"workload": MISSING}, "workload", "missing required arguments: workload"),
-    ({"code_path": MISSING}, "code_path", "missing required arguments: code_path"),
-    ({"model": MISSING}, "model", "missing required arguments: model"),
-    ({"dataset": None}, "dataset", "missing required arguments: dataset"),
-    ({"workload": "dpo"}, "workload", "value of workload must be one of: ppo, grpo, sft, got: dpo"),
-    ({"workload": "GRPO"}, "workload", "value of workload must be one of"),
+    ({"workload": MISSING}, "workload", "is required"),
+    ({"code_path": MISSING}, "code_path", "is required"),
+    ({"model": MISSING}, "model", "is required"),
+    ({"dataset": None}, "dataset", "is required"),
+    ({"workload": "dpo"}, "workload", "is 'dpo', and should be 'ppo', 'grpo' or 'sft'"),
+    ({"workload": "GRPO"}, "workload", "should be 'ppo'"),
     ({"workflow": "grpo"}, "workflow", 'did you mean "workload"?'),
     ({"Dataset": "x"}, "Dataset", 'did you mean "dataset"?'),
     ({"zzz": 1}, "zzz", "known keys: accept, check_reward, code_path, dataset, deadline, debugger, env_vars, launcher"),
@@ -34,12 +34,12 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"ray": {"resources": 1}}, "ray.resources", "entrypoint_num_cpus, entrypoint_resources"),
     ({"resources": 2}, "resources", "is 2: give a mapping with gpus_per_node, nnodes"),
     ({"resources": "nnodes=2"}, "resources", "is 'nnodes=2': give a mapping"),
-    ({"resources": {"nnodes": "two"}}, "resources", "nnodes"),
-    ({"resources": {"gpus_per_node": 1.5}}, "resources", "gpus_per_node"),
-    ({"env_vars": ["A"]}, "env_vars", "env_vars"),
-    ({"env_vars": "A"}, "env_vars", "env_vars"),
-    ({"ray": {"resources": {"entrypoint_num_cpus": "all"}}}, "ray", "entrypoint_num_cpus"),
-    ({"ray": {"resources": {"entrypoint_resources": 1}}}, "ray", "entrypoint_resources"),
+    ({"resources": {"nnodes": "two"}}, "resources.nnodes", "is 'two'"),
+    ({"resources": {"gpus_per_node": 1.5}}, "resources.gpus_per_node", "is 1.5"),
+    ({"env_vars": ["A"]}, "env_vars", "a valid mapping"),
+    ({"env_vars": "A"}, "env_vars", "NAME=VALUE"),
+    ({"ray": {"resources": {"entrypoint_num_cpus": "all"}}}, "ray.resources.entrypoint_num_cpus", "is 'all'"),
+    ({"ray": {"resources": {"entrypoint_resources": 1}}}, "ray.resources.entrypoint_resources", "is 1,"),
     ({"submission_id": "Grpo"}, "submission_id", "'Grpo' is malformed"),
     ({"submission_id": "a/b"}, "submission_id", "'a/b' is malformed"),
     ({"submission_id": ".hidden"}, "submission_id", "begin with a letter or a digit"),
@@ -73,7 +73,7 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"reward_fn_path": "r.py:a-b"}, "reward_fn_path", f"'a-b' {NOT_A_FUNCTION}"),
     ({"reward_fn_path": "r.py:a:b"}, "reward_fn_path", f"'a:b' {NOT_A_FUNCTION}"),
     ({"reward_fn_path": "a.class:f"}, "reward_fn_path", "'a.class:f' is neither"),
-    ({"ray": {"runtime_env": ["A"]}}, "ray", "dict"),
+    ({"ray": {"runtime_env": ["A"]}}, "ray.runtime_env", "a valid mapping"),
     (
         {"ray": {"runtime_env": {"working_dir": "."}}},
         "ray.runtime_env.working_dir",
@@ -145,7 +145,7 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
         "metrics belong in the archive: remove it",
     ),
     ({"resources": {"nnodes": 0}}, "resources.nnodes", "is 0: give 1 or more, or leave it out to use all"),
-    ({"resources": {"nnodes": True}}, "resources.nnodes", "is True: give 1 or more, or leave it out to use all"),
+    ({"resources": {"nnodes": True}}, "resources.nnodes", "is True: a truth value"),
     ({"resources": {"gpus_per_node": -1}}, "resources.gpus_per_node", "is -1"),
     ({"ray": {"address": "head:8265"}}, "ray.address", "'head:8265' is not an address"),
     ({"ray": {"address": "file:///etc/passwd"}}, "ray.address", "give scheme, host and port only, such as http://127"),
@@ -234,11 +234,11 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"env_vars": {"ARGUS_VERL_ARCHIVE": "/x"}}, "env_vars.ARGUS_VERL_ARCHIVE", "it is the path of the job's archive"),
     ({"secrets": ["HF_TOKEN=hf_abc"]}, "secrets.HF_TOKEN=hf_abc", "give names only, no values"),
     ({"secrets": "A-B"}, "secrets.A-B", "is not the name of an environment variable"),
-    ({"secrets": {"HF_TOKEN": "x"}}, "secrets", "is of type dict and we were unable to convert to list"),
+    ({"secrets": {"HF_TOKEN": "x"}}, "secrets", "should be a valid list"),
     ({"secrets": ["RAY_AUTH_TOKEN"]}, "secrets.RAY_AUTH_TOKEN", "is set by the cluster or for every job"),
     ({"secrets": ["HF_HOME"]}, "secrets.HF_HOME", "for every job: remove it"),
     ({"secrets": ["MINE"], "env_vars": {"MINE": 1}}, "secrets.MINE", "is also in env_vars: remove it from env_vars"),
-    ({"launcher": "mpirun"}, "launcher", "value of launcher must be one of: ray, torchrun, got: mpirun"),
+    ({"launcher": "mpirun"}, "launcher", "is 'mpirun', and should be 'ray' or 'torchrun'"),
     ({"launcher": "torchrun"}, "launcher", "torchrun starts sft only: verl needs Ray for grpo: remove it"),
     (
         {"env_vars": {"ROCR_VISIBLE_DEVICES": "0"}},
@@ -249,7 +249,7 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"retries": -1}, "retries", "is -1: give the number of further attempts, 0 to 100"),
     ({"retries": 101}, "retries", "is 101"),
     ({"retries": True}, "retries", "is True"),
-    ({"retries": "often"}, "retries", "cannot be converted to an int"),
+    ({"retries": "often"}, "retries", "should be a valid integer"),
     ({"deadline": "soon"}, "deadline", "'soon' is not a duration: give seconds, or a value such as 90m, 1h30m or 2d"),
     ({"deadline": ""}, "deadline", "'' is not a duration"),
     ({"deadline": "1h 30m"}, "deadline", "'1h 30m' is not a duration"),
@@ -260,7 +260,7 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
     ({"stall_timeout": "-5"}, "stall_timeout", "'-5' is not a duration"),
     ({"stall_timeout": "m"}, "stall_timeout", "'m' is not a duration"),
     ({"stall_timeout": False}, "stall_timeout", "'False' is not a duration"),
-    ({"on_stall": "kill"}, "on_stall", "value of on_stall must be one of: report, stop, got: kill"),
+    ({"on_stall": "kill"}, "on_stall", "is 'kill', and should be 'report' or 'stop'"),
     ({"resume_from": "jobs/grpo-1"}, "resume_from", "'jobs/grpo-1' is not a submission id"),
     ({"resume_from": "grpo-1~2"}, "resume_from", "give the id of the job whose last checkpoint this job resumes from"),
     (
@@ -273,14 +273,14 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
         "trainer_overrides.trainer.resume_from_path",
         "contradicts resume_from",
     ),
-    ({"debugger": "pdb"}, "debugger", "value of debugger must be one of: post_mortem, legacy, got: pdb"),
-    ({"debugger": True}, "debugger", "post_mortem, legacy, got: True"),
+    ({"debugger": "pdb"}, "debugger", "is 'pdb', and should be 'post_mortem' or 'legacy'"),
+    ({"debugger": True}, "debugger", "is True, and should be 'post_mortem'"),
     ({"tags": {"team": ["a"]}}, "tags.team", "is ['a']: give a string or a number"),
     ({"tags": {"team": {"a": 1}}}, "tags.team", "is {'a': 1}"),
-    ({"tags": ["a"]}, "tags", "is of type list and we were unable to convert to dict"),
-    ({"tags": "mine"}, "tags", "is of type str and we were unable to convert to dict"),
-    ({"accept": ["everything"]}, "accept", "one or more of: requirements, space. Got no match for: everything"),
-    ({"accept": {"space": True}}, "accept", "is of type dict and we were unable to convert to list"),
+    ({"tags": ["a"]}, "tags", "should be a valid mapping"),
+    ({"tags": "mine"}, "tags", "write NAME=VALUE"),
+    ({"accept": ["everything"]}, "accept", "is 'everything', and should be 'requirements' or 'space'"),
+    ({"accept": {"space": True}}, "accept", "should be a valid list"),
     ({"check_reward": -1}, "check_reward", "is -1: give the number of rows"),
     ({"check_reward": 65, "reward_fn_path": "r.py"}, "check_reward", "is 65: give the number of rows"),
     ({"check_reward": 1}, "check_reward", "there is no reward_fn_path"),
@@ -305,8 +305,8 @@ MALFORMED: list[tuple[dict[Any, Any], str, str]] = [
         "'a/../r.py:f' is neither a Python file nor a function of a module",
     ),
     ({"ray": {"resources": {"entrypoint_num_cpus": math.inf}}}, "ray.resources.entrypoint_num_cpus", "is inf"),
-    ({"resources": {"gpus_per_node": False}}, "resources.gpus_per_node", "is False: give 1 or more"),
-    ({"retries": False}, "retries", "is False: give the number"),
+    ({"resources": {"gpus_per_node": False}}, "resources.gpus_per_node", "is False: a truth value"),
+    ({"retries": False}, "retries", "is False: a truth value"),
     ({"resume_from": ""}, "resume_from", "'' is not a submission id"),
     ({"trainer_overrides": ["~trainer.nnodes"]}, "trainer_overrides.trainer.nnodes", "is controlled by the JobSpec"),
 ]
@@ -318,13 +318,13 @@ def keys(given: Mapping[Any, Any], options: Mapping[str, Any], where: str = "") 
         if key in options:
             yield f"{where}{key}"
             if isinstance(value, Mapping):
-                yield from keys(value, options[key].get("options", {}), f"{where}{key}.")
+                yield from keys(value, options[key], f"{where}{key}.")
 
 
 def all_keys(options: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    for key, option in options.items():
+    for key, below in options.items():
         yield f"{where}{key}"
-        yield from all_keys(option.get("options", {}), f"{where}{key}.")
+        yield from all_keys(below, f"{where}{key}.")
 
 
 def test_every_malformed_jobspec_has_a_finding_of_its_own() -> None:
@@ -344,7 +344,7 @@ def test_every_malformed_jobspec_has_a_finding_of_its_own() -> None:
 
 
 def test_every_key_of_a_jobspec_can_be_wrong() -> None:
-    assert {key for changes, _key, _part in MALFORMED for key in keys(changes, OPTIONS)} == set(all_keys(OPTIONS))
+    assert {key for changes, _key, _part in MALFORMED for key in keys(changes, KEYS)} == set(all_keys(KEYS))
 
 
 @pytest.mark.parametrize(("changes", "key", "part"), MALFORMED, ids=[str(case[0])[:60] for case in MALFORMED])

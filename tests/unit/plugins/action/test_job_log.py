@@ -196,7 +196,7 @@ def followed(*answers: dict[str, Any]) -> dict[str, Any]:
     remaining = list(answers)
     action.node = Node("mvp-ray-head")
     action.job_info = lambda _request: remaining.pop(0) if len(remaining) > 1 else remaining[0]
-    result = action.follow("sft-1", SPEC)
+    result = action.follow("sft-1")
     assert isinstance(result, dict)
     return result
 

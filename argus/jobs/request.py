@@ -1,0 +1,83 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is to be submitted, and its problems that show without asking the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..common.findings import Finding
+from ..jobspec.environment import secret_value_findings
+from ..jobspec.inventory import inventory_findings
+from ..jobspec.merging import misspelt, with_command_line, with_defaults
+from ..jobspec.parse import parse_jobspec, top_key
+from ..jobspec.spec import JobSpec
+
+# Defaults that come from other variables of the inventory than job_defaults.
+INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be submitted.
+
+    jobspec: as its author wrote it. command_line: the extra variables of ansible-playbook, see merging.py.
+    resume_from: replaces that of the JobSpec. defaults: those of the inventory, with the keys of a JobSpec.
+    secrets: the values that the inventory has for jobs, by name. None: it allows to take the value from the
+        controller's environment, which has none. The job gets those that its JobSpec names.
+    resubmitted_from: the earlier job. warnings: about its JobSpec.
+    check_mode: check everything, change nothing.
+    """
+
+    jobspec: Any
+    command_line: Sequence[Mapping[str, Any]] = ()
+    resume_from: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    resubmitted_from: str = ""
+    warnings: tuple[Finding, ...] = ()
+    check_mode: bool = False
+
+    @property
+    def given(self) -> Any:
+        """The JobSpec without the defaults of the inventory, for the archive."""
+        # With a job that is submitted again, the command line has its id.
+        without = ("submission_id",) if self.resubmitted_from else ()
+        given = with_command_line(self.jobspec, self.command_line, without)
+        return {**given, "resume_from": self.resume_from} if self.resume_from and isinstance(given, Mapping) else given
+
+    def parsed(self) -> tuple[list[Finding], JobSpec | None]:
+        """All problems that show without asking the cluster, and the JobSpec, see parse_jobspec."""
+        given = self.given
+        findings, spec = parse_jobspec(with_defaults(given, self.defaults))
+        if spec:
+            findings += new_findings(inventory_findings(spec, self.defaults), findings)
+            findings += secret_value_findings(spec.secrets, self.secrets)
+            findings = [with_place(finding, given, self.defaults) for finding in findings]
+        return [*misspelt(self.command_line), *findings], spec
+
+
+def with_place(finding: Finding, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Finding:
+    """The finding, named by the variable of the inventory if only job_defaults has its key."""
+    in_defaults = has_key(defaults, finding.key) and not has_key(given, finding.key)
+    if not in_defaults or finding.where != finding.key or finding.key in INVENTORY_KEYS:
+        return finding
+    return replace(finding, where=f"job_defaults.{finding.key}")
+
+
+def has_key(values: object, key: str) -> bool:
+    """Whether nested mappings have a dotted key."""
+    for part in key.split("."):
+        if not isinstance(values, Mapping) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def new_findings(findings: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:
+    """Findings about keys that are not known to be wrong: other values stand in for those."""
+    keys = {top_key(finding.key) for finding in known}
+    return [finding for finding in findings if top_key(finding.key) not in keys]

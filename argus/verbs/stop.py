@@ -1,0 +1,35 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus stop: end a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..jobs.stop import stop
+from .request import Request, common, request_from, services, write_answer
+
+
+class StopRequest(Request):
+    submission_id: str
+    # USER@HOST, for the archive.
+    requested_by: str = ""
+    check: bool = False
+
+
+@click.command(name="stop", short_help="Stop a job.")
+@click.argument("submission_id", metavar="ID", required=False)
+@common
+def command(as_json: bool, **options: Any) -> None:
+    """Stop the job ID in whatever state it is, and wait until it has ended."""
+    request = request_from(StopRequest, as_json, **options)
+    outside = services(request)
+    stopped = stop(request.shared_root, request.submission_id, outside, request.check, request.requested_by)
+    if as_json:
+        write_answer(stopped.to_json(), changed=stopped.changed)
+        return
+    before = "" if stopped.changed else ", it had ended before"
+    click.echo(f"Job {stopped.submission_id}: {stopped.state}{before}")

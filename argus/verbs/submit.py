@@ -1,0 +1,106 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus submit: check a JobSpec, and create its job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import yaml
+from pydantic import Field
+
+from ..common.findings import Finding, findings_table
+from ..common.shared_root import with_source
+from ..jobs import request as jobs_request
+from ..jobs.defaults import on_machines
+from ..jobs.services import RefusedError, Services
+from ..jobs.submit import Submitted
+from ..jobs.submit import submit as submit_job
+from .request import Request, common, request_from, services, terminal_width, write_answer
+
+
+class SubmitRequest(Request):
+    """The options of `submit` and `resubmit`; see jobs/request.py."""
+
+    jobspec: Any = None
+    command_line: list[dict[str, Any]] = Field(default_factory=list)
+    resume_from: str = ""
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
+    check: bool = False
+
+    def of_job(self) -> jobs_request.Request:
+        """The request with the defaults of this node."""
+        defaults = {"shared_root": self.shared_root, "ray": {"address": self.address}, **self.defaults}
+        return jobs_request.Request(
+            jobspec=self.jobspec,
+            command_line=self.command_line,
+            resume_from=self.resume_from,
+            defaults=defaults,
+            secrets=self.secrets,
+            check_mode=self.check,
+        )
+
+    def located(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Findings that name the shared root also as people see it, who copy files to it."""
+        root, source = self.shared_root, on_machines(self.shared_root)
+        return [
+            Finding(
+                finding.where,
+                with_source(finding.what, root, source),
+                with_source(finding.todo, root, source),
+                finding.severity,
+                finding.key,
+            )
+            for finding in findings
+        ]
+
+
+def submit(request: SubmitRequest, job: jobs_request.Request, outside: Services) -> Submitted:
+    """The job that was submitted. Raises RefusedError and OperationError."""
+    try:
+        return submit_job(job, outside)
+    except RefusedError as refused:
+        raise RefusedError(request.located(refused.findings)) from refused
+
+
+def write_submitted(request: SubmitRequest, submitted: Submitted, as_json: bool) -> None:
+    findings = request.located(submitted.findings)
+    if as_json:
+        write_answer(submitted.to_json(), findings, submitted.changed)
+        return
+    if findings:
+        click.echo(findings_table(findings, terminal_width()))
+    if request.check:
+        click.echo(f"The job would be {submitted.state}: no errors were found.")
+    else:
+        before = "" if submitted.changed else ", submitted before"
+        click.echo(f"Job {submitted.submission_id}: {submitted.state}{before}")
+        click.echo(f"Status:   argus status {submitted.submission_id}")
+        click.echo(f"Log:      argus logs {submitted.submission_id} --follow")
+
+
+def written_jobspec(file: Any) -> Any:
+    """The content of a JobSpec file. Raises UsageError."""
+    try:
+        return yaml.safe_load(file)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise click.UsageError(f"{file.name} is not YAML: {error}") from error
+
+
+@click.command(name="submit", short_help="Check a JobSpec, and submit it.")
+@click.argument("file", metavar="[FILE]", type=click.File("rb"), default="-")
+@click.option("--check", is_flag=True, help="Check everything, submit nothing.")
+@common
+def command(as_json: bool, file: Any, **options: Any) -> None:
+    """Submit the JobSpec in FILE, or on standard input. Secrets come from the inventory, so submit.yml has them."""
+    request = request_from(SubmitRequest, as_json, **options)
+    if not as_json:
+        if file.name == "<stdin>" and sys.stdin.isatty():
+            raise click.UsageError("name a JobSpec file: argus submit FILE")
+        request = request.model_copy(update={"jobspec": written_jobspec(file)})
+    write_submitted(request, submit(request, request.of_job(), services(request)), as_json)

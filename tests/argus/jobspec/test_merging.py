@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from argus.jobspec.merging import converted, misspelt, with_command_line, with_defaults
+from argus.jobspec.spec import KEYS
+
+Variables = list[dict[str, Any]]
+ROLES = Path(__file__).resolve().parents[3] / "roles"
+
+DEFAULTS: dict[str, Any] = {
+    "shared_root": "/mnt",
+    "env_vars": {"A": 1, "B": 2},
+    "ray": {"address": "http://127.0.0.1:1"},
+}
+
+
+def test_defaults_of_the_cluster_complete_a_jobspec() -> None:
+    given = {"workload": "sft", "env_vars": {"B": 3}, "shared_root": None}
+    assert with_defaults(given, DEFAULTS) == {
+        "workload": "sft",
+        "shared_root": "/mnt",
+        "env_vars": {"A": 1, "B": 3},
+        "ray": {"address": "http://127.0.0.1:1"},
+    }
+
+
+@pytest.mark.parametrize("given", [["x"], None, "grpo.yaml", 3])
+def test_anything_but_a_mapping_gets_no_defaults(given: object) -> None:
+    assert with_defaults(given, DEFAULTS) == given
+
+
+def test_a_value_replaces_the_default_of_another_kind() -> None:
+    assert with_defaults({"env_vars": ["A"]}, DEFAULTS)["env_vars"] == ["A"]
+    assert with_defaults({"shared_root": {"a": 1}}, DEFAULTS)["shared_root"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "own", "merged"),
+    [
+        ({"a.b": 1, "c": 2}, ["a.b=3"], ["c=2", "a.b=3"]),
+        (["a=1"], {"b": {"c": 2}}, ["a=1", "b.c=2"]),
+        # However they are written, they are about the same setting.
+        ({"a": {"b": 1}}, {"a.b": 2}, ["a.b=2"]),
+        (["a=1"], [], ["a=1"]),
+        # What cannot be read is reported.
+        (["a=1"], ["b"], ["b"]),
+        ("a=1", ["b=2"], ["b=2"]),
+    ],
+)
+def test_overrides_are_merged_by_their_keys(defaults: Any, own: Any, merged: Any) -> None:
+    assert with_defaults({"trainer_overrides": own}, {"trainer_overrides": defaults}) == {"trainer_overrides": merged}
+
+
+def test_a_jobspec_without_overrides_gets_the_default_ones() -> None:
+    for given in ({}, {"trainer_overrides": None}):
+        assert with_defaults(given, {"trainer_overrides": {"a": 1}}) == {"trainer_overrides": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("retries", "2", 2),
+        ("retries", "two", "two"),
+        ("deadline", 90, 90),
+        ("deadline", "2h", "2h"),
+        ("secrets", "A,B", ["A", "B"]),
+        ("tags", "team=nlp by=me", {"team": "nlp", "by": "me"}),
+        ("resources", {"nnodes": 2}, {"nnodes": 2}),
+        ("resources", "two", "two"),
+        ("ray", {"address": "http://h:1"}, {"address": "http://h:1"}),
+        ("trainer_overrides", "a=1", ["a=1"]),
+        ("trainer_overrides", {"a": 1}, {"a": 1}),
+        # Whether it is one of the choices is checked with the JobSpec.
+        ("workload", "dpo", "dpo"),
+    ],
+)
+def test_values_of_the_command_line_get_the_types_of_their_keys(key: str, value: Any, expected: Any) -> None:
+    assert converted(key, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ([], {"model": "m", "trainer_overrides": {"a": 1}}),
+        ([{"model": "n"}], {"model": "n", "trainer_overrides": {"a": 1}}),
+        ([{"retries": "2"}], {"model": "m", "trainer_overrides": {"a": 1}, "retries": 2}),
+        ([{"other": None, "shared_root": None, "resume_from": None}], {"model": "m", "trainer_overrides": {"a": 1}}),
+        ([{"set": "a=2"}], {"model": "m", "trainer_overrides": ["a=2"]}),
+        ([{"set": ["b=2"]}, {"set": {"b": 3}}], {"model": "m", "trainer_overrides": ["a=1", "b=3"]}),
+        (
+            [{"trainer_overrides": {"c": 1, "d": 2}, "set": ["d=3"]}],
+            {"model": "m", "trainer_overrides": ["a=1", "c=1", "d=3"]},
+        ),
+        ([{"set": [5]}], {"model": "m", "trainer_overrides": [5]}),
+        ([{"model": None}], {"model": "m", "trainer_overrides": {"a": 1}}),
+        ([{"submission_id": "x"}], {"model": "m", "trainer_overrides": {"a": 1}}),
+    ],
+)
+def test_keys_of_the_command_line_replace_those_of_a_jobspec(
+    variables: list[dict[str, Any]], expected: dict[str, Any]
+) -> None:
+    given = {"model": "m", "trainer_overrides": {"a": 1}}
+    assert with_command_line(given, variables, without=("submission_id",)) == expected
+    assert given == {"model": "m", "trainer_overrides": {"a": 1}}
+
+
+def test_mappings_are_merged() -> None:
+    given = {"resources": {"nnodes": 1, "gpus_per_node": 4}, "tags": {"a": "b"}}
+    changed = with_command_line(given, [{"resources": {"nnodes": 2}, "tags": "c=d"}])
+    assert changed == {"resources": {"nnodes": 2, "gpus_per_node": 4}, "tags": {"a": "b", "c": "d"}}
+    assert with_command_line({}, [{"submission_id": "x"}]) == {"submission_id": "x"}
+
+
+@pytest.mark.parametrize("jobspec", [None, ["x"], 3])
+def test_what_is_no_jobspec_stays(jobspec: object) -> None:
+    assert with_command_line(jobspec, [{"retries": "2"}]) == jobspec
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("retrys", "retries"), ("models", "model"), ("Deadline", "deadline"), ("tag", "tags"), ("env_var", "env_vars")],
+)
+def test_misspelt_keys(name: str, near: str) -> None:
+    (finding,) = misspelt([{"retries": "2"}, {name: None}, {name: None}])
+    assert (finding.where, finding.key) == (f"-e {name}", name)
+    assert f'did you mean "{near}"?' in finding.todo
+
+
+@pytest.mark.parametrize("name", ["data_root", "who", "seed", "ansible_user", "job_tags", '"models', "version"])
+def test_other_variables_are_not_misspelt_keys(name: str) -> None:
+    assert misspelt([{name: None}]) == []
+
+
+@pytest.mark.parametrize("name", ["trainer.save_freq", "+data.seed", "~x"])
+def test_overrides_after_a_blank_are_no_variables(name: str) -> None:
+    """`-e 'set=data.train_batch_size=16 trainer.save_freq=2'`."""
+    (finding,) = misspelt([{"set": None, name: None}])
+    assert (finding.where, finding.what) == (f"-e {name}", "is an override, and no variable")
+    assert f'"{name}=…"]' in finding.todo
+
+
+def test_no_variable_of_the_collection_is_a_misspelt_key() -> None:
+    names = set()
+    for file in ROLES.glob("*/meta/argument_specs.yml"):
+        for entry in yaml.safe_load(file.read_text())["argument_specs"].values():
+            names |= set(entry.get("options", {}))
+    assert len(names) > 50
+    # `tag` is a variable of status.yml alone, and a misspelt key for submit.yml.
+    assert misspelt([dict.fromkeys(names - {*KEYS} - {"tag"})]) == []

@@ -1,0 +1,184 @@
+"""submit, resubmit and stop: what the command gives to the operations, and its answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_ray import FakeRay
+
+from argus import cli
+from argus.common.findings import WARNING, Finding
+from argus.jobs.registry import Registered, Registry
+from argus.jobs.request import Request
+from argus.jobs.services import Services
+from argus.jobs.submit import Submitted
+from argus.launcher.archive import Archive
+from argus.verbs import request as verb_request
+from argus.verbs import submit as submit_verb
+
+MINIMAL = {"workload": "sft", "code_path": "v", "model": "m", "dataset": "d"}
+
+
+@pytest.fixture
+def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    """A head whose registry knows sft-1, which runs."""
+    ray = FakeRay()
+    monkeypatch.setattr(verb_request, "job_client", lambda _address: ray)
+    monkeypatch.setattr(verb_request, "ray_head", lambda _address: ray)
+    monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path / "registry"))
+    registry = Registry(tmp_path / "registry")
+    registry.path.mkdir()
+    registry.write(Registered("sft-1", 1.0, {**MINIMAL, "submission_id": "sft-1"}, str(tmp_path)))
+    archive = Archive(tmp_path / "jobs" / "sft-1")
+    archive.reserve()
+    archive.set_status("RUNNING", workload="sft")
+    archive.write_json("config/plan.json", {})
+    return ray
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What reaches the operation, which submits it."""
+    requests: list[Request] = []
+
+    def submit(request: Request, _services: Services) -> Submitted:
+        requests.append(request)
+        finding = Finding("dataset", "is not in the shared root /private/x", "copy it", WARNING)
+        return Submitted(True, "sft-2", "/private/jobs/sft-2", "SUBMITTED", ("a=1",), (finding,), {})
+
+    monkeypatch.setattr(submit_verb, "submit_job", submit)
+    return requests
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a verb with --json, and returns its exit code and its answer."""
+
+    def run(*arguments: str, **request: Any) -> tuple[int, dict[str, Any]]:
+        request = {"shared_root": str(tmp_path), "address": "http://127.0.0.1:8265", **request}
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(request).encode())))
+        code = cli.main([*arguments, "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_submission(ray: FakeRay, run: Any, submitted: list[Request], tmp_path: Path, check: bool) -> None:
+    secrets = {"HF_TOKEN": "hf_secret"}
+    given = {"jobspec": MINIMAL, "command_line": [{"set": "a=1"}], "resume_from": "old", "secrets": secrets}
+    code, answer = run("submit", **given, defaults={"retries": 2}, check=check)
+    assert (code, answer["changed"], answer["result"]["submission_id"]) == (0, True, "sft-2")
+    assert [finding["severity"] for finding in answer["findings"]] == ["warning"]
+    assert "hf_secret" not in json.dumps(answer)
+    (request,) = submitted
+    assert (request.jobspec, request.command_line, request.resume_from) == (MINIMAL, [{"set": "a=1"}], "old")
+    where = {"shared_root": str(tmp_path), "ray": {"address": "http://127.0.0.1:8265"}}
+    assert (request.defaults, request.secrets) == ({**where, "retries": 2}, secrets)
+    assert request.check_mode is check
+
+
+def test_all_findings_are_in_the_answer(ray: FakeRay, run: Any) -> None:
+    given = {**MINIMAL, "retries": -1, "deadline": "soon", "workload": "dpo", "shared_root": "/other"}
+    given["ray"] = {"address": "http://evil.example"}
+    code, answer = run("submit", jobspec=given)
+    assert (code, answer["changed"], answer["result"]) == (1, False, {})
+    keys = {finding["key"] for finding in answer["findings"]}
+    assert keys == {"workload", "retries", "deadline", "shared_root", "ray.address"}
+    assert ray.calls == []
+
+
+@pytest.mark.parametrize("jobspec", [None, ["a"], "text", {**MINIMAL, "tags": {"a": "\x1b"}}], ids=repr)
+def test_what_is_no_jobspec_is_refused(ray: FakeRay, run: Any, jobspec: Any) -> None:
+    code, answer = run("submit", jobspec=jobspec, resume_from="old")
+    assert (code, len(answer["findings"])) == (1, 1)
+
+
+def test_a_finding_about_a_default_names_the_variable_of_the_inventory(ray: FakeRay, run: Any) -> None:
+    defaults = {"env_vars": {"HF_HOME": "/x"}, "resources": {"nnodes": 0}, "retries": -1}
+    _code, answer = run("submit", jobspec={**MINIMAL, "retries": -2, "workload": "dpo"}, defaults=defaults)
+    assert {finding["key"]: finding["where"] for finding in answer["findings"]} == {
+        "workload": "workload",
+        "env_vars.HF_HOME": "job_defaults.env_vars.HF_HOME",
+        "retries": "retries",
+        # It comes from another variable.
+        "resources.nnodes": "resources.nnodes",
+    }
+
+
+def test_findings_name_the_shared_root_of_the_machines(
+    ray: FakeRay, run: Any, submitted: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", "/private/x")
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/x")
+    _code, answer = run("submit", jobspec=MINIMAL, shared_root="/private/x", shared_root_source="/srv/x")
+    assert "(/srv/x on the machines)" in answer["findings"][0]["what"]
+
+
+def test_people_submit_a_file(
+    ray: FakeRay, submitted: list[Request], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text("workload: sft\n")
+    assert cli.main(["submit", str(file), "--check", "--shared-root", str(tmp_path)]) == 0
+    assert "The job would be SUBMITTED" in capsys.readouterr().out
+    assert cli.main(["submit", str(file), "--shared-root", str(tmp_path)]) == 0
+    assert "Job sft-2: SUBMITTED" in capsys.readouterr().out
+    assert [(request.jobspec, request.check_mode) for request in submitted] == [
+        ({"workload": "sft"}, True),
+        ({"workload": "sft"}, False),
+    ]
+    file.write_text("{")
+    assert cli.main(["submit", str(file)]) == 2
+    assert "is not YAML" in capsys.readouterr().err
+
+
+def test_a_job_is_submitted_again(ray: FakeRay, run: Any, submitted: list[Request]) -> None:
+    code, answer = run("resubmit", submission_id="sft-1", command_line=[{"retries": "2"}])
+    assert (code, answer["result"]["submission_id"]) == (0, "sft-2")
+    (request,) = submitted
+    assert (request.given, request.resubmitted_from) == ({**MINIMAL, "retries": 2}, "sft-1")
+    code, answer = run("resubmit", submission_id="../sft-1")
+    assert (code, answer["findings"][0]["where"]) == (1, "argus")
+    assert "../sft-1 is not registered" in answer["findings"][0]["what"]
+
+
+def test_a_job_is_not_stopped_in_check_mode(ray: FakeRay, run: Any, tmp_path: Path) -> None:
+    code, answer = run("stop", "sft-1", check=True)
+    assert (code, answer["changed"], answer["result"]["state"]) == (0, True, "STOPPED")
+    assert answer["result"]["diff"] == {"before": "RUNNING\n", "after": "STOPPED\n"}
+    assert not Archive(tmp_path / "jobs" / "sft-1").stop_requested()
+    assert ray.calls == []
+
+
+def test_a_job_that_has_ended_is_not_stopped(ray: FakeRay, run: Any, tmp_path: Path) -> None:
+    Archive(tmp_path / "jobs" / "sft-1").set_status("SUCCEEDED")
+    code, answer = run("stop", "sft-1")
+    assert (code, answer["changed"], answer["result"]["state"]) == (0, False, "SUCCEEDED")
+
+
+@pytest.mark.parametrize("submission_id", ["../jobs/sft-1", "..", "/etc", "sft-2"])
+def test_a_job_that_does_not_exist_is_not_stopped(ray: FakeRay, run: Any, submission_id: str) -> None:
+    code, answer = run("stop", submission_id)
+    assert (code, len(answer["findings"])) == (1, 1)
+    assert "There is no job" in answer["findings"][0]["what"]
+    assert ray.calls == []
+
+
+@pytest.mark.parametrize("verb", ["submit", "stop", "resubmit"])
+def test_only_the_head_of_the_cluster_answers(
+    ray: FakeRay, run: Any, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {} if verb == "submit" else {"submission_id": "sft-1"}
+    code, answer = run(verb, **named, address="")
+    assert (code, answer["findings"][0]["key"]) == (1, "operation")
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/other")
+    code, answer = run(verb, **named, shared_root_source="/srv/mine")
+    assert code == 1
+    assert "/srv/other" in answer["findings"][0]["what"] and "/srv/mine" in answer["findings"][0]["what"]
+    assert ray.calls == []
