@@ -55,7 +55,9 @@ class Request:
         findings, spec = parse_jobspec(with_defaults(given, self.defaults))
         if spec:
             findings += new_findings(inventory_findings(spec, self.defaults), findings)
-            findings += secret_value_findings(spec.secrets, self.secrets)
+            known = {finding.key for finding in findings}
+            values = secret_value_findings(spec.secrets, self.secrets)
+            findings += [finding for finding in values if finding.key not in known]
             findings = [with_place(finding, given, self.defaults) for finding in findings]
         return [*misspelt(self.command_line), *findings], spec
 

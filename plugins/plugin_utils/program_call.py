@@ -38,6 +38,8 @@ SECONDS = 60
 USED_WRONGLY = 2
 # The place of findings that are about the program, and not about a job.
 PROGRAM_ITSELF = "argus"
+# The key of a finding about wrong usage.
+USAGE = "usage"
 
 
 class ProgramError(Exception):
@@ -192,11 +194,17 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
         given = json.loads(out)
         findings = [Finding(**finding) for finding in given["findings"]]
         result = {name: value for name, value in given["result"].items() if not node_answer.is_acted_on(name)}
-        return Answer(code == 0, given["changed"] is True, findings, result)
+        changed = given["changed"] is True
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         said = one_line(error) or f"exit code {code}"
         # Whatever ends a node ends the program in it, before it has printed anything.
         raise ProgramError(f"argus {verb} on {node.name} gave no answer ({said})", node_is_gone=not out) from None
+    for finding in findings:
+        if finding.key == USAGE:
+            # What is sent here is right for the program of this version.
+            todo = "Its machine may have another version of the program, and cluster_up.yml brings this one"
+            raise ProgramError(f"argus {verb} on {node.name}: {finding.what}. {todo}")
+    return Answer(code == 0, changed, findings, result)
 
 
 def job_info(action: ActionBase, node: Node, request: Mapping[str, Any]) -> dict[str, Any]:

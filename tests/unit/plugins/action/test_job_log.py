@@ -187,7 +187,6 @@ def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch:
 
 # --- Following a job --------------------------------------------------------------------------------------------------
 
-SPEC = {"workload": "sft", "code_path": "verl-0.9.1", "model": "m", "dataset": "d"}
 GONE = {"failed": True, "msg": "argus status on mvp-ray-head gave no answer", "head_is_gone": True}
 
 
