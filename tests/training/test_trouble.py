@@ -300,14 +300,14 @@ def namespace_of_the_head() -> Path:
     return Path(f"/proc/{head}/ns/pid").readlink()
 
 
-def modules_in(namespace: Path) -> list[int]:
-    """The processes of modules in a container, as Ansible starts them, by their ids on this machine."""
+def submissions_in(namespace: Path) -> list[int]:
+    """The processes of the program in a container that submit a job, by their ids on this machine."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         # Others end meanwhile.
         with contextlib.suppress(OSError):
-            is_module = (process / "cmdline").read_bytes() == b"python3\0"
-            if is_module and (process / "ns/pid").readlink() == namespace:
+            submits = (process / "cmdline").read_bytes().endswith(b"\0submit\0--json\0")
+            if submits and (process / "ns/pid").readlink() == namespace:
                 found.append(int(process.name))
     return found
 
@@ -328,7 +328,7 @@ def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> Non
     # From here on, the head knows of it.
     while not (job.archive.path / "keeper.json").exists():
         assert submitting.poll() is None
-    for pid in modules_in(head):
+    for pid in submissions_in(head):
         os.kill(pid, signal.SIGKILL)
     assert submitting.wait() != 0
     # If it has no steward yet, it gets one.
@@ -336,7 +336,7 @@ def test_a_submission_that_is_killed_ends(submit: Submit, tmp_path: Path) -> Non
     until(lambda: events(job)[-1:] == ["CLOSED"], "it is closed")
     status = job.archive.read_status()
     if "KEPT" in events(job) and status.state == "SUCCEEDED":
-        # Its steward had it before the module was killed.
+        # Its steward had it before the program was killed.
         return
     assert status.state == "FAILED" and status.reason.endswith("its submission was interrupted")
     assert ray_jobs(job.submission_id) == {}
