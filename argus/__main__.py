@@ -1,11 +1,23 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run as ``python3 -m argus VERB``."""
+"""Run as ``argus VERB``, and beside a job as ``argus launch VERB ARCHIVE``."""
 
 from __future__ import annotations
 
-from .cli import run
+import sys
+
+
+def start() -> None:
+    """Import what the verb needs only: the launcher gets along without packages, and starts in half of the time."""
+    if sys.argv[1:2] == ["launch"]:
+        from .launcher.commands import main
+
+        sys.exit(main(sys.argv[2:]))
+    from .cli import run
+
+    run()
+
 
 if __name__ == "__main__":
-    run()
+    start()

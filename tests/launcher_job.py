@@ -1,4 +1,4 @@
-"""A job with its launcher for tests: run from the copy in its archive, with a fake trainer."""
+"""A job with its launcher for tests: run from a copy of the program, with a fake trainer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from argus.jobs.program import write_launcher
+from program import write_program
+
 from argus.launcher.archive import Archive
 
 CODE_ID = "verl-0.9.1"
@@ -109,13 +110,13 @@ class Setup:
         self.cwd.mkdir()
         self.archive = Archive(root / "jobs" / "sft-1")
         self.archive.reserve()
-        write_launcher(self.archive)
+        self.program = write_program(root / "program")
         self.started: list[subprocess.Popen[bytes]] = []
         self.policy: dict[str, Any] = {}
 
     def change(self, constant: str, seconds: object, module: str = "launch") -> None:
-        """Another value for a constant, in this archive's copy of the launcher."""
-        source = self.archive.path / "config" / "launcher" / "argus_launcher" / f"{module}.py"
+        """Another value for a constant, in this job's copy of the program."""
+        source = self.program / "argus" / "launcher" / f"{module}.py"
         text, changed = re.subn(rf"^{constant} = [\d., <]+$", f"{constant} = {seconds}", source.read_text(), flags=re.M)
         assert changed == 1
         source.write_text(text)
@@ -145,9 +146,8 @@ class Setup:
             "ARGUS_VERL_ARCHIVE": str(self.archive.path),
             **env,
         }
-        launcher = self.archive.path / "config" / "launcher"
         process = subprocess.Popen(
-            [sys.executable, str(launcher), "run", str(self.archive.path), str(attempt)],
+            [sys.executable, str(self.program), "launch", "run", str(self.archive.path), str(attempt)],
             env=environment,
             cwd=self.cwd,
             stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from typing import Any
 from ..launcher import evidence
 from ..launcher.archive import Archive
 from ..launcher.evidence import Moment
-from .program import launcher_program
+from ..launcher.program import Program
 
 # Connecting to Ray, asking the head and asking all nodes have time limits of their own, in total below this one.
 SECONDS = 180
@@ -40,9 +40,8 @@ def collect(archive: Archive, timeout: float = SECONDS) -> Collected:
     """Collect evidence into the archive, with the code of this process. Raises EvidenceError."""
     before = len(archive.read_lines(evidence.INDEX))
     try:
-        with launcher_program() as program:
-            arguments = program.arguments(archive, "evidence", Moment.DEMAND)
-            done = subprocess.run(**arguments, capture_output=True, text=True, timeout=timeout, check=False)
+        arguments = Program.of_this_process().arguments(archive, "evidence", Moment.DEMAND)
+        done = subprocess.run(**arguments, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
         raise EvidenceError(
             f"The evidence of {archive.submission_id} is incomplete: collecting it took longer than {timeout:g} s. "

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from ..common.findings import Finding
 from ..launcher import attempts
 from ..launcher.archive import Archive
+from ..launcher.program import Program
 from ..launcher.ray_api import RayHead
-from .program import launcher_program
 from .registry import Registry
 
 
@@ -47,9 +47,8 @@ class Clock(Protocol):
 
 
 def start_steward(archive: Archive) -> None:
-    """Start the steward of a job in the background. It runs the code of this process, not that of its archive."""
-    with launcher_program() as program:
-        program.start(archive, "keep")
+    """Start the steward of a job in the background."""
+    Program.of_this_process().start(archive, "keep")
 
 
 @dataclass(frozen=True)

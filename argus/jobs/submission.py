@@ -16,8 +16,8 @@ from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..launcher import attempts, failures, redact, steward, writing
 from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
 from ..launcher.hydra import override_key
+from ..launcher.program import RECORD, VERSION, Program
 from ..launcher.status import JobState
-from .program import write_launcher
 from .registry import Registered, Registry
 from .reward_files import RewardFiles
 
@@ -50,7 +50,7 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     archive.write_text("config/train_cmd.txt", job.train_command())
     archive.write_json("config/plan.json", job.plan.to_json())
     archive.write_text("config/resolved.yaml", submission.resolved)
-    write_launcher(archive)
+    archive.write_json(RECORD, {"version": VERSION, "program": Program.of_this_process().name})
     if submission.reward:
         submission.reward.write(archive)
     if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):

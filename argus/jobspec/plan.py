@@ -18,6 +18,7 @@ from ..launcher.attempts import METRICS_VARIABLE
 from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, merge, override_key
 from ..launcher.plan import TORCHRUN, Plan
+from ..launcher.program import Program, entrypoint
 from .batches import batch_overrides
 from .capacity import Cluster, JobSize, size_of
 from .environment import asked_variables, own_variables
@@ -44,7 +45,7 @@ WANDB_DIRECTORY = "logs/wandb"
 # What the trainer's own command leaves out: it would mark a process as the job's, and empty its metrics.
 NOT_IN_COMMAND = (JOB, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
 # Ray runs this function first in every worker process of a job with secrets or with a TransferQueue.
-HOOK = "argus_launcher.isolation.enter_worker"
+HOOK = "argus.launcher.isolation.enter_worker"
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,7 @@ def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
     hook: whether workers run HOOK.
     """
     asked, reward = asked_variables(spec), spec.inputs.reward
-    # The archive contains the package with HOOK.
-    launcher = f"{archive}/config/launcher" if hook else ""
+    launcher = Program.of_this_process().python_path if hook else ""
     user_code = f"{spec.shared_root}/{USER_CODE}" if reward and reward.module else ""
     # What the nodes have follows anyway, see with_python_path.
     given = [path for path in asked.get("PYTHONPATH", "").split(":") if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
@@ -198,7 +198,7 @@ def plan_job(
         overrides=tuple(merge(defaults, spec.trainer_overrides)),
         driver_env={**profile.driver_environment(spec.workload, spec.launcher), **forwarded},
         address=spec.address,
-        entrypoint=shlex.join(["python3", f"{archive}/config/launcher", "run", archive]),
+        entrypoint=entrypoint(archive),
         entrypoint_resources=dict(spec.entrypoint_resources),
         entrypoint_num_cpus=spec.entrypoint_num_cpus,
         workload=spec.workload,

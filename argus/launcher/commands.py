@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The commands of ``python3 <archive>/config/launcher VERB <archive> …``."""
+"""The commands of ``argus launch VERB ARCHIVE …``, beside a job."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .archive import Archive
 from .evidence import Moment
 from .failures import FailureKind
 from .launch import Launcher
+from .program import Program
 from .ray_api import job_client
 from .status import JobState, ray_id
 from .steward import Steward
@@ -108,13 +109,21 @@ COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
 }
 
 
+# What the version runs with which the job was submitted.
+OF_JOB = ("run", "ranks")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run a verb with its arguments; 64, sysexits' EX_USAGE, if they are wrong."""
     # For all that is written to the archive, and for the trainer.
     os.umask(node.UMASK)
     verb, *rest = arguments or [""]
     if verb in COMMANDS and len(rest) == 1 + len(COMMANDS[verb][1]):
-        return COMMANDS[verb][0](Archive(rest[0]), *rest[1:])
+        archive = Archive(rest[0])
+        if verb in OF_JOB and (program := Program.of_job(archive)) != Program.of_this_process():
+            command = program.command(*(rest[0], verb, *rest[1:]))
+            os.execv(command[0], command)  # noqa: S606 - there is no shell
+        return COMMANDS[verb][0](archive, *rest[1:])
     for name, (_function, names) in COMMANDS.items():
-        sys.stderr.write(f"usage: launcher {' '.join((name, 'ARCHIVE', *names))}\n")
+        sys.stderr.write(f"usage: argus launch {' '.join((name, 'ARCHIVE', *names))}\n")
     return 64

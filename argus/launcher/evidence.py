@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Evidence: what Ray and the nodes of a job report at a moment of its life, kept under ``debug/``.
 
-It runs on its own on any node: ``python3 <archive>/config/launcher evidence <archive> <moment>``. As a separate process
+It runs on its own on any node: ``argus launch evidence ARCHIVE MOMENT``. As a separate process
 it can neither slow the trainer down nor end together with it. Without a head it collects from its own node only.
 """
 

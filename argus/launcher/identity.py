@@ -20,6 +20,8 @@ SHARED_ROOT = "ARGUS_VERL_SHARED_ROOT"
 SHARED_ROOT_MOUNT = "ARGUS_VERL_SHARED_ROOT_MOUNT"
 # The address of the Jobs API, on the head alone.
 JOBS_API = "ARGUS_VERL_JOBS_API"
+# The directory of the program, of nodes without a container.
+PROGRAM_DIRECTORY = "ARGUS_VERL_PROGRAM"
 
 
 def identity(node: str, cluster: str, shared_root: str, shared_root_source: str, jobs_api: str = "") -> dict[str, str]:

@@ -32,9 +32,9 @@ from .log import Copy, Log, total_steps
 from .outcome import End, Outcome, outcome
 from .plan import TORCHRUN, Plan
 from .processes import LauncherRunner, kill_group
+from .program import Program
 from .reading import UnreadableError, read_text
 from .status import JobState
-from .torchrun import program
 from .watch import ENDED_BY_WATCH, EVIDENCE_SECONDS, Watch
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
@@ -133,7 +133,7 @@ class Launcher:
 
     def command(self) -> list[str]:
         if self.plan.launcher == TORCHRUN:
-            return [sys.executable, program(), "torchrun", str(self.archive.path), str(self.attempt)]
+            return Program.of_this_process().command(str(self.archive.path), "torchrun", str(self.attempt))
         return [sys.executable, "-m", self.plan.module, *self.overrides]
 
     def train(self, environment: dict[str, str]) -> int:

@@ -1,81 +1,80 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The launcher as a program that Python runs.
+"""The program as Python runs it: one file a version, which belongs to root and which nodes see read-only.
 
-On workers it is the copy in the job's archive, which is part of the job. On the head it must not be: there it is a zip
-file in sealed memory, which no process can change, made of the modules that the controller has sent.
+A directory of the machine has all versions, and the link `current` to the newest. In containers it is /opt/argus;
+processes of nodes without a container have it in their environment.
 """
 
 from __future__ import annotations
 
-import fcntl
-import io
 import os
+import re
+import shlex
 import subprocess
 import sys
-import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .archive import JOB_ENV, Archive
+from .identity import PROGRAM_DIRECTORY
 
-PACKAGE = "argus_launcher"
-MAIN = f'''"""Run as `python3 <archive>/config/launcher`; see commands.py."""
+DEFAULT_DIRECTORY = "/opt/argus"
+CURRENT = "current"
+# Of the collection.
+VERSION = "0.1.0"
+NAME = re.compile(r"argus-[0-9a-f]{12}\.zip")
+# Where an archive names the version with which its job was submitted.
+RECORD = "config/argus.json"
 
-import sys
 
-from {PACKAGE}.commands import main
-
-sys.exit(main(sys.argv[1:]))
-'''
-DESCRIPTORS = "/proc/self/fd"
-SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+def directory() -> str:
+    """The directory of all versions, for a shell or Ray on any node: of processes, each machine has its own."""
+    return f"${{{PROGRAM_DIRECTORY}}}" if PROGRAM_DIRECTORY in os.environ else DEFAULT_DIRECTORY
 
 
 @dataclass(frozen=True)
 class Program:
-    """A directory, or the descriptor of a zip file, that contains the launcher."""
+    """A file, or a directory, that contains the program."""
 
     path: str
-    descriptor: int | None = None
 
     @classmethod
     def of_this_process(cls) -> Program:
         """The program whose code this process runs."""
-        path = Path(__file__).parents[1]
-        sealed = str(path.parent) == DESCRIPTORS
-        return cls(str(path), int(path.name) if sealed else None)
+        return cls(os.path.realpath(Path(__file__).parents[2]))
 
     @classmethod
-    def sealed(cls, files: Mapping[str, str]) -> Program:
-        """A program in sealed memory; the caller closes its descriptor.
+    def of_job(cls, archive: Archive) -> Program:
+        """The version with which a job was submitted; that of this process if the node does not have it."""
+        own = cls.of_this_process()
+        # A job can write there, but not what is run.
+        name = str(archive.read_mapping(RECORD).get("program", ""))
+        path = Path(own.path).with_name(name) if NAME.fullmatch(name) else Path(own.path)
+        return cls(str(path)) if path.is_file() else own
 
-        files: the text of each file by its name. The memory is freed when the last process has ended that runs it.
-        """
-        content = io.BytesIO()
-        with zipfile.ZipFile(content, "w") as packed:
-            for name, text in files.items():
-                packed.writestr(name, text)
-        descriptor = os.memfd_create("argus-launcher", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            with os.fdopen(os.dup(descriptor), "wb") as memory:
-                memory.write(content.getbuffer())
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return cls(f"{DESCRIPTORS}/{descriptor}", descriptor)
+    @property
+    def name(self) -> str:
+        return Path(self.path).name
+
+    @property
+    def python_path(self) -> str:
+        """Where Python finds the program on any node: this version, or on a node without it the newest."""
+        return f"{directory()}/{self.name}:{directory()}/{CURRENT}"
+
+    def command(self, archive: str, verb: str, *arguments: str) -> list[str]:
+        """The command line that runs a verb of the launcher in this node."""
+        return [sys.executable, self.path, "launch", verb, archive, *arguments]
 
     def arguments(self, archive: Archive, verb: str, *arguments: str) -> dict[str, Any]:
-        """The arguments of subprocess.run and Popen that run a verb for a job."""
-        # Isolated on the head: neither the environment nor a home directory may add modules.
-        isolated = [] if self.descriptor is None else ["-I"]
+        """The arguments of subprocess.run and Popen that run a verb beside a job."""
+        python, *rest = self.command(str(archive.path), verb, *arguments)
+        # For a steward and its processes, neither the environment nor a home directory adds modules.
+        isolated = ["-I"] if verb == "keep" or sys.flags.isolated else []
         return {
-            "args": [sys.executable, *isolated, self.path, verb, str(archive.path), *arguments],
-            "pass_fds": [] if self.descriptor is None else [self.descriptor],
+            "args": [python, *isolated, *rest],
             "stdin": subprocess.DEVNULL,
             "cwd": "/",
             "env": {name: value for name, value in os.environ.items() if name not in JOB_ENV},
@@ -89,3 +88,10 @@ class Program:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+
+def entrypoint(archive: str) -> str:
+    """The command of a job on the worker of its driver, for a shell; the number of the attempt follows."""
+    path = f"{directory()}/{CURRENT}"
+    quoted = f'"{path}"' if path.startswith("$") else path
+    return f"python3 {quoted} launch run {shlex.quote(archive)}"

@@ -17,13 +17,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from . import attempts, redact
 from .archive import Archive
 from .failures import TORCHRUN_FAILED
 from .plan import Plan
+from .program import CURRENT, Program, directory
 
 TORCH = "torch.distributed.run"
 PR_SET_PDEATHSIG = 1
@@ -97,7 +97,7 @@ class Ranks:
         for node in range(self.plan.nnodes):
             given = (str(self.archive.path), self.attempt, str(node), master, str(port))
             room = {"cpus": self.plan.cpus_per_node, "gpus": self.plan.gpus_per_node}
-            waiting.append(self.start(run_node, node, program(), *given, **room))
+            waiting.append(self.start(run_node, node, *given, **room))
         while waiting:
             (ended,), waiting = self.ray.wait(waiting)
             code = int(self.ray.get(ended))
@@ -107,11 +107,6 @@ class Ranks:
                     self.ray.wait(waiting, num_returns=len(waiting), timeout=LAST_WORDS_SECONDS)
                 return code if code > 0 else 128 - code
         return 0
-
-
-def program() -> str:
-    """The launcher in the archive, which all nodes see."""
-    return str(Path(__file__).parents[1])
 
 
 def free_address() -> tuple[str, int]:
@@ -124,13 +119,14 @@ def free_address() -> tuple[str, int]:
         return address, listener.getsockname()[1]
 
 
-def run_node(launcher: str, archive: str, *given: str) -> int:
+def run_node(archive: str, *given: str) -> int:
     """As a Ray task: run torchrun; returns its exit code, negative for a signal."""
     import ray
 
     own = [str(os.getpid()), ray.util.get_node_ip_address()]
     # What it writes is output of this task, which Ray brings to the driver.
-    command = [sys.executable, launcher, "ranks", archive, *given, *own]
+    current = os.path.expandvars(f"{directory()}/{CURRENT}")
+    command = Program(current).command(archive, "ranks", *given, *own)
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
@@ -141,7 +137,8 @@ def ranks(archive: Archive, attempt: str, node_rank: str, master: str, port: str
     os.environ |= {PARENT: str(os.getpid()), **threads(plan, os.environ.get("OMP_NUM_THREADS", ""))}
     # Where the host name resolves to 127.0.1.1, torchrun would take that as its own address.
     own = [*arguments(plan, node_rank, master, port), f"--local-addr={own_address}"]
-    command = [sys.executable, "-m", TORCH, *own, program(), "rank", str(archive.path), attempt]
+    _python, *rank = Program.of_this_process().command(str(archive.path), "rank", attempt)
+    command = [sys.executable, "-m", TORCH, *own, *rank]
     os.execv(command[0], command)  # noqa: S606 - there is no shell
 
 

@@ -81,9 +81,11 @@ node:
   sample: {state: running, pid: 4711, started_at: 1768205730.1, restarts: 0}
 """
 
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import PROGRAM_DIRECTORY
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import (
     RUNNING,
     FoundProcess,
@@ -91,14 +93,16 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process im
     Order,
     ProcessError,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.cluster.supervisor import MARK
 
 
 def order_of(params: dict[str, Any], directory: str) -> Order:
     environment = {str(name): str(value) for name, value in params["environment"].items()}
+    program = Path(directory).parents[1] / PROGRAM
     return Order(
         command=params["command"],
-        environment={**environment, MARK: directory},
+        environment={**environment, MARK: directory, PROGRAM_DIRECTORY: str(program)},
         python=params["python"],
         working_directory=params["working_directory"],
         specification=params["specification"],

@@ -151,7 +151,7 @@ nodes:
 unattended:
   description:
     - Jobs of O(registry) whose archives on O(shared_root) are not closed, and whose steward has sent no heartbeat for a
-      minute, or none since the head was started. M(argus.verl.job_stewards) starts stewards for them.
+      minute, or none since the head was started. C(cluster_up.yml) starts stewards for them.
   type: list
   elements: str
   returned: always

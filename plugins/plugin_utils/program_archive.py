@@ -20,7 +20,7 @@ from pathlib import Path
 from ansible import constants as C  # noqa: N812
 
 PROGRAM = Path(__file__).parents[2] / "argus"
-MAIN = b"from argus.cli import run\n\nrun()\n"
+MAIN = b"from argus.__main__ import start\n\nstart()\n"
 HASH_CHARACTERS = 12
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher_job import Setup
+from program import write_program
 
-from argus.jobs.program import write_launcher
 from argus.launcher import attempts, checkpoints
 from argus.launcher.archive import Archive
 from argus.launcher.steward import lock_of
@@ -63,8 +63,7 @@ def steward() -> Any:
     """The exit codes of a second steward, while there is another one and afterwards, and what became of the job."""
     name = "jobs/kept"
     Archive(ONE / name).reserve()
-    write_launcher(Archive(ONE / name))
-    keep = [sys.executable, str(OTHER / name / "config" / "launcher"), "keep", str(OTHER / name)]
+    keep = [sys.executable, str(write_program(ONE / "program")), "launch", "keep", str(OTHER / name)]
     with lock_of(Archive(ONE / name)) as acquired:
         codes = [acquired, subprocess.run(keep, check=False).returncode]
     codes.append(subprocess.run(keep, check=False).returncode)

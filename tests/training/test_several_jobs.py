@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from program import write_program
 from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, said, until
 
 from argus.checks.child import MARK
-from argus.jobs.program import launcher_files
 
 USER_CODE = SHARED_ROOT / "user" / "code"
 # The share of digits, moved to a range of its own. In a job, not in the gate's dry call, it waits for the file `go`.
@@ -99,11 +99,8 @@ def kill_attempt(job: Job) -> None:
 
 def without_mapping() -> str:
     """A directory for PYTHONPATH with a hook that maps nothing, so that the guard alone is left."""
-    directory = USER_CODE / "unmapped"
-    for name, text in launcher_files().items():
-        file = directory / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text.replace('f"{SHARED_NAMESPACE}-{job_id}"', "SHARED_NAMESPACE"))
+    isolation = write_program(USER_CODE / "unmapped") / "argus" / "launcher" / "isolation.py"
+    isolation.write_text(isolation.read_text().replace('f"{SHARED_NAMESPACE}-{job_id}"', "SHARED_NAMESPACE"))
     return "/private/user/code/unmapped"
 
 

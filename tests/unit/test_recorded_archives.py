@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.modules import job_fetch, job_stewards
+from ansible_collections.argus.verl.plugins.modules import job_fetch
 
+from argus.jobs.registry import Registry
+from argus.jobs.stewards import resume
 from argus.jobspec.parse import parse_jobspec
 from argus.launcher.archive import Archive
 from argus.verbs.status import StatusRequest, status
@@ -103,13 +105,12 @@ def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path, capsys: pyt
     assert {"config/plan.json", "status.json", "events.jsonl", "logs/driver.log"} <= fetched
 
 
-def test_the_job_that_waits_for_its_next_attempt_is_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_job_that_waits_for_its_next_attempt_is_resumed(tmp_path: Path) -> None:
     """A head that starts again resumes it if the operator adopts it, and its plan and status are understood."""
     root = shared_root("retrying", tmp_path)
     archive = Archive(root / "jobs" / "sft-retried")
-    arguments = {"shared_root": str(root), "adopt": ["sft-retried"], "_ansible_check_mode": True}
-    found = result(job_stewards, arguments, capsys)
-    assert found["started"] == ["sft-retried"]
+    started: list[Archive] = []
+    assert resume(root, Registry(tmp_path), ["sft-retried"], started.append, check=True)[1] == ["sft-retried"]
     status, plan = archive.read_status(), archive.plan()
     assert plan
     assert (plan.retries, plan.workload, plan.cpus_per_node, plan.stall_timeout) == (2, "sft", 10, 1800)

@@ -23,7 +23,7 @@ PROGRAM: dict[str, set[str]] = {
     "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
     "argus.verbs": {"argus.common", "argus.launcher", "argus.jobs"},
     "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.verbs"},
-    "argus.__main__": {"argus.cli"},
+    "argus.__main__": {"argus.cli", "argus.launcher"},
 }
 FILES = {"privileges", "node_environment", "argus.common"}
 MAY_IMPORT: dict[str, set[str]] = {

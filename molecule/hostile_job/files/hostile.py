@@ -13,6 +13,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,18 +85,20 @@ def link(path: Path, target: Path | str) -> None:
     path.symlink_to(target)
 
 
-def plant_launcher(directory: Path) -> None:
-    """Code in the place of a launcher: as a program, and as each of its modules."""
-    package = directory / "config" / "launcher" / "argus_launcher"
-    package.mkdir(parents=True, exist_ok=True)
-    for file in (package.parent / "__main__.py", *package.glob("*.py"), package / "__init__.py"):
-        file.write_text(PWNED.format(root=ROOT), encoding="utf-8")
+def plant_program(directory: Path) -> None:
+    """A program of its own, which the archive names as the one that the job was submitted with."""
+    file = directory / "config" / "argus-000000000000.zip"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(file, "w") as program:
+        program.writestr("__main__.py", PWNED.format(root=ROOT))
+    record = {"version": "0.1.0", "program": f"../..{file}"}
+    (directory / "config" / "argus.json").write_text(json.dumps(record), encoding="utf-8")
 
 
 def plant_archive(name: str, head: str) -> None:
     """An archive of a job that a head seems to have lost."""
     planted = ROOT / "jobs" / name
-    plant_launcher(planted)
+    plant_program(planted)
     (planted / "logs").mkdir()
     (planted / "debug").mkdir()
     plan = {"entrypoint": f"touch {ROOT}/pwned-entrypoint; true", "workload": "sft", "address": "http://127.0.0.1:8265"}
@@ -114,7 +117,7 @@ def on_the_shared_root() -> None:
     for head in (OTHER_HEAD, "scenarios-ray-head"):
         plant_archive(f"planted-{head}", head)
     for archive in (ROOT / "jobs" / "kept", ARCHIVE):
-        plant_launcher(archive)
+        plant_program(archive)
     # What is submitted again.
     file = ARCHIVE / "config" / "job_spec.json"
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"secrets": ["PATH"]}), encoding="utf-8")

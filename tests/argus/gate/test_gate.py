@@ -337,7 +337,7 @@ def test_the_path_of_the_image_is_kept(root: Path) -> None:
     result = gate(root, nodes=FakeNodes(NodeAnswers(python_path="/opt/a:/opt/b")))
     assert result.job
     path = result.job.runtime_env["env_vars"]["PYTHONPATH"]
-    assert path.startswith(f"{root}/{CODE}:") and path.endswith("/config/launcher:/opt/a:/opt/b")
+    assert path.startswith(f"{root}/{CODE}:") and path.endswith("/current:/opt/a:/opt/b")
 
 
 def test_a_module_with_the_reward_function(root: Path) -> None:

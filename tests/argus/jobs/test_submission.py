@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import inspect
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +8,6 @@ import pytest
 from fake_ray import FakeRay
 
 from argus.jobs import submission
-from argus.jobs.program import LAUNCHER_MODULES
 from argus.jobs.registry import Registry
 from argus.jobs.reward_files import RewardFiles
 from argus.jobs.submission import Submission, same_spec, send
@@ -19,8 +15,9 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.verl_releases import Profile
-from argus.launcher import attempts, redact
+from argus.launcher import redact
 from argus.launcher.archive import Archive
+from argus.launcher.program import VERSION, Program
 from argus.launcher.room import Demand
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
@@ -76,7 +73,7 @@ def test_a_job_is_submitted(root: Path, archive: Archive) -> None:
     assert sent(archive, asked, ray) == "SUBMITTED"
     assert ray.submitted == [
         {
-            "entrypoint": f"python3 {root}/jobs/grpo-1/config/launcher run {root}/jobs/grpo-1 1",
+            "entrypoint": f"python3 /opt/argus/current launch run {root}/jobs/grpo-1 1",
             "submission_id": "grpo-1",
             "runtime_env": planned(asked).runtime_env,
             "entrypoint_num_cpus": 1,
@@ -151,13 +148,10 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     job = planned(asked)
     sent(archive, asked, FakeRay(), resolved="trainer:\n  save_freq: 5\n")
     files = sorted(str(path.relative_to(archive.path)) for path in archive.path.rglob("*") if path.is_file())
-    modules = {module.__name__.rpartition(".")[2]: module for module in LAUNCHER_MODULES}
     assert files == sorted(
         [
+            "config/argus.json",
             "config/job_spec.json",
-            "config/launcher/__main__.py",
-            "config/launcher/argus_launcher/__init__.py",
-            *(f"config/launcher/argus_launcher/{name}.py" for name in modules),
             "config/plan.json",
             "config/resolved.yaml",
             "config/runtime_env.json",
@@ -179,25 +173,8 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     assert archive.read_json("config/plan.json") == job.plan.to_json()
     assert (archive.path / "config" / "submit_cmd.txt").read_text() == job.submit_command()
     assert (archive.path / "config" / "resolved.yaml").read_text() == "trainer:\n  save_freq: 5\n"
-    for name, module in modules.items():
-        copy = archive.path / "config" / "launcher" / "argus_launcher" / f"{name}.py"
-        assert copy.read_text() == inspect.getsource(module)
-
-
-def test_the_archive_gets_every_module_of_the_launcher() -> None:
-    package = Path(str(attempts.__file__)).parent
-    names = {path.stem for path in package.glob("*.py")} - {"__init__"}
-    assert {module.__name__.rpartition(".")[2] for module in LAUNCHER_MODULES} == names
-
-
-def test_the_launcher_in_the_archive_runs_alone(root: Path, archive: Archive) -> None:
-    asked = given(root)
-    sent(archive, asked, FakeRay())
-    launcher = str(archive.path / "config" / "launcher")
-    # -I -S: neither the collection nor any package of this Python.
-    done = subprocess.run([sys.executable, "-I", "-S", launcher], capture_output=True, text=True, check=False, cwd=root)
-    assert done.returncode == 64
-    assert done.stderr.startswith("usage: launcher run ARCHIVE ATTEMPT\nusage: launcher keep ARCHIVE\n")
+    record = archive.read_json("config/argus.json")
+    assert record == {"version": VERSION, "program": Program.of_this_process().name}
 
 
 def test_a_failed_submission_leaves_its_reason(root: Path, archive: Archive) -> None:
@@ -223,10 +200,10 @@ def test_a_submission_whose_answer_was_lost(root: Path, archive: Archive) -> Non
 def test_an_archive_that_cannot_be_written_leaves_the_reason_and_is_closed(
     root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_archive: Archive) -> None:
+    def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(submission, "write_launcher", full)
+    monkeypatch.setattr(submission, "write_archive", full)
     ray = FakeRay()
     with pytest.raises(OSError, match="No space left"):
         sent(archive, given(root), ray)

@@ -11,8 +11,10 @@ from argus.jobspec.plan import plan_job
 from argus.jobspec.verl_releases import Profile
 from argus.launcher.checkpoints import Checkpoint
 from argus.launcher.plan import Plan
+from argus.launcher.program import Program
 
-HOOK = "/private/jobs/job-1/config/launcher"
+# Where workers find the program.
+HOOK = Program.of_this_process().python_path
 
 
 def test_the_environment() -> None:
@@ -26,7 +28,7 @@ def test_the_environment() -> None:
             "WANDB_DIR": "/private/jobs/job-1/logs/wandb",
             "NCCL_DEBUG": "WARN",
             "OURS": "1",
-            "PYTHONPATH": "/private/common/code/verl/verl-0.9.1:/private/jobs/job-1/config/launcher",
+            "PYTHONPATH": f"/private/common/code/verl/verl-0.9.1:{HOOK}",
             "PYTHONDONTWRITEBYTECODE": "1",
             "HF_HOME": "/private/hf",
             "VERL_FILE_LOGGER_PATH": "/private/jobs/job-1/logs/metrics-1.jsonl",
@@ -35,7 +37,7 @@ def test_the_environment() -> None:
             "RAY_ADDRESS": "auto",
             "RAY_JOB_STOP_WAIT_TIME_S": "30",
         },
-        "worker_process_setup_hook": "argus_launcher.isolation.enter_worker",
+        "worker_process_setup_hook": "argus.launcher.isolation.enter_worker",
     }
 
 
@@ -52,7 +54,7 @@ def test_the_code_of_users_is_on_the_path_of_a_job_that_imports_its_reward_by_na
         "/private/common/code/verl/verl-0.9.1",
         "/private/user/code",
         "/private/x",
-        "/private/jobs/job-1/config/launcher",
+        *HOOK.split(":"),
     ]
     assert settings(job)["reward.custom_reward_function.path"] == "'pkg://graders.math'"
     assert settings(job)["reward.custom_reward_function.name"] == "score"
@@ -66,7 +68,7 @@ def test_a_path_may_be_written_as_for_a_shell(path: str) -> None:
     snapshot = "/private/common/code/verl/verl-0.9.1"
     asked = {"PYTHONPATH": f"{snapshot}:/private/x:{path}"}
     job = planned(env_vars=asked).with_python_path("/opt/a")
-    expected = f"{snapshot}:/private/x:/private/jobs/job-1/config/launcher:/opt/a"
+    expected = f"{snapshot}:/private/x:{HOOK}:/opt/a"
     assert job.runtime_env["env_vars"]["PYTHONPATH"] == expected
 
 
@@ -77,7 +79,7 @@ def test_the_path_of_the_image_comes_last(image: str, added: str) -> None:
     """An empty entry would be the current directory."""
     before = planned(env_vars={"PYTHONPATH": "/private/x"})
     job = before.with_python_path(image)
-    path = "/private/common/code/verl/verl-0.9.1:/private/x:/private/jobs/job-1/config/launcher"
+    path = f"/private/common/code/verl/verl-0.9.1:/private/x:{HOOK}"
     assert job.runtime_env["env_vars"] == {**before.runtime_env["env_vars"], "PYTHONPATH": f"{path}{added}"}
     assert before.runtime_env["env_vars"]["PYTHONPATH"] == path
     assert job.plan == before.plan
@@ -150,8 +152,8 @@ def test_a_job_under_torchrun() -> None:
 @pytest.mark.parametrize("workload", ["sft", "grpo"])
 def test_a_job_with_secrets_has_a_setup_hook_for_workers(workload: str) -> None:
     runtime_env = planned(workload=workload, secrets=["HF_TOKEN"]).runtime_env
-    assert runtime_env["worker_process_setup_hook"] == "argus_launcher.isolation.enter_worker"
-    snapshot, hook = "/private/common/code/verl/verl-0.9.1", "/private/jobs/job-1/config/launcher"
+    assert runtime_env["worker_process_setup_hook"] == "argus.launcher.isolation.enter_worker"
+    snapshot, hook = "/private/common/code/verl/verl-0.9.1", HOOK
     assert runtime_env["env_vars"]["PYTHONPATH"] == f"{snapshot}:{hook}"
     both = planned(workload=workload, secrets=["HF_TOKEN"], env_vars={"PYTHONPATH": "/private/user/code"}).runtime_env
     assert both["env_vars"]["PYTHONPATH"] == f"{snapshot}:/private/user/code:{hook}"
@@ -165,7 +167,7 @@ def test_a_job_with_a_transfer_queue_has_the_hook_as_well(profile: Profile, work
     runtime_env = planned(CUDA, profile, workload=workload).runtime_env
     uses_queue = workload != "sft" and profile.release >= (0, 9, 0)
     assert ("worker_process_setup_hook" in runtime_env) is uses_queue
-    assert runtime_env["env_vars"]["PYTHONPATH"].endswith("/config/launcher") is uses_queue
+    assert runtime_env["env_vars"]["PYTHONPATH"].endswith(HOOK) is uses_queue
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ def test_the_plan() -> None:
         overrides=job.plan.overrides,
         driver_env={},
         address="http://127.0.0.1:8265",
-        entrypoint="python3 /private/jobs/job-1/config/launcher run /private/jobs/job-1",
+        entrypoint="python3 /opt/argus/current launch run /private/jobs/job-1",
         entrypoint_resources={"worker_node": 1},
         entrypoint_num_cpus=1,
         workload="sft",
@@ -323,7 +325,8 @@ def test_the_submit_command() -> None:
         "/private/jobs/job-1/config/runtime_env.json",
         "--",
         "python3",
-        "/private/jobs/job-1/config/launcher",
+        "/opt/argus/current",
+        "launch",
         "run",
         "/private/jobs/job-1",
         # The first attempt.
@@ -336,11 +339,12 @@ def test_a_shared_root_with_a_space_in_its_name() -> None:
     job = planned(shared_root="/my root")
     assert shlex.split(job.plan.entrypoint) == [
         "python3",
-        "/my root/jobs/job-1/config/launcher",
+        "/opt/argus/current",
+        "launch",
         "run",
         "/my root/jobs/job-1",
     ]
-    assert shlex.split(job.submit_command())[-5:] == [*shlex.split(job.plan.entrypoint), "1"]
+    assert shlex.split(job.submit_command())[-6:] == [*shlex.split(job.plan.entrypoint), "1"]
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.version)
@@ -368,7 +372,7 @@ def test_a_shared_root_of_another_name() -> None:
     env = job.runtime_env["env_vars"]
     assert job.archive == "/mnt/jobs/job-1"
     assert env["HF_HOME"] == "/mnt/hf"
-    assert env["PYTHONPATH"] == "/mnt/common/code/verl/verl-0.9.1:/mnt/jobs/job-1/config/launcher"
+    assert env["PYTHONPATH"] == f"/mnt/common/code/verl/verl-0.9.1:{HOOK}"
     assert env["VERL_FILE_LOGGER_PATH"] == "/mnt/jobs/job-1/logs/metrics-1.jsonl"
 
 

@@ -250,7 +250,7 @@ def test_members_of_the_group_can_read_and_others_cannot(archive: Archive) -> No
     try:
         new = Archive(archive.jobs / "grpo-2")
         new.reserve()
-        new.write_text("config/launcher/deep/a.py", "")
+        new.write_text("config/deep/er/a.py", "")
         new.set_status("RUNNING")
         new.write_heartbeat("keeper.json", time=1)
         new.ask_to_stop()

@@ -21,7 +21,7 @@ PLAN: dict[str, Any] = {
     "workload": "sft",
     "overrides": ["data.seed=1"],
     "retries": 1,
-    "entrypoint": "python3 /archive/config/launcher run /archive",
+    "entrypoint": "python3 /opt/argus/current launch run /archive",
     "entrypoint_num_cpus": 1,
     "entrypoint_resources": {"worker_node": 1},
 }
@@ -423,7 +423,7 @@ def test_the_submission_to_ray(archive: Archive, attempt: int, identifier: str) 
     attempts.submit(archive, attempt, client)
     assert client.submitted == [
         {
-            "entrypoint": f"python3 /archive/config/launcher run /archive {attempt}",
+            "entrypoint": f"python3 /opt/argus/current launch run /archive {attempt}",
             "submission_id": identifier,
             "runtime_env": {
                 "env_vars": {

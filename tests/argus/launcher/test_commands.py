@@ -16,16 +16,16 @@ from argus.launcher import attempts, commands, evidence
 from argus.launcher.archive import Archive
 
 USAGE = """\
-usage: launcher run ARCHIVE ATTEMPT
-usage: launcher keep ARCHIVE
-usage: launcher evidence ARCHIVE MOMENT
-usage: launcher end ARCHIVE
-usage: launcher submit ARCHIVE ATTEMPT
-usage: launcher cancel ARCHIVE ATTEMPT
-usage: launcher stop ARCHIVE ATTEMPT
-usage: launcher torchrun ARCHIVE ATTEMPT
-usage: launcher ranks ARCHIVE ATTEMPT NODE_RANK MASTER PORT PARENT OWN_ADDRESS
-usage: launcher rank ARCHIVE ATTEMPT
+usage: argus launch run ARCHIVE ATTEMPT
+usage: argus launch keep ARCHIVE
+usage: argus launch evidence ARCHIVE MOMENT
+usage: argus launch end ARCHIVE
+usage: argus launch submit ARCHIVE ATTEMPT
+usage: argus launch cancel ARCHIVE ATTEMPT
+usage: argus launch stop ARCHIVE ATTEMPT
+usage: argus launch torchrun ARCHIVE ATTEMPT
+usage: argus launch ranks ARCHIVE ATTEMPT NODE_RANK MASTER PORT PARENT OWN_ADDRESS
+usage: argus launch rank ARCHIVE ATTEMPT
 """
 PLAN = {
     "address": "http://127.0.0.1:1",

@@ -19,7 +19,7 @@ from argus.launcher.program import Program
 LAUNCHER = """
 import os, subprocess, sys, time
 
-verb, archive, *arguments = sys.argv[1:]
+verb, archive, *arguments = sys.argv[2:]
 with open(os.path.join(archive, "calls"), "a") as calls:
     calls.write(" ".join([verb, *arguments]) + os.linesep)
 if verb == "hang":
@@ -36,12 +36,12 @@ sys.exit("it failed")
 def archive(tmp_path: Path) -> Archive:
     archive = Archive(tmp_path / "one")
     archive.reserve()
-    archive.write_text("config/launcher/__main__.py", LAUNCHER)
+    archive.write_text("config/program/__main__.py", LAUNCHER)
     return archive
 
 
 def program_of(archive: Archive) -> Program:
-    return Program(str(archive.path / "config" / "launcher"))
+    return Program(str(archive.path / "config" / "program"))
 
 
 def calls(archive: Archive) -> list[str]:

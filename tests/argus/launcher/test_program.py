@@ -1,31 +1,32 @@
-"""The launcher in sealed memory, which nothing on a shared root can change."""
+"""The program as it runs beside jobs, in several versions."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import zipfile
 from pathlib import Path
 
 import pytest
+from program import write_program
 
-from argus.jobs.program import launcher_files, launcher_program
 from argus.launcher.archive import Archive
-from argus.launcher.program import Program
+from argus.launcher.identity import PROGRAM_DIRECTORY
+from argus.launcher.program import RECORD, Program, directory, entrypoint
 
 TELLS = """
 import json, os, sys
-from argus_launcher import told
-found = {
-    "arguments": sys.argv[1:], "told": told.NAME, "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(),
-    "environment": sorted(os.environ), "isolated": sys.flags.isolated,
+facts = {
+    "arguments": sys.argv[1:], "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(),
+    "environment": sorted(os.environ), "isolated": sys.flags.isolated, "program": sys.argv[0],
 }
-with open(sys.argv[2] + "/found.json", "w") as file:
-    json.dump(found, file)
+with open(sys.argv[3] + "/facts.json", "w") as file:
+    json.dump(facts, file)
 """
-FILES = {"__main__.py": TELLS, "argus_launcher/__init__.py": "", "argus_launcher/told.py": "NAME = 'sealed'"}
+OTHER = "argus-000000000000.zip"
 
 
 @pytest.fixture
@@ -35,96 +36,90 @@ def archive(tmp_path: Path) -> Archive:
     return made
 
 
-@pytest.fixture
-def program() -> Iterator[Program]:
-    made = Program.sealed(FILES)
-    assert made.descriptor is not None
-    yield made
-    os.close(made.descriptor)
+def facts(archive: Archive) -> dict[str, object]:
+    return dict(json.loads((archive.path / "facts.json").read_text()))
 
 
 def test_it_runs_beside_the_job_and_is_not_a_part_of_it(
-    program: Program, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not swept with the job's processes, and Ray does not take it for the job's driver."""
     for name in ("ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"):
         monkeypatch.setenv(name, "x")
-    # What a job could put into a home directory, or into the archive.
-    (tmp_path / "argus_launcher").mkdir()
-    (tmp_path / "argus_launcher" / "told.py").write_text("NAME = 'planted'")
-    archive.write_text("config/launcher/__main__.py", "raise SystemExit(9)")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert program.start(archive, "evidence", "stall").wait(30) == 0
-    found = json.loads((archive.path / "found.json").read_text())
-    variables = set(found.pop("environment"))
-    assert found == {
-        "arguments": ["evidence", str(archive.path), "stall"],
-        "told": "sealed",
+    (tmp_path / "__main__.py").write_text(TELLS)
+    assert Program(str(tmp_path)).start(archive, "keep").wait(30) == 0
+    told = facts(archive)
+    variables = told.pop("environment")
+    assert isinstance(variables, list)
+    assert told == {
+        "arguments": ["launch", "keep", str(archive.path)],
         "cwd": "/",
         "leads": True,
+        # What a job could put into a home directory.
         "isolated": 1,
+        "program": str(tmp_path),
     }
     assert "RAY_ADDRESS" in variables
-    assert not {"ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR"} & variables
+    assert not {"ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR"} & set(variables)
 
 
-def test_nobody_can_change_it(program: Program) -> None:
-    assert program.descriptor is not None
-    with pytest.raises(PermissionError):
-        os.pwrite(program.descriptor, b"x", 0)
-    with pytest.raises(PermissionError):
-        os.ftruncate(program.descriptor, 0)
-    # Another process of the same user would open it anew.
-    with pytest.raises(PermissionError), open(program.path, "r+b") as again:  # noqa: PTH123
-        again.write(b"x")
-        again.flush()
-
-
-def test_its_own_processes_run_the_same_code(archive: Archive) -> None:
-    """The steward collects evidence and calls Ray in further processes."""
-    source = (
-        "from argus_launcher.archive import Archive\n"
-        "from argus_launcher.program import Program\n"
-        "import sys\n"
-        "archive = Archive(sys.argv[2])\n"
-        "if sys.argv[1] == 'first':\n"
-        "    own = Program.of_this_process()\n"
-        "    assert own.descriptor is not None, own\n"
-        "    sys.exit(own.start(archive, 'second').wait(30))\n"
-        "archive.write_text('second', Program.of_this_process().path)\n"
-    )
-    program = Program.sealed({**launcher_files(), "__main__.py": source})
-    assert program.descriptor is not None
-    try:
-        assert program.start(archive, "first").wait(30) == 0
-    finally:
-        os.close(program.descriptor)
-    assert (archive.path / "second").read_text() == program.path
-
-
-def test_the_launcher_runs_from_sealed_memory() -> None:
-    with launcher_program() as program:
-        assert program.descriptor is not None
-        command = [sys.executable, "-I", "-S", program.path]
-        done = subprocess.run(command, pass_fds=[program.descriptor], capture_output=True, text=True, check=False)
+def test_the_launcher_needs_the_standard_library_only(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(write_program(tmp_path)), "launch"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 64
-    assert done.stderr.startswith("usage: launcher run ARCHIVE ATTEMPT\n")
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(program.descriptor)
+    assert done.stderr.startswith("usage: argus launch run ARCHIVE ATTEMPT\n")
 
 
-def test_a_program_in_an_archive_is_a_directory(archive: Archive) -> None:
-    for name, text in launcher_files().items():
-        archive.write_text(f"config/launcher/{name}", text)
-    launcher = archive.path / "config" / "launcher"
-    tells = "from argus_launcher.program import Program; print(Program.of_this_process())"
-    done = subprocess.run(
-        [sys.executable, "-c", tells], env={"PYTHONPATH": str(launcher)}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == f"{Program(str(launcher))}\n"
-    assert Program(str(launcher)).arguments(archive, "keep")["args"] == [
-        sys.executable,
-        str(launcher),
-        "keep",
-        str(archive.path),
-    ]
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """The directory of a machine: the current version is this one, and there is another one."""
+    made = tmp_path / "program"
+    sources = write_program(tmp_path / "sources")
+    with zipfile.ZipFile(made.with_suffix(".zip"), "w") as file:
+        for path in sources.rglob("*.py"):
+            file.write(path, path.relative_to(sources))
+    made.mkdir()
+    made.with_suffix(".zip").rename(made / "argus-111111111111.zip")
+    (made / "current").symlink_to("argus-111111111111.zip")
+    with zipfile.ZipFile(made / OTHER, "w") as file:
+        file.writestr("__main__.py", TELLS)
+    return made
+
+
+@pytest.mark.parametrize("verb", ["run", "ranks"])
+def test_a_job_runs_the_version_with_which_it_was_submitted(programs: Path, archive: Archive, verb: str) -> None:
+    archive.write_json(RECORD, {"version": "0.0.1", "program": OTHER})
+    arguments = {"run": ["1"], "ranks": ["1", "0", "m", "1", "2", "a"]}[verb]
+    command = Program(str(programs / "current")).command(str(archive.path), verb, *arguments)
+    subprocess.run(command, check=True)
+    assert facts(archive)["program"] == str(programs / OTHER)
+    assert facts(archive)["arguments"] == ["launch", verb, str(archive.path), *arguments]
+
+
+def test_a_steward_runs_the_current_version(programs: Path, archive: Archive) -> None:
+    archive.write_json(RECORD, {"version": "0.0.1", "program": OTHER})
+    subprocess.run(Program(str(programs / "current")).command(str(archive.path), "stop"), check=False)
+    assert not (archive.path / "facts.json").exists()
+
+
+@pytest.mark.parametrize("name", ["argus-222222222222.zip", f"../jobs/sft-1/{OTHER}", "current", "", 7])
+def test_a_version_that_a_node_does_not_have_is_not_run(programs: Path, archive: Archive, name: object) -> None:
+    """A job can write to its archive."""
+    (archive.path / OTHER).write_text("")
+    archive.write_json(RECORD, {"program": name})
+    source = "import sys; from argus.launcher.archive import Archive; from argus.launcher.program import Program; "
+    source += "print(Program.of_job(Archive(sys.argv[1])).path)"
+    environment = {**os.environ, "PYTHONPATH": str(programs / "current")}
+    command = [sys.executable, "-P", "-c", source, str(archive.path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(programs / "argus-111111111111.zip")
+
+
+def test_the_entrypoint(monkeypatch: pytest.MonkeyPatch, programs: Path) -> None:
+    monkeypatch.delenv(PROGRAM_DIRECTORY, raising=False)
+    assert entrypoint("/my root/jobs/a") == "python3 /opt/argus/current launch run '/my root/jobs/a'"
+    # Processes of nodes have their machine's own directory.
+    monkeypatch.setenv(PROGRAM_DIRECTORY, str(programs))
+    assert directory() == "${ARGUS_VERL_PROGRAM}"
+    shown = subprocess.run(["sh", "-c", f"echo {entrypoint('/a')}"], capture_output=True, text=True, check=True)
+    assert shlex.split(shown.stdout) == ["python3", str(programs / "current"), "launch", "run", "/a"]

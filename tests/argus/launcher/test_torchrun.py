@@ -23,7 +23,7 @@ PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=40)
 TORCH = """
 import os, subprocess, sys
 print("asked", sys.argv[1:], os.environ.get("OMP_NUM_THREADS"), flush=True)
-at = next(number for number, argument in enumerate(sys.argv) if argument.endswith("launcher"))
+at = next(number for number, argument in enumerate(sys.argv) if argument.endswith("program"))
 sys.exit(subprocess.run([sys.executable, "-u", *sys.argv[at:]], env={**os.environ, "RANK": "5"}).returncode)
 """
 
@@ -44,7 +44,7 @@ def start(job: Setup, mode: str, verb: str, *arguments: str, **env: str) -> subp
     job.policy = {"nnodes": 1, "gpus_per_node": 2, "cpus_per_node": 20, "launcher": "torchrun"}
     job.write_plan(mode)
     process = subprocess.Popen(
-        [sys.executable, str(job.archive.path / "config" / "launcher"), verb, str(job.archive.path), *arguments],
+        [sys.executable, str(job.program), "launch", verb, str(job.archive.path), *arguments],
         env={
             "PYTHONPATH": str(job.code_path),
             torchrun.PARENT: str(os.getpid()),
@@ -125,9 +125,9 @@ def test_torchrun_on_a_node(job: Setup) -> None:
     arguments = ("1", "0", "10.0.0.1", "29500", str(os.getpid()), "10.0.0.2")
     code, output = run(job, "train", "ranks", *arguments, OMP_NUM_THREADS="20")
     assert code == 0
-    launcher = str(job.archive.path / "config" / "launcher")
     asked = ["--nnodes=1", "--nproc-per-node=2", "--node-rank=0", "--master-addr=10.0.0.1", "--master-port=29500"]
-    asked += ["--max-restarts=0", "--local-addr=10.0.0.2", launcher, "rank", str(job.archive.path), "1"]
+    asked += ["--max-restarts=0", "--local-addr=10.0.0.2", str(job.program), "launch", "rank"]
+    asked += [str(job.archive.path), "1"]
     assert output.splitlines()[0] == f"asked {asked} 10"
     assert "(rank5 pid=" in output and output.endswith("trained\n")
     assert run(job, "fail", "ranks", *arguments)[0] == 3
@@ -211,7 +211,7 @@ def ranks(tmp_path: Path, ray: FakeRay) -> tuple[torchrun.Ranks, list[tuple[Any,
 def test_all_nodes_are_started_and_waited_for(tmp_path: Path) -> None:
     found, started = ranks(tmp_path, ray := FakeRay((1, 0), (0, 0)))
     assert found.run() == 0
-    given = (torchrun.program(), str(tmp_path / "sft-1"), "2")
+    given = (str(tmp_path / "sft-1"), "2")
     room = {"cpus": 40, "gpus": 4}
     assert started == [
         ("free_address", 0, {}),

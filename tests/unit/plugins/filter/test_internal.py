@@ -27,7 +27,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.deferred import PACKAGE
 PLUGINS = Path(__file__).resolve().parents[4] / "plugins"
 FILES = (attendance, cluster, departure, images, inventory, job, legacy, machines, preflight, staging)
 FILTERS = sorted(name for module in FILES for name in module.FilterModule().filters())
-MODULES = ["job_stewards", "legacy_ray", "machine_state", "node_image", "ray_node_drain", "report"]
+MODULES = ["legacy_ray", "machine_state", "node_image", "program", "ray_node_drain", "report"]
 
 
 def documentation(name: str) -> dict[str, Any]:

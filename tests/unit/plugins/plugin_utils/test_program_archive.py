@@ -9,7 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.argus.verl.plugins.plugin_utils import program_archive
+
+from argus.launcher.program import VERSION
 
 
 @pytest.fixture
@@ -17,6 +20,10 @@ def archive(tmp_path: Path) -> Path:
     path = tmp_path / "argus.zip"
     program_archive.write_archive(path, program_archive.program_sources())
     return path
+
+
+def test_the_version_is_that_of_the_collection() -> None:
+    assert yaml.safe_load((program_archive.PROGRAM.parent / "galaxy.yml").read_text())["version"] == VERSION
 
 
 def test_the_program_runs_from_the_file_alone(archive: Path, tmp_path: Path) -> None:

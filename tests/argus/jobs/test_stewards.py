@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher import steward
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.modules.job_stewards import without_steward
+import pytest
+
+from argus.jobs.listing import UnknownJobError
+from argus.jobs.registry import Registered, Registry
+from argus.jobs.stewards import resume, without_steward
+from argus.launcher import steward
+from argus.launcher.archive import Archive
 
 
 def job(jobs: Path, name: str, state: str) -> Archive:
@@ -56,3 +61,46 @@ def test_a_trap_instead_of_a_lock_does_not_keep_other_jobs_from_their_stewards(t
     assert sorted(problems) == ["bad-status", "dangling", "directory", "linked"]
     assert victim.read_text() == "untouched"
     assert not (tmp_path / "created").exists()
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    made = Registry(tmp_path / "registry")
+    made.path.mkdir()
+    return made
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_missing_stewards_are_started(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: bool
+) -> None:
+    started: list[tuple[str, str]] = []
+
+    def start(archive: Archive) -> None:
+        # The address of the inventory at the submission may have the token, not that of the archive's plan.
+        started.append((archive.submission_id, os.environ["ARGUS_VERL_HEAD_HOST"]))
+
+    monkeypatch.setenv("ARGUS_VERL_HEAD_HOST", "")
+    job(tmp_path / "jobs", "sft-1", "RUNNING")
+    # A planted archive is not this cluster's.
+    assert resume(tmp_path, registry, [], start, check) == (False, [], [])
+    registry.write(Registered("sft-1", 1.0, {}, str(tmp_path), "http://head.example:8265"))
+    assert resume(tmp_path, registry, [], start, check) == (True, ["sft-1"], [])
+    assert started == ([] if check else [("sft-1", "head.example")])
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_job_of_an_earlier_head_is_adopted(registry: Registry, tmp_path: Path, check: bool) -> None:
+    started: list[str] = []
+
+    def start(archive: Archive) -> None:
+        started.append(archive.submission_id)
+
+    job(tmp_path / "jobs", "sft-1", "RUNNING").write_json("config/job_spec.json", {"workload": "sft"})
+    with pytest.raises(UnknownJobError, match="There is no job 'sft-0'"):
+        resume(tmp_path, registry, ["sft-0"], start, check)
+    assert resume(tmp_path, registry, ["sft-1"], start, check) == (True, ["sft-1"], [])
+    adopted = registry.read("sft-1")
+    assert (adopted, started) == (None, []) if check else (adopted, ["sft-1"])
+    if adopted:
+        assert adopted.jobspec == {"workload": "sft"}

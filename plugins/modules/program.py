@@ -1,0 +1,51 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: program
+short_description: "Internal: run a verb of the program of jobs in a node"
+version_added: 0.1.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Runs C(argus VERB --json) in a node, from its machine. No module is sent, and the machine needs no Python.
+  - Warnings among the findings are shown. With errors, the task fails.
+extends_documentation_fragment:
+  - argus.verl.attributes
+  - argus.verl.internal
+  - argus.verl.node
+attributes:
+  check_mode:
+    support: full
+    details: The verb is asked to change nothing.
+  diff_mode:
+    support: none
+options:
+  verb:
+    description: The verb, as C(argus --help) lists them, or an internal one.
+    type: str
+    required: true
+  request:
+    description: The options of the verb.
+    type: dict
+    default: {}
+  seconds:
+    description: How long the verb may take.
+    type: float
+    default: 60
+"""
+
+EXAMPLES = r"""
+- name: Start missing stewards after the head was restarted
+  argus.verl.program:
+    verb: stewards
+"""
+
+RETURN = r"""
+result:
+  description: The result of the verb, key by key.
+  type: dict
+  returned: success
+"""

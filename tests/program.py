@@ -1,0 +1,18 @@
+"""The program as nodes have it, for tests that run it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import argus
+
+MAIN = "from argus.__main__ import start\n\nstart()\n"
+
+
+def write_program(directory: Path) -> Path:
+    """A directory that Python runs as the program, with the sources of this repository."""
+    sources = Path(argus.__file__).parent
+    shutil.copytree(sources, directory / "argus", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    (directory / "__main__.py").write_text(MAIN)
+    return directory
