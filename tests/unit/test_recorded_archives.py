@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
 from collections.abc import Mapping
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.modules import job_fetch, job_stewards
+from ansible_collections.argus.verl.plugins.modules import job_stewards
 
 from argus.jobspec.parse import parse_jobspec
 from argus.launcher.archive import Archive
+from argus.verbs.fetch import FetchRequest, fetch
 from argus.verbs.status import StatusRequest, status
 
 RECORDED = Path(__file__).parent / "fixtures" / "archives"
@@ -89,15 +91,13 @@ def test_resubmit_takes_the_jobspec(name: str, job: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)
-def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = shared_root(name, tmp_path / "root")
-    arguments = {"submission_id": job, "shared_root": str(root), "dest": str(tmp_path), "checkpoints": True}
-    bundle = Path(result(job_fetch, arguments, capsys)["bundle"])
-    try:
-        with tarfile.open(bundle) as tar:
-            fetched = set(tar.getnames())
-    finally:
-        bundle.unlink()
+def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path) -> None:
+    root = shared_root(name, tmp_path)
+    bundle = io.BytesIO()
+    fetch(FetchRequest(submission_id=job, shared_root=str(root), checkpoints=True), bundle)
+    bundle.seek(0)
+    with tarfile.open(fileobj=bundle) as tar:
+        fetched = set(tar.getnames())
     archive = root / "jobs" / job
     assert fetched == {str(path.relative_to(archive)) for path in archive.rglob("*") if path.is_file()}
     assert {"config/plan.json", "status.json", "events.jsonl", "logs/driver.log"} <= fetched

@@ -12,11 +12,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registered, Registry
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.modules import (
-    job_evidence,
-    job_fetch,
-    job_stewards,
-)
+from ansible_collections.argus.verl.plugins.modules import job_evidence, job_stewards
 
 NO_JOB = "There is no job {!r} in {}/jobs. The latest jobs are: sft-1."
 
@@ -52,10 +48,9 @@ def test_an_id_that_leads_elsewhere_is_unknown(
     expected = NO_JOB.format(submission_id, tmp_path)
     arguments = {"submission_id": submission_id, "shared_root": str(tmp_path)}
     assert run(job_evidence, capsys, **arguments)["msg"] == expected
-    assert run(job_fetch, capsys, **arguments, dest=str(tmp_path / "here"))["msg"] == expected
 
 
-# --- job_evidence, job_fetch, job_stewards ----------------------------------------------------------------------------
+# --- job_evidence, job_stewards ---------------------------------------------------------------------------------------
 
 
 def test_evidence_in_check_mode(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,30 +58,6 @@ def test_evidence_in_check_mode(archive: Archive, tmp_path: Path, capsys: pytest
     result = run(job_evidence, capsys, **arguments, _ansible_check_mode=True)
     result.pop("invocation", None)
     assert result == {"changed": True, "archive": str(archive.path), "files": 0, "nodes": [], "problems": []}
-
-
-def test_a_bundle(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(job_fetch, capsys, submission_id="sft-1", shared_root=str(tmp_path), dest="here")
-    bundle = Path(result["bundle"])
-    try:
-        assert bundle.stat().st_mode & 0o777 == 0o600
-        assert bundle.stat().st_size == result["bundle_bytes"] > 100
-    finally:
-        bundle.unlink()
-
-
-def test_a_bundle_without_free_space(
-    archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(job_fetch, "pack", full)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    result = run(job_fetch, capsys, submission_id="sft-1", shared_root=str(tmp_path), dest="here")
-    why = "The bundle cannot be written: No space left on device."
-    assert result["msg"] == f"{why} Does {tmp_path} have enough free space?"
-    assert list(tmp_path.glob("argus-verl-*")) == []
 
 
 @pytest.fixture
