@@ -5,8 +5,8 @@
 
 With ``--json`` a verb reads one JSON object with its options from standard input, and writes one:
 ``{"changed": bool, "findings": [{severity, where, what, todo, key}], "result": {…}}``. Without it, a verb prints for
-people. Exit codes: 0, it is done; 1, it is refused or has failed, and findings say why; 2, it was used wrongly or has a
-defect.
+people. The output of `fetch` is a file, and its answer is the last line of standard error. Exit codes: 0, it is done;
+1, it is refused or has failed, and findings say why; 2, it was used wrongly or has a defect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from .launcher.reading import UnreadableError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
-VERBS = ("submit", "status", "logs", "stop", "resubmit", "stewards")
+VERBS = ("submit", "status", "logs", "stop", "resubmit", "fetch", "stewards")
+# Their standard output is a file: they answer on standard error.
+WRITE_FILES = ("fetch",)
 
 
 class Verbs(click.Group):
@@ -96,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         code = REFUSED if findings else DEFECT
         findings = findings or [defect(error)]
     if as_json:
-        write_answer({}, findings)
+        write_answer({}, findings, err=arguments[0] in WRITE_FILES)
     else:
         click.echo(findings_table(findings, terminal_width()), err=True)
     return code

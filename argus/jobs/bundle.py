@@ -1,38 +1,29 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The bundle of an archive: packed where the shared root is, unpacked on the controller.
+"""The bundle of an archive, a compressed tar: packed in a node, unpacked on the controller.
 
-Jobs can write to archives, also while one is packed. The bundle holds regular files and nothing else, each read through
-a descriptor that was opened once. And the controller trusts the machine that packed the bundle less than itself.
+Jobs can write to archives, also while one is packed: a bundle has regular files and nothing else. And the controller
+trusts what comes out of a node less than itself: it checks everything again.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
-import secrets
 import shutil
 import stat
 import tarfile
+import tempfile
 import unicodedata
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from ..common.text import size_text
-from ..launcher.reading import (
-    DIRECTORY_FLAGS,
-    MIB,
-    UnreadableError,
-    names_in,
-    open_below,
-    open_directory,
-    open_regular,
-    reason,
-)
+from ..launcher.reading import DIRECTORY_FLAGS, MIB, names_in, open_directory, open_regular, reason
 from ..launcher.schema import LATEST
 
 CHECKPOINTS = "checkpoints"
@@ -44,14 +35,23 @@ MOST_LEVELS = 32
 PATH_BYTES = 1024
 # What a file has in a bundle besides its content: two headers, its path and the rest of a block.
 HEADER_BYTES = 4096
-# How many skipped files are named.
+# How many skipped files are named, and how much of a name is shown: what is skipped may be named at any length.
 MOST_NAMED = 100
-BLOCK = 1 << 20
+SHOWN_CHARACTERS = 300
+# The largest read from a bundle: one of a header is as large as the header.
+MOST_READ = 1 << 20
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
+KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 class BundleError(Exception):
-    """A bundle cannot be packed or unpacked. The message is for people."""
+    """A bundle cannot be unpacked. The message is for people."""
 
 
 @dataclass(frozen=True)
@@ -73,39 +73,21 @@ def limits(checkpoints: bool, file_mib: int = 0, total_mib: int = 0) -> Limits:
     return Limits((file_mib or default[0]) * MIB, (total_mib or default[1]) * MIB)
 
 
-def shown(name: str) -> str:
-    """The name of a file for people; a job may have put control characters into it."""
-    return name if name.isprintable() else ascii(name)
-
-
-# --- Packing ---------------------------------------------------------------------------------------------------------
-
-
-class Packed:
-    """What was packed so far, and what was skipped: ``<name>: <why>``."""
+class Contents:
+    """The names and sizes of the files in a bundle so far."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.size = self.files = self.left_out = 0
-        self.skipped: list[str] = []
-        # The paths so far, by the form in which a file system of the controller may compare them.
+        self.size = self.files = 0
+        # Files, and directories with a slash, by the form in which a file system of the controller may compare them.
         self.paths: dict[str, str] = {}
 
-    def skip(self, name: str, why: str) -> None:
-        if len(self.skipped) < MOST_NAMED:
-            self.skipped.append(f"{shown(name)}: {why}")
-        else:
-            self.left_out += 1
-
-    def report(self) -> list[str]:
-        more = [f"{self.left_out} more"] if self.left_out else []
-        return [*self.skipped, *more]
-
-    def problem(self, name: str, size: int) -> str:
-        """Why a file must not be packed, or an empty string."""
-        paths = {folded(str(path)): str(path) for path in (PurePosixPath(name), *PurePosixPath(name).parents)}
-        if folded(name) in self.paths or any(self.paths.get(key, path) != path for key, path in paths.items()):
-            return "another name differs from it only by upper and lower case"
+    def add(self, name: str, size: int) -> str:
+        """Why a file cannot be in the bundle; empty if it is in it now."""
+        path = PurePosixPath(name)
+        paths = {folded(name): name, **{folded(str(parent)): f"{parent}/" for parent in path.parents}}
+        if folded(name) in self.paths or any(self.paths.get(key, value) != value for key, value in paths.items()):
+            return "another name is the same, or differs from it only by upper and lower case"
         if size > self.limits.file:
             return f"it has {size_text(size)}, more than {size_text(self.limits.file)}"
         if self.size + size > self.limits.total:
@@ -120,88 +102,6 @@ class Packed:
 
 def folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
-
-
-class Exactly:
-    """A file that may grow or shrink while it is read, as one of exactly the size that it had in the beginning."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.missing = 0
-
-    def read(self, size: int) -> bytes:
-        try:
-            data = self.file.read(size)
-        except OSError:
-            data = b""
-        self.missing += size - len(data)
-        return data.ljust(size, b"\0")
-
-
-def pack(jobs: Path, submission_id: str, checkpoints: bool, size: Limits, file: BinaryIO) -> list[str]:
-    """Write a compressed tar of an archive; returns what was skipped.
-
-    While the job runs, files may grow or disappear meanwhile. Raises OSError if the bundle cannot be written, and
-    BundleError if the archive cannot be read.
-    """
-    packed = Packed(size)
-    try:
-        directory = open_directory(jobs, submission_id)
-    except (FileNotFoundError, UnreadableError) as error:
-        raise BundleError(str(error)) from error
-    # Level 1 shrinks logs tenfold; higher levels are usually slower than the network.
-    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as tar:
-        try:
-            for name, content in files_below(directory, "", checkpoints, packed):
-                with content:
-                    add(tar, name, content, packed)
-        finally:
-            os.close(directory)
-    return packed.report()
-
-
-def files_below(directory: int, prefix: str, checkpoints: bool, packed: Packed) -> Iterator[tuple[str, BinaryIO]]:
-    """The files to fetch in order, opened for reading, without temporary files."""
-    for entry in entries_of(directory, prefix, packed):
-        name = f"{prefix}{entry}"
-        if entry.startswith(".") or (name == CHECKPOINTS and not checkpoints):
-            continue
-        try:
-            found = os.stat(entry, dir_fd=directory, follow_symlinks=False)
-            why = unusable(name, found.st_mode)
-            if why:
-                packed.skip(name, why)
-            elif stat.S_ISDIR(found.st_mode):
-                below = os.open(entry, DIRECTORY_FLAGS, dir_fd=directory)
-                try:
-                    yield from files_below(below, f"{name}/", checkpoints, packed)
-                finally:
-                    os.close(below)
-            else:
-                yield name, open_regular(directory, entry)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            packed.skip(name, f"it cannot be opened ({reason(error)})")
-
-
-def entries_of(directory: int, prefix: str, packed: Packed) -> list[str]:
-    try:
-        return sorted(names_in(directory))
-    except OSError as error:
-        packed.skip(prefix or ".", f"it cannot be listed ({reason(error)})")
-        return []
-
-
-def unusable(name: str, mode: int) -> str:
-    """Why a path cannot be in a bundle, or an empty string."""
-    kinds = ((stat.S_ISLNK, "it is a link"), (stat.S_ISFIFO, "it is a FIFO"), (stat.S_ISSOCK, "it is a socket"))
-    for is_kind, why in kinds:
-        if is_kind(mode):
-            return why
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        return "it is a device"
-    return bad_name(name)
 
 
 def bad_name(name: str) -> str:
@@ -223,25 +123,101 @@ def bad_name(name: str) -> str:
     return ""
 
 
-def add(tar: tarfile.TarFile, name: str, content: BinaryIO, packed: Packed) -> None:
-    """Add one file as a regular file, also if it has several names, with the size that it has now."""
-    found = os.fstat(content.fileno())
-    why = packed.problem(name, found.st_size)
-    if why:
-        packed.skip(name, why)
-        return
-    # Its user, group and mode are of no use elsewhere.
-    member = tarfile.TarInfo(name)
-    member.size, member.mtime, member.mode = found.st_size, sane_time(found.st_mtime), FILE_MODE
-    exactly = Exactly(content)
-    tar.addfile(member, exactly)  # type: ignore[arg-type]  # it only reads
-    if exactly.missing:
-        packed.skip(name, f"it shrank while it was packed; its last {exactly.missing} bytes are zeros")
+def shown(name: str) -> str:
+    """The name of a file for people; a job may have put control characters into it."""
+    beginning = name if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]}..."
+    return beginning if beginning.isprintable() else ascii(beginning)
 
 
 def sane_time(seconds: float) -> int:
     """A time of modification that every file system can store."""
     return int(min(max(0, seconds), LATEST))
+
+
+# --- Packing ---------------------------------------------------------------------------------------------------------
+
+
+class Exactly:
+    """A file that may grow or shrink while it is read, as one of exactly the size that it had in the beginning."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.missing = 0
+
+    def read(self, size: int) -> bytes:
+        try:
+            data = self.file.read(size)
+        except OSError:
+            data = b""
+        self.missing += size - len(data)
+        return data.ljust(size, b"\0")
+
+
+def pack(archive: Path, checkpoints: bool, size: Limits, file: BinaryIO) -> list[str]:
+    """Write a compressed tar of an archive, in one pass; returns what was skipped, as ``<name>: <reason>``.
+
+    While the job runs, files may grow or disappear meanwhile. Raises OSError if the bundle cannot be written, and
+    UnreadableError if the archive cannot be read.
+    """
+    contents, more = Contents(size), 0
+    skipped: list[str] = []
+    directory = open_directory(archive.parent, archive.name)
+    try:
+        # Level 1 shrinks logs tenfold; higher levels are usually slower than the network.
+        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
+            for name, content in files_below(directory, "", checkpoints):
+                problem = content if isinstance(content, str) else add(tar, name, content, contents)
+                if problem and len(skipped) < MOST_NAMED:
+                    skipped.append(f"{shown(name)}: {problem}")
+                elif problem:
+                    more += 1
+    finally:
+        os.close(directory)
+    return [*skipped, f"{more} more"] if more else skipped
+
+
+def files_below(directory: int, prefix: str, checkpoints: bool) -> Iterator[tuple[str, BinaryIO | str]]:
+    """The files in an open directory in order, opened for reading, or why one is skipped. Hidden ones are left out."""
+    try:
+        entries = sorted(names_in(directory))
+    except OSError as error:
+        yield prefix or ".", f"it cannot be listed ({reason(error)})"
+        return
+    for entry in entries:
+        name = f"{prefix}{entry}"
+        if entry.startswith(".") or (name == CHECKPOINTS and not checkpoints):
+            continue
+        try:
+            mode = os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mode
+            kind = KINDS.get(stat.S_IFMT(mode))
+            if problem := f"it is {kind}" if kind else bad_name(name):
+                yield name, problem
+            elif stat.S_ISDIR(mode):
+                below = os.open(entry, DIRECTORY_FLAGS, dir_fd=directory)
+                try:
+                    yield from files_below(below, f"{name}/", checkpoints)
+                finally:
+                    os.close(below)
+            else:
+                yield name, open_regular(directory, entry)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield name, f"it cannot be opened ({reason(error)})"
+
+
+def add(tar: tarfile.TarFile, name: str, content: BinaryIO, contents: Contents) -> str:
+    """Add a file, also if it has several names, with the size that it has now; returns what is wrong with it."""
+    with content:
+        status = os.fstat(content.fileno())
+        if problem := contents.add(name, status.st_size):
+            return problem
+        # Its user, group and mode are of no use elsewhere.
+        member = tarfile.TarInfo(name)
+        member.size, member.mtime, member.mode = status.st_size, sane_time(status.st_mtime), FILE_MODE
+        exactly = Exactly(content)
+        tar.addfile(member, exactly)  # type: ignore[arg-type]  # it only reads
+    return f"it shrank while it was packed; its last {exactly.missing} bytes are zeros" if exactly.missing else ""
 
 
 # --- Unpacking -------------------------------------------------------------------------------------------------------
@@ -256,66 +232,61 @@ class Pieces:
         self.tell = file.tell
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= BLOCK:
-            raise BundleError(f"the bundle has a header of more than {size_text(BLOCK)}")
+        if not 0 <= size <= MOST_READ:
+            raise BundleError(f"the bundle has a header of more than {size_text(MOST_READ)}")
         return self.file.read(size)
 
 
-def unpack(bundle: str, dest: Path, name: str, size: Limits, change: bool = True) -> int:
-    """Extract new and changed files to a directory below `dest`; returns their number.
+def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
+    """Extract new and changed files to a directory; returns their number.
 
-    Raises BundleError before anything is extracted if the bundle holds anything but regular files below the archive,
-    or more than the limits. No link below `dest` is followed.
+    Raises BundleError before anything is extracted if the bundle has anything but regular files with plain names, or
+    more than the limits. No link in the directory is followed, and none instead of it.
     """
     try:
         with gzip.open(bundle) as file, tarfile.open(fileobj=Pieces(file), mode="r:") as tar:  # type: ignore[call-overload]
-            changed = [member for member in checked_members(tar, size) if differs(dest, name, member)]
+            members = checked_members(tar, size)
+            for directory in directories(target, members):
+                if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+                    raise BundleError(f"{directory} is not a directory; move it away, then fetch again")
+            changed = [member for member in members if differs(target / member.name, member)]
             if change and changed:
-                require_space(dest, sum(member.size for member in changed))
-                for member in changed:
-                    extract(tar, member, dest, name)
+                require_space(target.parent, sum(member.size for member in changed))
+                extract(tar, changed, target)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as error:
         raise BundleError(f"the bundle is damaged: {error}") from error
-    except UnreadableError as error:
-        raise BundleError(f"{error}; move it away, then fetch again") from error
     except OSError as error:
-        raise BundleError(f"{error.filename or dest}: {reason(error)}") from error
+        raise BundleError(f"{error.filename2 or error.filename or target}: {reason(error)}") from error
     return len(changed)
 
 
 def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]:
     """The members of a bundle; raises BundleError for what pack does not write."""
     members: list[tarfile.TarInfo] = []
-    total, names = 0, set()
+    contents = Contents(size)
     for member in tar:
-        why = "" if member.isreg() and not member.issparse() else "it is not a regular file"
-        why = why or bad_name(member.name)
-        why = why or ("" if 0 <= member.size <= size.file else "it is too large")
-        total += member.size
-        why = why or ("" if total <= size.total else "all files together are too large")
-        why = why or ("" if len(members) < MOST_FILES else f"there are more than {MOST_FILES} files")
-        why = why or ("" if member.name not in names else "it is there twice")
-        if why:
-            raise BundleError(f"the bundle holds {shown(member.name)}, which was refused: {why}")
-        names.add(member.name)
-        member.mtime = sane_time(member.mtime)
+        problem = "" if member.isreg() and not member.issparse() else "it is not a regular file"
+        problem = problem or bad_name(member.name)
+        problem = problem or ("" if member.size >= 0 else "it has a negative size")
+        if problem := problem or contents.add(member.name, member.size):
+            raise BundleError(f"the bundle has {shown(member.name)}, which was refused: {problem}")
+        member.mtime, member.mode = sane_time(member.mtime), FILE_MODE
         members.append(member)
     return members
 
 
-def differs(dest: Path, name: str, member: tarfile.TarInfo) -> bool:
-    path = PurePosixPath(name, member.name)
+def directories(target: Path, members: Iterable[tarfile.TarInfo]) -> list[Path]:
+    """The directories of files below `target`, each after the one that it is in."""
+    return sorted({target / parent for member in members for parent in PurePosixPath(member.name).parents})
+
+
+def differs(path: Path, member: tarfile.TarInfo) -> bool:
     try:
-        directory = open_directory(dest, str(path.parent))
+        present = path.lstat()
     except FileNotFoundError:
         return True
-    try:
-        there = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return True
-    finally:
-        os.close(directory)
-    return not stat.S_ISREG(there.st_mode) or there.st_size != member.size or int(there.st_mtime) != int(member.mtime)
+    same = (present.st_size, int(present.st_mtime)) == (member.size, int(member.mtime))
+    return not (stat.S_ISREG(present.st_mode) and same)
 
 
 def require_space(dest: Path, size: int) -> None:
@@ -326,48 +297,15 @@ def require_space(dest: Path, size: int) -> None:
         raise BundleError(f"{dest} has {size_text(free)} of free space; the files have {size_text(size)}")
 
 
-def extract(tar: tarfile.TarFile, member: tarfile.TarInfo, dest: Path, name: str) -> None:
-    """Extract one file, completely or not at all."""
-    content = tar.extractfile(member)
-    if content is None:
-        raise BundleError(f"the bundle has no content for {shown(member.name)}")
-    path = PurePosixPath(name, member.name)
-    directory = made_directory(dest, path.parent)
-    try:
-        temporary = f".{secrets.token_hex(8)}.fetching"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, FILE_MODE, dir_fd=directory)
-        try:
-            with content, os.fdopen(descriptor, "wb") as file:
-                shutil.copyfileobj(content, file, BLOCK // 2)
-                file.flush()
-                os.utime(file.fileno(), (member.mtime, member.mtime))
-            os.replace(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            os.unlink(temporary, dir_fd=directory)
-            raise
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(dest / path)) from error
-    finally:
-        os.close(directory)
-
-
-def made_directory(dest: Path, path: PurePosixPath) -> int:
-    """A descriptor of a directory below `dest`, which is made if it does not exist. No link is followed."""
-    dest.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(dest, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    for part in path.parts:
-        try:
-            os.mkdir(part, DIRECTORY_MODE, dir_fd=descriptor)
-        except FileExistsError:
-            pass
-        except OSError:
-            os.close(descriptor)
-            raise
-        above = descriptor
-        try:
-            descriptor = open_below(above, part)
-        except OSError as error:
-            raise UnreadableError(dest / path, f"cannot be opened as a directory ({reason(error)})") from error
-        os.close(above)
-    return descriptor
+def extract(tar: tarfile.TarFile, members: Iterable[tarfile.TarInfo], target: Path) -> None:
+    """Extract files, each completely or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for directory in directories(target, members):
+        directory.mkdir(DIRECTORY_MODE, exist_ok=True)
+    # Before Python 3.11.4, tarfile has no filters. The members were checked for all that they refuse.
+    tar.extraction_filter = getattr(tarfile, "data_filter", None)
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".fetching", dir=target) as new:
+        for member in members:
+            tar.extract(member, new)
+            # This replaces a link, and does not follow it.
+            Path(new, member.name).replace(target / member.name)

@@ -89,9 +89,12 @@ def request_from(model: type[AnyRequest], as_json: bool, **options: Any) -> AnyR
         raise click.UsageError(f"standard input is not a JSON object: {error}") from error
 
 
-def write_answer(result: Mapping[str, Any], findings: Sequence[Finding] = (), changed: bool = False) -> None:
+def write_answer(
+    result: Mapping[str, Any], findings: Sequence[Finding] = (), changed: bool = False, err: bool = False
+) -> None:
+    """Write an answer to standard output, or with `err` to standard error."""
     answer = {"changed": changed, "findings": [finding.as_dict() for finding in findings], "result": result}
-    click.echo(json.dumps(answer))
+    click.echo(json.dumps(answer), err=err)
 
 
 def terminal_width() -> int | None:

@@ -16,7 +16,6 @@ import array
 import contextlib
 import ctypes
 import encodings.idna
-import gzip
 import json
 import os
 import socket
@@ -32,9 +31,9 @@ from .argus.common.shared_root import JOBS
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
 HANDED_OVER_BYTES = 64 << 10
-# What the standard library imports only when it is needed, for sockets, descriptors and tar files: root's Python may
-# then be out of reach.
-LATE_IMPORTS = (array, encodings.idna, gzip)
+# What the standard library imports only when it is needed, for sockets and descriptors: root's Python may then be out
+# of reach.
+LATE_IMPORTS = (array, encodings.idna)
 # Constants of mount(2) and unshare(2); Python has unshare since 3.12 only.
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 

@@ -21,13 +21,14 @@ PREFIXES = ("ansible_", "_ansible_", "__ansible_")
 JOB_ID = "ansible_job_id"
 
 
-def limited(command: str, seconds: int, converses: bool = False) -> str:
+def limited(command: str, seconds: int, converses: bool = False, most: int = MOST_OUTPUT) -> str:
     """A command line for a shell that ends a command after a time, and cuts what it prints.
 
     converses: whether the command waits for an answer to what it prints; otherwise that may come late.
+    most: how many bytes it prints at most.
     """
     run, head = f"timeout -k 5 {seconds} {command}", "stdbuf -o0 head" if converses else "head"
-    outputs = f"{{ {{ {run}; echo $? >&5; }} | {head} -c {MOST_OUTPUT} >&3; }} 2>&1 | {head} -c {MOST_ERRORS} >&4"
+    outputs = f"{{ {{ {run}; echo $? >&5; }} | {head} -c {most} >&3; }} 2>&1 | {head} -c {MOST_ERRORS} >&4"
     return f"exec 3>&1 4>&2; code=$({{ {outputs}; }} 5>&1); exit $code"
 
 

@@ -6,6 +6,9 @@
 A request travels on standard input. Jobs can change what comes out of a node: the answer is bounded, and only its
 documented keys are used. If the node does not run, the program is run by a container of its image that ends with the
 answer; without containers, directly.
+
+The output of a verb may be a file instead. It lies on the machine until it is fetched, and the answer is the last line
+of the errors.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import identity
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import COMMAND_PATH
@@ -27,7 +32,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.podman import K
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.node_environment import ENTER
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
-from ansible_collections.argus.verl.plugins.plugin_utils import node_answer
+from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, is_down, refusal
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
 
@@ -58,6 +63,15 @@ class Answer:
     changed: bool
     findings: Sequence[Finding]
     result: Mapping[str, Any]
+
+
+@dataclass
+class Output:
+    """The file on the machine that gets the output of a verb: its path, largest size, and size in the end, in bytes."""
+
+    path: str
+    most: int
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +113,8 @@ class Node:
         engine = shlex.quote(self.engine)
         environ = identity(self.name, self.cluster, self.shared_root, self.shared_root_source, self.address)
         run = [self.engine, "run", "--rm", "--interactive", "--network=none", "--pull=never", "--read-only"]
-        run += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]
+        # Engines keep what a container prints, and would keep a whole archive.
+        run += ["--log-driver=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]
         run += [f"--env={name}={value}" for name, value in environ.items()]
         run += [f"--mount=type=bind,source={self.shared_root_source},target={self.shared_root}"]
         run += [f"--mount=type=bind,source={program},target=/{program_name()},readonly"]
@@ -145,10 +160,11 @@ def call(
     request: Mapping[str, Any],
     seconds: float = SECONDS,
     needs_node: bool = False,
+    output: Output | None = None,
 ) -> Answer:
     """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
 
-    needs_node: whether the verb is run by a node that runs only.
+    needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its answer.
     """
     arguments = [verb, "--json"]
     names = ("shared_root", "shared_root_source", "address")
@@ -156,19 +172,71 @@ def call(
     text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode()
     inside = action._connection.transport == IN_NODE
     command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
-    code, out, error = run(action, command, text, seconds)
+    code, out, error = run(action, command, text, seconds, output)
     if node.directory:
         if not needs_node and code == USED_WRONGLY and not out:
             # As after cluster_down: the machine has no program.
-            code, out, error = run(action, node.direct(sent(action), *arguments), text, seconds)
+            code, out, error = run(action, node.direct(sent(action), *arguments), text, seconds, output)
     elif not inside and not needs_node and is_down(place(node), code, out, error):
-        code, out, error = run(action, node.apart(sent(action), *arguments), text, seconds)
+        code, out, error = run(action, node.apart(sent(action), *arguments), text, seconds, output)
     return answer(node, verb, code, out, error)
 
 
-def run(action: ActionBase, command: str, text: bytes, seconds: float) -> tuple[int, str, str]:
-    done = action._low_level_execute_command(node_answer.limited(command, int(seconds)), in_data=text)
+def run(action: ActionBase, command: str, text: bytes, seconds: float, output: Output | None) -> tuple[int, str, str]:
+    """The exit code, the answer and the errors of the program."""
+    if not output:
+        return execute(action, node_answer.limited(command, int(seconds)), text)
+    path = shlex.quote(output.path)
+    line = node_answer.limited(command, int(seconds), most=output.most + 1)
+    code, size, error = execute(action, f"({line}) >{path}; code=$?; stat -c %s {path}; exit $code", text)
+    output.size = int(size) if size.strip().isdigit() else 0
+    if output.size > output.most:
+        raise ProgramError(f"the program has written more than {size_text(output.most)}")
+    return code, next((line for line in reversed(error.splitlines()) if line.startswith("{")), ""), error
+
+
+def execute(action: ActionBase, line: str, text: bytes = b"\n") -> tuple[int, str, str]:
+    """Run a command line on the machine. With an input, ssh gives no terminal, which would change what is read."""
+    done = action._low_level_execute_command(line, in_data=text)
     return int(done["rc"]), str(done["stdout"]), str(done["stderr"])
+
+
+def call_for_file(
+    action: ActionBase, node: Node, verb: str, request: Mapping[str, Any], local: str, most: int, seconds: float
+) -> Answer:
+    """Run a verb whose output is a file, and fetch that to a path of the controller, if the verb was not refused.
+
+    most: how many bytes the file has at most. Raises as `call` does.
+    """
+    # In the temporary directory of the task, another user (become) may not write.
+    code, path, error = execute(action, 'mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
+    if code:
+        raise ProgramError(f"{place(node).machine} has no room for a temporary file: {one_line(error)}")
+    output = Output(path.strip(), most)
+    try:
+        answer = call(action, node, verb, request, seconds, output=output)
+        if answer.done:
+            copying.fetch(partial(read, action, node, output.path), output.path, local, output.size)
+            if Path(local).stat().st_size != output.size:
+                raise ProgramError(f"{place(node).machine}: another process has changed {output.path}; fetch again")
+        return answer
+    finally:
+        read(action, node, output.path, f"rm -f {shlex.quote(output.path)}", None)
+
+
+def read(action: ActionBase, node: Node, path: str, command: str, _data: bytes | None) -> bytes:
+    """The output of a command on a file of the machine as bytes. Raises ProgramError.
+
+    The connection's own fetch_file is not the user who has written the file (become), and would follow a link and wait
+    for a FIFO, by which a job may have replaced the file where nodes are processes. `execute` makes text of it. It may
+    not be called any more: with one user, it omits the escalation for which the connection then waits.
+    """
+    connection, become = action._connection, action._connection.become
+    command = become.build_become_command(command, connection._shell) if become else command
+    code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))
+    if code:
+        raise ProgramError(copying.not_copied(place(node).machine, path, stderr))
+    return bytes(become.strip_become_success(stdout) if become else stdout)
 
 
 def sent(action: ActionBase) -> str:
@@ -213,6 +281,9 @@ def job_info(action: ActionBase, node: Node, request: Mapping[str, Any]) -> dict
         given = call(action, node, "status", request, SECONDS + float(request.get("wait_timeout", 0)))
     except ProgramError as error:
         return {"failed": True, "changed": False, "msg": str(error), "head_is_gone": error.node_is_gone}
-    if given.done:
-        return {"changed": False, **given.result}
-    return {"failed": True, "changed": False, "msg": "; ".join(printable(finding.what) for finding in given.findings)}
+    return {"changed": False, **given.result} if given.done else refused(given)
+
+
+def refused(answer: Answer) -> dict[str, Any]:
+    """The result of a task whose verb was refused."""
+    return {"failed": True, "changed": False, "msg": "; ".join(printable(finding.what) for finding in answer.findings)}

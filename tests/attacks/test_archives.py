@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -20,7 +21,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.argus.verl.plugins.action.report import report_lines
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-from ansible_collections.argus.verl.plugins.modules import job_fetch, ray_cluster_info
+from ansible_collections.argus.verl.plugins.modules import ray_cluster_info
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal
 from hostile_archives import GOOD, HOSTILE, SECRET, make
 
@@ -35,6 +36,8 @@ from argus.launcher import attempts, checkpoints
 from argus.launcher.archive import Archive, archives, unclosed
 from argus.launcher.log import total_steps
 from argus.launcher.reading import DIRECTORY_ENTRIES, UnreadableError
+from argus.verbs.fetch import FetchRequest
+from argus.verbs.fetch import fetch as fetch_verb
 
 SECONDS = 5
 NOBODY = 65534
@@ -172,12 +175,12 @@ def fetch(bad: Archive) -> None:
     above = bad.jobs.parent
     file = above / "bundle"
     with in_time("fetch"), file.open("wb") as stream:
-        skipped = pack(bad.jobs, bad.submission_id, True, FETCHED, stream)
+        skipped = pack(bad.path, True, FETCHED, stream)
     can_be_shown(skipped)
     assert all(one.isprintable() for one in skipped)
     with in_time("unpacking"):
-        unpack(str(file), above / "here", bad.submission_id, FETCHED)
-        assert unpack(str(file), above / "here", bad.submission_id, FETCHED) == 0
+        unpack(str(file), above / "here" / bad.submission_id, FETCHED)
+        assert unpack(str(file), above / "here" / bad.submission_id, FETCHED) == 0
         describe(Archive(above / "here" / bad.submission_id), None, 0)
     for path in (above / "here").rglob("*"):
         assert not path.is_symlink()
@@ -232,9 +235,11 @@ def test_modules_as_root(shared_root: Path, tmp_path: Path, capsys: pytest.Captu
         one = without_root(shared_root, partial(job_status, shared_root, None, name, 50, None, 0))
         assert one["job"]["submission_id"] == name
         assert HIDDEN not in json.dumps(one)
-        fetched = result(job_fetch, {**own, "submission_id": name, "dest": str(tmp_path)}, capsys)
-        Path(fetched["bundle"]).unlink()
+        request = FetchRequest(shared_root=str(shared_root), submission_id=name)
+        with (tmp_path / "bundle").open("wb") as bundle:
+            fetched = without_root(shared_root, partial(fetch_verb, request, bundle))
         assert all("shadow" not in one for one in fetched["skipped"])
+        assert HIDDEN.encode() not in gzip.decompress((tmp_path / "bundle").read_bytes())
     asked = {**own, "address": "http://127.0.0.1:1", "expected": [{"name": "x"}]}
     cluster = result(ray_cluster_info, asked, capsys)
     assert "Connection refused" in cluster["problem"]

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.modules import job_fetch
 
 from argus.jobs.registry import Registry
 from argus.jobs.stewards import resume
 from argus.jobspec.parse import parse_jobspec
 from argus.launcher.archive import Archive
+from argus.verbs.fetch import FetchRequest, fetch
 from argus.verbs.status import StatusRequest, status
 
 RECORDED = Path(__file__).parent / "fixtures" / "archives"
@@ -29,16 +28,6 @@ def shared_root(name: str, directory: Path) -> Path:
     with tarfile.open(RECORDED / f"{name}.tar.gz") as tar:
         tar.extractall(directory / "jobs", filter="data")
     return directory
-
-
-def result(module: ModuleType, arguments: Mapping[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """What a module returns when Ansible runs it."""
-    with patch_module_args(dict(arguments)), pytest.raises(SystemExit) as ended:
-        module.main()
-    assert ended.value.code == 0
-    returned = json.loads(capsys.readouterr().out)
-    assert isinstance(returned, dict)
-    return returned
 
 
 def is_measured(job: Mapping[str, Any]) -> bool:
@@ -91,15 +80,13 @@ def test_resubmit_takes_the_jobspec(name: str, job: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("name", "job"), JOBS)
-def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = shared_root(name, tmp_path / "root")
-    arguments = {"submission_id": job, "shared_root": str(root), "dest": str(tmp_path), "checkpoints": True}
-    bundle = Path(result(job_fetch, arguments, capsys)["bundle"])
-    try:
-        with tarfile.open(bundle) as tar:
-            fetched = set(tar.getnames())
-    finally:
-        bundle.unlink()
+def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path) -> None:
+    root = shared_root(name, tmp_path)
+    bundle = io.BytesIO()
+    fetch(FetchRequest(submission_id=job, shared_root=str(root), checkpoints=True), bundle)
+    bundle.seek(0)
+    with tarfile.open(fileobj=bundle) as tar:
+        fetched = set(tar.getnames())
     archive = root / "jobs" / job
     assert fetched == {str(path.relative_to(archive)) for path in archive.rglob("*") if path.is_file()}
     assert {"config/plan.json", "status.json", "events.jsonl", "logs/driver.log"} <= fetched

@@ -1,32 +1,15 @@
 from __future__ import annotations
 
-import gzip
-import io
-import os
-import shutil
-import stat
-import subprocess
-import sys
-import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.plugins.become import BecomeBase
 from ansible_collections.argus.verl.plugins.action import job_fetch
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import bundle
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import (
-    BundleError,
-    Limits,
-    differs,
-    limits,
-    pack,
-    unpack,
-)
-from hostile_archives import unix_socket
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import limits, pack
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
 
-LIMITS = Limits(file=1 << 20, total=1 << 22)
+SIZE = limits(False)
 
 
 @pytest.fixture
@@ -35,510 +18,100 @@ def archive(tmp_path: Path) -> Path:
     for name, text in {
         "status.json": '{"state": "RUNNING"}',
         "logs/driver.log": "step 1\n",
-        "logs/metrics-1.jsonl": "{}\n",
-        "config/.job_spec.json.17": "half",
-        "checkpoints/global_step_1/model.pt": "weights",
+        "debug/stack.txt": "stack",
     }.items():
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         (made / name).write_text(text)
-        os.utime(made / name, (1_700_000_000, 1_700_000_000))
-    (made / "debug").mkdir()
-    (made / ".status.json.1").write_text("half writ")
     return made
 
 
-def packed(archive: Path, checkpoints: bool = False, size: Limits = LIMITS) -> tuple[str, list[str]]:
-    """The bundle of an archive, and what was skipped."""
-    file = archive.parent / "bundle.tar.gz"
-    with file.open("wb") as stream:
-        return str(file), pack(archive.parent, archive.name, checkpoints, size, stream)
-
-
-def fetch(archive: Path, target: Path, change: bool = True, checkpoints: bool = False) -> int:
-    file, skipped = packed(archive, checkpoints)
-    assert skipped == []
-    return unpack(file, target.parent, target.name, LIMITS, change)
-
-
-def members(file: str) -> dict[str, bytes]:
-    """The files of a bundle; there is nothing else in it."""
-    with tarfile.open(file) as tar:
-        assert {member.type for member in tar} <= {tarfile.REGTYPE}
-        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
-
-
-def files(target: Path) -> list[str]:
-    return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
-
-
-def test_a_first_fetch_has_everything_except_checkpoints(archive: Path, tmp_path: Path) -> None:
-    target = tmp_path / "artifacts" / "grpo-1"
-    assert fetch(archive, target) == 3
-    assert files(target) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
-    assert (target / "logs" / "driver.log").read_text() == "step 1\n"
-    assert (target / "status.json").stat().st_mtime == 1_700_000_000
-
-
-def test_checkpoints_are_fetched_on_request(archive: Path, tmp_path: Path) -> None:
-    target = tmp_path / "artifacts"
-    fetch(archive, target)
-    assert fetch(archive, target, checkpoints=True) == 1
-    assert (target / "checkpoints" / "global_step_1" / "model.pt").read_text() == "weights"
-
-
-def test_a_second_fetch_has_what_changed(archive: Path, tmp_path: Path) -> None:
-    target = tmp_path / "artifacts"
-    fetch(archive, target)
-    (target / "logs" / "metrics-1.jsonl").chmod(0o400)
-    assert fetch(archive, target) == 0
-    (archive / "logs" / "driver.log").write_text("step 1\nstep 2\n")
-    (archive / "debug" / "stack.txt").write_text("stack")
-    # The same size, another time.
-    (archive / "status.json").write_text('{"state": "STOPPED"}')
-    assert fetch(archive, target) == 3
-    assert (target / "logs" / "driver.log").read_text() == "step 1\nstep 2\n"
-    assert (target / "status.json").read_text() == '{"state": "STOPPED"}'
-    assert fetch(archive, target) == 0
-
-
-def test_nothing_is_written_in_check_mode(archive: Path, tmp_path: Path) -> None:
-    target = tmp_path / "artifacts"
-    assert fetch(archive, target, change=False) == 3
-    assert not target.exists()
-
-
-def test_other_files_in_the_directory_stay(archive: Path, tmp_path: Path) -> None:
-    target = tmp_path / "artifacts"
-    target.mkdir()
-    (target / "notes.txt").write_text("mine")
-    fetch(archive, target)
-    assert (target / "notes.txt").read_text() == "mine"
-
-
-# --- What is packed --------------------------------------------------------------------------------------------------
-
-
-def test_a_link_and_what_is_no_file_are_skipped_and_listed(archive: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("of root")
-    logs = archive / "logs"
-    (logs / "link").symlink_to(tmp_path / "secret")
-    (logs / "tree").symlink_to(tmp_path)
-    (logs / "dangling").symlink_to("nothing")
-    os.mkfifo(logs / "fifo")
-    unix_socket(logs / "socket")
-    file, skipped = packed(archive)
-    assert skipped == [
-        "logs/dangling: it is a link",
-        "logs/fifo: it is a FIFO",
-        "logs/link: it is a link",
-        "logs/socket: it is a socket",
-        "logs/tree: it is a link",
-    ]
-    assert sorted(members(file)) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
-def test_a_device_is_skipped(archive: Path) -> None:
-    os.mknod(archive / "zero", 0o20666, os.makedev(1, 5))
-    assert packed(archive)[1] == ["zero: it is a device"]
-
-
-def test_a_link_in_place_of_a_directory_is_skipped(archive: Path, tmp_path: Path) -> None:
-    (archive / "logs").rename(tmp_path / "logs")
-    (archive / "logs").symlink_to(tmp_path / "logs")
-    file, skipped = packed(archive)
-    assert (sorted(members(file)), skipped) == (["status.json"], ["logs: it is a link"])
-
-
-def test_a_file_with_two_names_is_two_files(archive: Path, tmp_path: Path) -> None:
-    os.link(archive / "logs" / "driver.log", archive / "logs" / "copy.log")
-    target = tmp_path / "here"
-    assert fetch(archive, target) == 4
-    assert (target / "logs" / "copy.log").read_text() == "step 1\n"
-    assert (target / "logs" / "copy.log").stat().st_nlink == 1
-
-
-def test_a_large_or_sparse_file_is_skipped_with_its_size(archive: Path, tmp_path: Path) -> None:
-    for name, size in {"sparse": 1 << 40, "exact": 1 << 20, "over": (1 << 20) + 1}.items():
-        with (archive / "debug" / name).open("wb") as file:
-            file.truncate(size)
-    file_name, skipped = packed(archive)
-    assert skipped == [
-        "debug/over: it has 1 MiB, more than 1 MiB",
-        "debug/sparse: it has 1.0 TiB, more than 1 MiB",
-    ]
-    assert len(members(file_name)["debug/exact"]) == 1 << 20
-
-
-def test_all_files_together_have_a_limit(archive: Path) -> None:
-    for number in range(5):
-        (archive / "debug" / f"file-{number}").write_bytes(b"x" * (1 << 20))
-    file, skipped = packed(archive, size=Limits(file=1 << 20, total=(4 << 20) + 100))
-    # Smaller ones still fit.
-    names = [*(f"debug/file-{number}" for number in range(4)), "logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
-    assert list(members(file)) == names
-    assert skipped == ["debug/file-4: with its 1 MiB, all files would have more than 4 MiB"]
-
-
-@pytest.mark.parametrize("value", [False, "false", "False", "no", "0", 0, "", None])
-def test_checkpoints_that_are_not_fetched_have_no_other_limits(value: object) -> None:
-    """-e passes text."""
-    assert job_fetch.limits_of({"checkpoints": value, "max_file_mib": "0"}) == limits(False)
-    assert job_fetch.limits_of({"checkpoints": "true", "max_total_mib": "7"}) == limits(True, 0, 7)
-
-
-def test_checkpoints_have_other_limits() -> None:
-    assert limits(False) == Limits(2 << 30, 8 << 30)
-    assert limits(True) == Limits(64 << 30, 4 << 40)
-    assert limits(True, 1, 2) == Limits(1 << 20, 2 << 20)
-
-
-def test_names_that_cannot_be_shown_or_stored_are_skipped(archive: Path) -> None:
-    debug = archive / "debug"
-    for name in ("a\nb", "\x1b[2J", "\u202egnp", "größe", "A", "a", "x" * 255, os.fsdecode(b"\xff")):
-        (debug / name).write_text("x")
-    (debug / "Sub").mkdir()
-    (debug / "Sub" / "one").write_text("x")
-    (debug / "sub").write_text("x")
-    file, skipped = packed(archive)
-    assert sorted(name for name in members(file) if name.startswith("debug")) == sorted(
-        ["debug/A", "debug/Sub/one", f"debug/{'x' * 255}", "debug/größe"]
-    )
-    assert sorted(skipped) == sorted(
-        [
-            "'debug/\\x1b[2J': its name has characters that cannot be shown",
-            "'debug/a\\nb': its name has characters that cannot be shown",
-            "'debug/\\u202egnp': its name has characters that cannot be shown",
-            "'debug/\\udcff': its name is not UTF-8",
-            "debug/a: another name differs from it only by upper and lower case",
-            "debug/sub: another name differs from it only by upper and lower case",
-        ]
-    )
-
-
-def test_directories_that_are_too_deep(archive: Path) -> None:
-    deep = archive / "debug" / "/".join("d" * 40)
-    deep.mkdir(parents=True)
-    (deep / "file").write_text("x")
-    _file, skipped = packed(archive)
-    assert skipped == [f"debug/{'/'.join('d' * 32)}: it is more than 32 levels deep"]
-
-
-@pytest.mark.parametrize(("change", "expected"), [(-3, b"step\0\0\0"), (+3, b"step 1\n")])
-def test_a_file_that_grows_or_shrinks_while_it_is_packed(
-    archive: Path, monkeypatch: pytest.MonkeyPatch, change: int, expected: bytes
-) -> None:
-    log = archive / "logs" / "driver.log"
-    add = tarfile.TarFile.addfile
-
-    def addfile(self: tarfile.TarFile, member: tarfile.TarInfo, content: Any) -> None:
-        if member.name == "logs/driver.log":
-            os.truncate(log, 7 + change)
-        add(self, member, content)
-
-    monkeypatch.setattr(tarfile.TarFile, "addfile", addfile)
-    file, skipped = packed(archive)
-    assert members(file)["logs/driver.log"] == expected
-    assert sorted(members(file)) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
-    shrank = "logs/driver.log: it shrank while it was packed; its last 3 bytes are zeros"
-    assert skipped == ([shrank] if change < 0 else [])
-
-
-def test_a_directory_that_is_swapped_while_it_is_packed(archive: Path, tmp_path: Path) -> None:
-    """Real attackers swap all the time; whatever they win, it is never a file elsewhere."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "driver.log").write_text("of root")
-    swap = "import os, sys\nos.chdir(sys.argv[1])\nos.symlink(sys.argv[2], 'link')\nprint('ready', flush=True)\n"
-    swap += "while True:\n os.rename('logs', 'kept'); os.rename('link', 'logs')\n"
-    swap += " os.rename('logs', 'link'); os.rename('kept', 'logs')\n"
-    with subprocess.Popen(
-        [sys.executable, "-c", swap, str(archive), str(outside)], stdout=subprocess.PIPE, text=True
-    ) as attacker:
-        try:
-            assert attacker.stdout
-            assert attacker.stdout.readline() == "ready\n"
-            for _round in range(100):
-                file, _skipped = packed(archive)
-                assert b"of root" not in members(file).values()
-        finally:
-            attacker.kill()
-
-
-# --- What is unpacked ------------------------------------------------------------------------------------------------
-
-
-def hostile(file: Path, *members: tuple[str, bytes, str]) -> str:
-    with tarfile.open(file, "w:gz") as tar:
-        for name, kind, link in members:
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = kind, link
-            member.size = 4 if kind == tarfile.REGTYPE else 0
-            tar.addfile(member, io.BytesIO(b"evil"))
-    return str(file)
-
-
-NO_FILE = "it is not a regular file"
-ELSEWHERE = "its name leads elsewhere"
-
-
-@pytest.mark.parametrize(
-    ("members", "why"),
-    [
-        ([("../evil", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("logs/../../evil", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("/tmp/evil", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("a//b", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("./a", tarfile.REGTYPE, "")], ELSEWHERE),
-        ([("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "")], NO_FILE),
-        ([("passwd", tarfile.SYMTYPE, "/etc/passwd")], NO_FILE),
-        ([("status.json", tarfile.LNKTYPE, "/etc/passwd")], NO_FILE),
-        ([("fifo", tarfile.FIFOTYPE, "")], NO_FILE),
-        ([("zero", tarfile.CHRTYPE, "")], NO_FILE),
-        ([("directory", tarfile.DIRTYPE, "")], NO_FILE),
-        ([("a\nb", tarfile.REGTYPE, "")], "its name has characters that cannot be shown"),
-        ([("a/" * 40 + "b", tarfile.REGTYPE, "")], "it is more than 32 levels deep"),
-        ([("x" * 256, tarfile.REGTYPE, "")], "its name has more than 1024 bytes, or 255 in one part"),
-        ([("twice", tarfile.REGTYPE, "")] * 2, "it is there twice"),
-        # One bad member is enough to refuse the whole bundle.
-        ([("good", tarfile.REGTYPE, ""), ("../evil", tarfile.REGTYPE, "")], ELSEWHERE),
-    ],
-)
-def test_a_bundle_cannot_write_elsewhere(tmp_path: Path, members: list[tuple[str, bytes, str]], why: str) -> None:
-    file = hostile(tmp_path / "bundle.tar.gz", *members)
-    with pytest.raises(BundleError, match=f"^the bundle holds .*, which was refused: {why}$"):
-        unpack(file, tmp_path / "artifacts", "grpo-1", LIMITS)
-    assert files(tmp_path) == ["bundle.tar.gz"]
-
-
-@pytest.mark.parametrize(
-    ("size", "why"), [(Limits(3, 100), "it is too large"), (Limits(4, 7), "all files together are too large")]
-)
-def test_a_bundle_cannot_fill_the_controller(tmp_path: Path, size: Limits, why: str) -> None:
-    file = hostile(tmp_path / "bundle.tar.gz", ("a", tarfile.REGTYPE, ""), ("b", tarfile.REGTYPE, ""))
-    with pytest.raises(BundleError, match=f"which was refused: {why}$"):
-        unpack(file, tmp_path / "artifacts", "grpo-1", size)
-    assert files(tmp_path) == ["bundle.tar.gz"]
-
-
-def test_a_header_of_gigabytes_is_not_read_into_memory(tmp_path: Path) -> None:
-    header = tarfile.TarInfo("x")
-    header.type, header.size = tarfile.XHDTYPE, 4 << 30
-    with gzip.open(tmp_path / "bundle.tar.gz", "wb") as file:
-        file.write(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * 1024)
-    with pytest.raises(BundleError, match=r"^the bundle has a header of more than 1 MiB$"):
-        unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts", "grpo-1", LIMITS)
-
-
-NO_TAR = gzip.compress(b"x" * 2000, mtime=0)
-
-
-@pytest.mark.parametrize("content", [b"", b"no bundle", NO_TAR, NO_TAR[:-9]], ids=["empty", "text", "no tar", "cut"])
-def test_a_damaged_bundle(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "bundle.tar.gz").write_bytes(content)
-    with pytest.raises(BundleError, match=r"^the bundle is damaged: "):
-        unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts", "grpo-1", LIMITS)
-
-
-def test_files_that_do_not_fit(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(100, 90, 10))
-    with pytest.raises(BundleError, match=r"/here has 10 bytes of free space; the files have 30 bytes$"):
-        fetch(archive, tmp_path / "here" / "grpo-1")
-    assert not (tmp_path / "here").exists()
-
-
-def test_no_link_of_the_destination_is_followed(archive: Path, tmp_path: Path) -> None:
-    outside, target = tmp_path / "outside", tmp_path / "here" / "grpo-1"
-    outside.mkdir()
-    (outside / "driver.log").write_text("mine")
-    target.mkdir(parents=True)
-    (target / "status.json").symlink_to(outside / "driver.log")
-    fetch(archive, target)
-    # The link was replaced, and not written through.
-    assert not (target / "status.json").is_symlink()
-    shutil.rmtree(target / "logs")
-    (target / "logs").symlink_to(outside)
-    with pytest.raises(BundleError) as error:
-        fetch(archive, target)
-    hint = "cannot be opened as a directory (Not a directory); move it away, then fetch again"
-    assert str(error.value) == f"{target}/logs {hint}"
-    shutil.rmtree(target)
-    target.symlink_to(outside)
-    with pytest.raises(BundleError, match=r"/here/grpo-1.* cannot be opened as a directory"):
-        fetch(archive, target)
-    assert files(outside) == ["driver.log"]
-    assert (outside / "driver.log").read_text() == "mine"
-
-
-def test_modes_and_times(archive: Path, tmp_path: Path) -> None:
-    (archive / "status.json").chmod(0o6777)
-    os.utime(archive / "logs" / "driver.log", (-(10**9), -(10**9)))
-    target = tmp_path / "here"
-    before = os.umask(0)
-    try:
-        assert fetch(archive, target) == 3
-    finally:
-        os.umask(before)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in target.rglob("*") if path.is_file()} == {0o640}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (target, target / "logs")} == {0o750}
-    assert (target / "logs" / "driver.log").stat().st_mtime == 0
-    assert fetch(archive, target) == 0
-
-
-def test_which_files_differ(tmp_path: Path) -> None:
-    there = tmp_path / "here" / "file"
-    member = tarfile.TarInfo("file")
-    member.size, member.mtime = 3, 1000
-    assert differs(tmp_path, "here", member)
-    there.parent.mkdir()
-    assert differs(tmp_path, "here", member)
-    there.write_text("abc")
-    os.utime(there, (1000.75, 1000.75))
-    assert not differs(tmp_path, "here", member)
-    os.utime(there, (1001, 1001))
-    assert differs(tmp_path, "here", member)
-    there.write_text("abcd")
-    os.utime(there, (1000, 1000))
-    assert differs(tmp_path, "here", member)
-    there.unlink()
-    there.mkdir()
-    assert differs(tmp_path, "here", member)
-
-
 class Task:
-    check_mode = False
     async_val = 0
 
-    def __init__(self, **arguments: Any) -> None:
-        self.args = arguments
+    def __init__(self, arguments: dict[str, Any], check_mode: bool) -> None:
+        self.args, self.check_mode = arguments, check_mode
 
 
-class Connection:
-    """A machine whose files are here."""
+class Head:
+    """Packs an archive as the program does, and keeps what it was asked for."""
 
-    become: Any = None
-    _shell: Any = None
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, archive: Path, answer: Answer | ProgramError | None) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.archive, self.answer = archive, answer
+        monkeypatch.setattr(job_fetch, "call_for_file", self.call_for_file)
+        monkeypatch.setattr(job_fetch.ActionBase, "run", lambda *_arguments: {})
 
-    def exec_command(self, command: str, in_data: bytes, sudoable: bool = True) -> tuple[int, bytes, bytes]:
-        # With an input, ssh gives no terminal, which would change line ends.
-        assert sudoable == bool(self.become) == command.startswith("echo BECOME") and in_data
-        done = subprocess.run(["/bin/sh", "-c", command], input=in_data, capture_output=True, check=False)
-        return done.returncode, done.stdout, done.stderr
+    def call_for_file(self, _action: object, node: Any, verb: str, request: Any, local: str, *limit: float) -> Answer:
+        self.calls.append((node.name, verb, request, *limit))
+        if isinstance(self.answer, ProgramError):
+            raise self.answer
+        with Path(local).open("wb") as file:
+            skipped = pack(self.archive, request["checkpoints"], SIZE, file)
+        return self.answer or Answer(True, False, [], {"archive": "/srv/jobs/grpo-1", "skipped": skipped})
 
 
 def fetched(
-    monkeypatch: pytest.MonkeyPatch, archive: Path, swap: Callable[[Path], Any] = lambda bundle: None, **arguments: Any
-) -> tuple[dict[str, Any], list[str], list[str]]:
-    """The result of the action plugin, the modules that it ran, and the files that it removed.
-
-    swap: what a job does with the bundle before it is fetched.
-    """
+    monkeypatch: pytest.MonkeyPatch,
+    archive: Path,
+    answer: Answer | ProgramError | None = None,
+    check_mode: bool = False,
+    **arguments: Any,
+) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """The result of the action, and what it asked the head for."""
+    head = Head(monkeypatch, archive, answer)
     action = job_fetch.ActionModule.__new__(job_fetch.ActionModule)
-    action._task, action._connection = Task(**arguments), Connection()
-    ran: list[str] = []
-    removed: list[str] = []
-
-    def execute(name: str, _arguments: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        ran.append(name)
-        file, skipped = packed(archive)
-        size = Path(file).stat().st_size
-        swap(Path(file))
-        return {"changed": False, "bundle": file, "bundle_bytes": size, "archive": str(archive), "skipped": skipped}
-
-    action._execute_module = execute
-    action._remove_tmp_path = lambda path, force: removed.append(path)
-    monkeypatch.setattr(job_fetch.ActionBase, "run", lambda *_arguments: {})
-    return action.run(None, {"inventory_hostname": "head"}), ran, removed
+    given = {"submission_id": "grpo-1", "dest": str(archive.parents[1] / "here"), **arguments}
+    action._task = Task(given, check_mode)
+    return action.run(None, {"inventory_hostname": "head"}), head.calls
 
 
-def test_the_action_plugin(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    result, _ran, removed = fetched(monkeypatch, archive, submission_id="grpo-1", dest=str(here))
-    assert (result["changed"], result["files"], result["path"]) == (True, 3, str(here / "grpo-1"))
-    assert (result["job"]["state"], result["job"]["archive"]) == ("RUNNING", str(here / "grpo-1"))
-    assert result["job"]["log"] == []
-    assert removed == [str(archive.parent / "bundle.tar.gz")]
-    assert result["skipped"] == []
+def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
+    result, calls = fetched(monkeypatch, archive)
+    target = tmp_path / "here" / "grpo-1"
+    job = result.pop("job")
+    assert (job["state"], job["archive"], job["log"]) == ("RUNNING", str(target), [])
+    expected = {"changed": True, "files": 3, "path": str(target), "archive": "/srv/jobs/grpo-1", "skipped": []}
+    assert result == expected
+    request = {"submission_id": "grpo-1", "checkpoints": False, "max_file_mib": 0, "max_total_mib": 0}
+    assert calls == [("head", "fetch", request, SIZE.bundle, pytest.approx(60 + 8 * 1024 / 10))]
+    result, _calls = fetched(monkeypatch, archive)
+    assert (result["changed"], result["files"]) == (False, 0)
 
 
-class Become(BecomeBase):  # type: ignore[misc]
-    """Another user, as sudo prints before what a command prints."""
-
-    def build_become_command(self, cmd: str, shell: Any) -> str:
-        self.success = "BECOME-SUCCESS-x"
-        return f"echo {self.success}; OWNER=root; {cmd}"
-
-
-def test_the_bundle_of_a_machine_with_become(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
-    """It belongs to the user whom the module became, and only that user reads it."""
-    monkeypatch.setattr(Connection, "become", Become())
-    result, _ran, _removed = fetched(monkeypatch, archive, submission_id="grpo-1", dest=str(tmp_path / "here"))
+def test_nothing_is_written_in_check_mode(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
+    result, _calls = fetched(monkeypatch, archive, check_mode=True)
     assert (result["changed"], result["files"]) == (True, 3)
+    assert not (tmp_path / "here").exists()
 
 
-def link_to_zeros(bundle: Path) -> None:
-    bundle.unlink()
-    bundle.symlink_to("/dev/zero")
-
-
-def fifo(bundle: Path) -> None:
-    bundle.unlink()
-    os.mkfifo(bundle)
-
-
-CHANGED = "another process has changed "
-
-
-@pytest.mark.parametrize(
-    ("swap", "why"),
-    [
-        (link_to_zeros, "was not copied: dd: failed to open"),
-        (fifo, CHANGED),
-        (lambda bundle: os.truncate(bundle, 1 << 40), CHANGED),
-        (lambda bundle: os.truncate(bundle, 3), CHANGED),
-    ],
-    ids=["link", "fifo", "longer", "shorter"],
-)
-def test_a_bundle_that_a_job_replaces_is_neither_waited_for_nor_read_on(
-    monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path, swap: Callable[[Path], Any], why: str
+@pytest.mark.parametrize("value", [False, "false", "False", "no", "0", 0])
+def test_checkpoints_that_are_not_fetched_have_no_other_limits(
+    monkeypatch: pytest.MonkeyPatch, archive: Path, value: object
 ) -> None:
-    arguments = {"submission_id": "grpo-1", "dest": str(tmp_path / "here")}
-    result, _ran, removed = fetched(monkeypatch, archive, swap, **arguments)
-    assert result["failed"]
-    assert result["msg"].startswith("The archive was not fetched: head: ")
-    assert why in result["msg"]
-    assert removed
+    """-e passes text."""
+    _result, calls = fetched(monkeypatch, archive, checkpoints=value, max_file_mib="0")
+    assert (calls[0][2]["checkpoints"], calls[0][3]) == (False, limits(False).bundle)
+    _result, calls = fetched(monkeypatch, archive, checkpoints="true", max_total_mib="7")
+    assert (calls[0][2]["checkpoints"], calls[0][3]) == (True, limits(True, 0, 7).bundle)
 
 
-def test_a_bundle_has_a_limit_before_it_is_fetched(
-    monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(bundle, "HEADER_BYTES", 0)
-    for number in range(2):
-        (archive / "debug" / f"noise-{number}").write_bytes(os.urandom(1 << 20))
-    arguments = {"submission_id": "grpo-1", "dest": str(tmp_path / "here"), "max_total_mib": "1"}
-    result, _ran, removed = fetched(monkeypatch, archive, **arguments)
-    assert result["msg"].startswith("The archive was not fetched: its bundle has ")
-    assert removed
-
-
-def test_no_bundle_is_larger_than_its_limit(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(200):
-        (archive / "debug" / f"{number:03}{'x' * 250}").write_bytes(os.urandom(2000))
-    names = len([path for path in archive.rglob("*") if path.is_file()])
-    monkeypatch.setattr(bundle, "MOST_FILES", names)
-    total = sum(path.stat().st_size for path in archive.rglob("*") if path.is_file())
-    file, _skipped = packed(archive, checkpoints=True)
-    assert Path(file).stat().st_size < Limits(total, total).bundle
-
-
-def test_what_was_skipped_is_a_warning(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
+def test_what_was_skipped_is_a_warning(monkeypatch: pytest.MonkeyPatch, archive: Path) -> None:
     warned: list[str] = []
     monkeypatch.setattr(job_fetch.display, "warning", warned.append)
     (archive / "link").symlink_to("/etc/passwd")
-    result, _ran, _removed = fetched(monkeypatch, archive, submission_id="grpo-1", dest=str(tmp_path / "here"))
+    result, _calls = fetched(monkeypatch, archive)
     assert warned == ["Not all files were fetched: link: it is a link"]
     assert result["skipped"] == ["link: it is a link"]
+
+
+@pytest.mark.parametrize("skipped", [7, None, {"a": 1}, "text", [7, None, "\x1b[2J\n"]])
+def test_the_root_of_a_node_may_answer_anything(
+    monkeypatch: pytest.MonkeyPatch, archive: Path, skipped: object
+) -> None:
+    answer = Answer(True, False, [], {"archive": ["\x1b"], "skipped": skipped})
+    result, _calls = fetched(monkeypatch, archive, answer)
+    assert result["skipped"] == (["7", "None", r"\x1b[2J\n"] if isinstance(skipped, list) else [])
+    assert result["archive"].isprintable()
 
 
 def test_limits_are_checked_on_the_controller_as_well(
@@ -546,28 +119,33 @@ def test_limits_are_checked_on_the_controller_as_well(
 ) -> None:
     (archive / "debug" / "large").write_bytes(b"x" * ((1 << 20) - 1))
     (archive / "debug" / "more").write_bytes(b"x" * (1 << 19))
-    arguments = {"submission_id": "grpo-1", "dest": str(tmp_path / "here"), "max_total_mib": "1", "checkpoints": "no"}
-    result, _ran, removed = fetched(monkeypatch, archive, **arguments)
-    why = "the bundle holds debug/more, which was refused: all files together are too large"
-    assert result == {"failed": True, "changed": False, "msg": f"The archive was not fetched: {why}."}
-    assert removed
+    result, _calls = fetched(monkeypatch, archive, max_total_mib="1", checkpoints="no")
+    reason = "the bundle has debug/more, which was refused: with its 512 KiB, all files would have more than 1 MiB"
+    assert result == {"failed": True, "changed": False, "msg": f"The archive was not fetched: {reason}."}
     assert not (tmp_path / "here").exists()
 
 
-def test_an_unreadable_status_does_not_fail_fetch(
-    monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path
-) -> None:
+def test_an_unreadable_status_does_not_fail_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path) -> None:
     (archive / "status.json").write_text("[]")
-    result, _ran, _removed = fetched(monkeypatch, archive, submission_id="grpo-1", dest=str(tmp_path / "here"))
+    result, _calls = fetched(monkeypatch, archive)
     assert (result["files"], result["job"]["state"]) == (3, "UNREADABLE")
+
+
+def test_a_refusal_and_a_failure(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
+    refusal = Answer(False, False, [Finding("submission_id", "There is no job 'grpo-1' in /srv/jobs.", "")], {})
+    result, _calls = fetched(monkeypatch, archive, refusal)
+    assert result == {"failed": True, "changed": False, "msg": "There is no job 'grpo-1' in /srv/jobs."}
+    result, _calls = fetched(monkeypatch, archive, ProgramError("container head is paused"))
+    assert result["failed"] and result["msg"] == "The archive was not fetched: container head is paused."
+    assert not (tmp_path / "here").exists()
 
 
 @pytest.mark.parametrize("submission_id", ["../grpo-1", "..", "a/b", "/etc", "", None])
 def test_an_id_does_not_lead_out_of_the_directory(
-    monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path, submission_id: str | None
+    monkeypatch: pytest.MonkeyPatch, archive: Path, submission_id: str | None
 ) -> None:
-    result, ran, _removed = fetched(monkeypatch, archive, submission_id=submission_id, dest=str(tmp_path / "here"))
+    result, calls = fetched(monkeypatch, archive, submission_id=submission_id)
     assert result["failed"]
-    assert ran == []
+    assert calls == []
     expected = "is not a submission id" if submission_id else "No job was named. Pass -e submission_id=ID"
     assert expected in result["msg"]

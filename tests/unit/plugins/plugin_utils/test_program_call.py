@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.plugins.become import BecomeBase
 from ansible_collections.argus.verl.plugins.plugin_utils import program_call
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node, ProgramError, call, job_info
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
+    Answer,
+    Node,
+    ProgramError,
+    call,
+    call_for_file,
+    job_info,
+)
 
+from argus.jobs.bundle import Limits, unpack
 from argus.launcher.archive import Archive
 
 # "exec" runs the program, or says what $STATE has; "run" shows its arguments and runs what follows the image.
@@ -27,6 +39,7 @@ esac
 
 class Connection:
     transport = "ssh"
+    become: Any = None
 
     class _shell:  # noqa: N801
         tmpdir = "/tmp/argus-test"
@@ -35,6 +48,13 @@ class Connection:
         def join_path(*parts: str) -> str:
             return "/".join(parts)
 
+    @staticmethod
+    def exec_command(command: str, in_data: bytes, sudoable: bool) -> tuple[int, bytes, bytes]:
+        # With an input, ssh gives no terminal, which would change line ends.
+        assert sudoable == bool(Connection.become) == command.startswith("echo BECOME") and in_data
+        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
 
 class Action:
     """Runs commands here, as a machine does."""
@@ -42,6 +62,8 @@ class Action:
     _connection = Connection
 
     def _low_level_execute_command(self, command: str, in_data: bytes) -> dict[str, Any]:
+        # Where both users are the same, Ansible does not escalate, and waits for it if anything has before.
+        assert in_data and not (Connection.become and Connection.become.success)
         done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False)
         return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
 
@@ -112,6 +134,137 @@ def test_an_answer_has_nothing_that_ansible_acts_on() -> None:
     text = json.dumps({"changed": 1, "findings": [], "result": result, "ansible_facts": {}})
     answer = program_call.answer(Node("head"), "status", 0, text, "")
     assert (answer.changed, answer.result) == (False, {"jobs": []})
+
+
+# --- A verb whose output is a file ------------------------------------------------------------------------------------
+
+LIMITS = Limits(1 << 20, 1 << 20)
+
+
+class Machine(Action):
+    """Has a temporary directory of its own.
+
+    swap: what a job does to the file of the output when the verb has ended, where both have one user.
+    """
+
+    def __init__(self, node: Node, swap: Callable[[Path], Any] = lambda _file: None) -> None:
+        self.temporary, self.swap = Path(node.shared_root) / "tmp", swap
+        self.temporary.mkdir(exist_ok=True)
+        self.modes: set[int] = set()
+
+    def _low_level_execute_command(self, command: str, in_data: bytes) -> dict[str, Any]:
+        done = super()._low_level_execute_command(f"export TMPDIR={self.temporary}; {command}", in_data)
+        for file in self.temporary.glob("*"):
+            self.modes.add(file.lstat().st_mode & 0o777)
+            if "stat" in command:
+                self.swap(file)
+        return done
+
+
+def fetch(machine: Machine, node: Node, submission_id: str = "sft-1", most: int = LIMITS.bundle) -> Answer:
+    """The answer of `fetch`, whose output is then in the file "here" of the controller."""
+    here = Path(node.shared_root) / "here"
+    return call_for_file(machine, node, "fetch", {"submission_id": submission_id}, str(here), most, 60)
+
+
+def unpacked(node: Node) -> int:
+    root = Path(node.shared_root)
+    return unpack(str(root / "here"), root / "artifacts", LIMITS)
+
+
+@pytest.mark.parametrize("text", ["", "Error response from daemon: No such container: head"])
+def test_a_file_comes_from_a_node_or_from_a_container_in_its_place(node: Node, text: str) -> None:
+    refuse(node, text)
+    machine = Machine(node)
+    answer = fetch(machine, node)
+    assert (answer.done, answer.result) == (True, {"archive": f"{node.shared_root}/jobs/sft-1", "skipped": []})
+    assert unpacked(node) > 0
+    # Only its user reads it, and nothing of it stays.
+    assert (machine.modes, [*machine.temporary.iterdir()]) == ({0o600}, [])
+    arguments = Path(node.shared_root) / "runs"
+    assert not text or "--log-driver=none" in arguments.read_text().split()
+
+
+class Become(BecomeBase):  # type: ignore[misc]
+    """Another user, as sudo prints before what a command prints."""
+
+    def build_become_command(self, cmd: str, shell: Any) -> str:
+        self.success = "BECOME-SUCCESS-x"
+        return f"echo {self.success}; OWNER=root; {cmd}"
+
+
+def test_a_file_of_another_user(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to the user who runs the program, and only that user reads it."""
+    monkeypatch.setattr(Connection, "become", Become())
+    assert fetch(Machine(node), node).done
+    assert unpacked(node) > 0
+
+
+def test_a_refusal_instead_of_a_file(node: Node) -> None:
+    machine = Machine(node)
+    answer = fetch(machine, node, "sft-2")
+    assert not answer.done
+    assert [finding.key for finding in answer.findings] == ["submission_id"]
+    assert [*machine.temporary.iterdir()] == []
+    assert not (Path(node.shared_root) / "here").exists()
+
+
+@pytest.mark.parametrize("text", ["Error response from daemon: Container head is paused", "killed"])
+def test_no_file_and_no_answer(node: Node, text: str) -> None:
+    refuse(node, text)
+    machine = Machine(node)
+    with pytest.raises(ProgramError) as error:
+        fetch(machine, node)
+    assert error.value.node_is_gone
+    assert [*machine.temporary.iterdir()] == []
+
+
+def test_a_file_has_a_limit_before_it_is_fetched(node: Node) -> None:
+    (Path(node.shared_root) / "jobs" / "sft-1" / "noise").write_bytes(os.urandom(1 << 17))
+    machine = Machine(node)
+    with pytest.raises(ProgramError, match=r"^the program has written more than 64 KiB$"):
+        fetch(machine, node, most=1 << 16)
+    assert [*machine.temporary.iterdir()] == []
+
+
+def test_a_machine_without_room_for_a_file(node: Node) -> None:
+    machine = Machine(node)
+    machine.temporary.rmdir()
+    with pytest.raises(ProgramError, match=r"^gpu-0 has no room for a temporary file: mktemp: "):
+        fetch(machine, node)
+
+
+def link_to_zeros(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/dev/zero")
+
+
+def fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+CHANGED = "gpu-0: another process has changed .*; fetch again"
+
+
+@pytest.mark.parametrize(
+    ("swap", "reason"),
+    [
+        (link_to_zeros, "gpu-0: .* was not copied: dd: failed to open"),
+        (fifo, CHANGED),
+        (lambda file: os.truncate(file, 1 << 40), CHANGED),
+        (lambda file: os.truncate(file, 3), CHANGED),
+    ],
+    ids=["link", "fifo", "longer", "shorter"],
+)
+def test_a_file_that_a_job_replaces_is_neither_waited_for_nor_read_on(
+    node: Node, swap: Callable[[Path], Any], reason: str
+) -> None:
+    machine = Machine(node, swap)
+    with pytest.raises(ProgramError) as error:
+        fetch(machine, node)
+    assert re.match(reason, str(error.value))
+    assert [*machine.temporary.iterdir()] == []
 
 
 def test_a_node_without_a_container(tmp_path: Path) -> None:

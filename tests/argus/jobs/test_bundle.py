@@ -1,0 +1,444 @@
+"""Bundles of real archives, with everything that a job or the root of a node may do to one."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_archives import unix_socket
+
+from argus.jobs import bundle
+from argus.jobs.bundle import BundleError, Limits, differs, limits, pack, unpack
+
+LIMITS = Limits(file=1 << 20, total=1 << 22)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    made = tmp_path / "jobs" / "grpo-1"
+    for name, text in {
+        "status.json": '{"state": "RUNNING"}',
+        "logs/driver.log": "step 1\n",
+        "logs/metrics-1.jsonl": "{}\n",
+        "config/.job_spec.json.17": "half",
+        "checkpoints/global_step_1/model.pt": "weights",
+    }.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(text)
+        os.utime(made / name, (1_700_000_000, 1_700_000_000))
+    (made / "debug").mkdir()
+    (made / ".status.json.1").write_text("half writ")
+    return made
+
+
+def packed(archive: Path, checkpoints: bool = False, size: Limits = LIMITS) -> tuple[str, list[str]]:
+    """The bundle of an archive, and what was skipped."""
+    file = archive.parent / "bundle.tar.gz"
+    with file.open("wb") as stream:
+        return str(file), pack(archive, checkpoints, size, stream)
+
+
+def fetch(archive: Path, target: Path, change: bool = True, checkpoints: bool = False) -> int:
+    file, skipped = packed(archive, checkpoints)
+    assert skipped == []
+    return unpack(file, target, LIMITS, change)
+
+
+def members(file: str) -> dict[str, bytes]:
+    """The files of a bundle; there is nothing else in it."""
+    with tarfile.open(file) as tar:
+        assert {member.type for member in tar} <= {tarfile.REGTYPE}
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def files(target: Path) -> list[str]:
+    return sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
+
+
+def test_a_first_fetch_has_everything_except_checkpoints(archive: Path, tmp_path: Path) -> None:
+    target = tmp_path / "artifacts" / "grpo-1"
+    assert fetch(archive, target) == 3
+    assert files(target) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
+    assert (target / "logs" / "driver.log").read_text() == "step 1\n"
+    assert (target / "status.json").stat().st_mtime == 1_700_000_000
+
+
+def test_checkpoints_are_fetched_on_request(archive: Path, tmp_path: Path) -> None:
+    target = tmp_path / "artifacts"
+    fetch(archive, target)
+    assert fetch(archive, target, checkpoints=True) == 1
+    assert (target / "checkpoints" / "global_step_1" / "model.pt").read_text() == "weights"
+
+
+def test_a_second_fetch_has_what_changed(archive: Path, tmp_path: Path) -> None:
+    target = tmp_path / "artifacts"
+    fetch(archive, target)
+    (target / "logs" / "metrics-1.jsonl").chmod(0o400)
+    assert fetch(archive, target) == 0
+    (archive / "logs" / "driver.log").write_text("step 1\nstep 2\n")
+    (archive / "debug" / "stack.txt").write_text("stack")
+    # The same size, another time.
+    (archive / "status.json").write_text('{"state": "STOPPED"}')
+    assert fetch(archive, target) == 3
+    assert (target / "logs" / "driver.log").read_text() == "step 1\nstep 2\n"
+    assert (target / "status.json").read_text() == '{"state": "STOPPED"}'
+    assert fetch(archive, target) == 0
+
+
+def test_nothing_is_written_in_check_mode(archive: Path, tmp_path: Path) -> None:
+    target = tmp_path / "artifacts"
+    assert fetch(archive, target, change=False) == 3
+    assert not target.exists()
+
+
+def test_other_files_in_the_directory_stay(archive: Path, tmp_path: Path) -> None:
+    target = tmp_path / "artifacts"
+    target.mkdir()
+    (target / "notes.txt").write_text("mine")
+    fetch(archive, target)
+    assert (target / "notes.txt").read_text() == "mine"
+
+
+# --- What is packed --------------------------------------------------------------------------------------------------
+
+
+def test_a_link_and_what_is_no_file_are_skipped_and_listed(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of root")
+    logs = archive / "logs"
+    (logs / "link").symlink_to(tmp_path / "secret")
+    (logs / "tree").symlink_to(tmp_path)
+    (logs / "dangling").symlink_to("nothing")
+    os.mkfifo(logs / "fifo")
+    unix_socket(logs / "socket")
+    file, skipped = packed(archive)
+    assert skipped == [
+        "logs/dangling: it is a link",
+        "logs/fifo: it is a FIFO",
+        "logs/link: it is a link",
+        "logs/socket: it is a socket",
+        "logs/tree: it is a link",
+    ]
+    assert sorted(members(file)) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
+def test_a_device_is_skipped(archive: Path) -> None:
+    os.mknod(archive / "zero", 0o20666, os.makedev(1, 5))
+    assert packed(archive)[1] == ["zero: it is a device"]
+
+
+def test_a_link_in_place_of_a_directory_is_skipped(archive: Path, tmp_path: Path) -> None:
+    (archive / "logs").rename(tmp_path / "logs")
+    (archive / "logs").symlink_to(tmp_path / "logs")
+    file, skipped = packed(archive)
+    assert (sorted(members(file)), skipped) == (["status.json"], ["logs: it is a link"])
+
+
+def test_a_file_with_two_names_is_two_files(archive: Path, tmp_path: Path) -> None:
+    os.link(archive / "logs" / "driver.log", archive / "logs" / "copy.log")
+    target = tmp_path / "here"
+    assert fetch(archive, target) == 4
+    assert (target / "logs" / "copy.log").read_text() == "step 1\n"
+    assert (target / "logs" / "copy.log").stat().st_nlink == 1
+
+
+def test_a_large_or_sparse_file_is_skipped_with_its_size(archive: Path, tmp_path: Path) -> None:
+    for name, size in {"sparse": 1 << 40, "exact": 1 << 20, "over": (1 << 20) + 1}.items():
+        with (archive / "debug" / name).open("wb") as file:
+            file.truncate(size)
+    file_name, skipped = packed(archive)
+    assert skipped == [
+        "debug/over: it has 1 MiB, more than 1 MiB",
+        "debug/sparse: it has 1.0 TiB, more than 1 MiB",
+    ]
+    assert len(members(file_name)["debug/exact"]) == 1 << 20
+
+
+def test_all_files_together_have_a_limit(archive: Path) -> None:
+    for number in range(5):
+        (archive / "debug" / f"file-{number}").write_bytes(b"x" * (1 << 20))
+    file, skipped = packed(archive, size=Limits(file=1 << 20, total=(4 << 20) + 100))
+    # Smaller ones still fit.
+    names = [*(f"debug/file-{number}" for number in range(4)), "logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
+    assert list(members(file)) == names
+    assert skipped == ["debug/file-4: with its 1 MiB, all files would have more than 4 MiB"]
+
+
+def test_checkpoints_have_other_limits() -> None:
+    assert limits(False) == Limits(2 << 30, 8 << 30)
+    assert limits(True) == Limits(64 << 30, 4 << 40)
+    assert limits(True, 1, 2) == Limits(1 << 20, 2 << 20)
+
+
+def test_names_that_cannot_be_shown_or_stored_are_skipped(archive: Path) -> None:
+    debug = archive / "debug"
+    for name in ("a\nb", "\x1b[2J", "\u202egnp", "größe", "A", "a", "x" * 255, os.fsdecode(b"\xff")):
+        (debug / name).write_text("x")
+    (debug / "Sub").mkdir()
+    (debug / "Sub" / "one").write_text("x")
+    (debug / "sub").write_text("x")
+    file, skipped = packed(archive)
+    assert sorted(name for name in members(file) if name.startswith("debug")) == sorted(
+        ["debug/A", "debug/Sub/one", f"debug/{'x' * 255}", "debug/größe"]
+    )
+    assert sorted(skipped) == sorted(
+        [
+            "'debug/\\x1b[2J': its name has characters that cannot be shown",
+            "'debug/a\\nb': its name has characters that cannot be shown",
+            "'debug/\\u202egnp': its name has characters that cannot be shown",
+            "'debug/\\udcff': its name is not UTF-8",
+            "debug/a: another name is the same, or differs from it only by upper and lower case",
+            "debug/sub: another name is the same, or differs from it only by upper and lower case",
+        ]
+    )
+
+
+def test_directories_that_are_too_deep(archive: Path) -> None:
+    deep = archive / "debug" / "/".join("d" * 40)
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("x")
+    _file, skipped = packed(archive)
+    assert skipped == [f"debug/{'/'.join('d' * 32)}: it is more than 32 levels deep"]
+
+
+def test_what_is_skipped_is_named_in_few_bytes(archive: Path) -> None:
+    """Its list must fit into an answer."""
+    deep = archive / "debug" / "/".join([os.fsdecode(b"\xff" * 255)] * 4)
+    deep.mkdir(parents=True)
+    for number in range(bundle.MOST_NAMED + 5):
+        (archive / "debug" / f"link-{number:03}").symlink_to("x")
+    _file, skipped = packed(archive)
+    assert (len(skipped), skipped[-1]) == (bundle.MOST_NAMED + 1, "6 more")
+    (archive / "logs" / os.fsdecode(b"\xff" * 250)).touch()
+    for number in range(bundle.MOST_NAMED + 5):
+        (archive / "debug" / f"link-{number:03}").unlink()
+    _file, skipped = packed(archive)
+    assert len(skipped) == 2 and all(line.endswith(": its name is not UTF-8") for line in skipped)
+    (long, _short), longest = skipped, bundle.SHOWN_CHARACTERS * len(r"\udcff")
+    assert len(long) < longest + 100
+
+
+@pytest.mark.parametrize(("change", "expected"), [(-3, b"step\0\0\0"), (+3, b"step 1\n")])
+def test_a_file_that_grows_or_shrinks_while_it_is_packed(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, change: int, expected: bytes
+) -> None:
+    log = archive / "logs" / "driver.log"
+    add = tarfile.TarFile.addfile
+
+    def addfile(self: tarfile.TarFile, member: tarfile.TarInfo, content: Any) -> None:
+        if member.name == "logs/driver.log":
+            os.truncate(log, 7 + change)
+        add(self, member, content)
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", addfile)
+    file, skipped = packed(archive)
+    assert members(file)["logs/driver.log"] == expected
+    assert sorted(members(file)) == ["logs/driver.log", "logs/metrics-1.jsonl", "status.json"]
+    shrank = "logs/driver.log: it shrank while it was packed; its last 3 bytes are zeros"
+    assert skipped == ([shrank] if change < 0 else [])
+
+
+def test_a_directory_that_is_swapped_while_it_is_packed(archive: Path, tmp_path: Path) -> None:
+    """Real attackers swap all the time; whatever they win, it is never a file elsewhere."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "driver.log").write_text("of root")
+    swap = "import os, sys\nos.chdir(sys.argv[1])\nos.symlink(sys.argv[2], 'link')\nprint('ready', flush=True)\n"
+    swap += "while True:\n os.rename('logs', 'kept'); os.rename('link', 'logs')\n"
+    swap += " os.rename('logs', 'link'); os.rename('kept', 'logs')\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", swap, str(archive), str(outside)], stdout=subprocess.PIPE, text=True
+    ) as attacker:
+        try:
+            assert attacker.stdout
+            assert attacker.stdout.readline() == "ready\n"
+            for _round in range(100):
+                file, _skipped = packed(archive)
+                assert b"of root" not in members(file).values()
+        finally:
+            attacker.kill()
+
+
+# --- What is unpacked ------------------------------------------------------------------------------------------------
+
+
+def hostile(file: Path, *members: tuple[str, bytes, str]) -> str:
+    with tarfile.open(file, "w:gz") as tar:
+        for name, kind, link in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, link
+            member.size = 4 if kind == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(b"evil"))
+    return str(file)
+
+
+NO_FILE = "it is not a regular file"
+ELSEWHERE = "its name leads elsewhere"
+SAME = "another name is the same, or differs from it only by upper and lower case"
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ([("../evil", tarfile.REGTYPE, "")], ELSEWHERE),
+        ([("logs/../../evil", tarfile.REGTYPE, "")], ELSEWHERE),
+        ([("/tmp/evil", tarfile.REGTYPE, "")], ELSEWHERE),
+        ([("a//b", tarfile.REGTYPE, "")], ELSEWHERE),
+        ([("./a", tarfile.REGTYPE, "")], ELSEWHERE),
+        ([("out", tarfile.SYMTYPE, "../.."), ("out/evil", tarfile.REGTYPE, "")], NO_FILE),
+        ([("passwd", tarfile.SYMTYPE, "/etc/passwd")], NO_FILE),
+        ([("status.json", tarfile.LNKTYPE, "/etc/passwd")], NO_FILE),
+        ([("fifo", tarfile.FIFOTYPE, "")], NO_FILE),
+        ([("zero", tarfile.CHRTYPE, "")], NO_FILE),
+        ([("directory", tarfile.DIRTYPE, "")], NO_FILE),
+        ([("a\nb", tarfile.REGTYPE, "")], "its name has characters that cannot be shown"),
+        ([("a/" * 40 + "b", tarfile.REGTYPE, "")], "it is more than 32 levels deep"),
+        ([("x" * 256, tarfile.REGTYPE, "")], "its name has more than 1024 bytes, or 255 in one part"),
+        ([("twice", tarfile.REGTYPE, "")] * 2, SAME),
+        ([("a", tarfile.REGTYPE, ""), ("A", tarfile.REGTYPE, "")], SAME),
+        ([("a", tarfile.REGTYPE, ""), ("a/b", tarfile.REGTYPE, "")], SAME),
+        ([("a/b", tarfile.REGTYPE, ""), ("a", tarfile.REGTYPE, "")], SAME),
+        ([("a/b", tarfile.REGTYPE, ""), ("A/c", tarfile.REGTYPE, "")], SAME),
+        # One bad member is enough to refuse the whole bundle.
+        ([("good", tarfile.REGTYPE, ""), ("../evil", tarfile.REGTYPE, "")], ELSEWHERE),
+    ],
+)
+def test_a_bundle_cannot_write_elsewhere(tmp_path: Path, members: list[tuple[str, bytes, str]], why: str) -> None:
+    file = hostile(tmp_path / "bundle.tar.gz", *members)
+    with pytest.raises(BundleError, match=f"^the bundle has .*, which was refused: {why}$"):
+        unpack(file, tmp_path / "artifacts" / "grpo-1", LIMITS)
+    assert files(tmp_path) == ["bundle.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    ("size", "why"),
+    [(Limits(3, 100), "it has 4 bytes, more than 3 bytes"), (Limits(4, 7), "with its 4 bytes, all files would .*")],
+)
+def test_a_bundle_cannot_fill_the_controller(tmp_path: Path, size: Limits, why: str) -> None:
+    file = hostile(tmp_path / "bundle.tar.gz", ("a", tarfile.REGTYPE, ""), ("b", tarfile.REGTYPE, ""))
+    with pytest.raises(BundleError, match=f"which was refused: {why}$"):
+        unpack(file, tmp_path / "artifacts" / "grpo-1", size)
+    assert files(tmp_path) == ["bundle.tar.gz"]
+
+
+def test_a_header_of_gigabytes_is_not_read_into_memory(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 4 << 30
+    with gzip.open(tmp_path / "bundle.tar.gz", "wb") as file:
+        file.write(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * 1024)
+    with pytest.raises(BundleError, match=r"^the bundle has a header of more than 1 MiB$"):
+        unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts" / "grpo-1", LIMITS)
+
+
+NO_TAR = gzip.compress(b"x" * 2000, mtime=0)
+
+
+@pytest.mark.parametrize("content", [b"", b"no bundle", NO_TAR, NO_TAR[:-9]], ids=["empty", "text", "no tar", "cut"])
+def test_a_damaged_bundle(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bundle.tar.gz").write_bytes(content)
+    with pytest.raises(BundleError, match=r"^the bundle is damaged: "):
+        unpack(str(tmp_path / "bundle.tar.gz"), tmp_path / "artifacts" / "grpo-1", LIMITS)
+
+
+def test_a_bundle_that_was_cut_off_leaves_nothing(tmp_path: Path) -> None:
+    file, target = tmp_path / "bundle.tar.gz", tmp_path / "here" / "grpo-1"
+    with tarfile.open(file, "w:gz") as tar:
+        for name in ("first", "second"):
+            member = tarfile.TarInfo(name)
+            member.size = 1 << 20
+            tar.addfile(member, io.BytesIO(os.urandom(1 << 20)))
+    file.write_bytes(file.read_bytes()[: 3 << 19])
+    with pytest.raises(BundleError, match=r"^the bundle is damaged: "):
+        unpack(str(file), target, LIMITS)
+    assert not target.exists()
+
+
+def test_a_directory_in_place_of_a_file(archive: Path, tmp_path: Path) -> None:
+    target = tmp_path / "here" / "grpo-1"
+    (target / "status.json").mkdir(parents=True)
+    with pytest.raises(BundleError, match=rf"^{target}/status.json: Is a directory$"):
+        fetch(archive, target)
+    assert not list(target.glob(".*"))
+
+
+def test_files_that_do_not_fit(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(100, 90, 10))
+    with pytest.raises(BundleError, match=r"/here has 10 bytes of free space; the files have 30 bytes$"):
+        fetch(archive, tmp_path / "here" / "grpo-1")
+    assert not (tmp_path / "here").exists()
+
+
+def test_no_link_of_the_destination_is_followed(archive: Path, tmp_path: Path) -> None:
+    outside, target = tmp_path / "outside", tmp_path / "here" / "grpo-1"
+    outside.mkdir()
+    (outside / "driver.log").write_text("mine")
+    target.mkdir(parents=True)
+    (target / "status.json").symlink_to(outside / "driver.log")
+    fetch(archive, target)
+    # The link was replaced, and not written through.
+    assert not (target / "status.json").is_symlink()
+    shutil.rmtree(target / "logs")
+    (target / "logs").symlink_to(outside)
+    with pytest.raises(BundleError) as error:
+        fetch(archive, target)
+    assert str(error.value) == f"{target}/logs is not a directory; move it away, then fetch again"
+    shutil.rmtree(target)
+    target.symlink_to(outside)
+    with pytest.raises(BundleError, match=r"/here/grpo-1 is not a directory; "):
+        fetch(archive, target)
+    assert files(outside) == ["driver.log"]
+    assert (outside / "driver.log").read_text() == "mine"
+
+
+def test_modes_and_times(archive: Path, tmp_path: Path) -> None:
+    (archive / "status.json").chmod(0o6777)
+    os.utime(archive / "logs" / "driver.log", (-(10**9), -(10**9)))
+    target = tmp_path / "here"
+    before = os.umask(0)
+    try:
+        assert fetch(archive, target) == 3
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in target.rglob("*") if path.is_file()} == {0o640}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (target, target / "logs")} == {0o750}
+    assert (target / "logs" / "driver.log").stat().st_mtime == 0
+    assert fetch(archive, target) == 0
+
+
+def test_which_files_differ(tmp_path: Path) -> None:
+    there = tmp_path / "here" / "file"
+    member = tarfile.TarInfo("file")
+    member.size, member.mtime = 3, 1000
+    assert differs(there, member)
+    there.parent.mkdir()
+    assert differs(there, member)
+    there.write_text("abc")
+    os.utime(there, (1000.75, 1000.75))
+    assert not differs(there, member)
+    os.utime(there, (1001, 1001))
+    assert differs(there, member)
+    there.write_text("abcd")
+    os.utime(there, (1000, 1000))
+    assert differs(there, member)
+    there.unlink()
+    there.mkdir()
+    assert differs(there, member)
+
+
+def test_no_bundle_is_larger_than_its_limit(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(200):
+        (archive / "debug" / f"{number:03}{'x' * 250}").write_bytes(os.urandom(2000))
+    names = len([path for path in archive.rglob("*") if path.is_file()])
+    monkeypatch.setattr(bundle, "MOST_FILES", names)
+    total = sum(path.stat().st_size for path in archive.rglob("*") if path.is_file())
+    file, _skipped = packed(archive, checkpoints=True)
+    assert Path(file).stat().st_size < Limits(total, total).bundle

@@ -1,0 +1,122 @@
+"""argus fetch as people and the controller run it, in a process of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from argus.launcher.archive import Archive
+
+Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "jobs" / "sft-1")
+    made.reserve()
+    made.set_status("RUNNING", workload="sft")
+    made.driver_log.write_text("step 1\n")
+    for name in ("checkpoints/global_step_1/model.pt", "debug/large"):
+        (made.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (made.path / name).write_bytes(os.urandom((1 << 20) + 1))
+    (made.path / "link").symlink_to("/etc/passwd")
+    return made
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    def run(*arguments: str, request: dict[str, Any] | None = None, **options: Any) -> Any:
+        command = [sys.executable, "-m", "argus", "fetch", *arguments, "--shared-root", str(tmp_path), "--address", ""]
+        command += ["--json"] if request is not None else []
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.run(command, input=json.dumps(request).encode(), check=False, **options)
+
+    return run
+
+
+def names(bundle: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(bundle)) as tar:
+        return tar.getnames()
+
+
+def test_people_get_a_file_and_the_names_of_what_is_not_in_it(archive: Archive, run: Run) -> None:
+    done = run("sft-1", "--max-file-mib", "1")
+    assert (done.returncode, {"logs/driver.log", "status.json"} - {*names(done.stdout)}) == (0, set())
+    assert done.stderr.decode().splitlines() == [
+        "skipped: debug/large: it has 1 MiB, more than 1 MiB",
+        "skipped: link: it is a link",
+    ]
+    assert "checkpoints/global_step_1/model.pt" in names(run("sft-1", "--checkpoints").stdout)
+
+
+def test_a_terminal_gets_no_file(archive: Archive, run: Run) -> None:
+    terminal, other_end = pty.openpty()
+    done = run("sft-1", stdout=other_end)
+    os.close(other_end)
+    assert done.returncode == 2
+    assert b"standard output is a terminal: argus fetch sft-1 > job.tar.gz" in done.stderr
+    with pytest.raises(OSError, match="Input/output error"):
+        os.read(terminal, 1)
+    os.close(terminal)
+
+
+def answer(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
+    return decoded
+
+
+def test_the_answer_is_the_last_line_of_the_errors(archive: Archive, run: Run) -> None:
+    done = run(request={"submission_id": "sft-1", "checkpoints": True, "max_total_mib": 1})
+    result = {
+        "archive": str(archive.path),
+        "skipped": [
+            f"{name}: with its 1 MiB, all files would have more than 1 MiB"
+            for name in ("checkpoints/global_step_1/model.pt", "debug/large")
+        ]
+        + ["link: it is a link"],
+    }
+    assert answer(done) == {"changed": False, "findings": [], "result": result}
+    assert (done.returncode, "status.json" in names(done.stdout)) == (0, True)
+
+
+def test_the_path_is_that_on_the_machines(
+    archive: Archive, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(tmp_path))
+    assert answer(run(request={"submission_id": "sft-1"}))["result"]["archive"] == "/srv/mvp/jobs/sft-1"
+
+
+@pytest.mark.parametrize("name", ["../jobs/sft-1", "..", "/etc", "sft-2"])
+def test_an_id_that_leads_elsewhere_is_unknown(archive: Archive, run: Run, tmp_path: Path, name: str) -> None:
+    done = run(request={"submission_id": name})
+    (finding,) = answer(done)["findings"]
+    expected = f"There is no job {name!r} in {tmp_path}/jobs. The latest jobs are: sft-1."
+    assert (done.returncode, done.stdout, finding["what"]) == (1, b"", expected)
+
+
+@pytest.mark.parametrize("request_", [{}, {"submission_id": "sft-1", "checkpoint": True}])
+def test_wrong_usage(archive: Archive, run: Run, request_: dict[str, Any]) -> None:
+    done = run(request=request_)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert [finding["key"] for finding in answer(done)["findings"]] == ["usage"]
+
+
+def test_an_archive_that_cannot_be_written(archive: Archive, run: Run) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    for output, reason in ((os.open("/dev/full", os.O_WRONLY), "No space left on device"), (writing, "Broken pipe")):
+        done = run(request={"submission_id": "sft-1"}, stdout=output)
+        os.close(output)
+        expected = f"The archive cannot be written: {reason}. Is there enough free space where it goes?"
+        assert (done.returncode, [finding["what"] for finding in answer(done)["findings"]]) == (1, [expected])
