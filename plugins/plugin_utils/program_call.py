@@ -134,8 +134,13 @@ def at_home(path: str) -> str:
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
-def call(action: ActionBase, node: Node, verb: str, request: Mapping[str, Any], seconds: float = SECONDS) -> Answer:
-    """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine."""
+def call(
+    action: ActionBase, node: Node, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, apart: bool = True
+) -> Answer:
+    """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
+
+    apart: whether a container may answer in place of a node that does not run.
+    """
     arguments = [verb, "--json"]
     where = {"shared_root": node.shared_root, "address": node.address}
     text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode()
@@ -146,7 +151,7 @@ def call(action: ActionBase, node: Node, verb: str, request: Mapping[str, Any], 
         if code == USED_WRONGLY and not out:
             # As after cluster_down: the machine has no program.
             code, out, error = run(action, node.direct(sent(action), *arguments), text, seconds)
-    elif not inside and is_down(place(node), code, out, error):
+    elif apart and not inside and is_down(place(node), code, out, error):
         code, out, error = run(action, node.apart(sent(action), *arguments), text, seconds)
     return answer(node, verb, code, out, error)
 
@@ -186,12 +191,22 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
         raise ProgramError(f"argus {verb} on {node.name} gave no answer ({said})", node_is_gone=not out) from None
 
 
-def job_info(action: ActionBase, node: Node, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of ray_job_info: one job, or the latest ones. With head_is_gone, the head may answer later."""
+def task_result(
+    action: ActionBase, node: Node, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, apart: bool = True
+) -> dict[str, Any]:
+    """The answer of a verb as the result of a task; the arguments are those of call.
+
+    With head_is_gone, the node may answer later.
+    """
     try:
-        given = call(action, node, "status", request, SECONDS + float(request.get("wait_timeout", 0)))
+        reply = call(action, node, verb, request, seconds, apart)
     except ProgramError as error:
         return {"failed": True, "changed": False, "msg": str(error), "head_is_gone": error.node_is_gone}
-    if given.done:
-        return {"changed": False, **given.result}
-    return {"failed": True, "changed": False, "msg": "; ".join(printable(finding.what) for finding in given.findings)}
+    if reply.done:
+        return {**reply.result, "changed": reply.changed}
+    return {"failed": True, "changed": False, "msg": "; ".join(printable(finding.what) for finding in reply.findings)}
+
+
+def job_info(action: ActionBase, node: Node, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of ray_job_info: one job, or the latest ones."""
+    return task_result(action, node, "status", request, SECONDS + float(request.get("wait_timeout", 0)))

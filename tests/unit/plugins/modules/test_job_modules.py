@@ -18,7 +18,6 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services imp
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.submit import Request, Submitted
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
 from ansible_collections.argus.verl.plugins.modules import (
-    job_evidence,
     job_fetch,
     job_stewards,
     ray_job,
@@ -67,7 +66,6 @@ def test_an_id_that_leads_elsewhere_is_unknown(
 ) -> None:
     expected = NO_JOB.format(submission_id, tmp_path)
     arguments = {"submission_id": submission_id, "shared_root": str(tmp_path)}
-    assert run(job_evidence, capsys, **arguments)["msg"] == expected
     assert run(job_fetch, capsys, **arguments, dest=str(tmp_path / "here"))["msg"] == expected
     defaults = {"shared_root": str(tmp_path)}
     stopped = run(ray_job, capsys, state="stopped", submission_id=submission_id, defaults=defaults)
@@ -75,14 +73,7 @@ def test_an_id_that_leads_elsewhere_is_unknown(
     assert ray.calls == []
 
 
-# --- job_evidence, job_fetch, job_stewards ----------------------------------------------------------------------------
-
-
-def test_evidence_in_check_mode(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = {"submission_id": "sft-1", "shared_root": str(tmp_path)}
-    result = run(job_evidence, capsys, **arguments, _ansible_check_mode=True)
-    result.pop("invocation", None)
-    assert result == {"changed": True, "archive": str(archive.path), "files": 0, "nodes": [], "problems": []}
+# --- job_fetch, job_stewards ------------------------------------------------------------------------------------------
 
 
 def test_a_bundle(archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
