@@ -27,7 +27,7 @@ from .launcher.reading import UnreadableError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
-VERBS = ("status", "logs", "evidence")
+VERBS = ("status", "logs", "evidence", "drain")
 
 
 class Verbs(click.Group):
