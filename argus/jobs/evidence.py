@@ -6,21 +6,20 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
+import signal
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
 
 from ..launcher import evidence
 from ..launcher.archive import Archive
 from ..launcher.evidence import Moment
-from ..launcher.program import Program
+from ..launcher.tasks import in_thread, last_line
+from .services import OperationError
 
 # Connecting to Ray, asking the head and asking all nodes have time limits of their own, in total below this one.
 SECONDS = 180
-
-
-class EvidenceError(Exception):
-    """The evidence could not be collected. The message is for people."""
+END_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -37,22 +36,24 @@ class Collected:
 
 
 def collect(archive: Archive, timeout: float = SECONDS) -> Collected:
-    """Collect evidence into the archive, with the code of this process. Raises EvidenceError."""
-    before = len(archive.read_lines(evidence.INDEX))
-    try:
-        arguments = Program.of_this_process().arguments(archive, "evidence", Moment.DEMAND)
-        done = subprocess.run(**arguments, capture_output=True, text=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise EvidenceError(
+    """Collect evidence into the archive, for at most `timeout` seconds. Raises OperationError."""
+    # A disk or a node that hangs does not keep this process from giving an answer.
+    collection = in_thread(evidence.collect, archive, Moment.DEMAND)
+    if not wait([collection], timeout).done:
+        # It may also keep this process from ending after its answer.
+        signal.alarm(END_SECONDS)
+        raise OperationError(
             f"The evidence of {archive.submission_id} is incomplete: collecting it took longer than {timeout:g} s. "
             f"{archive.path}/debug has what was collected."
-        ) from error
-    if done.returncode:
-        raise EvidenceError(f"The evidence of {archive.submission_id} could not be collected: {done.stderr.strip()}")
-    added = [entry for entry in archive.read_lines(evidence.INDEX)[before:] if entry.get("moment") == Moment.DEMAND]
+        )
+    try:
+        entries = collection.result()
+    except Exception as error:
+        message = f"The evidence of {archive.submission_id} could not be collected: {last_line(error)}"
+        raise OperationError(message) from error
     return Collected(
         archive=str(archive.path),
-        files=sum(bool(entry.get("file")) for entry in added),
-        nodes=tuple(sorted({str(entry["node"]) for entry in added if entry.get("node")})),
-        problems=tuple(f"{entry.get('file', '')} {entry['error']}".strip() for entry in added if entry.get("error")),
+        files=sum(bool(entry.get("file")) for entry in entries),
+        nodes=tuple(sorted({str(entry["node"]) for entry in entries if entry.get("node")})),
+        problems=tuple(f"{entry.get('file', '')} {entry['error']}".strip() for entry in entries if entry.get("error")),
     )

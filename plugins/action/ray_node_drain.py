@@ -1,7 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's part of `argus.verl.ray_node_drain`: it shows for which jobs a node is waited for."""
+"""`argus.verl.ray_node_drain`: run argus drain on the head until no job uses a worker, and show which ones do.
+
+Documented in plugins/modules/ray_node_drain.py.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,33 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, Node, given_node, task_result
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 
 Result = dict[str, Any]
 
 display = Display()
-# How long one call of the module waits: after Ctrl-C, it goes on for so long on the head.
+# How long one call waits: after Ctrl-C, it goes on for so long on the head.
 CALL_SECONDS = 60.0
+# What a call may take besides: Ray's command up to a minute, and a slow head 25 s for each of its answers.
+LIMIT_SECONDS = 300.0
+ARGUMENTS = {
+    "node": {"type": "dict", "options": NODE},
+    "worker": {"type": "str", "required": True},
+    "node_id": {"type": "str", "required": True},
+    "wait_timeout": {"type": "float", "default": 0},
+    "ends_jobs": {"type": "bool", "default": False},
+}
 
 
-def begin_line(node: str, jobs: Sequence[str], timeout: float) -> str:
+def begin_line(worker: str, jobs: Sequence[str], timeout: float) -> str:
     listed = ", ".join(jobs)
-    return f"{node} gets no new work. Waits for {listed}, up to {timeout:.0f} s. Ctrl-C ends only the waiting"
+    return f"{worker} gets no new work. Waits for {listed}, up to {timeout:.0f} s. Ctrl-C ends only the waiting"
 
 
-def change_line(node: str, jobs: Sequence[str], waited: float) -> str:
+def change_line(worker: str, jobs: Sequence[str], waited: float) -> str:
     listed = ", ".join(jobs)
-    return f"{node} after {waited:.0f} s: {f'waits for {listed}' if jobs else 'no job uses it'}"
+    return f"{worker} after {waited:.0f} s: {f'waits for {listed}' if jobs else 'no job uses it'}"
 
 
 def show(text: str) -> None:
@@ -40,24 +53,26 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
         super().run(tmp, task_vars)
-        arguments = dict(self._task.args)
-        node, timeout = str(arguments["node"]), float(arguments.pop("wait_timeout", 0))
-        result = self.call(arguments, task_vars)
+        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        node, timeout = given_node(arguments.pop("node"), task_vars), arguments.pop("wait_timeout")
+        request = {**arguments, "check": self._task.check_mode}
+        result = self.drain(node, request)
         if self._task.check_mode or result.get("failed") or not result["jobs"] or not timeout:
             return result
         changed, jobs, waited = result["changed"], result["jobs"], 0.0
-        show(begin_line(node, jobs, timeout))
+        show(begin_line(arguments["worker"], jobs, timeout))
         while jobs and waited < timeout:
             wait = {"held_by": jobs, "wait_timeout": min(CALL_SECONDS, timeout - waited)}
-            result = self.call({**arguments, **wait}, task_vars)
+            result = self.drain(node, {**request, **wait})
             if result.get("failed"):
                 return result
             waited += result["waited"]
             if set(result["jobs"]) != set(jobs):
                 jobs = result["jobs"]
-                show(change_line(node, jobs, waited))
+                show(change_line(arguments["worker"], jobs, waited))
         return {**result, "changed": changed, "waited": round(waited, 1)}
 
-    def call(self, arguments: Result, task_vars: dict[str, Any] | None) -> Result:
-        result: Result = self._execute_module("argus.verl.ray_node_drain", arguments, task_vars=task_vars)
-        return result
+    def drain(self, node: Node, request: Result) -> Result:
+        seconds = LIMIT_SECONDS + request.get("wait_timeout", 0)
+        # Only the head itself can be asked.
+        return task_result(self, node, "drain", request, seconds, needs_node=True)

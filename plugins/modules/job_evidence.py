@@ -2,6 +2,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+# The action plugin of the same name does the work.
 from __future__ import annotations
 
 DOCUMENTATION = r"""
@@ -10,11 +11,14 @@ short_description: Collect evidence of a training job
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Runs on a node, preferably on the head. Collects Ray's view of the job, and processes, stacks and GPU states from
-    every node, into the C(debug/) directory of the job's archive. Stacks are taken without pausing any process.
+  - Runs C(argus evidence) in a node, preferably in the head, from its machine. No module is sent.
+  - Collects Ray's view of the job, and processes, stacks and GPU states from every node, into the C(debug/) directory
+    of the job's archive. Stacks are taken without pausing any process.
   - If Ray does not answer, only this node is examined, and the index of the evidence records that.
+  - Fails if the node does not run.
 extends_documentation_fragment:
   - argus.verl.attributes
+  - argus.verl.node
 attributes:
   check_mode:
     support: full
@@ -26,10 +30,6 @@ options:
     description: The job's id.
     type: str
     required: true
-  shared_root:
-    description: The path of the shared root on this host.
-    type: path
-    default: /private
 """
 
 EXAMPLES = r"""
@@ -58,37 +58,3 @@ problems:
   elements: str
   returned: always
 """
-
-from pathlib import Path
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import Collected, EvidenceError, collect
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import UnknownJobError, find_job
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registry
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import allow_host
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.reading import UnreadableError
-from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "submission_id": {"type": "str", "required": True},
-            "shared_root": {"type": "path", "default": "/private"},
-        },
-        supports_check_mode=True,
-    )
-    enter_node(module.fail_json)
-    try:
-        archive = find_job(Path(module.params["shared_root"]) / "jobs", module.params["submission_id"])
-        job = Registry().read(archive.submission_id)
-        allow_host(job.address if job else "")
-        collected = Collected(str(archive.path)) if module.check_mode else collect(archive)
-    except (UnknownJobError, EvidenceError, UnreadableError) as error:
-        module.fail_json(msg=str(error))
-    else:
-        module.exit_json(changed=True, **collected.to_json())
-
-
-if __name__ == "__main__":
-    main()

@@ -275,15 +275,32 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
     return Answer(code == 0, changed, findings, result)
 
 
-def job_info(action: ActionBase, node: Node, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of ray_job_info: one job, or the latest ones. With head_is_gone, the head may answer later."""
+def task_result(
+    action: ActionBase,
+    node: Node,
+    verb: str,
+    request: Mapping[str, Any],
+    seconds: float = SECONDS,
+    needs_node: bool = False,
+) -> dict[str, Any]:
+    """The answer of a verb as the result of a task; the arguments are those of call.
+
+    With head_is_gone, the node may answer later.
+    """
     try:
-        given = call(action, node, "status", request, SECONDS + float(request.get("wait_timeout", 0)))
+        reply = call(action, node, verb, request, seconds, needs_node)
     except ProgramError as error:
         return {"failed": True, "changed": False, "msg": str(error), "head_is_gone": error.node_is_gone}
-    return {"changed": False, **given.result} if given.done else refused(given)
+    if reply.done:
+        return {**reply.result, "changed": reply.changed}
+    return refused(reply)
 
 
 def refused(answer: Answer) -> dict[str, Any]:
     """The result of a task whose verb was refused."""
     return {"failed": True, "changed": False, "msg": "; ".join(printable(finding.what) for finding in answer.findings)}
+
+
+def job_info(action: ActionBase, node: Node, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of ray_job_info: one job, or the latest ones."""
+    return task_result(action, node, "status", request, SECONDS + float(request.get("wait_timeout", 0)))

@@ -1,53 +1,44 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from argus.jobs.evidence import Collected, EvidenceError, collect
+from argus.jobs.evidence import Collected, collect
+from argus.jobs.services import OperationError
+from argus.launcher import evidence
 from argus.launcher.archive import Archive
-from argus.launcher.program import Program
 
-INDEX = "debug/index.jsonl"
-OLD = '{"moment": "demand", "file": "debug/old.txt", "node": "w9"}\n'
-WRITES = """
-import json, sys
-assert sys.argv[2] == "evidence" and sys.argv[4] == "demand", sys.argv
-with open(sys.argv[3] + "/debug/index.jsonl", "a") as index:
-    for entry in (
-        {"moment": "demand", "file": "debug/a.txt", "node": "w1"},
-        {"moment": "demand", "file": "debug/b.txt", "node": "w0", "error": "no answer"},
-        {"moment": "demand", "file": "", "error": "Ray does not answer"},
-        {"moment": "periodic", "file": "debug/c.txt", "node": "w2"},
-    ):
-        index.write(json.dumps(entry) + chr(10))
-"""
+ENTRIES = [
+    {"file": "debug/a.txt", "node": "w1"},
+    {"file": "debug/b.txt", "node": "w0", "error": "no answer"},
+    {"file": "", "error": "Ray does not answer"},
+]
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
     made = Archive(tmp_path / "jobs" / "sft-1")
     made.reserve()
-    (made.path / INDEX).write_text(OLD)
     return made
 
 
-@pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Makes a text the whole program."""
+def collects(monkeypatch: pytest.MonkeyPatch, function: Callable[[], Any]) -> None:
+    """Let a function collect in place of the launcher."""
 
-    def replace(source: str) -> None:
-        (tmp_path / "__main__.py").write_text(source)
-        monkeypatch.setattr(Program, "of_this_process", lambda: Program(str(tmp_path)))
+    def collect(_archive: Archive, moment: str) -> Any:
+        assert moment == "demand"
+        return function()
 
-    return replace
+    monkeypatch.setattr(evidence, "collect", collect)
 
 
-def test_evidence_is_collected(archive: Archive, launcher: Callable[[str], None]) -> None:
-    launcher(WRITES)
+def test_evidence_is_collected(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    collects(monkeypatch, lambda: ENTRIES)
     collected = collect(archive)
-    # What was there before, and what the steward collects at the same time, does not count.
     problems = ("debug/b.txt no answer", "Ray does not answer")
     assert collected == Collected(str(archive.path), files=2, nodes=("w0", "w1"), problems=problems)
     assert collected.to_json() == {
@@ -58,13 +49,21 @@ def test_evidence_is_collected(archive: Archive, launcher: Callable[[str], None]
     }
 
 
-def test_a_launcher_that_fails(archive: Archive, launcher: Callable[[str], None]) -> None:
-    launcher("import sys; sys.exit('no space left')")
-    with pytest.raises(EvidenceError, match=r"^The evidence of sft-1 could not be collected: no space left$"):
+def test_an_archive_that_cannot_be_written(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError(28, "no space left")
+
+    collects(monkeypatch, fail)
+    message = r"^The evidence of sft-1 could not be collected: OSError: \[Errno 28\] no space left$"
+    with pytest.raises(OperationError, match=message):
         collect(archive)
 
 
-def test_a_launcher_that_hangs(archive: Archive, launcher: Callable[[str], None]) -> None:
-    launcher("import time; time.sleep(30)")
-    with pytest.raises(EvidenceError, match=r"sft-1 is incomplete: collecting it took longer than 0.3 s. .*/debug has"):
+def test_a_node_that_hangs(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    collects(monkeypatch, lambda: time.sleep(30))
+    alarms: list[int] = []
+    monkeypatch.setattr("signal.alarm", alarms.append)
+    message = r"sft-1 is incomplete: collecting it took longer than 0.3 s. .*/debug has"
+    with pytest.raises(OperationError, match=message):
         collect(archive, timeout=0.3)
+    assert alarms == [30]

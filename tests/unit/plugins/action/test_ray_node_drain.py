@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import ray_node_drain
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 
 
 class Task:
@@ -11,11 +12,11 @@ class Task:
     async_val = 0
 
     def __init__(self, **arguments: Any) -> None:
-        self.args = {"node": "gpu-1", "node_id": "a", **arguments}
+        self.args = {"worker": "gpu-1", "node_id": "a", "node": {"name": "head"}, **arguments}
 
 
-class Node:
-    """A head whose answers are given, one for each call of the module."""
+class Head:
+    """A head whose answers are given, one for each call of the program."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: tuple[list[str], float], **arguments: Any) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -24,11 +25,16 @@ class Node:
         monkeypatch.setattr(ray_node_drain.display, "display", lambda text: self.lines.append(" ".join(text.split())))
         self.action = ray_node_drain.ActionModule.__new__(ray_node_drain.ActionModule)
         self.action._task = Task(**arguments)
-        self.action._execute_module = self.answer
+        monkeypatch.setattr(ray_node_drain, "task_result", self.answer)
 
-    def answer(self, name: str, given: dict[str, Any], **_more: Any) -> dict[str, Any]:
-        assert name == "argus.verl.ray_node_drain"
-        self.asked.append(given)
+    def answer(
+        self, _action: Any, node: Node, verb: str, request: dict[str, Any], seconds: float, needs_node: bool
+    ) -> dict[str, Any]:
+        assert (node.name, verb, needs_node) == ("head", "drain", False)
+        assert (request["worker"], request["node_id"]) == ("gpu-1", "a")
+        # Ray's command alone may take a minute.
+        assert seconds >= 120 + request.get("wait_timeout", 0)
+        self.asked.append(request)
         jobs, waited = self.answers.pop(0)
         if waited < 0:
             return {"failed": True, "msg": "gone"}
@@ -41,15 +47,15 @@ def base(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_change_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(monkeypatch, (["a", "b"], 0), (["b", "a"], 60.0), (["b"], 12.5), ([], 3.0), wait_timeout="3600")
-    assert node.action.run() == {"changed": True, "jobs": [], "alive": True, "waited": 75.5}
-    assert node.lines == [
+    head = Head(monkeypatch, (["a", "b"], 0), (["b", "a"], 60.0), (["b"], 12.5), ([], 3.0), wait_timeout="3600")
+    assert head.action.run() == {"changed": True, "jobs": [], "alive": True, "waited": 75.5}
+    assert head.lines == [
         "gpu-1 gets no new work. Waits for a, b, up to 3600 s. Ctrl-C ends only the waiting",
         "gpu-1 after 72 s: waits for b",
         "gpu-1 after 76 s: no job uses it",
     ]
-    assert "wait_timeout" not in node.asked[0]
-    assert [(call["held_by"], call["wait_timeout"]) for call in node.asked[1:]] == [
+    assert "wait_timeout" not in head.asked[0]
+    assert [(call["held_by"], call["wait_timeout"]) for call in head.asked[1:]] == [
         (["a", "b"], 60.0),
         (["a", "b"], 60.0),
         (["b"], 60.0),
@@ -57,21 +63,21 @@ def test_each_change_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_waiting_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(monkeypatch, (["a"], 0), (["a"], 60.0), (["a"], 10.0), wait_timeout=70)
-    assert node.action.run() == {"changed": True, "jobs": ["a"], "alive": True, "waited": 70.0}
-    assert [call.get("wait_timeout") for call in node.asked] == [None, 60.0, 10.0]
-    assert len(node.lines) == 1
+    head = Head(monkeypatch, (["a"], 0), (["a"], 60.0), (["a"], 10.0), wait_timeout=70)
+    assert head.action.run() == {"changed": True, "jobs": ["a"], "alive": True, "waited": 70.0}
+    assert [call.get("wait_timeout") for call in head.asked] == [None, 60.0, 10.0]
+    assert len(head.lines) == 1
 
 
 @pytest.mark.parametrize(("jobs", "timeout", "check"), [([], 9, False), (["a"], 0, False), (["a"], 9, True)])
 def test_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch, jobs: list[str], timeout: int, check: bool) -> None:
-    node = Node(monkeypatch, (jobs, 0), wait_timeout=timeout)
-    node.action._task.check_mode = check
-    assert node.action.run()["jobs"] == jobs
-    assert (len(node.asked), node.lines) == (1, [])
+    head = Head(monkeypatch, (jobs, 0), wait_timeout=timeout)
+    head.action._task.check_mode = check
+    assert head.action.run()["jobs"] == jobs
+    assert (len(head.asked), head.lines, head.asked[0]["check"]) == (1, [], check)
 
 
 @pytest.mark.parametrize("before", [[], [(["a"], 0.0)]])
 def test_head_that_goes_away(monkeypatch: pytest.MonkeyPatch, before: list[tuple[list[str], float]]) -> None:
-    node = Node(monkeypatch, *before, ([], -1), wait_timeout=9)
-    assert node.action.run()["msg"] == "gone"
+    head = Head(monkeypatch, *before, ([], -1), wait_timeout=9)
+    assert head.action.run()["msg"] == "gone"

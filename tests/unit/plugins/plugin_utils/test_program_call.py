@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,74 +20,14 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     call_for_file,
     job_info,
 )
+from program_machine import Action, Connection, node_in, refuse
 
 from argus.jobs.bundle import Limits, unpack
-from argus.launcher.archive import Archive
-
-# "exec" runs the program, or says what $STATE has; "run" shows its arguments and runs what follows the image.
-ENGINE = """#!/bin/sh
-case "$1" in
-  exec) [ -s "{directory}/refusal" ] && {{ cat "{directory}/refusal" >&2; exit 1; }}
-        shift 4; exec {python} {program} "$@" ;;
-  image) [ "$3" = here ] ;;
-  run) echo "$@" >> "{directory}/runs"; while [ "$1" != here ]; do shift; done; shift 2; exec {python} {program} "$@" ;;
-esac
-"""
-
-
-class Connection:
-    transport = "ssh"
-    become: Any = None
-
-    class _shell:  # noqa: N801
-        tmpdir = "/tmp/argus-test"
-
-        @staticmethod
-        def join_path(*parts: str) -> str:
-            return "/".join(parts)
-
-    @staticmethod
-    def exec_command(command: str, in_data: bytes, sudoable: bool) -> tuple[int, bytes, bytes]:
-        # With an input, ssh gives no terminal, which would change line ends.
-        assert sudoable == bool(Connection.become) == command.startswith("echo BECOME") and in_data
-        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False)
-        return done.returncode, done.stdout, done.stderr
-
-
-class Action:
-    """Runs commands here, as a machine does."""
-
-    _connection = Connection
-
-    def _low_level_execute_command(self, command: str, in_data: bytes) -> dict[str, Any]:
-        # Where both users are the same, Ansible does not escalate, and waits for it if anything has before.
-        assert in_data and not (Connection.become and Connection.become.success)
-        done = subprocess.run(["sh", "-c", command], input=in_data, capture_output=True, check=False)
-        return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
-
-    def _transfer_file(self, _local: str, _remote: str) -> None:
-        pass
-
-    def _fixup_perms2(self, _paths: object) -> None:
-        pass
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
-    archive = Archive(tmp_path / "jobs" / "sft-1")
-    archive.reserve()
-    archive.set_status("RUNNING", workload="sft")
-    engine = tmp_path / "engine"
-    program = tmp_path / "program.py"
-    program.write_text("import sys\nfrom argus.cli import main\nsys.exit(main(sys.argv[1:]))\n")
-    engine.write_text(ENGINE.format(directory=tmp_path, python=sys.executable, program=program))
-    engine.chmod(0o755)
-    root = str(tmp_path)
-    return Node("head", "gpu-0", "mvp", str(engine), ("absent", "here"), "5:6", root, root, "http://127.0.0.1:1", root)
-
-
-def refuse(node: Node, text: str) -> None:
-    (Path(node.shared_root) / "refusal").write_text(text)
+    return node_in(tmp_path)
 
 
 def test_a_node_that_runs_answers(node: Node) -> None:
@@ -111,6 +49,13 @@ def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node,
     arguments = (Path(node.shared_root) / "runs").read_text().split()
     assert {"--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--pull=never"} <= set(arguments)
     assert arguments[arguments.index("--user") + 1] == "5:6"
+
+
+def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None:
+    refuse(node, "Error response from daemon: Container head is not running")
+    with pytest.raises(ProgramError, match=r"^container head is not running on gpu-0\. cluster_up\.yml starts it$"):
+        call(Action(), node, "status", {}, needs_node=True)
+    assert not (Path(node.shared_root) / "runs").exists()
 
 
 @pytest.mark.parametrize("text", ["Error response from daemon: Container head is paused", "killed"])

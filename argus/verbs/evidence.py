@@ -1,0 +1,57 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus evidence: what Ray and the nodes of a job report now, written into its archive."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from ..common.text import printable
+from ..jobs.defaults import on_machines
+from ..jobs.evidence import Collected, collect
+from ..jobs.listing import find_job
+from ..jobs.registry import Registry
+from ..jobs.services import OperationError
+from ..launcher.identity import NODE
+from ..launcher.node import UMASK
+from ..launcher.ray_api import allow_host
+from .request import Request, common, request_from, write_answer
+
+
+class EvidenceRequest(Request):
+    """The options of `evidence`. check: collect nothing."""
+
+    submission_id: str
+    check: bool = False
+
+
+def evidence(request: EvidenceRequest) -> Collected:
+    """What was collected. Raises UnknownJobError, UnreadableError and OperationError."""
+    if NODE not in os.environ:
+        # Of another process than a node, there is no evidence.
+        raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
+    archive = find_job(request.root / "jobs", request.submission_id)
+    job = Registry().read(archive.submission_id)
+    allow_host(job.address if job else "")
+    os.umask(UMASK)
+    return Collected(str(archive.path)) if request.check else collect(archive)
+
+
+@click.command(name="evidence", short_help="Collect evidence of a job.")
+@click.argument("submission_id", metavar="ID", required=False)
+@common
+def command(as_json: bool, **options: Any) -> None:
+    """Collect stacks, logs and states of the job ID from Ray and from the job's nodes, without pausing any process."""
+    request = request_from(EvidenceRequest, as_json, **options)
+    collected = evidence(request)
+    if as_json:
+        write_answer(collected.to_json(), changed=True)
+        return
+    nodes = f" from {', '.join(collected.nodes)}" if collected.nodes else ""
+    debug = f"{on_machines(request.shared_root)}/jobs/{request.submission_id}/debug"
+    for line in (f"{collected.files} files{nodes} in {debug}", *collected.problems):
+        click.echo(printable(line))

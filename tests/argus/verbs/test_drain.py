@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_ray import answered
+
+from argus import cli
+from argus.launcher.draining import draining, removed_under
+from argus.verbs import drain
+
+NODE = "a" * 56
+JOB = {"submission_id": "grpo-1~2", "job_id": "01", "driver_node_id": NODE, "status": "RUNNING"}
+
+
+class FakeHead:
+    """A head with one worker, which a job uses."""
+
+    def __init__(self, state: str = "ALIVE") -> None:
+        self.state = state
+
+    def get(self, path: str) -> Any:
+        return answered(path, [])
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"node_id": NODE, "state": self.state}]
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return [JOB]
+
+
+class Drain:
+    """Runs the verb with a head and a command of Ray that accepts everything."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], registry: Path) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+        self.commands: list[Sequence[str]] = []
+        self.head = FakeHead()
+        monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(registry))
+        monkeypatch.setattr(drain, "ray_head", lambda _address: self.head)
+        self.accept(0, "")
+
+    def accept(self, code: int, text: str) -> None:
+        self.monkeypatch.setattr(drain, "run_command", lambda command: self.commands.append(command) or (code, text))
+
+    def __call__(self, **request: Any) -> tuple[int, Any]:
+        text = json.dumps({"worker": "worker-1", "node_id": NODE, **request}).encode()
+        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        code = cli.main(["drain", "--json"])
+        return code, json.loads(self.capsys.readouterr().out)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Drain:
+    return Drain(monkeypatch, capsys, tmp_path)
+
+
+def test_a_worker_gets_no_new_work_once(run: Drain, tmp_path: Path) -> None:
+    (tmp_path / f".draining-{'b' * 56}").touch()
+    code, reply = run()
+    assert (code, reply["changed"]) == (0, True)
+    assert reply["result"] == {"jobs": ["grpo-1"], "alive": True, "waited": 0.0}
+    # What Ray does not know any more is forgotten.
+    assert draining(tmp_path) == {NODE} and removed_under("grpo-1~2", tmp_path) == ""
+    assert run()[1]["changed"] is False
+    assert len(run.commands) == 1
+
+
+def test_what_a_removal_ends_is_remembered(run: Drain, tmp_path: Path) -> None:
+    run(ends_jobs=True)
+    assert removed_under("grpo-1~2", tmp_path) == "worker-1"
+
+
+def test_a_worker_that_is_gone_is_left(run: Drain) -> None:
+    run.head.state = "DEAD"
+    assert run()[1] == {"changed": False, "findings": [], "result": {"jobs": [], "alive": False, "waited": 0.0}}
+    assert run.commands == []
+
+
+def test_nothing_is_changed_in_check_mode(run: Drain, tmp_path: Path) -> None:
+    code, reply = run(check=True, ends_jobs=True, wait_timeout=3600)
+    assert (code, reply["changed"], reply["result"]["jobs"]) == (0, True, ["grpo-1"])
+    assert (run.commands, draining(tmp_path)) == ([], frozenset())
+
+
+def test_ray_does_not_accept(run: Drain, tmp_path: Path) -> None:
+    run.accept(1, "Error: not accepted\n")
+    code, reply = run()
+    problem = "the node still gets new work, or its jobs are unknown: Error: not accepted"
+    assert (code, [finding["what"] for finding in reply["findings"]]) == (1, [problem])
+    assert draining(tmp_path) == frozenset()
+
+
+def test_only_playbooks_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["drain"]) == 2
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "evidence" in text and "drain" not in text
