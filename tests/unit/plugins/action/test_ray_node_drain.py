@@ -30,7 +30,7 @@ class Head:
     def answer(
         self, _action: Any, node: Node, verb: str, request: dict[str, Any], seconds: float, needs_node: bool
     ) -> dict[str, Any]:
-        assert (node.name, verb, needs_node) == ("head", "drain", False)
+        assert (node.name, verb, needs_node) == ("head", "drain", True)
         assert (request["worker"], request["node_id"]) == ("gpu-1", "a")
         # Ray's command alone may take a minute.
         assert seconds >= 120 + request.get("wait_timeout", 0)
