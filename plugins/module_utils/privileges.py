@@ -30,7 +30,6 @@ from .argus.common.shared_root import JOBS
 # The user and group of nodes if Ansible is root. No person and no service has the number: it is above that of people
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
-HANDED_OVER_BYTES = 64 << 10
 # What the standard library imports only when it is needed, for sockets and descriptors: root's Python may then be out
 # of reach.
 LATE_IMPORTS = (array, encodings.idna)
@@ -146,27 +145,6 @@ def uncover(shared_root: Path, closed: Path) -> None:
     os.umask(before)
     call(libc.mount, f"/proc/self/fd/{descriptor}".encode(), os.fsencode(real), None, MS_BIND | MS_REC, None)
     os.close(descriptor)
-
-
-def handed_over(shared_root: Path, file: str) -> str:
-    """The path under which work without the rights of root reads a small file, such as a token.
-
-    The file may belong to another user, or lie in a directory of root. Its content is copied to memory.
-    """
-    if os.geteuid() or not user_of(shared_root).uid or not file:
-        return file
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        # The work reports the problem, with the path.
-        return file
-    with os.fdopen(descriptor, "rb") as source:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return file
-        content = source.read(HANDED_OVER_BYTES)
-    memory = os.memfd_create(Path(file).name)
-    os.write(memory, content)
-    return f"/proc/self/fd/{memory}"
 
 
 def as_user(

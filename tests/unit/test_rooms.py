@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -149,3 +150,16 @@ def test_imports_are_resolved() -> None:
     assert "argus.common.findings" in imported_modules("argus.jobspec.parse")
     assert "argus.staging.errors" in stage and "argus.staging" not in stage
     assert "argus.common.findings" in imported_modules("preflight.checks")
+
+
+def test_the_controller_needs_no_package_of_the_program() -> None:
+    """What jobs need is in the nodes' image: a controller has ansible-core alone."""
+    names = [
+        "ansible_collections.argus.verl." + ".".join(source.relative_to(REPO).with_suffix("").parts)
+        for source in sorted((REPO / "plugins").glob("*/**/*.py"))
+        if "module_utils" not in source.parts
+    ]
+    code = "import importlib, sys\nfor name in ('click', 'pydantic', 'ray'): sys.modules[name] = None\n"
+    code += f"for name in {names}: importlib.import_module(name)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

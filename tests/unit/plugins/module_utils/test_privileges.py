@@ -13,7 +13,6 @@ from ansible_collections.argus.verl.plugins.module_utils.privileges import (
     User,
     as_user,
     closed_above,
-    handed_over,
     opened_without_root,
     user_of,
     without_root,
@@ -127,26 +126,6 @@ def test_a_shared_root_that_all_can_write_to_with_archives_of_the_nodes_user(sha
     shared_root.chmod(0o1777)
     os.chown(shared_root / "jobs", NOBODY, NOBODY)
     assert user_of(shared_root) == User(NOBODY, NOBODY)
-
-
-def test_a_token_of_root_is_handed_over(shared_root: Path, tmp_path: Path) -> None:
-    """Neither the file nor its directory are open to the user that does the work."""
-    os.chown(shared_root, NOBODY, NOBODY)
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    (state / "auth_token").write_text("token\n")
-    path = handed_over(shared_root, str(state / "auth_token"))
-    result = without_root(shared_root, lambda: {"twice": [Path(path).read_text(), Path(path).read_text()]})
-    assert result == {"twice": ["token\n", "token\n"]}
-
-
-def test_what_is_no_token_is_not_handed_over(shared_root: Path, tmp_path: Path) -> None:
-    os.chown(shared_root, NOBODY, NOBODY)
-    (tmp_path / "link").symlink_to("/etc/shadow")
-    os.mkfifo(tmp_path / "fifo")
-    for name in ("link", "fifo", "missing"):
-        assert handed_over(shared_root, str(tmp_path / name)) == str(tmp_path / name)
-    assert handed_over(shared_root, "") == ""
 
 
 def test_a_shared_root_in_the_home_directory_of_root_is_reached(shared_root: Path) -> None:
