@@ -11,6 +11,7 @@ people. The output of `fetch` is a file, and its answer is the last line of stan
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -82,7 +83,9 @@ def main(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     try:
         enter_node()
-        program.main(list(arguments), prog_name="argus", standalone_mode=False)
+        # Ray prints what raylets report on standard output, also with log_to_driver=False.
+        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+            program.main(list(arguments), prog_name="argus", standalone_mode=False)
         return DONE
     except click.UsageError as error:
         findings, code = [Finding("argus", error.format_message(), "see argus --help", key="usage")], DEFECT

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from typing import Any, BinaryIO
 
 import click
@@ -16,6 +16,8 @@ from ..jobs.defaults import on_machines
 from ..jobs.listing import find_job
 from ..jobs.services import OperationError
 from .request import Request, common, request_from, write_answer
+
+STDOUT = 1
 
 
 class FetchRequest(Request):
@@ -52,11 +54,11 @@ def command(as_json: bool, **options: Any) -> None:
     request = request_from(FetchRequest, as_json, **options)
     if not request.submission_id:
         raise click.UsageError("name a job: argus fetch ID > job.tar.gz; argus status lists the latest ones")
-    if sys.stdout.isatty():
+    if os.isatty(STDOUT):
         raise click.UsageError(f"standard output is a terminal: argus fetch {request.submission_id} > job.tar.gz")
     try:
-        # A buffer of its own: what could not be written to that of sys.stdout would be another error when Python ends.
-        with open(sys.stdout.fileno(), "wb", closefd=False) as file:
+        # Not sys.stdout: what its buffer could not write would be another error when Python ends.
+        with open(STDOUT, "wb", closefd=False) as file:
             result = fetch(request, file)
     except OSError as error:
         remedy = "Is there enough free space where it goes?"

@@ -33,7 +33,6 @@ class Request(BaseModel):
     shared_root: str = Field(default_factory=shared_root)
     # Of the head's Jobs API; empty: only archives are read.
     address: str = Field(default_factory=jobs_api)
-
     # The shared root of the inventory on the machines; empty for that of this node.
     shared_root_source: str = ""
 
@@ -92,9 +91,9 @@ def request_from(model: type[AnyRequest], as_json: bool, **options: Any) -> AnyR
 def write_answer(
     result: Mapping[str, Any], findings: Sequence[Finding] = (), changed: bool = False, err: bool = False
 ) -> None:
-    """Write an answer to standard output, or with `err` to standard error."""
+    """Write an answer to the standard output of this process, whatever sys.stdout is, or with `err` to sys.stderr."""
     answer = {"changed": changed, "findings": [finding.as_dict() for finding in findings], "result": result}
-    click.echo(json.dumps(answer), err=err)
+    click.echo(json.dumps(answer), sys.stderr if err else sys.__stdout__)
 
 
 def terminal_width() -> int | None:

@@ -20,6 +20,7 @@ from ..jobs.defaults import on_machines
 from ..jobs.services import RefusedError, Services
 from ..jobs.submit import Submitted
 from ..jobs.submit import submit as submit_job
+from ..jobspec.merging import with_defaults
 from .request import Request, common, request_from, services, terminal_width, write_answer
 
 
@@ -35,12 +36,12 @@ class SubmitRequest(Request):
 
     def of_job(self) -> jobs_request.Request:
         """The request with the defaults of this node."""
-        defaults = {"shared_root": self.shared_root, "ray": {"address": self.address}, **self.defaults}
+        of_node = {"shared_root": self.shared_root, "ray": {"address": self.address}}
         return jobs_request.Request(
             jobspec=self.jobspec,
             command_line=self.command_line,
             resume_from=self.resume_from,
-            defaults=defaults,
+            defaults=with_defaults(self.defaults, of_node),
             secrets=self.secrets,
             check_mode=self.check,
         )

@@ -31,7 +31,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a verb on the archives alone, and returns its exit code and what it writes."""
 
     def run(*arguments: str, request: object = None) -> tuple[int, str, str]:
@@ -39,7 +39,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
             text = request if isinstance(request, bytes) else json.dumps(request).encode()
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
         code = cli.main([*arguments, "--shared-root", str(tmp_path), "--address", ""])
-        return (code, *capsys.readouterr())
+        return (code, *capfd.readouterr())
 
     return run
 

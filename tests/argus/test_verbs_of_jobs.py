@@ -56,14 +56,14 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a verb with --json, and returns its exit code and its answer."""
 
     def run(*arguments: str, **request: Any) -> tuple[int, dict[str, Any]]:
         request = {"shared_root": str(tmp_path), "address": "http://127.0.0.1:8265", **request}
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(request).encode())))
         code = cli.main([*arguments, "--json"])
-        return code, json.loads(capsys.readouterr().out)
+        return code, json.loads(capfd.readouterr().out)
 
     return run
 
@@ -81,6 +81,22 @@ def test_a_submission(ray: FakeRay, run: Any, submitted: list[Request], tmp_path
     where = {"shared_root": str(tmp_path), "ray": {"address": "http://127.0.0.1:8265"}}
     assert (request.defaults, request.secrets) == ({**where, "retries": 2}, secrets)
     assert request.check_mode is check
+
+
+def test_defaults_of_the_inventory_do_not_hide_the_address_of_the_head(
+    ray: FakeRay, run: Any, submitted: list[Request]
+) -> None:
+    run("submit", jobspec=MINIMAL, defaults={"ray": {"runtime_env": {"nsight": "default"}}}, address="http://h:9")
+    assert submitted[0].defaults["ray"] == {"address": "http://h:9", "runtime_env": {"nsight": "default"}}
+
+
+def test_what_ray_prints_is_not_in_the_answer(ray: FakeRay, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def submit(_request: Request, _services: Services) -> Submitted:
+        print("(raylet) Warning: more than 20 workers")
+        return Submitted(True, "sft-2", "/private/jobs/sft-2", "SUBMITTED", (), (), {})
+
+    monkeypatch.setattr(submit_verb, "submit_job", submit)
+    assert run("submit", jobspec=MINIMAL)[1]["result"]["submission_id"] == "sft-2"
 
 
 def test_all_findings_are_in_the_answer(ray: FakeRay, run: Any) -> None:

@@ -37,8 +37,8 @@ class FakeHead:
 class Drain:
     """Runs the verb with a head and a command of Ray that accepts everything."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], registry: Path) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], registry: Path) -> None:
+        self.monkeypatch, self.capfd = monkeypatch, capfd
         self.commands: list[Sequence[str]] = []
         self.head = FakeHead()
         monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(registry))
@@ -52,12 +52,12 @@ class Drain:
         text = json.dumps({"worker": "worker-1", "node_id": NODE, **request}).encode()
         self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
         code = cli.main(["drain", "--json"])
-        return code, json.loads(self.capsys.readouterr().out)
+        return code, json.loads(self.capfd.readouterr().out)
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Drain:
-    return Drain(monkeypatch, capsys, tmp_path)
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Drain:
+    return Drain(monkeypatch, capfd, tmp_path)
 
 
 def test_a_worker_gets_no_new_work_once(run: Drain, tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_ray_does_not_accept(run: Drain, tmp_path: Path) -> None:
     assert draining(tmp_path) == frozenset()
 
 
-def test_only_playbooks_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_playbooks_use_it(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["drain"]) == 2
     assert cli.main(["--help"]) == 0
-    text = capsys.readouterr().out
+    text = capfd.readouterr().out
     assert "evidence" in text and "drain" not in text

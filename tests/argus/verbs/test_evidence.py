@@ -36,16 +36,16 @@ def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     os.umask(before)
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **request: Any) -> tuple[int, Any]:
+def answer(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], **request: Any) -> tuple[int, Any]:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(request).encode())))
     code = cli.main(["evidence", "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    return code, json.loads(capfd.readouterr().out)
 
 
 def test_this_node_is_examined_if_ray_does_not_answer(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code, reply = answer(monkeypatch, capsys, submission_id="sft-1", shared_root=str(tmp_path))
+    code, reply = answer(monkeypatch, capfd, submission_id="sft-1", shared_root=str(tmp_path))
     assert (code, reply["changed"], reply["findings"]) == (0, True, [])
     assert reply["result"]["files"] > 5 and reply["result"]["archive"] == str(archive.path)
     assert "only this node was inspected" in reply["result"]["problems"][0]
@@ -54,9 +54,9 @@ def test_this_node_is_examined_if_ray_does_not_answer(
 
 
 def test_nothing_is_collected_in_check_mode(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code, reply = answer(monkeypatch, capsys, submission_id="sft-1", shared_root=str(tmp_path), check=True)
+    code, reply = answer(monkeypatch, capfd, submission_id="sft-1", shared_root=str(tmp_path), check=True)
     assert (code, reply["changed"]) == (0, True)
     assert reply["result"] == {"archive": str(archive.path), "files": 0, "nodes": [], "problems": []}
     assert not list(archive.path.glob("debug/*"))
@@ -64,24 +64,24 @@ def test_nothing_is_collected_in_check_mode(
 
 @pytest.mark.parametrize("name", ["../jobs/sft-1", "..", "/etc", "sft-2"])
 def test_an_id_that_leads_elsewhere_is_unknown(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
-    code, reply = answer(monkeypatch, capsys, submission_id=name, shared_root=str(tmp_path))
+    code, reply = answer(monkeypatch, capfd, submission_id=name, shared_root=str(tmp_path))
     problem = f"There is no job {name!r} in {tmp_path}/jobs. The latest jobs are: sft-1."
     assert (code, [finding["what"] for finding in reply["findings"]]) == (1, [problem])
 
 
 def test_a_process_beside_all_nodes_has_no_evidence(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("ARGUS_VERL_NODE")
-    code, reply = answer(monkeypatch, capsys, submission_id="sft-1", shared_root=str(tmp_path))
+    code, reply = answer(monkeypatch, capfd, submission_id="sft-1", shared_root=str(tmp_path))
     assert code == 1 and reply["findings"][0]["what"].startswith("This node is not up")
     assert not list(archive.path.glob("debug/*"))
 
 
 def test_what_people_see(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def collect(job: Archive) -> Collected:
         # The address of the inventory at the submission may have the token, not that of the archive's plan.
@@ -93,7 +93,7 @@ def test_what_people_see(
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(tmp_path))
     assert cli.main(["evidence", "sft-1"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert capfd.readouterr().out.splitlines() == [
         "43 files from w0, w1 in /srv/mvp/jobs/sft-1/debug",
         "w2: no answer\\x1b[A",
     ]
