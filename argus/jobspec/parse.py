@@ -23,6 +23,8 @@ from .spec_checks import spec_findings
 STAND_INS = JobSpec(workload="grpo", code_path="x", model="x", dataset="x")
 REQUIRED = ("workload", "code_path", "model", "dataset")
 LONGEST_VALUE = 100
+# Their values are not shown: someone may have written a secret where only its name belongs.
+MAY_HOLD_SECRETS = ("secrets", "env_vars", "ray.runtime_env")
 # Keys whose problems do not affect the checks of other keys. Without a reward function, a dataset may have none at all.
 SEPARABLE = {
     *("submission_id", "launcher", "code_path", "model", "dataset", "env_vars", "secrets", "retries", "on_stall"),
@@ -71,7 +73,7 @@ def typed(given: Mapping[str, Any]) -> tuple[list[Finding], JobSpec]:
     for problem in problems:
         path = [part for part in problem["loc"] if isinstance(part, str)]
         key = ".".join(path)
-        findings.setdefault(key, Finding(key, problem_of(problem), remedy(key), key=key))
+        findings.setdefault(key, Finding(key, problem_of(problem, key), remedy(key), key=key))
         above = rest
         for part in path[:-1]:
             above = above.get(part, {})
@@ -84,11 +86,13 @@ def typed(given: Mapping[str, Any]) -> tuple[list[Finding], JobSpec]:
 NAMES = {"dictionary": "mapping", "tuple": "list"}
 
 
-def problem_of(problem: Mapping[str, Any]) -> str:
+def problem_of(problem: Mapping[str, Any], key: str) -> str:
     """What pydantic says about a value."""
     if problem["type"] == "missing":
         return "is required"
     value = repr(problem["input"])[:LONGEST_VALUE]
+    if key in MAY_HOLD_SECRETS or isinstance(problem["input"], (dict, list)):
+        value = f"a {type(problem['input']).__name__}"
     if problem["type"] == "value_error":
         return f"is {value}: {problem['ctx']['error']}"
     expected = str(problem["msg"]).removeprefix("Input ").partition(", unable")[0]

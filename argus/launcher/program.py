@@ -9,6 +9,7 @@ processes of nodes without a container have it in their environment.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from typing import Any
 
 from .archive import JOB_ENV, Archive
 from .identity import PROGRAM_DIRECTORY
+from .reading import UnreadableError
 
 DEFAULT_DIRECTORY = "/opt/argus"
 CURRENT = "current"
@@ -52,9 +54,10 @@ class Program:
     @classmethod
     def of_job(cls, archive: Archive) -> Program:
         """The version with which a job was submitted; that of this process if the node does not have it."""
-        own = cls.of_this_process()
+        own, name = cls.of_this_process(), ""
         # A job can write there, but not what is run.
-        name = str(archive.read_mapping(RECORD).get("program", ""))
+        with contextlib.suppress(UnreadableError):
+            name = str(archive.read_mapping(RECORD).get("program", ""))
         path = Path(own.path).with_name(name) if NAME.fullmatch(name) else Path(own.path)
         return cls(str(path)) if path.is_file() else own
 

@@ -11,22 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import errors
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
-    NODE,
-    SECONDS,
-    ProgramError,
-    call,
-    given_node,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, given_node, task_result
 
-display = Display()
 ARGUMENTS = {
     "verb": {"type": "str", "required": True},
     "request": {"type": "dict", "default": {}},
-    "seconds": {"type": "float", "default": SECONDS},
     "node": {"type": "dict", "options": NODE},
 }
 
@@ -38,15 +27,5 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        node = given_node(arguments["node"], task_vars)
         request = {**arguments["request"], "check": bool(self._task.check_mode)}
-        try:
-            answer = call(self, node, arguments["verb"], request, arguments["seconds"], needs_node=True)
-        except ProgramError as error:
-            return {"failed": True, "changed": False, "msg": str(error)}
-        if not answer.done:
-            problems = "; ".join(printable(finding.what) for finding in errors(answer.findings))
-            return {"failed": True, "changed": False, "msg": problems}
-        for finding in answer.findings:
-            display.warning(printable(finding.what))
-        return {"changed": answer.changed, **answer.result}
+        return task_result(self, given_node(arguments["node"], task_vars), arguments["verb"], request, needs_node=True)

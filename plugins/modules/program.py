@@ -31,10 +31,6 @@ options:
     description: The options of the verb.
     type: dict
     default: {}
-  seconds:
-    description: How long the verb may take.
-    type: float
-    default: 60
 """
 
 EXAMPLES = r"""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
@@ -36,6 +37,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_an
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, is_down, refusal
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
 
+display = Display()
 # With this connection, commands run in the node.
 IN_NODE = "argus.verl.node"
 # How many seconds a verb may take beyond those that it was asked to wait.
@@ -283,7 +285,7 @@ def task_result(
     seconds: float = SECONDS,
     needs_node: bool = False,
 ) -> dict[str, Any]:
-    """The answer of a verb as the result of a task; the arguments are those of call.
+    """The answer of a verb as the result of a task, its warnings shown; the arguments are those of call.
 
     With head_is_gone, the node may answer later.
     """
@@ -292,6 +294,8 @@ def task_result(
     except ProgramError as error:
         return {"failed": True, "changed": False, "msg": str(error), "head_is_gone": error.node_is_gone}
     if reply.done:
+        for finding in reply.findings:
+            display.warning(printable(finding.what))
         return {**reply.result, "changed": reply.changed}
     return refused(reply)
 

@@ -132,6 +132,23 @@ def test_values_get_the_type_of_their_key() -> None:
     assert (spec.accept, spec.tags) == (("space",), {"a": 1})
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"secrets": {"HF_TOKEN": "hf_value"}},
+        {"secrets": [["hf_value"]]},
+        {"env_vars": "TOKEN: hf_value"},
+        {"env_vars": ["TOKEN=hf_value"]},
+        {"ray": {"runtime_env": ["hf_value"]}},
+        {"tags": ["hf_value"]},
+    ],
+    ids=str,
+)
+def test_a_secret_in_the_wrong_place_is_not_shown(changes: dict[str, Any]) -> None:
+    findings = findings_of(changes)
+    assert findings and "hf_value" not in str(findings)
+
+
 def test_a_stand_in_replaces_a_value_of_the_wrong_type() -> None:
     given = {"workload": "dpo", "model": "m", "retries": "often", "resources": {"nnodes": "two", "gpus_per_node": 2}}
     findings, spec = typed(given)

@@ -102,11 +102,13 @@ def test_a_steward_runs_the_current_version(programs: Path, archive: Archive) ->
     assert not (archive.path / "facts.json").exists()
 
 
-@pytest.mark.parametrize("name", ["argus-222222222222.zip", f"../jobs/sft-1/{OTHER}", "current", "", 7])
+@pytest.mark.parametrize("name", ["argus-222222222222.zip", f"../jobs/sft-1/{OTHER}", "current", "", 7, None])
 def test_a_version_that_a_node_does_not_have_is_not_run(programs: Path, archive: Archive, name: object) -> None:
     """A job can write to its archive."""
     (archive.path / OTHER).write_text("")
     archive.write_json(RECORD, {"program": name})
+    if name is None:
+        archive.write_text(RECORD, "{")
     source = "import sys; from argus.launcher.archive import Archive; from argus.launcher.program import Program; "
     source += "print(Program.of_job(Archive(sys.argv[1])).path)"
     environment = {**os.environ, "PYTHONPATH": str(programs / "current")}
