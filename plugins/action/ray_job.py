@@ -160,10 +160,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             show(note)
         return with_end(result, self.follow(result["submission_id"]))
 
-    def archive_of(self, submission_id: str) -> str:
-        """The path of an archive for people."""
-        return archive_path(self.node.shared_root_source or self.node.shared_root, submission_id)
-
     def call(self, verb: str, request: Arguments, seconds: float) -> Answer:
         """Run a verb on the head, which has to run."""
         return call(self, self.node, verb, request, seconds, needs_node=True)
