@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..common.findings import WARNING, Finding
 from ..launcher import attempts, failures, redact, steward
@@ -32,13 +31,6 @@ class Removal:
 
     closed: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "changed": bool(self.closed),
-            "closed": list(self.closed),
-            "findings": [finding.as_dict() for finding in self.findings],
-        }
 
 
 def is_open(archive: Archive) -> bool:

@@ -31,8 +31,8 @@ class BusyError(Exception):
 
 
 def registry_path() -> str:
-    """The registry of this head."""
-    return os.environ.get(REGISTRY_VARIABLE) or REGISTRY
+    """The registry of this head. That of a head without a container may begin with "~"."""
+    return os.path.expanduser(os.environ.get(REGISTRY_VARIABLE) or REGISTRY)
 
 
 @contextlib.contextmanager

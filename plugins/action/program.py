@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, given_node, task_result
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, SECONDS, given_node, task_result
 
 ARGUMENTS = {
     "verb": {"type": "str", "required": True},
     "request": {"type": "dict", "default": {}},
+    "seconds": {"type": "float", "default": SECONDS},
+    "apart": {"type": "bool", "default": False},
     "node": {"type": "dict", "options": NODE},
 }
 
@@ -28,4 +30,5 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         request = {**arguments["request"], "check": bool(self._task.check_mode)}
-        return task_result(self, given_node(arguments["node"], task_vars), arguments["verb"], request, needs_node=True)
+        node, verb, seconds = given_node(arguments["node"], task_vars), arguments["verb"], arguments["seconds"]
+        return task_result(self, node, verb, request, seconds, needs_node=True, apart=arguments["apart"])

@@ -31,6 +31,16 @@ options:
     description: The options of the verb.
     type: dict
     default: {}
+  seconds:
+    description: How long the verb may take.
+    type: float
+    default: 60
+  apart:
+    description:
+      - Whether the verb runs beside the node, whatever the state of that is, in a container of its image that ends with
+        the answer. Without containers, it runs directly.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""

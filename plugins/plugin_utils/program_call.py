@@ -26,7 +26,7 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY, REGISTRY_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import identity
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import COMMAND_PATH
 from ansible_collections.argus.verl.plugins.module_utils.cluster.podman import KEEP_ID, NO_SELINUX_LABEL
@@ -107,7 +107,8 @@ class Node:
 
     def direct(self, program: str, *arguments: str) -> str:
         """The command line that runs a file of the program with the environment of the node."""
-        enter = f"env {ENTER}={shlex.quote(self.directory)}"
+        # The registry is that of a head which has been removed, and its environment with it.
+        enter = f"env {ENTER}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
         return f"{enter} {shlex.join([self.python])} {at_home(program)} {shlex.join(arguments)}"
 
     def apart(self, program: str, *arguments: str) -> str:
@@ -163,24 +164,30 @@ def call(
     seconds: float = SECONDS,
     needs_node: bool = False,
     output: Output | None = None,
+    apart: bool = False,
 ) -> Answer:
     """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
 
     needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its answer.
+    apart: run it beside the node, whatever the state of that is.
     """
     arguments = [verb, "--json"]
     names = ("shared_root", "shared_root_source", "address")
     where = {name: getattr(node, name) for name in names}
     text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode()
-    inside = action._connection.transport == IN_NODE
-    command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
-    code, out, error = run(action, command, text, seconds, output)
-    if node.directory:
-        if not needs_node and code == USED_WRONGLY and not out:
+    if not apart:
+        inside = action._connection.transport == IN_NODE
+        command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
+        code, out, error = run(action, command, text, seconds, output)
+        if node.directory:
             # As after cluster_down: the machine has no program.
-            code, out, error = run(action, node.direct(sent(action), *arguments), text, seconds, output)
-    elif not inside and not needs_node and is_down(place(node), code, out, error):
-        code, out, error = run(action, node.apart(sent(action), *arguments), text, seconds, output)
+            is_gone = code == USED_WRONGLY and not out
+        else:
+            is_gone = not inside and is_down(place(node), code, out, error)
+        apart = is_gone and not needs_node
+    if apart:
+        command_of = node.direct if node.directory else node.apart
+        code, out, error = run(action, command_of(sent(action), *arguments), text, seconds, output)
     return answer(node, verb, code, out, error)
 
 
@@ -284,13 +291,14 @@ def task_result(
     request: Mapping[str, Any],
     seconds: float = SECONDS,
     needs_node: bool = False,
+    apart: bool = False,
 ) -> dict[str, Any]:
     """The answer of a verb as the result of a task, its warnings shown; the arguments are those of call.
 
     With head_is_gone, the node may answer later.
     """
     try:
-        reply = call(action, node, verb, request, seconds, needs_node)
+        reply = call(action, node, verb, request, seconds, needs_node, apart=apart)
     except ProgramError as error:
         return {"failed": True, "changed": False, "msg": str(error), "head_is_gone": error.node_is_gone}
     if reply.done:

@@ -17,6 +17,7 @@ from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request
 from argus.jobs.services import Services
 from argus.jobs.submit import Submitted
+from argus.launcher import redact
 from argus.launcher.archive import Archive
 from argus.verbs import request as verb_request
 from argus.verbs import submit as submit_verb
@@ -198,3 +199,14 @@ def test_only_the_head_of_the_cluster_answers(
     assert code == 1
     assert "/srv/other" in answer["findings"][0]["what"] and "/srv/mine" in answer["findings"][0]["what"]
     assert ray.calls == []
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_archives_of_a_cluster_that_is_removed_are_closed(ray: FakeRay, run: Any, tmp_path: Path, check: bool) -> None:
+    archive = Archive(tmp_path / "jobs" / "sft-1")
+    redact.store(archive.path, {"KEY": "value"})
+    code, answer = run("removal", state="closed", check=check, address="")
+    assert (code, answer["changed"], answer["result"]) == (0, True, {"closed": ["sft-1"]})
+    assert (archive.read_status().state, bool(redact.load(archive.path))) == (
+        ("RUNNING", True) if check else ("STOPPED", False)
+    )

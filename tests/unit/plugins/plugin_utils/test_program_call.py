@@ -51,6 +51,11 @@ def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node,
     assert arguments[arguments.index("--user") + 1] == "5:6"
 
 
+def test_a_verb_runs_beside_a_node_that_does_not_answer(node: Node) -> None:
+    refuse(node, "Error response from daemon: Container head is paused")
+    assert call(Action(), node, "status", {}, needs_node=True, apart=True).result["jobs"]
+
+
 def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None:
     refuse(node, "Error response from daemon: Container head is not running")
     with pytest.raises(ProgramError, match=r"^container head is not running on gpu-0\. cluster_up\.yml starts it$"):
@@ -213,8 +218,8 @@ def test_a_file_that_a_job_replaces_is_neither_waited_for_nor_read_on(
 
 
 def test_a_node_without_a_container(tmp_path: Path) -> None:
-    node = Node("w", directory="~/state/mvp/nodes/w", python="/opt/verl/bin/python3")
-    command = (
-        "env ARGUS_VERL_ENTER='~/state/mvp/nodes/w' /opt/verl/bin/python3 ~/state/mvp/program/current status --json"
+    node = Node("w", directory="~/state/mvp/nodes/w", python="/opt/verl/bin/python3", registry="~/state/mvp/jobs")
+    assert node.command("status", "--json") == (
+        "env ARGUS_VERL_ENTER='~/state/mvp/nodes/w' ARGUS_VERL_REGISTRY='~/state/mvp/jobs' /opt/verl/bin/python3 "
+        "~/state/mvp/program/current status --json"
     )
-    assert node.command("status", "--json") == command
