@@ -73,11 +73,15 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def request_from(model: type[AnyRequest], as_json: bool, **options: Any) -> AnyRequest:
-    """The options of the command line, and with --json those of standard input."""
+def request_from(model: type[AnyRequest], as_json: bool, one_line: bool = False, **options: Any) -> AnyRequest:
+    """The options of the command line, and with --json those of standard input.
+
+    one_line: the request is its first line, and a file follows.
+    """
     given = {name: value for name, value in options.items() if value is not None}
+    read = sys.stdin.buffer.readline if one_line else sys.stdin.buffer.read
     try:
-        text = sys.stdin.buffer.read(MAX_REQUEST_BYTES + 1) if as_json else b"{}"
+        text = read(MAX_REQUEST_BYTES + 1) if as_json else b"{}"
         if len(text) > MAX_REQUEST_BYTES:
             raise click.UsageError(f"standard input has more than {MAX_REQUEST_BYTES >> 20} MiB")
         return model(**{**given, **json.loads(text or b"{}")})

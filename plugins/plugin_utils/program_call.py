@@ -165,20 +165,23 @@ def call(
     needs_node: bool = False,
     output: Output | None = None,
     apart: bool = False,
+    attachment: str = "",
 ) -> Answer:
     """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
 
     needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its answer.
-    apart: run it beside the node, whatever the state of that is.
+    apart: run it beside the node, whatever the state of that is. attachment: a file on the machine, which follows the
+    line of the request on standard input.
     """
     arguments = [verb, "--json"]
     names = ("shared_root", "shared_root_source", "address")
     where = {name: getattr(node, name) for name in names}
-    text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode()
+    text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
+    execute_verb = partial(run, action, text=text, seconds=seconds, output=output, attachment=attachment)
     if not apart:
         inside = action._connection.transport == IN_NODE
         command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
-        code, out, error = run(action, command, text, seconds, output)
+        code, out, error = execute_verb(command)
         if node.directory:
             # As after cluster_down: the machine has no program.
             is_gone = code == USED_WRONGLY and not out
@@ -187,16 +190,21 @@ def call(
         apart = is_gone and not needs_node
     if apart:
         command_of = node.direct if node.directory else node.apart
-        code, out, error = run(action, command_of(sent(action), *arguments), text, seconds, output)
+        code, out, error = execute_verb(command_of(sent(action), *arguments))
     return answer(node, verb, code, out, error)
 
 
-def run(action: ActionBase, command: str, text: bytes, seconds: float, output: Output | None) -> tuple[int, str, str]:
+def run(
+    action: ActionBase, command: str, text: bytes, seconds: float, output: Output | None, attachment: str
+) -> tuple[int, str, str]:
     """The exit code, the answer and the errors of the program."""
+    most = output.most + 1 if output else node_answer.MOST_OUTPUT
+    line = node_answer.limited(command, int(seconds), most=most)
+    if attachment:
+        line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
     if not output:
-        return execute(action, node_answer.limited(command, int(seconds)), text)
+        return execute(action, line, text)
     path = shlex.quote(output.path)
-    line = node_answer.limited(command, int(seconds), most=output.most + 1)
     code, size, error = execute(action, f"({line}) >{path}; code=$?; stat -c %s {path}; exit $code", text)
     output.size = int(size) if size.strip().isdigit() else 0
     if output.size > output.most:
