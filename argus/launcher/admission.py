@@ -32,7 +32,7 @@ class BusyError(Exception):
 
 def registry_path() -> str:
     """The registry of this head. That of a head without a container may begin with "~"."""
-    return os.path.expanduser(os.environ.get(REGISTRY_VARIABLE) or REGISTRY)
+    return str(Path(os.environ.get(REGISTRY_VARIABLE) or REGISTRY).expanduser())
 
 
 @contextlib.contextmanager

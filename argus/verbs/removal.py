@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus removal: for cluster_down, which ends the jobs of a cluster before its nodes are gone, and closes their archives."""
+"""argus removal: ends the jobs of a cluster before its nodes are removed, and closes their archives."""
 
 from __future__ import annotations
 
