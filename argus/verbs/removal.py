@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -36,7 +36,7 @@ def removal(request: RemovalRequest) -> Removal:
 
 @click.command(name="removal", hidden=True)
 @common
-def command(as_json: bool, **options: str) -> None:
+def command(as_json: bool, **options: Any) -> None:
     """End the jobs of this cluster, as cluster_down.yml does."""
     done = removal(request_from(RemovalRequest, as_json, **options))
     write_answer({"closed": list(done.closed)}, done.findings, changed=bool(done.closed))

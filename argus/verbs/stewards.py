@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 from pydantic import Field
 
@@ -21,7 +23,7 @@ class StewardsRequest(Request):
 
 @click.command(name="stewards", hidden=True)
 @common
-def command(as_json: bool, **options: str) -> None:
+def command(as_json: bool, **options: Any) -> None:
     """Start a steward for each registered job that has none."""
     request = request_from(StewardsRequest, as_json, **options)
     changed, started, findings = resume(request.root, Registry(), request.adopt, start_steward, request.check)
