@@ -20,7 +20,12 @@ from pathlib import Path
 from ansible import constants as C  # noqa: N812
 
 PROGRAM = Path(__file__).parents[2] / "argus"
-MAIN = b"from argus.__main__ import start\n\nstart()\n"
+# Modules that are imported later come from this version, also when the link by which it is run leads to another one.
+MAIN = b"""import os, sys
+sys.path[0] = os.path.realpath(sys.path[0])
+from argus.__main__ import start
+start()
+"""
 HASH_CHARACTERS = 12
 
 
