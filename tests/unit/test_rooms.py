@@ -18,12 +18,13 @@ PROGRAM: dict[str, set[str]] = {
     # It is copied into every archive.
     "argus.launcher": set(),
     "argus.cluster": {"argus.common", "argus.launcher"},
+    "argus.fabric": {"argus.launcher"},
     "argus.jobspec": {"argus.common", "argus.launcher"},
     "argus.checks": {"argus.common", "argus.launcher"},
     "argus.staging": {"argus.common", "argus.launcher", "argus.checks"},
     "argus.gate": {"argus.common", "argus.launcher", "argus.jobspec", "argus.checks"},
     "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
-    "argus.verbs": {"argus.common", "argus.launcher", "argus.cluster", "argus.jobspec", "argus.jobs"},
+    "argus.verbs": {"argus.common", "argus.launcher", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"},
     "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.verbs"},
     "argus.__main__": {"argus.cli", "argus.launcher"},
 }
@@ -32,10 +33,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     **PROGRAM,
     "node_environment": set(),
     "privileges": {"argus.common"},
-    "network": {*FILES, "argus.launcher"},
+    "network": FILES,
     "storage": {*FILES, "network"},
     "cluster": {*FILES, "argus.launcher", "argus.cluster", "network"},
-    "preflight": {*FILES, "argus.launcher", "network", "storage", "cluster"},
+    "preflight": {*FILES, "argus.launcher", "argus.fabric", "network", "storage", "cluster"},
     "slurm": FILES,
 }
 STANDARD_LIBRARY = {"argus.common", "argus.launcher", "argus.cluster"}
