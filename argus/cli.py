@@ -31,7 +31,11 @@ from .launcher.reading import UnreadableError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
-VERBS = ("submit", "status", "logs", "stop", "resubmit", "fetch", "evidence", "drain", "stewards", "removal")
+VERBS = (
+    *("submit", "status", "logs", "stop", "resubmit", "fetch", "evidence", "nodes"),
+    # Internal ones.
+    *("drain", "stewards", "removal", "all_reduce"),
+)
 # Their standard output is a file: they answer on standard error.
 WRITE_FILES = ("fetch",)
 

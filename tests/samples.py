@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind, PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     CLUSTER_LABEL,
@@ -16,7 +17,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.mounts import PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (

@@ -3,9 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What all checks share: the request that describes a job, and findings about its files.
 
-Checks travel to nodes by value, because nodes have neither Ansible nor this collection. They may import this
-package, `findings`, `shared_root`, `text` and `launcher.reading`, and packages of the image only inside functions. Of
-datasets and weights they read footers, headers and a few rows.
+Checks import packages of the image only inside functions. Of datasets and weights they read footers, headers and a few
+rows.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The trainer's configuration, composed offline as Hydra will compose it when the job runs.
 
-This file runs on a worker, in the Python of its container, where `compose` arrives by value: it imports only the
-standard library, and nothing of this collection. There it runs its own source in a process of its own, because Hydra
-keeps what it composes in a global, and resolvers read the environment.
+It runs its own source in a process of its own, because Hydra keeps what it composes in a global, and resolvers read the
+environment: it imports only the standard library, and nothing of this program.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-# Sent along, because this file is not on the worker.
+# The file may be in that of the program, which is an archive.
 SOURCE = "" if __name__ == "__main__" else inspect.getsource(sys.modules[__name__])
 # Takes about 0.7 s on two cores, 1.4 s with a key to search for. The limit is for a shared root that does not answer.
 TIMEOUT_SECONDS = 60

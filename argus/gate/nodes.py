@@ -3,8 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The checks of a job that run on nodes, in actors of Ray without CPUs.
 
-The job is composed, and its files are read, where it will run. Nodes have no collection, so the code travels to
-them.
+The job is composed, and its files are read, where it will run.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import checks, common
 from ..checks.common import CheckRequest
 from ..checks.configuration import Configuration
 from ..checks.facts import Facts
@@ -27,18 +25,14 @@ from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_va
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
 from ..jobspec.verl_releases import profile_of
-from ..launcher import reading
 from ..launcher.hydra import override_key
 from ..launcher.tasks import Connection
-from . import composition, worker
 from .composition import Composition, Refusal
 from .config import config_findings
 from .transfer_queue import QueueSettings
 from .worker import WorkerAnswer, inspect_job
 
 ANSWER_SECONDS = 60.0
-# Packages and modules that the checks need on nodes.
-BY_VALUE = (checks, common, reading, composition, worker)
 # The name of the call that inspects the job, besides the names of the workers.
 INSPECTION = ""
 SEE_STATUS = "see cluster_status.yml"
@@ -76,8 +70,6 @@ def ask_nodes(
     connection = connect()
     if connection.problem:
         return NodeAnswers((about("cluster", connection.problem, SEE_STATUS),))
-    for module in BY_VALUE:
-        connection.ray.cloudpickle.register_pickle_by_value(module)
     request = check_request(spec, job)
     one = min(workers, key=lambda node_id: workers[node_id])
     overrides = [(override_key(override), override) for override in job.plan.overrides]

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the gate runs on one worker. It arrives there by value, and so does everything that it imports."""
+"""What the gate runs on one worker."""
 
 from __future__ import annotations
 

@@ -6,41 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..launcher.archive import unclosed
 
 
-@dataclass(frozen=True)
-class Unattended:
-    """Jobs whose archives are not closed, and whose steward is gone.
-
-    submitted: those that this cluster has submitted. unknown: those that only claim to be of this head. Any job could
-    have written their archives.
-    """
-
-    submitted: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {"unattended": list(self.submitted), "unknown": list(self.unknown)}
-
-
-def unattended(jobs: Path, registered: Collection[str], head: str, oldest: float, cluster: str = "") -> Unattended:
-    """The unattended jobs of a directory of archives.
+def unattended(
+    jobs: Path, registered: Collection[str], head: str, oldest: float, cluster: str
+) -> tuple[list[str], list[str]]:
+    """The jobs whose archives are not closed, and whose steward is gone: those that this cluster has submitted, and
+    those that only claim to be of this head. Any job could have written the archives of the latter.
 
     registered: the ids of all jobs that this cluster has submitted. head: the name of the head. oldest: when the last
     heartbeat of a steward that lives can have been, in seconds since the epoch. cluster: the name of the cluster; a
     steward of an older release has none.
     """
     silent = {job: heartbeat for job, heartbeat in unclosed(jobs).items() if heartbeat["time"] < oldest}
-    return Unattended(
-        submitted=tuple(job for job in silent if job in registered),
-        unknown=tuple(
-            job
-            for job, heartbeat in silent.items()
-            if job not in registered and heartbeat["host"] == head and heartbeat["cluster"] in ("", cluster)
-        ),
-    )
+    unknown = [
+        job
+        for job, heartbeat in silent.items()
+        if job not in registered and heartbeat["host"] == head and heartbeat["cluster"] in ("", cluster)
+    ]
+    return [job for job in silent if job in registered], unknown

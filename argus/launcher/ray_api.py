@@ -142,7 +142,6 @@ class RayHead:
 
     timeout: for the whole answer, in seconds.
     patience: the timeout of a second attempt, if the head accepted the connection. A head under load is not down.
-    registry: the directory that has the nodes without new work; by default, that of this head.
     """
 
     def __init__(
@@ -150,18 +149,15 @@ class RayHead:
         address: str,
         token_path: str = "",
         timeout: float = 5.0,
-        allowed: Collection[str] = (),
         patience: float = 0.0,
-        registry: str | Path | None = None,
     ) -> None:
         self.address = address.rstrip("/")
         self.token_path = token_path
         self.timeout = timeout
         self.patience = patience
-        self.registry = registry or registry_path()
         # The longest that this one waited for an answer of a second attempt, in seconds; 0 without one.
         self.slow = 0.0
-        self.allowed = (*allowed, *filter(None, [os.environ.get(ALLOWED_HOST)]))
+        self.allowed = tuple(filter(None, [os.environ.get(ALLOWED_HOST)]))
 
     def get(self, path: str) -> Any:
         """GET and decode JSON."""
@@ -250,7 +246,7 @@ class RayHead:
             message = answer.get("msg") if isinstance(answer, dict) else None
             raise RayApiError(f"{self.address}{path} answered without nodes: {message or answer}") from error
         wanted = {"node_name": str, "state": str, "resources_total": dict}
-        without_work = draining(self.registry)
+        without_work = draining(registry_path())
         found = _records(f"{self.address}{path}", nodes, wanted)
         return [{**node, "draining": True} if node.get("node_id") in without_work else node for node in found]
 

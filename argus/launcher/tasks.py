@@ -3,21 +3,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Functions run on chosen nodes, in actors of Ray.
 
-The functions travel as values: a node runs the code of the process that asks, and imports nothing from an archive. For
-a task, Ray starts a second process on the node that nothing uses, half a second of a CPU; for an actor it does not.
+A node imports the functions from its own file of the program, and nothing from an archive. It is of the version of the
+process that asks, or the newest on a node without that. For a task, Ray starts a second process on the node that
+nothing uses, half a second of a CPU; for an actor it does not.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any
+
+from .program import Program
 
 CONNECT_SECONDS = 20
 # Ray's errors for an actor or a task on a node that is gone, which Ray did not know yet when it listed the node.
@@ -33,10 +36,17 @@ def last_line(error: Exception) -> str:
 
 
 class NodeRunner:
-    """An actor: a process on a node that calls one function after the other."""
+    """An actor: a process on a node that calls one function after the other.
 
-    def run(self, packed: bytes, *arguments: Any) -> Any:
-        return pickle.loads(zlib.decompress(packed))(*arguments)  # noqa: S301 - it is what the caller runs
+    It travels by value.
+    """
+
+    def __init__(self, python_path: str) -> None:
+        sys.path[:0] = os.path.expandvars(python_path).split(":")
+
+    def run(self, call: bytes) -> Any:
+        function, arguments = pickle.loads(call)  # noqa: S301 - it is what the caller runs
+        return function(*arguments)
 
 
 class Connection:
@@ -49,8 +59,6 @@ class Connection:
         # By node id: the actor that runs the next function there.
         self.runners: dict[str, Any] = {}
         self.node_of: dict[Any, str] = {}
-        # A function with all modules that travel with it, compressed: Ray sends small values without its object store.
-        self.packed: dict[Callable[..., Any], bytes] = {}
         # ray.init waits minutes for a head that is gone.
         thread = threading.Thread(target=self._connect, daemon=True)
         thread.start()
@@ -63,7 +71,7 @@ class Connection:
             import ray
             import ray.cloudpickle
 
-            ray.cloudpickle.register_pickle_by_value(sys.modules[__package__])
+            ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
             ray.init(address="auto", log_to_driver=False, logging_level="ERROR", namespace="argus-verl")
         except Exception as error:
             self.problem = f"Ray cannot be reached: {error}"
@@ -80,9 +88,8 @@ class Connection:
             return in_thread(function, *arguments)
         if node_id not in self.runners:
             self.runners[node_id] = self._runner(node_id)
-        if function not in self.packed:
-            self.packed[function] = zlib.compress(self.ray.cloudpickle.dumps(function), 1)
-        reference = self.runners[node_id].run.remote(self.packed[function], *arguments)
+        # Not as arguments of the call: Ray would read them before the actor can import their classes.
+        reference = self.runners[node_id].run.remote(pickle.dumps((function, arguments)))
         self.node_of[reference] = node_id
         return reference
 
@@ -90,7 +97,8 @@ class Connection:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
-        return self.ray.remote(NodeRunner).options(num_cpus=0, max_restarts=0, scheduling_strategy=strategy).remote()
+        actor = self.ray.remote(NodeRunner).options(num_cpus=0, max_restarts=0, scheduling_strategy=strategy)
+        return actor.remote(Program.of_this_process().python_path)
 
     def results(self, started: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], dict[str, str]]:
         """The results that arrive within that time, and why the others are missing; both by name."""

@@ -17,12 +17,14 @@ PROGRAM: dict[str, set[str]] = {
     "argus.common": set(),
     # It is copied into every archive.
     "argus.launcher": set(),
+    "argus.cluster": {"argus.common", "argus.launcher"},
+    "argus.fabric": {"argus.launcher"},
     "argus.jobspec": {"argus.common", "argus.launcher"},
     "argus.checks": {"argus.common", "argus.launcher"},
     "argus.staging": {"argus.common", "argus.launcher", "argus.checks"},
     "argus.gate": {"argus.common", "argus.launcher", "argus.jobspec", "argus.checks"},
     "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
-    "argus.verbs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.jobs"},
+    "argus.verbs": {"argus.common", "argus.launcher", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"},
     "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.verbs"},
     "argus.__main__": {"argus.cli", "argus.launcher"},
 }
@@ -31,13 +33,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     **PROGRAM,
     "node_environment": set(),
     "privileges": {"argus.common"},
-    "network": {*FILES, "argus.launcher"},
+    "network": FILES,
     "storage": {*FILES, "network"},
-    "cluster": {*FILES, "argus.launcher", "network"},
-    "preflight": {*FILES, "argus.launcher", "network", "storage", "cluster"},
+    "cluster": {*FILES, "argus.launcher", "argus.cluster", "network"},
+    "preflight": {*FILES, "argus.launcher", "argus.fabric", "network", "storage", "cluster"},
     "slurm": FILES,
 }
-STANDARD_LIBRARY = {"argus.common", "argus.launcher"}
+STANDARD_LIBRARY = {"argus.common", "argus.launcher", "argus.cluster"}
 # The only file of the program that imports Ansible.
 ARGUMENT_SPEC = "argus.jobspec.options"
 

@@ -11,9 +11,8 @@ Ports: `ports` plans them from one number, `port_inventory` checks the plan of a
 of a machine.
 Nodes: `nodes` plans each Ray node, `container` derives its container, `actions` decides what has to be done; `changes`
 collects that for a run, and `disruption` lists the jobs that it would end.
-Readiness: `membership` compares expected nodes with those that Ray reports, `readiness` waits until they agree,
-`report` shows the result.
+`report` shows whether the cluster is ready.
 
-Callers: the modules machine_info, machine_state and ray_cluster_info, and the filters of plugin_utils/filters.
+Callers: the modules machine_info and machine_state, and the filters of plugin_utils/filters.
 What machine_info and machine_state import runs on machines with Python 3.9.
 """

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..argus.cluster.membership import ExpectedNode
 from .container import DERIVED_LABEL, SPECIFICATION_LABEL, container_arguments
 from .engine import PODMAN
 from .machine import Machine
-from .membership import ExpectedNode
 from .node_state import RuntimeState, runtime_state
 from .nodes import CONTAINER, NodePlan, Settings, expected_node, plan_node
 from .podman import podman_run

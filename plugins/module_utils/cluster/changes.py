@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from ..argus.cluster.membership import ExpectedNode
 from .actions import AS_PLANNED, ActionKind, PlannedNode
 from .departure import ODD_NAME, drain_command, is_plain
 from .machine import Machine
-from .membership import ExpectedNode
 
 
 @dataclass(frozen=True)

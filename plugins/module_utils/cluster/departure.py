@@ -10,12 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..argus.cluster.membership import strangers
 from ..argus.common.findings import WARNING, Finding
 from ..argus.common.text import nearest, printable
 from ..argus.launcher.ray_api import ALIVE
 from .engine import CLUSTER_LABEL, DOCKER, PODMAN
 from .machine import Machine
-from .membership import strangers
 
 # Names that commands may contain. Jobs have the cluster's token, so they can start nodes with any name, also one that a
 # shell or a template of Ansible would evaluate.

@@ -15,9 +15,8 @@ from ..argus.launcher.status import submission_id_of
 from .actions import PlannedNode
 from .report import ClusterInfo
 
-# What ray_cluster_info says of a head on which nothing listens.
-# Where the engine listens for it, the connection is reset.
-NOBODY_LISTENS = (os.strerror(errno.ECONNREFUSED), os.strerror(errno.ECONNRESET))
+# What ray_cluster_info says of a head on which nothing listens, or whose container ends again and again.
+NOBODY_LISTENS = (os.strerror(errno.ECONNREFUSED), "is restarting on", "is not running on")
 GOES_ON = "nothing, the restart goes on"
 WHAT_TO_DO = "wait for them or stop them, or pass -e allow_disruption=true"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..argus.cluster.membership import ExpectedNode
 from ..privileges import UNPRIVILEGED
 from .devices import DeviceFile, rdma_given
 from .engine import DOCKER, Engine
 from .images import INPUTS_LABEL
 from .machine import Machine
-from .membership import ExpectedNode
 from .ports import PortPlan, node_number
 from .process_host import ProcessHost
 from .rocm import environment_problem

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from ..argus.cluster.membership import NodeRow, NodeState, strangers
 from ..argus.launcher.ray_api import slowness
 from .actions import ActionKind, PlannedNode
 from .attendance import needed
 from .departure import ODD_NAME, drain_command, is_plain
 from .engine import DOCKER, PODMAN
-from .membership import NodeRow, NodeState, strangers
 
 # As many lines per missing node as still leave all of them on one screen.
 LOG_LINES = 15

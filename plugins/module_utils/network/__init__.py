@@ -4,9 +4,8 @@
 """The network of machines: interfaces and HCAs as read, and the settings of NCCL and gloo that follow from them.
 
 Reading: `hcas`, `interfaces`. Decisions over all machines: `derive` (which interface, HCAs and GID index jobs use),
-`fabric_findings` (what is wrong). Measuring: `reach` (who reaches whom on which port), `all_reduce` (bandwidth between
-nodes, through Ray), `suspects` (which node is the bad one).
+`fabric_findings` (what is wrong). Measuring: `reach` (who reaches whom on which port).
 
 Machines are known by name only; nodes, containers and inventories belong to `cluster`, which calls this package, as do
-the modules port_reach and all_reduce. What reads a machine runs there with Python 3.9.
+the module reachability. What reads a machine runs there with Python 3.9.
 """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
-from ..network.suspects import Measured, Verdict, from_json
+from ..argus.fabric.suspects import Measured, Verdict, from_json
 from .checks import Check, Problem
 from .tier import Tier
 
@@ -36,7 +36,7 @@ ALL = "all workers"
 
 
 def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
-    """answer: of the module all_reduce; {} if the cluster does not run."""
+    """answer: of the verb all_reduce; {} if the cluster does not run."""
     away = Problem(SKIPPED, "no all-reduce with it: Ray does not list it", "cluster_up.yml starts it", NOTE)
     absent = [away.finding(name) for name in answer.get("absent", [])]
     if not answer.get("whole"):

@@ -14,6 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.validation import check_type_dict, check_type_float, check_type_int, check_type_list
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher import ending
 from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     actions,
@@ -32,7 +33,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance impo
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import RUNNING
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import is_reachable
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo, Scope
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import absence, least_workers

@@ -6,20 +6,19 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gate_job import CODE, parsed
 
-from argus import checks, common
 from argus.checks.common import CheckRequest
 from argus.checks.configuration import Configuration
 from argus.checks.facts import Facts
 from argus.checks.node import check_node
 from argus.checks.worker import CheckResult
 from argus.common.findings import WARNING, Finding
-from argus.gate import composition, nodes, worker
+from argus.gate import nodes, worker
 from argus.gate.composition import Composition, Refusal
 from argus.gate.nodes import (
     NodeAnswers,
@@ -33,7 +32,6 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
-from argus.launcher import reading
 
 WORKERS = {"b": "worker-1", "a": "worker-0", "c": "worker-2"}
 GOOD = WorkerAnswer(Composition(config=None, yaml="trainer: {}\n"), (), Facts(train_rows=7))
@@ -54,13 +52,10 @@ class FakeConnection:
     def __init__(self, answers: dict[str, Any] | None = None, problem: str = "") -> None:
         self.answers = {"worker-1": [], "worker-2": [], "": GOOD, **(answers or {})}
         self.problem = problem
-        self.by_value: list[ModuleType] = []
         self.started: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = []
         self.closed = threading.Event()
         self.seconds = 0.0
-        self.ray = SimpleNamespace(
-            cloudpickle=SimpleNamespace(register_pickle_by_value=self.by_value.append), shutdown=self.closed.set
-        )
+        self.ray = SimpleNamespace(shutdown=self.closed.set)
 
     def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> int:
         self.started.append((node_id, function, arguments))
@@ -110,8 +105,6 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
     assert (node_id, function, arguments[:2]) == ("a", inspect_job, (request, "verl.trainer.main_ppo"))
     assert [override for _key, override in arguments[2]] == list(job.plan.overrides)
     assert arguments[2][-2:] == [("trainer.user", "~trainer.user"), ("data", "+data@x.y='a=b'")]
-    # Nodes have no collection, so all of it travels.
-    assert connection.by_value == [checks, common, reading, composition, worker]
     assert connection.seconds == 60.0
     assert connection.closed.wait(10)
 
@@ -368,17 +361,6 @@ def test_the_checks_get_the_composed_configuration(
     (root / "jobs").rmdir()
     (finding,) = inspect_job(request, "verl.trainer.main_ppo", []).on_node
     assert (finding.key, finding.what) == ("shared_root", f"{root}/jobs does not exist")
-
-
-def test_what_travels_imports_nothing_else_of_the_collection() -> None:
-    """Everything that a worker runs must be registered by value."""
-    travels = {"checks", "common", "composition", "launcher.reading"}
-    for module in (*nodes.BY_VALUE[2:], *(vars(checks)[name] for name in ("worker", "node"))):
-        source = Path(str(module.__file__)).read_text(encoding="utf-8")
-        imported = [line.split()[1].lstrip(".") for line in source.splitlines() if line.startswith("from .")]
-        for name in imported:
-            top = name.partition(".")[0]
-            assert {top, name} & travels or (Path(checks.__path__[0]) / f"{top}.py").is_file(), (module, name)
 
 
 def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

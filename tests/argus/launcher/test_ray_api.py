@@ -601,10 +601,12 @@ def test_rays_own_client_gets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ray_api.job_client("http://127.0.0.1:8265") == ("http://127.0.0.1:8265", None)
 
 
-def test_nodes_without_new_work_are_marked(server: FakeHead, head: RayHead, tmp_path: Path) -> None:
+def test_nodes_without_new_work_are_marked(
+    server: FakeHead, head: RayHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.set_nodes(HEAD | {"node_id": "a"}, WORKER | {"node_id": "b"})
     remember("b", tmp_path)
-    head.registry = tmp_path
+    monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
     found = head.nodes()
     assert [node.get("draining", False) for node in found] == [False, True]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import threading
 import types
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from argus.launcher import tasks
+from argus.launcher.program import CURRENT, DEFAULT_DIRECTORY
 from argus.launcher.tasks import Connection, last_line
 
 
@@ -23,16 +23,10 @@ class Ray(types.ModuleType):
         super().__init__("ray")
         self.begin = init
         self.by_value: list[types.ModuleType] = []
-        self.packed: list[Any] = []
         self.cloudpickle = types.ModuleType("ray.cloudpickle")
         self.cloudpickle.register_pickle_by_value = self.by_value.append  # type: ignore[attr-defined]
-        self.cloudpickle.dumps = self.dumps  # type: ignore[attr-defined]
         self.options: dict[str, Any] = {}
         self.actors: list[Actor] = []
-
-    def dumps(self, function: Callable[..., Any]) -> bytes:
-        self.packed.append(function)
-        return pickle.dumps(function)
 
     def init(self, **options: Any) -> None:
         self.options = options
@@ -44,7 +38,7 @@ class Ray(types.ModuleType):
     def nodes(self) -> list[dict[str, Any]]:
         return [{"NodeID": "n0", "Alive": True}, {"NodeID": "n1", "Alive": False}]
 
-    def remote(self, kind: Callable[[], Any]) -> Any:
+    def remote(self, kind: Callable[[str], Any]) -> Any:
         self.actors.append(Actor(kind))
         return self.actors[-1]
 
@@ -60,7 +54,7 @@ class Ray(types.ModuleType):
 class Actor:
     """An actor, and how it is to be created."""
 
-    def __init__(self, kind: Callable[[], Any]) -> None:
+    def __init__(self, kind: Callable[[str], Any]) -> None:
         self.kind = kind
         self.how: dict[str, Any] = {}
 
@@ -68,8 +62,8 @@ class Actor:
         self.how = how
         return self
 
-    def remote(self) -> Any:
-        one = self.kind()
+    def remote(self, python_path: str) -> Any:
+        one = self.kind(python_path)
         return types.SimpleNamespace(run=types.SimpleNamespace(remote=lambda *arguments: Call(one.run, arguments)))
 
 
@@ -89,6 +83,7 @@ def fail() -> None:
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
     made = Ray()
+    monkeypatch.setattr(sys, "path", list(sys.path))
     strategies = types.ModuleType("ray.util.scheduling_strategies")
     strategies.NodeAffinitySchedulingStrategy = lambda node_id, soft: (node_id, soft)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", made)
@@ -101,20 +96,20 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Ray:
 def test_a_function_runs_on_its_node_beside_a_job_that_has_all_cpus(ray: Ray) -> None:
     connection = Connection()
     assert connection.problem == ""
-    # Its functions are pickled with their code.
-    assert [module.__name__ for module in ray.by_value] == ["argus.launcher"]
+    # The actor is pickled with its code, and finds the program with which it imports the function.
+    assert [module.__name__ for module in ray.by_value] == ["argus.launcher.tasks"]
     assert ray.options["address"] == "auto"
     call = connection.on("n0", max, 3, 5)
     assert ray.actors[0].how == {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": ("n0", False)}
     assert connection.results({"worker-0": call}, 1) == ({"worker-0": 5}, {})
+    assert sys.path[1] == f"{DEFAULT_DIRECTORY}/{CURRENT}"
 
 
-def test_a_node_has_one_process_and_a_function_is_packed_once(ray: Ray) -> None:
+def test_a_node_has_one_process(ray: Ray) -> None:
     connection = Connection()
     calls = {str(place): connection.on(node, max, place, 5) for place, node in enumerate(("n0", "n1", "n0"))}
     assert connection.results(calls, 1) == ({"0": 5, "1": 5, "2": 5}, {})
     assert [actor.how["scheduling_strategy"][0] for actor in ray.actors] == ["n0", "n1"]
-    assert ray.packed == [max]
 
 
 @pytest.mark.parametrize("hangs", [True, False])

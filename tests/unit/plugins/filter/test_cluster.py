@@ -12,10 +12,10 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.argus.verl.plugins.filter.cluster import FilterModule
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, membership
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.images import INPUTS_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import ExpectedNode, membership
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import Settings
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.cluster import change_rows as changes
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.cluster import (

@@ -12,6 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption impo
     job_findings,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ActiveJob, ClusterInfo
+from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, refusal
 from samples import planned
 
 IDLE = ClusterInfo(complete=True, missing=[], rows=[], waited=0, problem="", jobs=[])
@@ -61,10 +62,19 @@ def test_restart_of_a_running_node_is_a_disruption() -> None:
     assert disruption_findings(plans, IDLE, allowed=False) == []
 
 
-@pytest.mark.parametrize("said", ["[Errno 111] Connection refused", "[Errno 104] Connection reset by peer"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "http://127.0.0.1:8265 does not answer: [Errno 111] Connection refused",
+        *(
+            refusal(Place("ray-head", "gpu-0", "docker"), 1, "", f"Error response from daemon: Container x is {state}")
+            for state in ("restarting", "not running")
+        ),
+    ],
+)
 def test_head_that_never_started_is_restarted_if_no_archive_is_open(said: str) -> None:
     plans = {"ray-head": planned("recreate", "its settings changed, it is running")}
-    dead = replace(IDLE, problem=f"http://127.0.0.1:8265 does not answer: {said}")
+    dead = replace(IDLE, problem=said)
     reason = "its settings changed, it is running"
     what = f"restarting it ({reason}) may end jobs, and they cannot be listed: {dead.problem}"
     done = Finding("ray-head", f"{what}; all archives are closed", GOES_ON, WARNING)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import NodeRow, NodeState
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import NodeRow, NodeState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import (
     LOG_LINES,
     ActiveJob,

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..argus.launcher.tasks import Connection
+from ..launcher.tasks import Connection
 from . import member
 from .member import Round, free_port, take_part
 from .suspects import Group, Measured, Search, Verdict, to_json

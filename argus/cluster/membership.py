@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..argus.common.text import printable
-from ..argus.launcher.ray_api import ALIVE, listed_twice
+from ..common.text import printable
+from ..launcher.ray_api import ALIVE, listed_twice
 
 
 class NodeState(StrEnum):

@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.membership import (
+
+from argus.cluster.membership import (
     ExpectedNode,
     NodeRow,
     NodeState,

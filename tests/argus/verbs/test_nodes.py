@@ -1,21 +1,25 @@
-"""The module for real, against a head that answers over HTTP."""
+"""argus nodes, against a head that answers over HTTP."""
 
 from __future__ import annotations
 
 import functools
+import io
 import json
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.registry import Registered, Registry
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
-from ansible_collections.argus.verl.plugins.modules import ray_cluster_info
+
+from argus import cli
+from argus.jobs.registry import Registered, Registry
+from argus.launcher.archive import Archive
+from argus.launcher.ray_api import RayHead
+from argus.verbs import request as verb_request
 
 NODE = {"node_name": "ray-head", "state": "ALIVE", "is_head_node": True, "resources_total": {"memory": 1.0}}
 ANSWERS: dict[str, Any] = {
@@ -73,26 +77,39 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture(autouse=True)
-def token(tmp_path: Path) -> str:
-    path = tmp_path / "token"
-    path.write_text("secret")
-    return str(path)
+Run = Callable[..., dict[str, Any]]
+HEAD = {"name": "ray-head", "head": True, "cpus": 0}
 
 
-def result(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
-    with patch_module_args(arguments), pytest.raises(SystemExit):
-        ray_cluster_info.main()
-    return dict(json.loads(capsys.readouterr().out))
+@pytest.fixture
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the verb with --json on the head, and returns its result."""
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "registry").mkdir()
+    for name, value in {
+        "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"),
+        "ARGUS_VERL_REGISTRY": str(tmp_path / "registry"),
+        "ARGUS_VERL_NODE": "ray-head",
+        "ARGUS_VERL_CLUSTER": "mvp",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    def run(address: str, *expected: dict[str, Any], **request: Any) -> dict[str, Any]:
+        text = json.dumps({"shared_root": str(tmp_path), "address": address, "expected": expected, **request})
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert cli.main(["nodes", "--json"]) == 0
+        answer = json.loads(capfd.readouterr().out)
+        assert (answer["changed"], answer["findings"]) == (False, [])
+        return dict(answer["result"])
+
+    return run
 
 
-def test_ready_cluster_and_its_active_jobs(address: str, token: str, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = result(capsys, address=address, token_path=token, expected=[{"name": "ray-head", "head": True, "cpus": 0}])
-    assert answer["complete"] is True
-    assert (answer["missing"], answer["problem"], answer["changed"]) == ([], "", False)
+def test_ready_cluster_and_its_active_jobs(address: str, run: Run) -> None:
+    answer = run(address, HEAD)
+    assert (answer["complete"], answer["missing"], answer["awaited"], answer["problem"]) == (True, [], [], "")
     assert answer["rows"] == [["ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"]]
     assert answer["nodes"] == [NODE]
-    assert answer["awaited"] == []
     assert answer["jobs"] == [
         {"submission_id": "running-1", "status": "RUNNING"},
         {"submission_id": "pending-1", "status": "PENDING"},
@@ -101,60 +118,48 @@ def test_ready_cluster_and_its_active_jobs(address: str, token: str, capsys: pyt
 
 
 @pytest.mark.parametrize("address", [Open, Broken], indirect=True)
-def test_head_that_does_not_refuse_strangers_is_not_ready(
-    address: str, token: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    head = {"name": "ray-head", "head": True, "cpus": 0}
-    answer = result(capsys, address=address, token_path=token, expected=[head])
+def test_head_that_does_not_refuse_strangers_is_not_ready(address: str, run: Run) -> None:
+    answer = run(address, HEAD)
     assert (answer["complete"], answer["missing"]) == (False, [])
     assert answer["problem"].startswith(f"{address} does not refuse requests without the cluster's token")
     # It can be removed all the same: who asks for jobs only, is not kept from going on.
-    assert result(capsys, address=address, token_path=token)["problem"] == ""
+    assert run(address)["problem"] == ""
 
 
 @pytest.mark.parametrize("address", [Busy], indirect=True)
-def test_ready_head_may_need_long_for_its_jobs(
-    address: str, token: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ray_cluster_info, "RayHead", functools.partial(ray_cluster_info.RayHead, timeout=0.3))
-    head = {"name": "ray-head", "head": True, "cpus": 0}
-    answer = result(capsys, address=address, token_path=token, expected=[head], wait_timeout=10)
+def test_ready_head_may_need_long_for_its_jobs(address: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verb_request, "RayHead", functools.partial(RayHead, timeout=0.3))
+    answer = run(address, HEAD, wait_timeout=10)
     assert (answer["complete"], answer["problem"]) == (True, "")
     assert len(answer["jobs"]) == 2
 
 
-def test_missing_node_does_not_fail(address: str, token: str, capsys: pytest.CaptureFixture[str]) -> None:
-    expected = [{"name": "worker-0", "gpus": 4, "resources": {"worker_node": 100}, "since": 5}]
-    answer = result(capsys, address=address, token_path=token, expected=expected)
+def test_missing_node_does_not_fail(address: str, run: Run) -> None:
+    answer = run(address, {"name": "worker-0", "gpus": 4, "resources": {"worker_node": 100}, "since": 5})
     assert (answer["complete"], answer["missing"]) == (False, ["worker-0"])
     assert answer["rows"] == [["worker-0", "GPU 4, worker_node 100", "never joined", "missing"]]
 
 
-def test_what_is_waited_for_in_several_calls_is_counted_in_all(
-    address: str, token: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = {"address": address, "token_path": token, "expected": [{"name": "worker-0"}], "wait_timeout": 0.3}
-    start = time.time()
-    first = result(capsys, **arguments)
-    assert start <= first["began"] <= time.time()
-    assert first["waited"] < 3
-    second = result(capsys, **arguments, began=start - 60)
-    assert second["began"] == start - 60
-    assert 60 < second["waited"] < 65
-
-
-def test_head_that_does_not_answer_is_not_ready(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = result(capsys, address="http://127.0.0.1:1")
-    assert (answer["complete"], answer["nodes"], answer["jobs"]) == (False, [], [])
+def test_head_that_does_not_answer_is_not_ready(run: Run) -> None:
+    answer = run("http://127.0.0.1:1", HEAD)
+    assert (answer["complete"], answer["awaited"], answer["nodes"], answer["jobs"]) == (False, ["ray-head"], [], [])
     assert "127.0.0.1:1" in answer["problem"]
 
 
-def test_registered_jobs_without_a_heartbeat_are_unattended(
-    tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_people_see_a_table(address: str, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["nodes", "--address", address]) == 0
+    assert [line.split() for line in capfd.readouterr().out.splitlines()] == [
+        ["NODE", "STATE", "RESOURCES", "ADDRESS"],
+        ["ray-head", "alive", "CPU", "0,", "GPU", "0", "-"],
+    ]
+    assert cli.main(["nodes", "--address", "http://127.0.0.1:1"]) == 1
+    # Of a worker, which has no address of the head.
+    assert cli.main(["nodes"]) == 1
+
+
+def test_registered_jobs_without_a_heartbeat_are_unattended(tmp_path: Path, address: str, run: Run) -> None:
     now = time.time()
     registry = Registry(tmp_path / "registry")
-    registry.path.mkdir()
     for name, age, host in (
         ("fresh", 1, "ray-head"),
         ("old", 1000, "ray-head"),
@@ -175,13 +180,13 @@ def test_registered_jobs_without_a_heartbeat_are_unattended(
     archive.close()
 
     def unattended(*expected: dict[str, Any]) -> tuple[list[str], list[str]]:
-        paths = {"shared_root": str(tmp_path), "registry": str(registry.path), "cluster": "mvp"}
-        answer = result(capsys, address=address, expected=list(expected), **paths)
+        answer = run(address, *expected)
         return answer["unattended"], answer["unknown"]
 
-    head = {"name": "ray-head", "head": True}
-    assert unattended(head) == (["old"], ["planted"])
+    assert unattended(HEAD) == (["old"], ["planted"])
     # All stewards have ended with the container of an earlier head.
-    assert unattended({**head, "since": now}, {"name": "worker-0", "since": 0}) == (["fresh", "old"], ["planted"])
+    assert unattended({**HEAD, "since": now}, {"name": "worker-0", "since": 0}) == (["fresh", "old"], ["planted"])
     # The start of a worker does not matter.
-    assert unattended({"name": "worker-0", "since": now}) == (["old"], [])
+    assert unattended({"name": "worker-0", "since": now}) == (["old"], ["planted"])
+    # Nothing is expected of a cluster that is asked for its nodes alone.
+    assert unattended() == ([], [])

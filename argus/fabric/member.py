@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One process of an all-reduce. The code travels to nodes, which have no collection."""
+"""One process of an all-reduce. The code travels to workers by value."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.network.suspects import (
+
+from argus.fabric.suspects import (
     Group,
     Measured,
     Search,

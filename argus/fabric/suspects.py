@@ -87,7 +87,7 @@ class Search:
     def _ask(self, groups: Sequence[Group]) -> None:
         new = [group for group in groups if group not in self.measured]
         if new:
-            self.measured.update(zip(new, self._measure(new)))  # noqa: B905 - strict= came with Python 3.10
+            self.measured.update(zip(new, self._measure(new), strict=True))
 
     def _pairs(self) -> list[Group]:
         """Measure each node in one pair; of an odd number, the last with the first, afterwards; of three, all pairs."""
@@ -109,7 +109,7 @@ class Search:
         nodes = [node for node in dict.fromkeys(chain.from_iterable(suspects)) if node not in fine]
         bad = []
         for at in range(0, len(nodes), len(fine)):
-            pairs = list(zip(nodes[at : at + len(fine)], fine))  # noqa: B905 - strict= came with Python 3.10
+            pairs = list(zip(nodes[at : at + len(fine)], fine, strict=False))
             self._ask(pairs)
             bad += [pair[0] for pair in pairs if self._fails(self.measured[pair], limit)]
         return bad, [pair for pair in suspects if not set(pair) & set(bad)]

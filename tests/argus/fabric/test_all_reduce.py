@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.network.all_reduce import (
+
+from argus.fabric.all_reduce import (
     Worker,
     bus_bandwidth,
     is_waiting,

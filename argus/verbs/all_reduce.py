@@ -1,0 +1,34 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus all_reduce: for preflight, an all-reduce over the workers of the running cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..fabric.all_reduce import all_reduce
+from .request import Request, common, request_from, write_answer
+
+
+class AllReduceRequest(Request):
+    """The options of `all_reduce`, which changes nothing.
+
+    workers: the names of all of them. mib: the size of the tensor. floor: the bus bandwidth in GB/s below which workers
+    are slow; with 0, they are only compared with each other.
+    """
+
+    workers: list[str]
+    mib: int = 64
+    floor: float = 0.0
+    check: bool = False
+
+
+@click.command(name="all_reduce", hidden=True)
+@common
+def command(as_json: bool, **options: Any) -> None:
+    """Measure an all-reduce over all workers, and name the one that fails or is slow, as preflight does."""
+    request = request_from(AllReduceRequest, as_json, **options)
+    write_answer(all_reduce(request.mib, request.floor, request.workers))

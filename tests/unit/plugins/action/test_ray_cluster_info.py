@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.action import ray_cluster_info
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, Node
+
+GONE = {"failed": True, "msg": "container head is restarting", "head_is_gone": True}
+DENIED = {"failed": True, "msg": "the user may not use docker", "head_is_gone": False}
+READY = {"complete": True, "missing": [], "awaited": [], "problem": "", "nodes": [{}], "changed": False}
+EXPECTED = [{"name": "head", "head": True, "cpus": 0}, {"name": "worker-0", "absent": "no machine"}]
+
+
+class Head:
+    """A head whose answers are given, one for each call of the program, and then the last one for ever."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any]) -> None:
+        self.answers = list(answers)
+        self.waits: list[float] = []
+        monkeypatch.setattr(ray_cluster_info.ActionBase, "run", lambda *_arguments: {})
+        monkeypatch.setattr(ray_cluster_info, "PAUSE_SECONDS", 0.05)
+        monkeypatch.setattr(ray_cluster_info, "task_result", self.answer)
+
+    def answer(
+        self, _action: Any, node: Node, verb: str, request: dict[str, Any], seconds: float, needs_node: bool
+    ) -> dict[str, Any]:
+        assert (node.name, verb, needs_node) == ("head", "nodes", True)
+        assert seconds == SECONDS + request["wait_timeout"]
+        self.waits.append(request["wait_timeout"])
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def ask(self, **arguments: Any) -> dict[str, Any]:
+        action = ray_cluster_info.ActionModule.__new__(ray_cluster_info.ActionModule)
+        given = {"node": {"name": "head"}, "expected": EXPECTED, **arguments}
+        action._task = SimpleNamespace(args=given, check_mode=False, async_val=0)
+        return action.run()
+
+
+def test_a_head_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = time.time()
+    answer = Head(monkeypatch, READY).ask(began=start - 60)
+    assert answer == {**READY, "began": start - 60, "waited": pytest.approx(60, abs=5)}
+
+
+def test_a_head_that_restarts_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = Head(monkeypatch, GONE, GONE, READY)
+    assert head.ask(wait_timeout="9")["complete"] is True
+    assert len(head.waits) == 3 and 9 >= head.waits[0] > head.waits[2] > 8
+
+
+@pytest.mark.parametrize(
+    ("answer", "arguments", "again"),
+    [
+        (GONE, {}, False),
+        (GONE, {"wait_timeout": 0.2}, True),
+        (DENIED, {"wait_timeout": 9}, False),
+        # Without the head, no other node can join.
+        (GONE, {"wait_timeout": 9, "expected": [{"name": "head", "head": True, "absent": "x"}, {"name": "b"}]}, False),
+    ],
+)
+def test_without_an_answer_no_node_is_as_expected(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], arguments: dict[str, Any], again: bool
+) -> None:
+    head = Head(monkeypatch, answer)
+    state = head.ask(**arguments)
+    assert (len(head.waits) > 1) == again
+    assert (state["complete"], state["problem"], "failed" in state) == (False, answer["msg"], False)
+    assert state["missing"] == [row[0] for row in state["rows"]] and len(state["missing"]) == 2
+    assert state["nodes"] == state["jobs"] == state["unattended"] == state["unknown"] == []
+
+
+def test_nothing_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = Head(monkeypatch, GONE).ask(expected=[])
+    assert (state["rows"], state["problem"]) == ([], GONE["msg"])
