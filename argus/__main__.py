@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run as ``argus VERB``, and beside a job as ``argus launch VERB ARCHIVE``."""
+"""Run as ``argus VERB``, beside a job as ``argus launch VERB ARCHIVE``, and beside Ray's head as ``argus steward``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ def start() -> None:
         from .launcher.commands import main
 
         sys.exit(main(sys.argv[2:]))
+    if sys.argv[1:] == ["steward"]:
+        from .steward.cluster import main as steward
+
+        steward()
     from .cli import run
 
     run()

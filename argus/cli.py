@@ -34,7 +34,7 @@ DONE, REFUSED, DEFECT = 0, 1, 2
 VERBS = (
     *("submit", "status", "logs", "stop", "resubmit", "fetch", "evidence", "nodes"),
     # Internal ones.
-    *("drain", "stewards", "removal", "all_reduce"),
+    *("drain", "removal", "all_reduce"),
 )
 # Their standard output is a file: they answer on standard error.
 WRITE_FILES = ("fetch",)

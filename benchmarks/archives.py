@@ -15,7 +15,6 @@ from pathlib import Path
 
 from argus.jobs.listing import latest_jobs
 from argus.jobs.removal import close_jobs
-from argus.jobs.unattended import unattended
 from argus.launcher.archive import Archive
 
 
@@ -51,7 +50,6 @@ def main() -> None:
             make(Archive(jobs / name))
         verbs: dict[str, Callable[[], object]] = {
             "status: the latest 20 jobs": lambda: latest_jobs(jobs, None, 20),
-            "cluster_up: jobs without a steward": lambda: unattended(jobs, set(names), "head", time.time()),
             "cluster_down: archives to be closed": lambda: close_jobs(jobs, names),
         }
         print(f"{given.archives} archives, medians of {given.rounds} rounds\n")

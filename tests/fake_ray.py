@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from argus.launcher.archive import Archive
 from argus.launcher.ray_api import RayApiError
 
 
@@ -88,14 +87,11 @@ class FakeRay:
         self.on_stop(identifier)
         return True
 
-    # As attempts.cancel_pending and services.start_steward.
+    # As attempts.cancel_pending.
 
     def cancel_pending(self, identifier: str) -> None:
         self.calls.append(("cancel_pending", identifier))
         self.on_stop(identifier)
-
-    def start_steward(self, archive: Archive) -> None:
-        self.calls.append(("steward", archive.submission_id, str(archive.read_status().state)))
 
     @property
     def changes(self) -> list[tuple[Any, ...]]:

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import argus
 
-MAIN = "from argus.__main__ import start\n\nstart()\n"
+# As program_archive.MAIN.
+MAIN = """import os, sys
+sys.path[0] = os.path.realpath(sys.path[0])
+from argus.__main__ import start
+start()
+"""
 
 
 def write_program(directory: Path) -> Path:

@@ -10,12 +10,12 @@ from typing import Any
 
 from fake_ray import answered
 
-from argus.launcher import steward
 from argus.launcher.archive import Archive
-from argus.launcher.attempt_checks import CONTROLLERS
 from argus.launcher.ray_api import RayApiError, WorkerCapacity
 from argus.launcher.room import PLACEMENT_GROUPS
-from argus.launcher.steward import Steward
+from argus.steward import job as steward
+from argus.steward.attempt_checks import CONTROLLERS
+from argus.steward.job import Steward
 
 HEAD = {"node_id": "h", "node_name": "ray-head", "state": "ALIVE", "is_head_node": True}
 

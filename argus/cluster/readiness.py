@@ -31,8 +31,6 @@ class ClusterState:
     nodes: Sequence[Mapping[str, Any]] = ()
     jobs: Sequence[Mapping[str, Any]] = ()
     slow: float = 0.0
-    unattended: Sequence[str] = ()
-    unknown: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         membership = self.membership
@@ -45,8 +43,6 @@ class ClusterState:
             "nodes": list(self.nodes),
             "jobs": list(self.jobs),
             "slow": round(self.slow, 1),
-            "unattended": list(self.unattended),
-            "unknown": list(self.unknown),
         }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.findings import WARNING, Finding
-from ..launcher import attempts, failures, redact, steward
+from ..launcher import attempts, failures, redact
 from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
 from ..launcher.ray_api import RayApiError, allow_host
@@ -99,4 +99,4 @@ def close_removed(archive: Archive) -> None:
             attempts.record_stop(archive, REASON)
     except UnreadableError as error:
         archive.set_status(JobState.STOPPED, reason=f"{REASON}; its status was lost: {error}")
-    steward.close(archive, str(archive.state()))
+    attempts.close(archive, str(archive.state()))

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 
 from ..common.findings import Finding
 from ..launcher import attempts
-from ..launcher.archive import Archive
-from ..launcher.program import Program
 from ..launcher.ray_api import RayHead
 from .registry import Registry
 
@@ -46,11 +44,6 @@ class Clock(Protocol):
     def sleep(self, seconds: float, /) -> None: ...
 
 
-def start_steward(archive: Archive) -> None:
-    """Start the steward of a job in the background."""
-    Program.of_this_process().start(archive, "keep")
-
-
 @dataclass(frozen=True)
 class Services:
     """The head, its Jobs API, its registry and its processes. `head` and `client` take the address of the Jobs API."""
@@ -59,5 +52,4 @@ class Services:
     client: Callable[[str], JobClient]
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
     registry: Registry = field(default_factory=Registry)
-    start_steward: Callable[[Archive], None] = start_steward
     clock: Clock = time

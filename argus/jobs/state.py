@@ -33,8 +33,8 @@ ALIVE_SECONDS = 30
 Value = TypeVar("Value")
 # The states of a job with at least one attempt that has started.
 STARTED = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
-# The head was restarted, and only cluster_up.yml starts its stewards again.
-NO_STEWARD = "waits for a steward: cluster_up.yml starts one for each job of its cluster"
+# The steward returns with its head.
+NO_STEWARD = "waits for the steward of its cluster, which has written nothing for a minute"
 
 
 def merge_states(status: Status, record: RayRecord | None) -> tuple[str, str]:
@@ -60,7 +60,7 @@ def is_complete(status: Status, now: float) -> bool:
 
 def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat, now: float) -> bool:
     """Whether neither a steward nor a launcher looks after a job that has not ended."""
-    # Without a file of the steward, the job gets no other one.
+    # Without its file, the steward does not look after the job.
     if status.state in ENDED or steward is None or steward.is_recent:
         return False
     # A launcher works without a steward. A job that is being submitted has none for a moment.
@@ -243,7 +243,7 @@ def steward_notice(steward: StewardHeartbeat | None, state: str) -> str:
 def no_steward(record: RayRecord | None, answered: bool) -> str:
     """What a job waits for that nothing looks after. Ray keeps its jobs in the memory of the head."""
     if not answered:
-        return NO_STEWARD
+        return f"{NO_STEWARD}: cluster_up.yml starts a head that is gone"
     known = f"lists its attempt as {record.status}" if record else "does not know its attempt: the head was restarted"
     return f"{NO_STEWARD}; Ray {known}"
 

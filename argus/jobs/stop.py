@@ -89,7 +89,7 @@ def state_of(archive: Archive) -> tuple[JobState | None, str]:
 
 
 def request_stop(archive: Archive, services: Services, who: str = "") -> None:
-    """Let the steward or the launcher end the job; if neither runs, record that it was stopped."""
+    """Let the steward or the launcher end the job; without a steward, record that it was stopped."""
     archive.ask_to_stop(who)
     damaged = state_of(archive)[1]
     # A job that has damaged its own archive is stopped as well. Its plan may name another address.
@@ -103,12 +103,9 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> None:
             services.cancel_pending(record.submission_id)
     if damaged:
         archive.set_status(JobState.STOPPED, reason=f"stopped; its status was lost: {damaged}")
-    elif archive.has_steward():
-        return
-    elif not runs:
+    elif not runs and not archive.has_steward() and not services.registry.read(archive.submission_id):
+        # A job of a head that is gone.
         attempts.record_stop(archive, "stopped while it had no steward")
-    if services.registry.read(archive.submission_id) and not archive.has_steward():
-        services.start_steward(archive)
 
 
 def plan_of(archive: Archive) -> Plan:

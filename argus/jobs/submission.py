@@ -1,19 +1,19 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The submission of a job: its archive is created, its steward started, and Ray called."""
+"""The submission of a job: its archive is created, the job is registered, and Ray called."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..jobspec.plan import WANDB_DIRECTORY, Job
-from ..launcher import attempts, failures, redact, steward, writing
+from ..launcher import attempts, failures, redact, writing
 from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
 from ..launcher.hydra import override_key
 from ..launcher.program import RECORD, VERSION, Program
@@ -77,12 +77,12 @@ def write_status(archive: Archive, submission: Submission) -> None:
 
 
 def register(archive: Archive, submission: Submission, registry: Registry) -> None:
-    """Record that this cluster submits the job. From now on, the head finds it if this process is interrupted."""
+    """Record that this cluster submits the job. From now on, its steward finds it if this process is interrupted."""
+    # The steward of the cluster looks after a registered job as long as it has this file.
+    archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
     shared_root = str(archive.path.parents[1])
     address = submission.job.plan.address
     registry.write(Registered(archive.submission_id, time.time(), submission.given, shared_root, address))
-    # The job needs a steward and has none.
-    archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
 
 
 def send(
@@ -90,22 +90,20 @@ def send(
     submission: Submission,
     client: attempts.JobClient,
     registry: Registry,
-    start_steward: Callable[[Archive], None],
 ) -> JobState:
-    """Reserve the archive, fill it and submit the job. Returns the state of the job.
+    """Reserve the archive, fill it and submit the job. Returns the state of the job. The caller holds one_at_a_time.
 
-    Afterwards there is either a job, or a closed archive with the reason. Raises FileExistsError if the id was taken
-    in the meantime.
+    Afterwards there is either a job, or an archive with the reason, which the steward closes. Raises FileExistsError if
+    the id was taken in the meantime.
     """
     archive.reserve()
-    has_steward = False
+    is_registered = False
     try:
         register(archive, submission, registry)
+        is_registered = True
         write_archive(archive, submission)
+        # If this process is interrupted after it, the steward finds out whether Ray has the job.
         write_status(archive, submission)
-        # Before the submission: if this process is interrupted now, the steward finds out whether Ray has the job.
-        start_steward(archive)
-        has_steward = True
         if not submission.queue_reason:
             attempts.submit(archive, 1, client)
     except BaseException as error:
@@ -113,8 +111,8 @@ def send(
             archive, JobState.FAILED, failures.failure("unknown", f"it could not be submitted: {error}")
         )
         redact.forget(archive.path)
-        if not has_steward:
-            steward.close(archive, JobState.FAILED)
+        if not is_registered:
+            attempts.close(archive, JobState.FAILED)
         raise
     return JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
 

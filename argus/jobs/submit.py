@@ -19,7 +19,7 @@ from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec
 from ..jobspec.submission_id import new_submission_id
 from ..jobspec.verl_releases import SFT
-from ..launcher.admission import one_at_a_time
+from ..launcher.admission import NO_STEWARD, one_at_a_time, steward_runs
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
 from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
@@ -82,6 +82,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
         raise RefusedError([*request.warnings, *findings])
     if not services.registry.path.is_dir():
         raise OperationError(f"The head has no {services.registry.path}. Run cluster_up.yml, which creates it.")
+    check_steward(services)
     head = services.head(spec.address)
     submission_id = spec.submission_id or new_submission_id(spec.workload)
     archive = Archive(archive_path(spec.shared_root, submission_id))
@@ -99,7 +100,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
             client = services.client(spec.address)
             with one_at_a_time(services.registry.path):
                 submission = looked_at_again(submission, spec, result, head)
-                send(archive, submission, client, services.registry, services.start_steward)
+                send(archive, submission, client, services.registry)
         except FileExistsError:
             return existing_job(archive, request, head, services)
         except RefusedError:
@@ -117,6 +118,16 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
         facts=result.facts.to_json(),
         reward_files=reward.hashes if reward else {},
     )
+
+
+def check_steward(services: Services) -> None:
+    """Raises OperationError without a steward: nothing would look after the job."""
+    try:
+        runs = steward_runs(services.registry.path)
+    except OSError as error:
+        raise OperationError(f"{error.filename} cannot be opened: {error.strerror}") from error
+    if not runs:
+        raise OperationError(NO_STEWARD)
 
 
 def shared_file_findings(found: Iterable[Finding], submission_id: str, registry: Registry) -> Iterator[Finding]:
@@ -202,19 +213,16 @@ def existing_job(archive: Archive, request: Request, head: RayHead, services: Se
         todo = "choose another id, or leave it out; archives are never reused"
         raise RefusedError([Finding("submission_id", what, todo, key="submission_id")])
     try:
-        return registered_job(archive, head, services, request.check_mode)
+        return registered_job(archive, head, services)
     except UnreadableError as error:
         raise OperationError(
             f"{archive.submission_id} was submitted before, but {error}. Choose another id."
         ) from error
 
 
-def registered_job(archive: Archive, head: RayHead, services: Services, check_mode: bool) -> Submitted:
-    """A job that was submitted before; it gets a steward if it has none. Raises UnreadableError."""
-    state = wait_for(lambda: archive.read_status().state, RESERVED_SECONDS, services.clock)
-    if not (state and state.ended) and not archive.has_steward() and not check_mode:
-        # Its steward has died, with a head that was restarted since.
-        services.start_steward(archive)
+def registered_job(archive: Archive, head: RayHead, services: Services) -> Submitted:
+    """A job that was submitted before. Raises UnreadableError."""
+    wait_for(lambda: archive.read_status().state, RESERVED_SECONDS, services.clock)
     return Submitted(
         changed=False,
         submission_id=archive.submission_id,

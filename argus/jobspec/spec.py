@@ -186,8 +186,7 @@ class JobSpec(BaseModel):
     retries: Whole = key(
         "The number of further attempts after a node was lost, a process was killed, or communication failed after the "
         "first step. They resume from the last complete checkpoint. Errors in the job itself are never retried. A "
-        "restart of the head counts as a lost node. Such a job resumes when `cluster_up.yml` has started a new steward "
-        "for it.",
+        "restart of the head counts as a lost node. Such a job resumes when the head is back.",
         0,
     )
     deadline: Duration = key(

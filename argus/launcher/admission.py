@@ -20,10 +20,16 @@ REGISTRY = "/var/lib/argus-verl/jobs"
 # In the environment of a head without a container, which has it elsewhere.
 REGISTRY_VARIABLE = "ARGUS_VERL_REGISTRY"
 # No id of a job begins with a dot.
-LOCK = ".admission.lock"
+LOCK, STEWARD_LOCK = ".admission.lock", ".steward.lock"
 # A submission takes a second; a steward's may take two minutes on a busy head (processes.RAY_CLIENT_SECONDS).
 ADMISSION_SECONDS = 150.0
 POLL_SECONDS = 0.05
+# The head starts the steward again within a second.
+STEWARD_SECONDS = 5.0
+NO_STEWARD = (
+    "the steward of this cluster does not run, which looks after its jobs; the log of the head says why "
+    "(docker logs, or node.log)"
+)
 
 
 class BusyError(Exception):
@@ -35,6 +41,38 @@ def registry_path() -> str:
     return str(Path(os.environ.get(REGISTRY_VARIABLE) or REGISTRY).expanduser())
 
 
+def open_lock(directory: str | Path, name: str) -> int:
+    """The descriptor of a lock in the registry."""
+    return os.open(Path(directory) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+
+
+@contextlib.contextmanager
+def steward_lock(directory: str | Path) -> Iterator[None]:
+    """Wait for the lock of the cluster's steward, and hold it."""
+    descriptor = open_lock(directory, STEWARD_LOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def steward_runs(directory: str | Path, seconds: float = STEWARD_SECONDS) -> bool:
+    """Whether a steward of this head holds its lock, at once or within that time. Raises OSError."""
+    deadline = time.monotonic() + seconds
+    while True:
+        descriptor = open_lock(directory, STEWARD_LOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+
+
 @contextlib.contextmanager
 def one_at_a_time(
     directory: str | Path | None = None,
@@ -42,8 +80,7 @@ def one_at_a_time(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """Wait until no other process is here, and keep the others out. Raises BusyError after that time, and OSError."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(Path(directory or registry_path()) / LOCK, flags, 0o640)
+    descriptor = open_lock(directory or registry_path(), LOCK)
     try:
         for _attempt in range(max(1, round(seconds / POLL_SECONDS))):
             with contextlib.suppress(BlockingIOError):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -355,18 +354,3 @@ def archives(jobs: Path) -> list[Archive]:
 def is_archive(entry: os.DirEntry[str]) -> bool:
     """Whether it is a directory with the name of a job, and not a link to one. Jobs can fill theirs with others."""
     return bool(NAME.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
-
-
-def unclosed(jobs: Path) -> dict[str, dict[str, Any]]:
-    """The last heartbeats of the stewards of jobs that are not closed, by submission id.
-
-    ``{"time": seconds since the epoch, "host": name, "cluster": name, "pid": number}``. An archive without a readable
-    heartbeat or a readable status needs no steward: none could look after its job.
-    """
-    found = {}
-    for archive in archives(jobs):
-        heartbeat = archive.steward_heartbeat()
-        with contextlib.suppress(UnreadableError):
-            if heartbeat and not archive.read_status().closed_at:
-                found[archive.submission_id] = dataclasses.asdict(heartbeat)
-    return found

@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from . import checkpoints, failures, metrics
-from .archive import Archive
+from . import checkpoints, failures, metrics, redact
+from .archive import HEARTBEAT_OF_STEWARD, Archive
 from .failures import Failure, FailureKind
 from .hydra import hydra_value, override_key
 from .plan import Plan
@@ -21,7 +21,7 @@ from .ray_api import with_names
 from .reading import UnreadableError
 from .room import Demand
 from .schema import MalformedError, parse
-from .status import Attempt, JobState, StoredFailure, ray_id
+from .status import ENDED, Attempt, JobState, StoredFailure, ray_id
 
 # How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
@@ -182,6 +182,15 @@ def record_stop(archive: Archive, reason: str) -> JobState:
         steps=archive.last_step(),
         attempt_steps=steps_done(archive, status.attempt),
     )
+
+
+def close(archive: Archive, state: str) -> None:
+    """If the job has ended: remove its secrets, and write the archive for the last time."""
+    if state in ENDED:
+        redact.forget(archive.path)
+        archive.close()
+        # While this file exists, the job needs a steward.
+        (archive.path / HEARTBEAT_OF_STEWARD).unlink(missing_ok=True)
 
 
 def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:

@@ -18,7 +18,6 @@ from .launch import Launcher
 from .program import Program
 from .ray_api import job_client
 from .status import JobState, ray_id
-from .steward import Steward
 from .tasks import Connection
 
 # The pauses after submissions that failed.
@@ -28,11 +27,6 @@ SUBMIT_AGAIN_SECONDS = (2.0, 10.0, 30.0)
 def run(archive: Archive, attempt: str) -> int:
     """On a worker, as the entrypoint of an attempt."""
     return Launcher(archive, int(attempt)).run()
-
-
-def keep(archive: Archive) -> int:
-    """On the head, from the job's submission to its end."""
-    return Steward(archive).run()
 
 
 def collect(archive: Archive, moment: str) -> int:
@@ -97,7 +91,6 @@ def stop(archive: Archive, attempt: str) -> int:
 # By verb: the function, and the names of its arguments after the archive.
 COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
     "run": (run, ("ATTEMPT",)),
-    "keep": (keep, ()),
     "evidence": (collect, ("MOMENT",)),
     "end": (end, ()),
     "submit": (submit, ("ATTEMPT",)),

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from . import node, redact
 from .archive import Archive, now
-from .identity import node_name
+from .identity import JOBS_API, node_name
 from .plan import Plan
 from .ray_api import PATIENCE_SECONDS, Head, RayHead
 from .tasks import Connection
@@ -231,7 +231,8 @@ def actor_pids(actors: Sequence[Mapping[str, Any]], job_ids: set[str]) -> dict[s
 
 
 def address_of(archive: Archive) -> str:
-    return (archive.plan() or Plan()).address
+    """The address of the Jobs API: on the head its own, because a job can write into its plan."""
+    return os.environ.get(JOBS_API) or (archive.plan() or Plan()).address
 
 
 def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:

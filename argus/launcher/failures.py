@@ -45,6 +45,10 @@ class FailureKind(StrEnum):
         return self in (FailureKind.NODE_LOST, FailureKind.KILLED)
 
 
+# The kinds of failure that a lost node causes before Ray declares it dead.
+AMBIGUOUS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.UNKNOWN)
+
+
 CONFIG, IMPORT, DATA, REWARD = FailureKind.CONFIG, FailureKind.IMPORT, FailureKind.DATA, FailureKind.REWARD
 HOST_OOM, GPU_OOM, DISK_FULL = FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.DISK_FULL
 COMMUNICATION, PORT_IN_USE = FailureKind.COMMUNICATION, FailureKind.PORT_IN_USE

@@ -21,10 +21,9 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, pulse, recording, redact, steward
+from . import attempts, recording, redact
 from .archive import Archive
 from .checkpoints import Retention
-from .evidence import Moment
 from .failures import Failure
 from .health import Health
 from .identity import node_name
@@ -35,7 +34,7 @@ from .processes import LauncherRunner, kill_group
 from .program import Program
 from .reading import UnreadableError, read_text
 from .status import JobState
-from .watch import ENDED_BY_WATCH, EVIDENCE_SECONDS, Watch
+from .watch import ENDED_BY_WATCH, Watch
 
 PRECHECK_FAILED = 65  # sysexits' EX_DATAERR: the job's input is not what it claims to be
 # Run by a Python that is started exactly as the trainer: same environment, same working directory.
@@ -238,7 +237,6 @@ class Launcher:
             stopped_by=self.ended_by,
             steward_verdict=self.steward_verdict(),
             watch_verdict=self.verdict,
-            has_steward=pulse.has_steward(self.archive),
             steps=self.steps,
             attempt_steps=self.attempt_steps,
             total_steps=total_steps(self.archive),
@@ -255,14 +253,10 @@ class Launcher:
     def finish(self, code: int, result: Outcome) -> None:
         """Record the end, also when the archive cannot be written for a while. Raises nothing if it never can."""
         try:
-            state = recording.repeated(lambda: self.record(code, result), lambda: bool(self.stopped_by))
+            recording.repeated(lambda: self.record(code, result), lambda: bool(self.stopped_by))
             if self.log.catch_up():
                 with contextlib.suppress(OSError):
                     self.archive.event("LOG_LOST", bytes=self.log.missing, reason=self.log.problem)
-            if not pulse.has_steward(self.archive):
-                # The steward, whose task this is, is gone.
-                self.runner.run("evidence", Moment.END, seconds=EVIDENCE_SECONDS)
-                steward.close(self.archive, state)
         except (OSError, UnreadableError) as error:
             line = f"\nThe archive cannot be written: {error}; {self.log.missing} bytes of the log are missing there\n"
             told = self.redactor.text(line + recording.tell(result.failure) + "\n")

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from . import failures
-from .failures import Failure, FailureKind
+from .failures import AMBIGUOUS, Failure, FailureKind
 from .hydra import override_key, override_text
 from .status import JobState
-from .steward_decisions import AMBIGUOUS
 from .watch import ENDED_BY_WATCH
 
 # Failures after which a trainer may hang instead of ending.
@@ -41,7 +40,6 @@ class End:
     stopped_by: int | None = None
     steward_verdict: Failure | None = None
     watch_verdict: Failure | None = None
-    has_steward: bool = False
     steps: int = 0
     attempt_steps: int = 0
     total_steps: int | None = None
@@ -70,8 +68,7 @@ def outcome(end: End) -> Outcome:
     if end.exit_code == 0:
         return outcome_without_error(end)
     failure = classify(end, end.log, end.exit_code)
-    ambiguous = failure.kind in AMBIGUOUS and end.has_steward
-    return Outcome(JobState.ENDING if ambiguous else JobState.FAILED, failure)
+    return Outcome(JobState.ENDING if failure.kind in AMBIGUOUS else JobState.FAILED, failure)
 
 
 def cause_of_verdict(end: End, verdict: Failure) -> Failure:

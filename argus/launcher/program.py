@@ -77,8 +77,8 @@ class Program:
     def arguments(self, archive: Archive, verb: str, *arguments: str) -> dict[str, Any]:
         """The arguments of subprocess.run and Popen that run a verb beside a job."""
         python, *rest = self.command(str(archive.path), verb, *arguments)
-        # For a steward and its processes, neither the environment nor a home directory adds modules.
-        isolated = ["-I"] if verb == "keep" or sys.flags.isolated else []
+        # For the processes of the steward, as for itself, neither the environment nor a home directory adds modules.
+        isolated = ["-I"] if sys.flags.isolated else []
         return {
             "args": [python, *isolated, *rest],
             "stdin": subprocess.DEVNULL,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +13,11 @@ from pydantic import Field
 
 from ..cluster.membership import ExpectedNode, describe_node
 from ..cluster.readiness import ClusterState, state_of
-from ..common.findings import WARNING, Finding
-from ..common.shared_root import JOBS
 from ..common.text import table
-from ..jobs.registry import Registry
 from ..jobs.services import OperationError
-from ..jobs.unattended import unattended
-from ..launcher.archive import SILENT_SECONDS
-from ..launcher.identity import cluster_name, node_name
+from ..launcher.admission import NO_STEWARD, registry_path, steward_runs
+from ..launcher.identity import node_name
 from ..launcher.ray_api import slowness
-from ..launcher.reading import UnreadableError
 from .request import Request, common, request_from, terminal_width, write_answer
 
 
@@ -37,23 +31,15 @@ class NodesRequest(Request):
     wait_timeout: float = 0.0
 
 
-def nodes(request: NodesRequest) -> tuple[ClusterState, list[Finding]]:
+def nodes(request: NodesRequest) -> ClusterState:
     """The state of the cluster. Raises OperationError."""
     head = request.head()
     if head is None:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone knows its nodes.")
     state = state_of(head, request.expected, request.wait_timeout)
-    if not request.expected:
-        return state, []
-    # A steward from before this head is gone.
-    started = max((node.since or 0 for node in request.expected if node.head), default=0)
-    oldest, registered = max(started, time.time() - SILENT_SECONDS), set(Registry().ids())
-    try:
-        lost, unknown = unattended(request.root / JOBS, registered, node_name(), oldest, cluster_name())
-    except (OSError, UnreadableError) as error:
-        # It must not fail a cluster.
-        return state, [Finding("jobs", f"The jobs in {request.root} were not checked: {error}", "", WARNING)]
-    return replace(state, unattended=lost, unknown=unknown), []
+    if request.expected and not state.problem and not steward_runs(registry_path()):
+        return replace(state, problem=NO_STEWARD)
+    return state
 
 
 def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
@@ -75,9 +61,9 @@ def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
 @common
 def command(as_json: bool, **options: Any) -> None:
     """Show the nodes that the head of the cluster knows, with their resources."""
-    state, findings = nodes(request_from(NodesRequest, as_json, **options))
+    state = nodes(request_from(NodesRequest, as_json, **options))
     if as_json:
-        write_answer(state.to_json(), findings)
+        write_answer(state.to_json())
         return
     if state.problem:
         raise OperationError(state.problem)

@@ -130,20 +130,6 @@ nodes:
   type: list
   elements: dict
   returned: always
-unattended:
-  description:
-    - With O(expected), submitted jobs whose archives are not closed, and whose steward has sent no heartbeat for a
-      minute, or none since the head was started. C(cluster_up.yml) starts stewards for them.
-  type: list
-  elements: str
-  returned: always
-unknown:
-  description:
-    - The same for archives that name this head, of whose submission the cluster has no record. Any job could have
-      written them.
-  type: list
-  elements: str
-  returned: always
 jobs:
   description: The jobs that have not ended.
   type: list

@@ -211,7 +211,7 @@ options:
         description: The number of further attempts after a node was lost, a process was killed,
           or communication failed after the first step. They resume from the last complete checkpoint.
           Errors in the job itself are never retried. A restart of the head counts as a lost
-          node. Such a job resumes when C(cluster_up.yml) has started a new steward for it.
+          node. Such a job resumes when the head is back.
         type: int
         default: 0
       deadline:

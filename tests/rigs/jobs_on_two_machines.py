@@ -6,7 +6,6 @@ ROOT and SAME_ROOT are two mounts of one directory. Prints what was seen of each
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -17,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher_job import Setup
-from program import write_program
 
 from argus.launcher import attempts, checkpoints
 from argus.launcher.archive import Archive
-from argus.launcher.steward import lock_of
 
 TIMES = 30
 ONE, OTHER = Path(sys.argv[1]), Path(sys.argv[2])
@@ -57,17 +54,6 @@ def reserve() -> Any:
         return got
 
     return at_once(work)
-
-
-def steward() -> Any:
-    """The exit codes of a second steward, while there is another one and afterwards, and what became of the job."""
-    name = "jobs/kept"
-    Archive(ONE / name).reserve()
-    keep = [sys.executable, str(write_program(ONE / "program")), "launch", "keep", str(OTHER / name)]
-    with lock_of(Archive(ONE / name)) as acquired:
-        codes = [acquired, subprocess.run(keep, check=False).returncode]
-    codes.append(subprocess.run(keep, check=False).returncode)
-    return codes, Archive(ONE / name).status_json()["state"], "closed_at" in Archive(ONE / name).status_json()
 
 
 def status() -> Any:
@@ -127,7 +113,6 @@ def retry() -> Any:
     (ONE / "retry").mkdir()
     job = Setup(ONE / "retry")
     job.policy = {"retries": 1, "workload": "sft"}
-    job.start_steward()
     job.run("killed")
     seen, there = [], OTHER / "retry" / "jobs" / "sft-1"
 
@@ -185,5 +170,5 @@ def outage() -> Any:
 
 
 if __name__ == "__main__":
-    scenes = {scene.__name__: scene for scene in (reserve, steward, status, events, retry, outage)}
+    scenes = {scene.__name__: scene for scene in (reserve, status, events, retry, outage)}
     print(json.dumps({name: scenes[name]() for name in sys.argv[3:]}))

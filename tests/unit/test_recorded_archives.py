@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from argus.jobs.registry import Registry
-from argus.jobs.stewards import resume
 from argus.jobspec.parse import parse_jobspec
 from argus.launcher.archive import Archive
 from argus.verbs.fetch import FetchRequest, fetch
@@ -92,12 +90,11 @@ def test_fetch_takes_every_file(name: str, job: str, tmp_path: Path) -> None:
     assert {"config/plan.json", "status.json", "events.jsonl", "logs/driver.log"} <= fetched
 
 
-def test_the_job_that_waits_for_its_next_attempt_is_resumed(tmp_path: Path) -> None:
-    """A head that starts again resumes it if the operator adopts it, and its plan and status are understood."""
+def test_the_job_that_waits_for_its_next_attempt_is_looked_after(tmp_path: Path) -> None:
+    """The steward of a head that starts again goes on with it: its plan and status are understood."""
     root = shared_root("retrying", tmp_path)
     archive = Archive(root / "jobs" / "sft-retried")
-    started: list[Archive] = []
-    assert resume(root, Registry(tmp_path), ["sft-retried"], started.append, check=True)[1] == ["sft-retried"]
+    assert archive.needs_steward()
     status, plan = archive.read_status(), archive.plan()
     assert plan
     assert (plan.retries, plan.workload, plan.cpus_per_node, plan.stall_timeout) == (2, "sft", 10, 1800)

@@ -24,9 +24,10 @@ PROGRAM: dict[str, set[str]] = {
     "argus.staging": {"argus.common", "argus.launcher", "argus.checks"},
     "argus.gate": {"argus.common", "argus.launcher", "argus.jobspec", "argus.checks"},
     "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
+    "argus.steward": {"argus.common", "argus.launcher", "argus.jobs"},
     "argus.verbs": {"argus.common", "argus.launcher", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"},
     "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.verbs"},
-    "argus.__main__": {"argus.cli", "argus.launcher"},
+    "argus.__main__": {"argus.cli", "argus.launcher", "argus.steward"},
 }
 FILES = {"privileges", "node_environment", "argus.common"}
 MAY_IMPORT: dict[str, set[str]] = {

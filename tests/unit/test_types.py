@@ -15,8 +15,8 @@ import argus
 # They collect something while they are filled, and stay in the function or object that does it.
 MUTABLE = {
     "checks.facts.Facts",
-    "launcher.attempt_checks.AttemptChecks",
-    "launcher.steward.Observed",
+    "steward.attempt_checks.AttemptChecks",
+    "steward.job.Observed",
     "staging.dataset.builder.DatasetBuilder",
     "staging.dataset.checks.Problem",
 }

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..argus.launcher.identity import identity
+from ..argus.launcher.identity import PROGRAM_DIRECTORY, identity
 from .devices import INFINIBAND, LOCK_CAPABILITY, UNLIMITED_MEMLOCK
 from .engine import CLUSTER_LABEL, PODMAN
 from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError
@@ -22,13 +22,13 @@ from .podman import for_podman
 from .ports import DASHBOARD_PORT
 from .rocm import DRI, KFD, PROFILES, VISIBLE, groups_of
 from .settings_label import SETTINGS_LABEL, settings_label
-from .state import COMMAND, PROGRAM, PROGRAM_PATH, REGISTRY, TOKEN
+from .state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, TOKEN
 
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
 # On the PATH of every image.
 COMMAND_PATH = "/usr/local/bin/argus"
-# The registry of jobs inside the head, where its stewards run.
+# The registry of jobs inside the head, where the steward runs.
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
 # Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
@@ -42,6 +42,18 @@ DERIVED_LABEL = "argus.verl.derived"
 def api_port(plan: NodePlan) -> int:
     """The port of the dashboard and the Jobs API, as the head itself reaches it."""
     return plan.settings.dashboard_port if plan.settings.network == "host" else DASHBOARD_PORT
+
+
+# Beside Ray's head, the steward of the cluster looks after the jobs. It ends for a new version, and with the node.
+WITH_STEWARD = (
+    f'while :; do python3 -I "${{{PROGRAM_DIRECTORY}:-{PROGRAM_PATH}}}/{CURRENT}" steward; sleep 1; done & exec "$@"'
+)
+
+
+def start_command(plan: NodePlan) -> list[str]:
+    """Return the command line of a node."""
+    steward = ["sh", "-c", WITH_STEWARD, "head"] if plan.role == HEAD else []
+    return [*steward, *ray_start_arguments(plan)]
 
 
 def ray_start_arguments(plan: NodePlan) -> list[str]:
@@ -190,7 +202,7 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         **hardening(plan),
         "name": plan.name,
         "image": plan.image,
-        "command": ray_start_arguments(plan),
+        "command": start_command(plan),
         "env": ray_environment(plan),
         "user": plan.user,
         "mounts": mounts,

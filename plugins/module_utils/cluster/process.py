@@ -15,8 +15,8 @@ from .container import (
     derived_environment,
     own_environment,
     ray_environment,
-    ray_start_arguments,
     specification,
+    start_command,
 )
 from .node_process import NODES
 from .nodes import HEAD, NodePlan, PlanError
@@ -69,7 +69,7 @@ def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str,
     arguments: dict[str, Any] = {
         "directory": host.directory,
         "working_directory": environment["RAY_TMPDIR"],
-        "command": ray_start_arguments(plan),
+        "command": start_command(plan),
         "environment": environment,
         "python": plan.settings.python,
     }

@@ -53,7 +53,6 @@ class Cluster:
             client=lambda _address: self.ray,
             cancel_pending=self.ray.cancel_pending,
             registry=self.registry,
-            start_steward=self.ray.start_steward,
             clock=self.clock,
         )
         return end_jobs(self.jobs, self.registry.ids(), services, check_mode)

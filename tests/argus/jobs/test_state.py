@@ -197,11 +197,11 @@ def long_silent(archive: Archive, state: str, launcher: float = 300.0) -> None:
 def test_a_job_that_a_restarted_head_has_lost_waits_for_its_steward(
     archive: Archive, restarted_head: RayHead, state: str
 ) -> None:
-    """cluster_up.yml starts it, and only the steward knows whether another attempt follows."""
+    """Only the steward knows whether another attempt follows."""
     long_silent(archive, state)
     job = describe(archive, restarted_head, tail=0)
     assert (job.state, job.ended, job.failure, job.unattended) == (state, False, None, True)
-    assert "cluster_up.yml" in job.notice and "the head was restarted" in job.notice
+    assert "steward" in job.notice and "the head was restarted" in job.notice
     # Without an answer, it is not known what the head knows.
     assert "restarted" not in describe(archive, None, tail=0).notice
     archive.write_json("keeper.json", {"time": time.time() - 5, "notice": "waits for GPUs"})
@@ -299,7 +299,7 @@ def steward_lives(archive: Archive) -> None:
 
 @pytest.mark.parametrize("steward", [True, False])
 def test_an_attempt_that_has_ended_for_ray(archive: Archive, steward: bool) -> None:
-    """The steward decides whether another attempt follows, also one that cluster_up.yml has yet to start."""
+    """The steward decides whether another attempt follows, also one that has yet to return with its head."""
     long_silent(archive, "RUNNING")
     if steward:
         steward_lives(archive)

@@ -54,7 +54,6 @@ def services(ray: FakeRay, clock: FakeClock, registry: Registry) -> Services:
         client=at_address,
         cancel_pending=ray.cancel_pending,
         registry=registry,
-        start_steward=ray.start_steward,
         clock=clock,
     )
 
@@ -121,18 +120,35 @@ def test_a_job_without_an_attempt_is_ended_by_its_steward(
     assert ray.changes == []
 
 
+@pytest.fixture
+def foreign(archive: Archive, registry: Registry) -> Archive:
+    """A job that another head has submitted, which is gone."""
+    (registry.path / "sft-1.json").unlink()
+    return archive
+
+
 @pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"])
-def test_a_job_without_a_steward_that_ray_does_not_know(
-    archive: Archive, ray: FakeRay, services: Services, state: str
+def test_a_job_of_no_steward_that_ray_does_not_know(
+    foreign: Archive, ray: FakeRay, services: Services, state: str
 ) -> None:
-    archive.set_status(state, ended_at=0.0)
-    assert stopped(archive, services).state == "STOPPED"
-    assert archive.read_status().reason == "stopped while it had no steward, by stop.yml"
-    # It collects the final evidence and closes the archive.
-    assert ray.changes == [("steward", "sft-1", "STOPPED")]
+    foreign.set_status(state, ended_at=0.0)
+    assert stopped(foreign, services).state == "STOPPED"
+    assert foreign.read_status().reason == "stopped while it had no steward, by stop.yml"
+    assert ray.changes == []
 
 
-def test_a_job_without_a_steward_whose_trainer_had_failed(archive: Archive, ray: FakeRay, services: Services) -> None:
+def test_a_job_of_the_steward_of_another_cluster_is_left_to_it(
+    foreign: Archive, clock: FakeClock, services: Services
+) -> None:
+    foreign.set_status("QUEUED")
+    with_steward(foreign)
+    clock.then = lambda now: foreign.set_status("STOPPED", reason="its own") if now > 3 else None
+    assert stopped(foreign, services).state == "STOPPED"
+    assert foreign.read_status().reason == "its own"
+
+
+def test_a_job_of_no_steward_whose_trainer_had_failed(foreign: Archive, ray: FakeRay, services: Services) -> None:
+    archive = foreign
     attempts.record_trouble(archive, failures.failure("communication", "Connection reset"))
     result = stopped(archive, services)
     status = archive.read_status()
@@ -140,15 +156,7 @@ def test_a_job_without_a_steward_whose_trainer_had_failed(archive: Archive, ray:
     assert [(one.state, one.kind) for one in status.attempts] == [("FAILED", "communication")]
 
 
-def test_a_pending_job_without_a_steward(archive: Archive, ray: FakeRay, services: Services) -> None:
-    archive.set_status("SUBMITTED")
-    ray.statuses["sft-1"] = "PENDING"
-    ray.on_stop = lambda _identifier: None
-    assert stopped(archive, services).state == "STOPPED"
-    assert ray.changes == [("cancel_pending", "sft-1"), ("steward", "sft-1", "STOPPED")]
-
-
-def test_a_running_job_without_a_steward_is_ended_by_its_launcher(
+def test_a_running_job_is_ended_by_its_launcher(
     archive: Archive, ray: FakeRay, clock: FakeClock, services: Services
 ) -> None:
     archive.set_status("RUNNING")
@@ -156,7 +164,7 @@ def test_a_running_job_without_a_steward_is_ended_by_its_launcher(
     ray.on_stop = lambda _identifier: None
     clock.then = lambda now: archive.set_status("STOPPED", reason="signal 15") if now > 5 else None
     assert stopped(archive, services).state == "STOPPED"
-    assert ray.changes == [("stop_job", "sft-1"), ("steward", "sft-1", "RUNNING")]
+    assert ray.changes == [("stop_job", "sft-1")]
     assert archive.read_status().reason == "signal 15"
 
 
@@ -227,15 +235,6 @@ def test_an_archive_without_a_status(archive: Archive, ray: FakeRay, services: S
     assert ray.calls == []
 
 
-def test_an_archive_of_another_cluster_gets_no_steward_here(
-    archive: Archive, ray: FakeRay, services: Services, registry: Registry
-) -> None:
-    (registry.path / "sft-1.json").unlink()
-    archive.set_status("QUEUED")
-    assert stopped(archive, services).state == "STOPPED"
-    assert [change for change in ray.changes if change[0] == "steward"] == []
-
-
 def test_a_job_that_has_damaged_its_archive_is_stopped(archive: Archive, ray: FakeRay, services: Services) -> None:
     archive.set_status("RUNNING")
     (archive.path / "status.json").write_text("[" * 100_000)
@@ -250,7 +249,8 @@ def test_a_job_that_has_damaged_its_archive_is_stopped(archive: Archive, ray: Fa
     assert result.to_json()["diff"]["before"] == "unknown\n"
 
 
-def test_who_stops_a_job_is_recorded(archive: Archive, services: Services) -> None:
+def test_who_stops_a_job_is_recorded(foreign: Archive, services: Services) -> None:
+    archive = foreign
     archive.set_status("QUEUED")
     stop(str(archive.path.parents[1]), "sft-1", services, who="alice@laptop")
     assert archive.stop_requested_by() == "alice@laptop"

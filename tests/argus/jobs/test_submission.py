@@ -49,7 +49,7 @@ def planned(asked: dict[str, Any]) -> Job:
 
 
 def sent(archive: Archive, asked: dict[str, Any], ray: FakeRay, **details: Any) -> str:
-    return send(archive, Submission(asked, planned(asked), **details), ray, registry_of(archive), ray.start_steward)
+    return send(archive, Submission(asked, planned(asked), **details), ray, registry_of(archive))
 
 
 def registry_of(archive: Archive) -> Registry:
@@ -89,8 +89,7 @@ def test_a_job_is_submitted(root: Path, archive: Archive) -> None:
     assert (status.state, status.workload, status.code_id) == ("SUBMITTED", "grpo", "verl-0.9.1")
     assert (status.attempt, status.tags, status.lineage) == (1, {}, {})
     assert status.attempt_submitted_at >= status.submitted_at
-    # If this process is interrupted after the submission, the steward is there already.
-    assert ray.changes == [("steward", "grpo-1", "SUBMITTED"), ("submit_job", "grpo-1")]
+    assert ray.changes == [("submit_job", "grpo-1")]
 
 
 def test_a_job_without_capacity_is_left_to_its_steward(root: Path, archive: Archive) -> None:
@@ -100,7 +99,7 @@ def test_a_job_without_capacity_is_left_to_its_steward(root: Path, archive: Arch
     status = archive.read_status()
     assert (status.state, status.attempt, status.reason) == ("QUEUED", 1, "1 worker is free")
     assert status.queued_at >= status.submitted_at
-    assert ray.changes == [("steward", "grpo-1", "QUEUED")]
+    assert ray.changes == []
 
 
 def test_tags_and_lineage(root: Path, archive: Archive) -> None:
@@ -114,7 +113,7 @@ def test_tags_and_lineage(root: Path, archive: Archive) -> None:
 def test_the_archive_has_the_jobspec_as_its_author_wrote_it(root: Path, archive: Archive) -> None:
     asked = given(root)
     written = {key: value for key, value in asked.items() if key != "workload"}
-    send(archive, Submission(written, planned(asked)), FakeRay(), registry_of(archive), lambda _archive: None)
+    send(archive, Submission(written, planned(asked)), FakeRay(), registry_of(archive))
     assert archive.read_status().workload == "grpo"
     assert archive.read_json("config/job_spec.json") == written
 
@@ -186,7 +185,7 @@ def test_a_failed_submission_leaves_its_reason(root: Path, archive: Archive) -> 
     assert status.reason == "it could not be submitted: the head does not answer"
     assert archive.read_json("config/job_spec.json") == asked
     events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
-    # The steward, which runs already, collects evidence and closes the archive.
+    # The steward collects evidence and closes the archive.
     assert events == ["SUBMITTED", "FAILED"]
     assert status.closed_at == ""
 
@@ -197,7 +196,7 @@ def test_a_submission_whose_answer_was_lost(root: Path, archive: Archive) -> Non
     assert archive.read_status().state == "SUBMITTED"
 
 
-def test_an_archive_that_cannot_be_written_leaves_the_reason_and_is_closed(
+def test_an_archive_that_cannot_be_written_leaves_the_reason(
     root: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_arguments: object) -> None:
@@ -212,22 +211,21 @@ def test_an_archive_that_cannot_be_written_leaves_the_reason_and_is_closed(
         "FAILED",
         "it could not be submitted: [Errno 28] No space left on device",
     )
-    # There is no steward that would close it.
-    assert status.closed_at
+    # The steward closes it.
+    assert archive.needs_steward()
     assert ray.calls == []
 
 
-def test_a_steward_that_cannot_be_started(root: Path, archive: Archive) -> None:
-    def no_process(_archive: Archive) -> None:
-        raise OSError(11, "Resource temporarily unavailable")
-
-    ray = FakeRay()
-    asked = given(root)
-    with pytest.raises(OSError, match="Resource temporarily unavailable"):
-        send(archive, Submission(asked, planned(asked)), ray, registry_of(archive), no_process)
+def test_what_cannot_be_registered_is_closed(root: Path, archive: Archive) -> None:
+    """The steward does not know it."""
+    ray, asked = FakeRay(), given(root)
+    registry = registry_of(archive)
+    registry.path.rmdir()
+    with pytest.raises(FileNotFoundError):
+        send(archive, Submission(asked, planned(asked)), ray, registry)
     assert archive.read_status().state == "FAILED"
     assert archive.read_status().closed_at
-    assert ray.submitted == []
+    assert ray.calls == []
 
 
 def test_an_interrupted_submission_leaves_a_reason_too(root: Path, archive: Archive) -> None:

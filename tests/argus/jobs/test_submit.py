@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
+import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ from fake_ray import FakeClock, FakeRay
 from argus.checks.facts import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
+from argus.jobs import submit as submit_module
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request
 from argus.jobs.services import (
@@ -29,7 +34,7 @@ from argus.jobspec.plan import plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
 from argus.launcher import redact
-from argus.launcher.admission import BusyError, one_at_a_time
+from argus.launcher.admission import BusyError, one_at_a_time, steward_lock, steward_runs
 from argus.launcher.archive import Archive
 from argus.launcher.ray_api import RayApiError, WorkerCapacity
 from argus.launcher.room import Demand, Room
@@ -63,6 +68,8 @@ class Head:
         (root / "jobs").mkdir(parents=True)
         self.registry = Registry(root.parent / "registry")
         self.registry.path.mkdir()
+        # The lock of the steward, until it is closed.
+        self.steward = contextlib.ExitStack()
 
     def jobspec(self, **changes: Any) -> dict[str, Any]:
         return {
@@ -81,7 +88,6 @@ class Head:
             client=lambda _address: self.ray,
             cancel_pending=self.ray.cancel_pending,
             registry=self.registry,
-            start_steward=self.ray.start_steward,
             clock=self.clock,
         )
 
@@ -96,8 +102,11 @@ class Head:
 
 
 @pytest.fixture
-def head(tmp_path: Path) -> Head:
-    return Head(tmp_path / "private")
+def head(tmp_path: Path) -> Iterator[Head]:
+    head = Head(tmp_path / "private")
+    with head.steward:
+        head.steward.enter_context(steward_lock(head.registry.path))
+        yield head
 
 
 @pytest.mark.parametrize("empty", ["", None])
@@ -135,7 +144,7 @@ def test_a_job_is_submitted(head: Head) -> None:
         "reward_files": {},
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
     }
-    assert head.ray.changes == [("steward", "grpo-1", "SUBMITTED"), ("submit_job", "grpo-1")]
+    assert head.ray.changes == [("submit_job", "grpo-1")]
     assert (head.archive.path / "config" / "resolved.yaml").read_text() == "trainer: {}\n"
 
 
@@ -156,7 +165,7 @@ def test_the_archive_keeps_the_jobspec_as_given(head: Head) -> None:
 def test_a_job_without_capacity_is_queued(head: Head) -> None:
     head.gate.details["capacity_problem"] = NO_CAPACITY
     assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
-    assert head.ray.changes == [("steward", "grpo-1", "QUEUED")]
+    assert head.ray.changes == []
     assert head.archive.read_status().reason == NO_CAPACITY
 
 
@@ -169,7 +178,7 @@ def room_for_one(head: Head) -> None:
 def test_a_job_that_was_submitted_meanwhile_has_the_place(head: Head) -> None:
     room_for_one(head)
     assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
-    assert head.ray.changes == [("steward", "grpo-1", "QUEUED")]
+    assert head.ray.changes == []
     assert head.archive.read_status().reason.endswith(", once sft-1 has what it needs")
 
 
@@ -361,17 +370,13 @@ def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:
     assert head.gate.examined == ["grpo-1"]
 
 
-@pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "ENDING", "RETRYING"])
-@pytest.mark.parametrize("check_mode", [True, False])
-def test_the_same_job_without_a_steward_gets_one(head: Head, state: str, check_mode: bool) -> None:
-    head.submit(head.jobspec())
-    head.archive.set_status(state)
-    # The launcher lives, although the head does not know its job.
-    head.archive.write_json("heartbeat.json", {"time": time.time()})
-    head.ray.calls.clear()
-    result = head.submit(head.jobspec(), check_mode=check_mode)
-    assert (result.changed, result.state) == (False, state)
-    assert head.ray.changes == ([] if check_mode else [("steward", "grpo-1", state)])
+def test_without_a_steward_nothing_is_submitted(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would look after the job."""
+    monkeypatch.setattr(submit_module, "steward_runs", functools.partial(steward_runs, seconds=0))
+    head.steward.close()
+    with pytest.raises(OperationError, match="steward"):
+        head.submit(head.jobspec())
+    assert_nothing_changed(head)
 
 
 @pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "STOPPED"])
@@ -444,8 +449,8 @@ def test_a_registered_archive_without_a_status_is_waited_for(head: Head) -> None
     head.registry.write(Registered("grpo-1", 1.0, head.jobspec(), str(head.root)))
     assert not head.submit(head.jobspec()).changed
     assert RESERVED_SECONDS <= head.clock.now + 0.01 < RESERVED_SECONDS + 1
-    # Its submission was interrupted; a steward closes it.
-    assert ("steward", "grpo-1", "None") in head.ray.calls
+    # Its submission was interrupted; the steward closes it.
+    assert head.ray.changes == []
 
 
 def test_an_archive_that_its_job_has_damaged(head: Head) -> None:
@@ -492,7 +497,7 @@ def test_a_registry_that_cannot_be_read(head: Head) -> None:
 
 
 def test_a_head_without_a_registry(head: Head) -> None:
-    head.registry.path.rmdir()
+    shutil.rmtree(head.registry.path)
     with pytest.raises(OperationError, match=r"The head has no .*/registry. Run cluster_up.yml, which creates it.$"):
         head.submit(head.jobspec())
     assert not head.archive.path.exists()

@@ -17,7 +17,6 @@ from argus.launcher.archive import Archive
 
 USAGE = """\
 usage: argus launch run ARCHIVE ATTEMPT
-usage: argus launch keep ARCHIVE
 usage: argus launch evidence ARCHIVE MOMENT
 usage: argus launch end ARCHIVE
 usage: argus launch submit ARCHIVE ATTEMPT
@@ -93,8 +92,6 @@ def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
         ["run"],
         ["run", "a"],
         ["run", "a", "1", "2"],
-        ["keep"],
-        ["keep", "a", "1"],
         ["evidence", "a"],
         ["end", "a", "1"],
         ["submit", "a"],
@@ -110,7 +107,6 @@ def test_wrong_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str
     ("arguments", "expected"),
     [
         (["run", "/jobs/sft-1", "2"], ("sft-1", "2")),
-        (["keep", "/jobs/sft-1"], ("sft-1",)),
         (["evidence", "/jobs/sft-1", "stall"], ("sft-1", "stall")),
         (["cancel", "/jobs/sft-1", "3"], ("sft-1", "3")),
     ],

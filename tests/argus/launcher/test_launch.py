@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import stat
 import sys
 import time
@@ -17,7 +16,7 @@ import pytest
 from launcher_job import CODE_ID, Setup
 from real_processes import alive
 
-from argus.launcher import redact
+from argus.launcher import attempts, failures, redact
 from argus.launcher.launch import Launcher
 
 
@@ -67,29 +66,17 @@ def test_a_job_that_succeeds(job: Setup) -> None:
     assert status["driver"]["pid"] == job.started[0].pid
     assert (status["reason"], status["failure"]) == ("", None)
     assert [(ended["attempt"], ended["state"]) for ended in status["attempts"]] == [(1, "SUCCEEDED")]
-    assert job.events() == ["RUNNING", "SUCCEEDED", "CLOSED"]
+    assert job.events() == ["RUNNING", "SUCCEEDED"]
 
 
 def test_the_versions_of_the_image_are_recorded(job: Setup) -> None:
-    job.start_steward()
     job.run("ok")
     versions = job.archive.read_json("config/versions.json")
     assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert versions["pytest"] == pytest.__version__
 
 
-def test_without_ray_the_evidence_comes_from_this_node(job: Setup) -> None:
-    job.run("ok")
-    (first, *own) = job.index()
-    assert first["error"] == "Ray cannot be reached: there is no Ray here; only this node was inspected"
-    (directory,) = job.archive.path.glob(f"debug/*-end-{socket.gethostname()}")
-    assert {entry["file"] for entry in own} == {
-        str(path.relative_to(job.archive.path)) for path in directory.rglob("*") if path.is_file()
-    }
-
-
-def test_with_a_steward_the_launcher_leaves_the_rest_to_it(job: Setup) -> None:
-    job.start_steward()
+def test_what_follows_the_end_is_left_to_the_steward(job: Setup) -> None:
     redact.store(job.archive.path, {"HF_TOKEN": "hf_secret"})
     code, _output = job.run("ok")
     assert (code, job.archive.status_json()["state"]) == (0, "SUCCEEDED")
@@ -98,36 +85,27 @@ def test_with_a_steward_the_launcher_leaves_the_rest_to_it(job: Setup) -> None:
     assert redact.secrets_file(job.archive.path).exists()
 
 
-def test_a_steward_without_a_recent_heartbeat_does_not_count(job: Setup) -> None:
-    job.archive.write_heartbeat("keeper.json", time=time.time() - 1000)
-    job.change("PULSE_SECONDS, POLL_SECONDS", "0.5, 0.1", "pulse")
-    job.run("ok")
-    assert job.has_ended()
-
-
 def test_a_job_that_fails(job: Setup) -> None:
     code, output = job.run("fail")
     assert code == 3
     assert "Traceback: no such thing\n" in output
     assert output == job.log()
     status = job.archive.status_json()
-    assert (status["state"], status["exit_code"], status["steps"]) == ("FAILED", 3, 0)
+    assert (status["state"], status["exit_code"], status["steps"]) == ("ENDING", 3, 0)
     assert status["reason"] == "the trainer ended with exit code 3"
     assert (status["failure"]["kind"], status["failure"]["lines"][-1]) == ("unknown", "Traceback: no such thing")
-    assert job.has_ended()
 
 
 def test_a_trainer_that_is_killed(job: Setup) -> None:
     code, _output = job.run("killed")
     assert code == 128 + signal.SIGKILL
     status = job.archive.status_json()
-    assert (status["state"], status["exit_code"]) == ("FAILED", -signal.SIGKILL)
+    assert (status["state"], status["exit_code"]) == ("ENDING", -signal.SIGKILL)
     assert (status["failure"]["kind"], status["reason"]) == ("killed", "the trainer was killed by signal 9 (SIGKILL)")
 
 
 @pytest.mark.parametrize("mode", ["fail", "killed"])
 def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(job: Setup, mode: str) -> None:
-    job.start_steward()
     job.run(mode)
     status = job.archive.status_json()
     assert status["state"] == "ENDING"
@@ -136,7 +114,6 @@ def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(job: 
 
 
 def test_a_trainer_that_did_nothing_has_failed(job: Setup) -> None:
-    job.start_steward()
     code, _output = job.run("idle")
     assert code == 1
     status = job.archive.status_json()
@@ -150,9 +127,8 @@ def test_a_trainer_that_did_nothing_has_failed(job: Setup) -> None:
 def test_another_attempt(job: Setup) -> None:
     job.policy = {"retries": 1}
     job.run("killed")
+    attempts.record_end(job.archive, "FAILED", failures.failure("killed", "as the steward decides"))
     assert job.archive.status_json()["state"] == "RETRYING"
-    # Between attempts the job is not over.
-    assert job.events() == ["RUNNING", "RETRYING"]
     first = job.archive.status_json()["started_at"]
     job.archive.set_status("SUBMITTED", attempt=2, resumed_from_step=1)
     job.archive.write_json("config/attempt-2.json", {"overrides": ["mode=ok", "resumed=yes"]})
@@ -189,7 +165,6 @@ def test_the_checkpoints_of_earlier_attempts_count(job: Setup, attempt: int, lef
 
 
 def test_the_reason_is_of_this_attempts_log(job: Setup) -> None:
-    job.start_steward()
     job.run("config")
     job.archive.set_status("SUBMITTED", attempt=2)
     job.run("fail", attempt=2)
@@ -203,7 +178,6 @@ def test_secrets_reach_the_trainer_and_no_log(job: Setup) -> None:
     assert job.log() == output
     for path in job.archive.path.rglob("*"):
         assert path.is_dir() or "launcher" in path.parts or b"hf_secret" not in path.read_bytes()
-    assert not redact.secrets_file(job.archive.path).exists()
 
 
 def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
@@ -222,7 +196,6 @@ def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
 
 
 def test_what_may_begin_a_secret_is_shown_after_a_moment(job: Setup) -> None:
-    job.start_steward()
     redact.store(job.archive.path, {"KEY": "-----BEGIN PRIVATE KEY-----"})
     job.start("prompt")
     wait_for(lambda: job.log().endswith("continue? -----"))
@@ -237,7 +210,6 @@ def test_the_trainer_leaves_no_core_and_files_for_the_group_only(job: Setup) -> 
 
 
 def test_a_flood_goes_to_the_archive_only(job: Setup) -> None:
-    job.start_steward()
     job.change("RAY_LOG_BYTES", 100_000)
     _code, output = job.run("flood")
     assert job.log().count("x" * 90) == 20000
@@ -267,15 +239,11 @@ def test_a_trainer_that_is_ended_by_its_launcher(job: Setup, policy: dict[str, A
     assert (status["state"], status["failure"]["kind"], status["reason"]) == ("FAILED", kind, reason)
     assert f"The launcher ends the job: {reason}\n" in output
     assert all_end(*pids(job.log()))
-    # The evidence of the cause comes before that of the end.
-    moments = [entry["moment"] for entry in job.index()]
-    assert moments == sorted(moments, key=lambda moment: moment == "end")
-    assert {*moments} == {"stall" if kind == "stalled" else kind, "end"}
+    assert {entry["moment"] for entry in job.index()} == {"stall" if kind == "stalled" else kind}
     assert job.archive.read_json("heartbeat.json")["step"] == 2
 
 
 def test_a_stall_with_a_known_cause_is_a_failure_of_that_kind(job: Setup) -> None:
-    job.start_steward()
     job.policy = {"stall_timeout": 0.1, "on_stall": "stop"}
     job.change("WATCH_SECONDS", 0.3)
     job.run("oom")
@@ -285,7 +253,6 @@ def test_a_stall_with_a_known_cause_is_a_failure_of_that_kind(job: Setup) -> Non
 
 
 def test_the_log_is_written_while_the_job_runs(job: Setup) -> None:
-    job.start_steward()
     process = job.start("wait")
     log = wait_for(lambda: "child\n" in job.log() and job.log())
     assert "MVP_PRECHECK_MARKER" in log
@@ -319,7 +286,6 @@ def test_stop_ends_the_trainer_and_all_its_children(job: Setup) -> None:
 
 
 def test_a_trainer_that_ignores_sigterm_is_killed(job: Setup) -> None:
-    job.start_steward()
     job.change("STOP_SECONDS", 0.5)
     process = job.start("deaf")
     wait_for(lambda: "deaf\n" in job.log().splitlines(keepends=True) and "child\n" in job.log())
@@ -355,7 +321,6 @@ def test_a_stop_while_the_trainer_is_being_started(job: Setup) -> None:
 
 
 def test_children_that_outlive_the_trainer_are_ended(job: Setup) -> None:
-    job.start_steward()
     code, _output = job.run("leaves")
     assert code == 0
     assert all_end(*pids(job.log()))
@@ -364,7 +329,6 @@ def test_children_that_outlive_the_trainer_are_ended(job: Setup) -> None:
 
 def test_a_process_that_has_left_does_not_hold_the_job(job: Setup) -> None:
     """In a session of its own it cannot be found, and it keeps the trainer's output open."""
-    job.start_steward()
     job.change("PUMP_SECONDS", 0.5)
     process = job.start("detaches")
     try:
@@ -377,7 +341,6 @@ def test_a_process_that_has_left_does_not_hold_the_job(job: Setup) -> None:
 
 def test_a_log_that_cannot_be_written_does_not_hold_the_trainer(job: Setup) -> None:
     """As with a full shared root; the trainer writes more than a pipe holds."""
-    job.start_steward()
     job.archive.driver_log.symlink_to("/dev/full")
     code, output = job.run("much")
     assert code == 0

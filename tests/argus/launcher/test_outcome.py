@@ -47,9 +47,7 @@ def test_an_attempt_that_resumed_at_the_last_step_has_nothing_to_do() -> None:
     assert outcome(End(exit_code=0, steps=16, attempt_steps=0, total_steps=16)) == Outcome("SUCCEEDED")
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "log", "kind"), [(3, "", "unknown"), (-9, "", "killed"), (1, CONFIG, "config"), (1, OOM, "gpu_oom")]
-)
+@pytest.mark.parametrize(("exit_code", "log", "kind"), [(1, CONFIG, "config"), (1, OOM, "gpu_oom")])
 def test_an_error_is_read_from_the_log(exit_code: int, log: str, kind: str) -> None:
     assert shown(outcome(End(exit_code=exit_code, log=log))) == ("FAILED", kind)
 
@@ -88,8 +86,8 @@ def test_advice_for_a_full_gpu_works_with_the_settings_of_the_job(
 def test_only_what_a_lost_node_may_cause_is_left_to_the_steward() -> None:
     gloo = "Error executing job with overrides: []\nRuntimeError: [/x.cc:5] Connection closed by peer [10.0.0.2]:9\n"
     for exit_code, log, kind in ((3, "", "unknown"), (-9, "", "killed"), (1, gloo, "communication")):
-        assert shown(outcome(End(exit_code=exit_code, log=log, has_steward=True))) == ("ENDING", kind)
-    assert shown(outcome(End(exit_code=1, log=CONFIG, has_steward=True))) == ("FAILED", "config")
+        assert shown(outcome(End(exit_code=exit_code, log=log))) == ("ENDING", kind)
+    assert shown(outcome(End(exit_code=1, log=CONFIG))) == ("FAILED", "config")
 
 
 def test_the_steps_of_the_attempt_count_for_its_communication() -> None:
@@ -100,7 +98,7 @@ def test_the_steps_of_the_attempt_count_for_its_communication() -> None:
 
 
 def test_a_signal_stops_a_job() -> None:
-    found = outcome(End(exit_code=-15, stopped_by=15, has_steward=True, log=OOM, problem="x", watch_verdict=STALLED))
+    found = outcome(End(exit_code=-15, stopped_by=15, log=OOM, problem="x", watch_verdict=STALLED))
     assert shown(found) == ("STOPPED", "stopped")
     assert found.failure
     assert found.failure.reason == "stopped with signal 15"
@@ -113,7 +111,7 @@ def test_a_signal_from_the_steward_is_a_failure_with_its_verdict() -> None:
 
 
 def test_a_problem_of_the_precheck() -> None:
-    found = outcome(End(exit_code=65, problem="the snapshot's marker is 'a'", has_steward=True))
+    found = outcome(End(exit_code=65, problem="the snapshot's marker is 'a'"))
     assert shown(found) == ("FAILED", "import")
     assert found.failure
     assert found.failure.reason == "the snapshot's marker is 'a'"
@@ -121,7 +119,7 @@ def test_a_problem_of_the_precheck() -> None:
 
 @pytest.mark.parametrize("verdict", [STALLED, DEADLINE])
 def test_a_trainer_that_the_launcher_ended(verdict: failures.Failure) -> None:
-    assert outcome(End(exit_code=-15, watch_verdict=verdict, has_steward=True)) == Outcome("FAILED", verdict)
+    assert outcome(End(exit_code=-15, watch_verdict=verdict)) == Outcome("FAILED", verdict)
 
 
 def test_a_stall_after_a_known_cause_is_a_failure_of_that_kind() -> None:

@@ -21,7 +21,7 @@ TELLS = """
 import json, os, sys
 facts = {
     "arguments": sys.argv[1:], "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(),
-    "environment": sorted(os.environ), "isolated": sys.flags.isolated, "program": sys.argv[0],
+    "environment": sorted(os.environ), "program": sys.argv[0],
 }
 with open(sys.argv[3] + "/facts.json", "w") as file:
     json.dump(facts, file)
@@ -47,16 +47,14 @@ def test_it_runs_beside_the_job_and_is_not_a_part_of_it(
     for name in ("ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"):
         monkeypatch.setenv(name, "x")
     (tmp_path / "__main__.py").write_text(TELLS)
-    assert Program(str(tmp_path)).start(archive, "keep").wait(30) == 0
+    assert Program(str(tmp_path)).start(archive, "evidence", "end").wait(30) == 0
     told = facts(archive)
     variables = told.pop("environment")
     assert isinstance(variables, list)
     assert told == {
-        "arguments": ["launch", "keep", str(archive.path)],
+        "arguments": ["launch", "evidence", str(archive.path), "end"],
         "cwd": "/",
         "leads": True,
-        # What a job could put into a home directory.
-        "isolated": 1,
         "program": str(tmp_path),
     }
     assert "RAY_ADDRESS" in variables

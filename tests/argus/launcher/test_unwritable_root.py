@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from launcher_job import Setup
 
-from argus.launcher import recording, redact
+from argus.launcher import recording
+from argus.launcher.attempts import close
 from argus.launcher.log import END_BYTES
 
 MIB = 1 << 20
@@ -118,7 +119,6 @@ def fill(root: Path) -> Path:
 
 
 def test_the_end_is_recorded_when_there_is_space_again(job: Unwritable, root: Path) -> None:
-    redact.store(job.archive.path, {"KEY": "a-secret-value"})
     process = job.begin()
     filler = fill(root)
     job.fail()
@@ -133,7 +133,6 @@ def test_the_end_is_recorded_when_there_is_space_again(job: Unwritable, root: Pa
     assert job.log() == output
     assert job.lines() == [f"{number:05}" for number in range(10)]
     assert job.has_ended()
-    assert not redact.secrets_file(job.archive.path).exists()
 
 
 def test_of_a_long_log_what_was_lost_is_said(job: Unwritable, root: Path) -> None:
@@ -223,4 +222,5 @@ def test_what_a_full_disk_left_is_removed(job: Unwritable, root: Path) -> None:
     job.fail()
     filler.unlink()
     job.end()
-    assert [path for path in job.archive.path.rglob(".*") if path.name != ".keeper.lock"] == []
+    close(job.archive, str(job.archive.state()))
+    assert list(job.archive.path.rglob(".*")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
@@ -16,9 +17,9 @@ from typing import Any
 import pytest
 
 from argus import cli
-from argus.jobs.registry import Registered, Registry
-from argus.launcher.archive import Archive
+from argus.launcher.admission import NO_STEWARD, steward_lock, steward_runs
 from argus.launcher.ray_api import RayHead
+from argus.verbs import nodes as verb_nodes
 from argus.verbs import request as verb_request
 
 NODE = {"node_name": "ray-head", "state": "ALIVE", "is_head_node": True, "resources_total": {"memory": 1.0}}
@@ -82,10 +83,21 @@ HEAD = {"name": "ray-head", "head": True, "cpus": 0}
 
 
 @pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def steward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[contextlib.ExitStack]:
+    """Has the lock of the steward until it is closed."""
+    monkeypatch.setattr(verb_nodes, "steward_runs", functools.partial(steward_runs, seconds=0))
+    (tmp_path / "registry").mkdir()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(steward_lock(tmp_path / "registry"))
+        yield stack
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, steward: contextlib.ExitStack
+) -> Run:
     """Runs the verb with --json on the head, and returns its result."""
     (tmp_path / "token").write_text("secret")
-    (tmp_path / "registry").mkdir()
     for name, value in {
         "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token"),
         "ARGUS_VERL_REGISTRY": str(tmp_path / "registry"),
@@ -114,7 +126,6 @@ def test_ready_cluster_and_its_active_jobs(address: str, run: Run) -> None:
         {"submission_id": "running-1", "status": "RUNNING"},
         {"submission_id": "pending-1", "status": "PENDING"},
     ]
-    assert answer["unattended"] == []
 
 
 @pytest.mark.parametrize("address", [Open, Broken], indirect=True)
@@ -157,36 +168,8 @@ def test_people_see_a_table(address: str, run: Run, capfd: pytest.CaptureFixture
     assert cli.main(["nodes"]) == 1
 
 
-def test_registered_jobs_without_a_heartbeat_are_unattended(tmp_path: Path, address: str, run: Run) -> None:
-    now = time.time()
-    registry = Registry(tmp_path / "registry")
-    for name, age, host in (
-        ("fresh", 1, "ray-head"),
-        ("old", 1000, "ray-head"),
-        ("planted", 1000, "ray-head"),
-        ("elsewhere", 1000, "other-head"),
-        ("other-cluster", 1000, "ray-head"),
-        ("closed", 1000, "ray-head"),
-    ):
-        archive = Archive(tmp_path / "jobs" / name)
-        archive.reserve()
-        archive.set_status("RUNNING")
-        # Two clusters may have heads of the same name. A steward of an older release has no cluster.
-        cluster = {"planted": {}, "other-cluster": {"cluster": "lab"}}.get(name, {"cluster": "mvp"})
-        heartbeat = {"time": now - age, "host": host, "pid": 1, **cluster}
-        (archive.path / "keeper.json").write_text(json.dumps(heartbeat))
-        if name not in ("planted", "elsewhere", "other-cluster"):
-            registry.write(Registered(name, 1.0, {}, str(tmp_path)))
-    archive.close()
-
-    def unattended(*expected: dict[str, Any]) -> tuple[list[str], list[str]]:
-        answer = run(address, *expected)
-        return answer["unattended"], answer["unknown"]
-
-    assert unattended(HEAD) == (["old"], ["planted"])
-    # All stewards have ended with the container of an earlier head.
-    assert unattended({**HEAD, "since": now}, {"name": "worker-0", "since": 0}) == (["fresh", "old"], ["planted"])
-    # The start of a worker does not matter.
-    assert unattended({"name": "worker-0", "since": now}) == (["old"], ["planted"])
-    # Nothing is expected of a cluster that is asked for its nodes alone.
-    assert unattended() == ([], [])
+def test_a_head_without_a_steward_is_not_ready(address: str, run: Run, steward: contextlib.ExitStack) -> None:
+    steward.close()
+    answer = run(address, HEAD)
+    assert (answer["complete"], answer["missing"], answer["problem"]) == (False, [], NO_STEWARD)
+    assert run(address)["problem"] == ""

@@ -69,7 +69,7 @@ def test_without_an_answer_no_node_is_as_expected(
     assert (len(head.waits) > 1) == again
     assert (state["complete"], state["problem"], "failed" in state) == (False, answer["msg"], False)
     assert state["missing"] == [row[0] for row in state["rows"]] and len(state["missing"]) == 2
-    assert state["nodes"] == state["jobs"] == state["unattended"] == state["unknown"] == []
+    assert state["nodes"] == state["jobs"] == []
 
 
 def test_nothing_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:

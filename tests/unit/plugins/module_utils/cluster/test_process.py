@@ -12,7 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import 
     ActionKind,
     planned_node,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.container import ray_start_arguments
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import start_command
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import PlanError
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process import (
@@ -28,7 +28,7 @@ SESSIONS = "/tmp/argus-verl-e25ef5f3"
 def test_ray_is_started_as_in_a_container() -> None:
     plan = process_plan()
     arguments = process_arguments(plan, PROCESS_HOST, "ml")
-    assert arguments["command"] == ray_start_arguments(plan)
+    assert arguments["command"] == start_command(plan)
     assert {"--node-ip-address=10.0.0.21", "--address=10.0.0.20:20000"} <= set(arguments["command"])
     assert arguments["directory"] == PROCESS_HOST.directory
     assert arguments["working_directory"] == arguments["environment"]["RAY_TMPDIR"] == sessions_directory("mvp", "/tmp")

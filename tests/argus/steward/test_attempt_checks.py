@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from steward_scene import Head
 
-from argus.launcher.attempt_checks import (
+from argus.launcher.room import Demand
+from argus.steward.attempt_checks import (
     ASK_SECONDS,
     GONE_SECONDS,
     WAITING_SECONDS,
@@ -17,7 +18,6 @@ from argus.launcher.attempt_checks import (
     placement_notice,
     queue_problem,
 )
-from argus.launcher.room import Demand
 
 BEFORE, TRAINS, DONE = Progress(0, 10), Progress(3, 10), Progress(10, 10)
 SEVERAL = "the job has 2 controllers of TransferQueue: its samples are in several queues"

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from steward_scene import Scene
 
-from argus.launcher import attempts, failures, steward
-from argus.launcher.steward import CLOCK_SECONDS
-from argus.launcher.steward_decisions import (
+from argus.launcher import attempts, failures
+from argus.steward import job as steward
+from argus.steward.decisions import (
     FORGOTTEN_SECONDS,
     GRACE_SECONDS,
     LOST_NODE_SECONDS,
     UNKNOWN_SECONDS,
 )
+from argus.steward.job import CLOCK_SECONDS
 
 
 @pytest.fixture

@@ -1,37 +1,36 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The steward of a job: a process on the head that looks after the job from its archive's creation to its end.
+"""The steward looks after a job from its archive's creation to its end, in a thread of the steward of the cluster.
 
-It outlives attempts, their drivers and the nodes on which they ran. It observes the job, and steward_decisions decides
+It outlives attempts, their drivers and the nodes on which they ran. It observes the job, and `decide` tells
 what to do next. It needs the standard library only: calls of Ray's own client run in processes of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from . import attempts, draining, evidence, failures, redact, room
-from .admission import one_at_a_time, registry_path
-from .archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, now
+from ..launcher import attempts, draining, evidence, room
+from ..launcher.admission import one_at_a_time, registry_path
+from ..launcher.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, now
+from ..launcher.evidence import Moment
+from ..launcher.failures import Failure, FailureKind
+from ..launcher.identity import cluster_name, node_name
+from ..launcher.plan import Plan
+from ..launcher.processes import LauncherRunner, Process, Runner
+from ..launcher.ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, names_of, with_names
+from ..launcher.room import Demand, Room
+from ..launcher.status import ENDED, JobState, Status, ray_id
 from .attempt_checks import AttemptChecks, Progress
-from .evidence import Moment
-from .failures import Failure, FailureKind
-from .identity import cluster_name, node_name
-from .plan import Plan
-from .processes import LauncherRunner, Process, Runner
-from .ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, names_of, with_names
-from .room import Demand, Room
-from .status import ENDED, JobState, Status, ray_id
-from .steward_decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
+from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 
 # How often the head is asked; the archive is read more often.
 STEP_SECONDS = 2.0
@@ -58,29 +57,6 @@ class Clock(Protocol):
     def sleep(self, seconds: float, /) -> None: ...
 
 
-@contextlib.contextmanager
-def lock_of(archive: Archive) -> Iterator[bool]:
-    """Whether this process holds the lock of the job's steward: no other process of this host does meanwhile."""
-    # A link in its place would be followed by a process that may write more than the job.
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(archive.path / ".keeper.lock", flags, 0o640), "r+b") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-
-
-def close(archive: Archive, state: str) -> None:
-    """If the job has ended: remove its secrets, and write the archive for the last time."""
-    if state in ENDED:
-        redact.forget(archive.path)
-        archive.close()
-        # While this file exists, the job needs a steward.
-        (archive.path / HEARTBEAT_OF_STEWARD).unlink(missing_ok=True)
-
-
 @dataclass
 class Observed:
     """What the steward remembers of the current attempt between its steps."""
@@ -94,7 +70,7 @@ class Observed:
 
 
 class Steward:
-    """Looks after one job; a job has one steward at a time."""
+    """Looks after one job. leaving: whether this process is to end, as the next one goes on."""
 
     def __init__(
         self,
@@ -103,13 +79,15 @@ class Steward:
         runner: Runner | None = None,
         clock: Clock = time,
         admission: Callable[[], AbstractContextManager[None]] = one_at_a_time,
+        leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
-        self.head = head or RayHead(self.plan.address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
+        self.head = head or RayHead(evidence.address_of(archive), os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
         self.runner = runner or LauncherRunner(archive)
         self.clock = clock
         self.admission = admission
+        self.leaving = leaving
         self.registry = registry_path()
         self.demand, self.room = Demand.of(self.plan), Room()
         self.checks = AttemptChecks(self.head, self.demand)
@@ -134,25 +112,14 @@ class Steward:
             ActionKind.FINISH: self.finish,
         }
 
-    def run(self) -> int:
-        """Look after the job to its end; 0, or 1 if the job has another steward."""
-        with lock_of(self.archive) as acquired:
-            if not acquired:
-                return 1
-            if not os.path.lexists(self.archive.path / "status.json"):
-                return self.end_interrupted()
-            self.archive.event("KEPT", host=node_name(), pid=os.getpid())
+    def run(self) -> None:
+        """Look after the job to its end."""
+        heartbeat = self.archive.steward_heartbeat()
+        self.archive.event("KEPT", host=node_name(), pid=os.getpid())
+        if not heartbeat or not heartbeat.time:
             self.start_evidence(Moment.SUBMIT)
-            while not self.try_step():
-                pass
-            return 0
-
-    def end_interrupted(self) -> int:
-        """End a job whose submission was interrupted before it had a status; it may have secrets already."""
-        reason = "its submission was interrupted"
-        attempts.record_end(self.archive, JobState.FAILED, failures.failure(FailureKind.UNKNOWN, reason))
-        close(self.archive, JobState.FAILED)
-        return 0
+        while not self.leaving() and not self.try_step():
+            pass
 
     def try_step(self) -> bool:
         """One step and the pause after it. No error, such as a shared root that hangs, may end the steward."""
@@ -175,7 +142,7 @@ class Steward:
         state = self.archive.read_status().state
         running = state is JobState.RUNNING
         until = self.clock.monotonic() + (STEP_SECONDS_RUNNING if running else STEP_SECONDS)
-        while self.clock.monotonic() < until and self.archive.read_status().state == state:
+        while self.clock.monotonic() < until and not self.leaving() and self.archive.read_status().state == state:
             self.clock.sleep(POLL_SECONDS)
 
     def step(self) -> bool:
@@ -339,7 +306,7 @@ class Steward:
 
     def finish(self, view: View, failure: Failure | None) -> None:
         self.clean_up(view, failure)
-        close(self.archive, str(view.status.state))
+        attempts.close(self.archive, str(view.status.state))
 
     def wait_for_ray(self, status: Status) -> None:
         """Wait until Ray has noticed the end as well: the launcher itself is a process of the job."""

@@ -11,7 +11,7 @@ from argus.launcher import failures, recording
 from argus.launcher.plan import Plan
 from argus.launcher.ray_api import JobRecord
 from argus.launcher.status import Status
-from argus.launcher.steward_decisions import (
+from argus.steward.decisions import (
     FORGOTTEN_SECONDS,
     GRACE_SECONDS,
     LOST_NODE_SECONDS,

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import room
-from .isolation import CONTROLLER
-from .ray_api import ALIVE, Head, RayApiError
-from .room import Demand
+from ..launcher import room
+from ..launcher.isolation import CONTROLLER
+from ..launcher.ray_api import ALIVE, Head, RayApiError
+from ..launcher.room import Demand
 
 # How often Ray is asked.
 ASK_SECONDS = 20.0

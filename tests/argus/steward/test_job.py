@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -12,12 +11,13 @@ from typing import Any
 import pytest
 from steward_scene import Evidence, Scene
 
-from argus.launcher import attempts, failures, redact, steward
+from argus.launcher import attempts, failures, redact
 from argus.launcher.draining import Removal, remember
 from argus.launcher.ray_api import WorkerCapacity
 from argus.launcher.room import Demand
 from argus.launcher.status import JobState
-from argus.launcher.steward_decisions import GRACE_SECONDS, NOTICE_SECONDS
+from argus.steward import job as steward
+from argus.steward.decisions import GRACE_SECONDS, NOTICE_SECONDS
 
 LOST = failures.failure("node_lost", "node w1 was lost")
 
@@ -27,50 +27,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-# --- One steward ------------------------------------------------------------------------------------------------------
-
-
-def test_a_job_has_one_steward(scene: Scene) -> None:
-    with (scene.archive.path / ".keeper.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert scene.steward.run() == 1
-        with steward.lock_of(scene.archive) as acquired:
-            assert not acquired
-    assert not scene.archive.has_steward()
-    assert not (scene.archive.path / "events.jsonl").exists()
-    with steward.lock_of(scene.archive) as acquired:
-        assert acquired
-
-
-def test_a_link_instead_of_the_lock_is_not_followed(scene: Scene) -> None:
-    victim = scene.archive.path.parent / "victim"
-    victim.write_text("untouched")
-    (scene.archive.path / ".keeper.lock").symlink_to(victim)
-    with pytest.raises(OSError, match="Too many levels of symbolic links"), steward.lock_of(scene.archive):
-        pass
-    assert victim.read_text() == "untouched"
-
-
-def test_a_submission_that_was_interrupted_is_closed_and_its_secrets_are_removed(scene: Scene) -> None:
-    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
-    scene.archive.write_heartbeat("keeper.json", time=0)
-    (scene.archive.path / "status.json").unlink(missing_ok=True)
-    assert scene.steward.run() == 0
-    status = scene.archive.read_status()
-    assert (status.state, status.reason) == ("FAILED", "its submission was interrupted")
-    assert status.closed_at
-    assert not scene.archive.needs_steward()
-    assert not redact.secrets_file(scene.archive.path).exists()
-    assert scene.verbs() == []
-
-
-def test_a_file_system_without_locks_is_an_error(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flock(_file: object, _operation: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(OSError, match="No locks available"), steward.lock_of(scene.archive):
-        pass
+# --- Steps ----------------------------------------------------------------------------------------------------------
 
 
 def test_every_step_is_a_heartbeat(scene: Scene) -> None:
@@ -234,7 +191,7 @@ def test_the_end_of_a_job(scene: Scene, state: str) -> None:
 def test_a_job_that_goes_on_is_not_closed(scene: Scene) -> None:
     redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
     scene.state("RETRYING")
-    steward.close(scene.archive, "RETRYING")
+    attempts.close(scene.archive, "RETRYING")
     assert redact.load(scene.archive.path)
     assert scene.events() == ["RETRYING"]
 
@@ -477,7 +434,7 @@ def test_the_loop_from_the_first_evidence_to_the_end(scene: Scene) -> None:
             scene.state("SUCCEEDED")
 
     scene.clock.sleep = sleep  # type: ignore[method-assign]
-    assert scene.steward.run() == 0
+    scene.steward.run()
     assert scene.verbs() == ["evidence submit", "evidence start", "end"]
     assert scene.events() == ["RUNNING", "KEPT", "SUCCEEDED", "CLOSED"]
     assert not (scene.archive.path / "logs" / "keeper.log").exists()

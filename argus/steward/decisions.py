@@ -9,12 +9,12 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from . import failures, recording
-from .failures import Failure, FailureKind
-from .output import last_lines
-from .plan import Plan
-from .ray_api import JobRecord
-from .status import ENDED, JobState, Status
+from ..launcher import failures, recording
+from ..launcher.failures import Failure, FailureKind
+from ..launcher.output import last_lines
+from ..launcher.plan import Plan
+from ..launcher.ray_api import JobRecord
+from ..launcher.status import ENDED, JobState, Status
 
 # Ray lists a job within a second of its submission.
 UNKNOWN_SECONDS = 60.0
@@ -30,8 +30,6 @@ OVERDUE_SECONDS = 180.0
 FORGOTTEN_SECONDS = 30.0
 # verl usually waits forever for processes of a lost node: the time in which it may resume or fail by itself.
 LOST_NODE_SECONDS = 30.0
-# The kinds of failure that a lost node causes before Ray declares it dead.
-AMBIGUOUS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.UNKNOWN)
 # Ray notices a lost node within 32 s (health_check_initial_delay_ms, _period_ms, _failure_threshold).
 NOTICE_SECONDS = 45.0
 # Ray's message of a job whose supervisor, an actor that runs the launcher, was killed with it.

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus steward: the process that the head's start command runs beside Ray, and starts again when it ends.
+
+Each job has a thread: a shared root or a call of Ray that hangs delays that job only. All that the steward knows is in
+the registry, in archives, and in Ray, so it can be killed at any moment. When another version of the program becomes
+current, this one ends between two steps, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from ..common.shared_root import archive_path
+from ..jobs.registry import Registry
+from ..launcher import attempts, failures, node
+from ..launcher.admission import one_at_a_time, steward_lock
+from ..launcher.archive import Archive
+from ..launcher.failures import FailureKind
+from ..launcher.program import CURRENT, Program
+from ..launcher.status import JobState
+from .job import Steward
+
+# How often the registry is read: a job that is submitted has a steward this soon.
+POLL_SECONDS = 0.5
+# How long a job is left alone whose archive cannot be read.
+AGAIN_SECONDS = 10.0
+# How long steps that have begun may take before a new version goes on without their end.
+LEAVE_SECONDS = 30.0
+
+# Looks after one job until it has ended or the event is set.
+LookAfter = Callable[[Registry, str, threading.Event], None]
+
+
+def look_after(registry: Registry, submission_id: str, leaving: threading.Event) -> None:
+    """Look after a job to the end of its archive, whatever happens meanwhile."""
+    problem = ""
+    while not leaving.is_set():
+        try:
+            job = registry.read(submission_id)
+            if job is None:
+                return
+            archive = Archive(archive_path(job.shared_root, submission_id))
+            if archive.needs_steward():
+                wait_until_submitted(archive)
+                Steward(archive, leaving=leaving.is_set).run()
+            return
+        except Exception as error:
+            # Jobs can put anything into their archives, and a shared root comes back.
+            if str(error) != problem:
+                problem = str(error)
+                print(f"{submission_id}: {problem}; tried again every {AGAIN_SECONDS:g} s", file=sys.stderr, flush=True)
+            leaving.wait(AGAIN_SECONDS)
+
+
+def wait_until_submitted(
+    archive: Archive, admission: Callable[[], AbstractContextManager[None]] = one_at_a_time
+) -> None:
+    """Wait for the status of a job that is being submitted; without one, its submission was interrupted."""
+    if not has_status(archive):
+        with admission():
+            if not has_status(archive):
+                # It may have secrets already. The steward closes it.
+                interrupted = failures.failure(FailureKind.UNKNOWN, "its submission was interrupted")
+                attempts.record_end(archive, JobState.FAILED, interrupted)
+
+
+def has_status(archive: Archive) -> bool:
+    return os.path.lexists(archive.path / "status.json")
+
+
+class ClusterSteward:
+    """Looks after all jobs of a registry until `is_current` returns False."""
+
+    def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter = look_after) -> None:
+        self.registry = registry
+        self.is_current = is_current
+        self.look_after = job
+        self.leaving = threading.Event()
+        # Of all jobs that this process has seen; a job that has ended needs no other one.
+        self.threads: dict[str, threading.Thread] = {}
+
+    def run(self) -> None:
+        while self.is_current():
+            self.start_missing()
+            self.leaving.wait(POLL_SECONDS)
+        self.leaving.set()
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for thread in self.threads.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def start_missing(self) -> None:
+        for submission_id in self.registry.ids():
+            if submission_id not in self.threads:
+                arguments = (self.registry, submission_id, self.leaving)
+                thread = threading.Thread(target=self.look_after, args=arguments, name=submission_id, daemon=True)
+                self.threads[submission_id] = thread
+                thread.start()
+
+
+def main() -> None:
+    """Look after the jobs of this head. One process does at a time: a second one waits for the end of the first."""
+    # For all that is written to archives.
+    os.umask(node.UMASK)
+    program = Program.of_this_process()
+    current = Path(program.path).with_name(CURRENT)
+
+    def is_current() -> bool:
+        # Also while the link is replaced, or where there is none.
+        return not current.exists() or os.path.realpath(current) == program.path
+
+    registry = Registry()
+    with steward_lock(registry.path):
+        ClusterSteward(registry, is_current).run()
+        # Threads that hang do not end.
+        os._exit(0)

@@ -1,0 +1,199 @@
+"""The steward of a cluster: all of its jobs, one thread each, in a process that may end at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program import write_program
+
+from argus.jobs.registry import Registered, Registry
+from argus.launcher import redact
+from argus.launcher.admission import REGISTRY_VARIABLE, one_at_a_time, steward_runs
+from argus.launcher.archive import Archive
+from argus.steward import cluster
+from argus.steward.cluster import ClusterSteward, look_after, wait_until_submitted
+
+# Where nothing listens: Ray does not answer.
+ADDRESS = "http://127.0.0.1:1"
+
+
+class Cluster:
+    """A registry and a shared root."""
+
+    def __init__(self, path: Path) -> None:
+        self.root = path / "private"
+        (self.root / "jobs").mkdir(parents=True)
+        self.registry = Registry(path / "registry")
+        self.registry.path.mkdir()
+
+    def job(self, name: str, state: str | None = "QUEUED") -> Archive:
+        archive = Archive(self.root / "jobs" / name)
+        archive.reserve()
+        archive.write_heartbeat("keeper.json", time=0)
+        archive.write_json("config/plan.json", {"address": ADDRESS, "deadline": 3600})
+        if state:
+            archive.set_status(state, submitted_at=time.time(), queued_at=time.time())
+        self.registry.write(Registered(name, time.time(), {}, str(self.root), ADDRESS))
+        return archive
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def until(condition: Callable[[], Any], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(steward: ClusterSteward) -> Iterator[threading.Event]:
+    """A steward in a thread of this test; with the event set, its version is not the current one any more."""
+    outdated = threading.Event()
+    steward.is_current = lambda: not outdated.is_set()
+    thread = threading.Thread(target=steward.run)
+    thread.start()
+    try:
+        yield outdated
+    finally:
+        outdated.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_jobs_get_their_steward_when_they_are_registered(here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.05)
+    one = here.job("one")
+    with running(ClusterSteward(here.registry, lambda: True)):
+        until(one.has_steward)
+        two = here.job("two")
+        until(two.has_steward)
+        two.ask_to_stop()
+        until(lambda: two.read_status().closed_at)
+        assert (two.read_status().state, one.read_status().state) == ("STOPPED", "QUEUED")
+    assert one.needs_steward() and not two.needs_steward()
+
+
+def test_a_job_that_hangs_delays_no_other_job_and_no_new_version(
+    here: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "LEAVE_SECONDS", 0.2)
+    for name in ("a-hangs", "b", "c"):
+        here.job(name)
+    free, seen = threading.Event(), []
+
+    def job(_registry: Registry, submission_id: str, _leaving: threading.Event) -> None:
+        if submission_id == "a-hangs":
+            free.wait(60)
+        seen.append(submission_id)
+
+    with running(ClusterSteward(here.registry, lambda: True, job)) as outdated:
+        until(lambda: len(seen) == 2)
+        outdated.set()
+    assert sorted(seen) == ["b", "c"]
+    free.set()
+
+
+@pytest.mark.parametrize("damage", ["[", "link", "fifo"])
+def test_a_job_that_has_damaged_its_archive_is_looked_at_again(
+    here: Cluster, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "AGAIN_SECONDS", 0.05)
+    archive = here.job("one")
+    status = archive.path / "status.json"
+    sound = status.read_text()
+    status.unlink()
+    if damage == "[":
+        status.write_text(damage)
+    elif damage == "link":
+        status.symlink_to("/etc/passwd")
+    else:
+        os.mkfifo(status)
+    leaving = threading.Event()
+    thread = threading.Thread(target=look_after, args=(here.registry, "one", leaving))
+    thread.start()
+    time.sleep(0.3)
+    assert thread.is_alive() and not archive.has_steward()
+    status.unlink()
+    status.write_text(sound)
+    until(archive.has_steward)
+    leaving.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_submission_that_was_interrupted_is_closed_and_its_secrets_are_removed(
+    here: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REGISTRY_VARIABLE, str(here.registry.path))
+    archive = here.job("one", None)
+    redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
+    look_after(here.registry, "one", threading.Event())
+    status = archive.read_status()
+    assert (status.state, bool(status.closed_at)) == ("FAILED", True)
+    assert not redact.secrets_file(archive.path).exists()
+
+
+def test_a_submission_that_goes_on_is_waited_for(here: Cluster) -> None:
+    archive = here.job("one", None)
+
+    @contextlib.contextmanager
+    def admission() -> Iterator[None]:
+        """Until the submission, which has it, ends."""
+        archive.set_status("QUEUED")
+        yield
+
+    wait_until_submitted(archive, admission)
+    assert archive.read_status().state == "QUEUED"
+
+
+@contextlib.contextmanager
+def process(here: Cluster, path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, REGISTRY_VARIABLE: str(here.registry.path)}
+    with subprocess.Popen([sys.executable, "-I", str(path), "steward"], env=environment) as steward:
+        try:
+            yield steward
+        finally:
+            steward.kill()
+
+
+def test_it_can_be_killed_and_a_new_version_takes_over(here: Cluster, tmp_path: Path) -> None:
+    """As the head's start command runs it, again whenever it ends."""
+    for version in ("argus-111111111111", "argus-222222222222"):
+        write_program(tmp_path / version)
+    current = tmp_path / "current"
+    current.symlink_to("argus-111111111111")
+    one = here.job("one")
+    with process(here, current) as steward:
+        until(lambda: steward_runs(here.registry.path) and one.has_steward())
+        with process(here, current) as second:
+            # It waits for the end of the first.
+            time.sleep(1)
+            assert second.poll() is None
+            steward.send_signal(signal.SIGKILL)
+            steward.wait(30)
+            two = here.job("two")
+            until(two.has_steward)
+            (tmp_path / "new").symlink_to("argus-222222222222")
+            (tmp_path / "new").replace(current)
+            assert second.wait(30) == 0
+    assert not steward_runs(here.registry.path)
+    with process(here, current), one_at_a_time(here.registry.path):
+        three = here.job("three")
+        until(three.has_steward)
+    events = [line["event"] for line in one.read_lines("events.jsonl")]
+    assert events.count("KEPT") >= 3 and one.read_status().state == "QUEUED"
