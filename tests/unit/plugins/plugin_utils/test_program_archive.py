@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import PROGRAM_DIRECTORY
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.program import Program
 from ansible_collections.argus.verl.plugins.plugin_utils import program_archive
 
 from argus.launcher.program import VERSION
@@ -43,9 +41,3 @@ def test_the_same_sources_give_the_same_bytes(archive: Path, tmp_path: Path) -> 
     assert archive.read_bytes() == again.read_bytes()
     with zipfile.ZipFile(archive) as opened:
         assert {"__main__.py", "argus/cli.py", "argus/cli.pyc"} <= set(opened.namelist())
-
-
-def test_a_module_of_ansible_starts_the_program_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "current").symlink_to("argus-111111111111.zip")
-    monkeypatch.setenv(PROGRAM_DIRECTORY, str(tmp_path))
-    assert Program.of_this_process().path == str(tmp_path / "argus-111111111111.zip")
