@@ -158,3 +158,30 @@ def run_module(name: str = "code_snapshot", /, **arguments: object) -> dict[str,
     )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
+
+
+# The tests' Python may be out of reach for another user: everything is imported first.
+PROGRAM = """
+import os, sys
+from argus import cli
+from argus.verbs import gc, staged
+user = int(sys.argv.pop(1))
+os.chdir("/")
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+cli.run()
+"""
+
+
+def run_program(user: int, verb: str, attachment: bytes = b"", **request: object) -> dict[str, Any]:
+    """The answer of a verb of the program, run by a user without any right of root."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(user), verb, "--json"],
+        input=json.dumps(request).encode() + b"\n" + attachment,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer

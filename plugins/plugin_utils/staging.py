@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer, node_is_gone
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError, call, given_node
 
 display = Display()
 # Enough for a model of a terabyte over a slow line.
@@ -97,10 +99,10 @@ class FollowedStaging(ActionBase):  # type: ignore[misc]
 
     def show_progress(self, name: str, path: str, task_vars: dict[str, Any] | None, shown: str) -> str:
         """Show the progress unless it is what was shown last, and return it."""
-        # The shared root tells whose rights it is read with.
-        given = {name: self._task.args[name] for name in ("shared_root",) if name in self._task.args}
-        answer = self.execute({**given, "progress_of": path}, task_vars, "argus.verl.staged_info")
-        progress = ProgressReport.from_json(answer["progress"])
+        progress = None
+        with contextlib.suppress(ProgramError):
+            answer = call(self, given_node(None, task_vars), "staged", {"progress_of": path})
+            progress = ProgressReport.from_json(answer.result.get("progress"))
         line = f"{name}: {progress.line()}" if progress else shown
         if line != shown:
             display.display(line)

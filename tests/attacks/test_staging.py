@@ -7,11 +7,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
-from staging_snapshots import TAKEN, put, run_module
+from staging_snapshots import TAKEN, put, run_module, run_program
 from staging_store import NOBODY, as_nobody, asked
 from staging_tools import manifest_json
 
@@ -55,8 +56,8 @@ def code_snapshot(shared_root: Path, source: Path | str, **options: object) -> d
     return run_module(shared_root=str(shared_root), source=str(source), **{"code_id": "mine", **options})
 
 
-def staged_info(shared_root: Path, **options: object) -> dict[str, object]:
-    return run_module("staged_info", shared_root=str(shared_root), **options)
+def staged_info(shared_root: Path, **options: object) -> dict[str, Any]:
+    return dict(run_program(NOBODY, "staged", shared_root=str(shared_root), **options)["result"])
 
 
 def owners(directory: Path) -> set[int]:
@@ -275,7 +276,7 @@ def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) 
         started = time.monotonic()
         answer = staged_info(shared_root, verify=verify)
         assert time.monotonic() - started < 30
-        entries = {entry["name"]: entry for entry in answer["staged"]}  # type: ignore[attr-defined]
+        entries = {entry["name"]: entry for entry in answer["staged"]}
         assert entries["mine"]["problems"] == []
         for number, form in enumerate(BAD):
             assert entries[f"bad-{number}"]["kind"] == "unknown", form

@@ -6,10 +6,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.staging import (
     result_findings,
     rows,
-    staged_findings,
-    staged_rows,
     staging_results,
-    superfluous_snapshots,
 )
 
 NOTHING: dict[str, Any] = {"changed": False, "skipped": True, "results": []}
@@ -58,75 +55,6 @@ def test_failures_have_a_finding_and_repairs_have_notes() -> None:
 
 def test_nothing_to_stage_is_no_result() -> None:
     assert staging_results("/private", NOTHING, NOTHING, NOTHING, NOTHING) == []
-
-
-def staged(name: str, at: str | None, *jobs: str, kind: str = "snapshot") -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "name": name,
-        "path": f"/private/{name}",
-        "bytes": 2048,
-        "files": 1,
-        "staged_at": at,
-        "used_by": list(jobs),
-        "problems": [],
-        "source": "verl==0.9.1",
-    }
-
-
-def test_staged_targets_as_a_table() -> None:
-    unknown = {**staged("odd", None, kind="unknown"), "bytes": None, "problems": ["has no manifest.json"]}
-    del unknown["source"]
-    there = [{**staged("a", "2026-01-01T00:00:00Z", "j1", "j2"), "commit": "abc"}, unknown]
-    assert staged_rows(there) == [
-        ["snapshot", "a", "2 KiB", "2026-01-01T00:00:00Z", "verl==0.9.1 abc", "j1, j2"],
-        ["unknown", "odd", None, None, None, None],
-    ]
-    (finding,) = staged_findings(there)
-    # A user may have put it there by hand.
-    assert (finding["where"], finding["what"], finding["severity"]) == ("odd", "has no manifest.json", "warning")
-    (finding,) = staged_findings([{**there[0], "kind": "unfinished", "problems": ["was left unfinished"]}])
-    assert (finding["where"], finding["what"], finding["severity"]) == ("/private/a", "was left unfinished", "warning")
-    (finding,) = staged_findings([{**there[0], "problems": ["x.py is missing"]}])
-    assert (finding["where"], finding["what"], finding["severity"]) == ("/private/a", "x.py is missing", "error")
-
-
-THERE = [
-    staged("oldest-but-used", "2020-01-01T00:00:00Z", "j1"),
-    staged("older", "2020-01-02T00:00:00Z"),
-    staged("old", "2020-01-03T00:00:00Z"),
-    staged("newest", "2999-01-01T00:00:00Z"),
-    staged("undated", None),
-    staged("model", "2020-01-01T00:00:00Z", kind="model"),
-]
-
-
-@pytest.mark.parametrize(
-    ("keep", "days", "go"),
-    [
-        (0, 0, []),
-        (1, 0, ["old", "older"]),
-        ("2", "0", ["older"]),
-        (0, 30, ["old", "older"]),
-        ("2", "30", ["older"]),
-        (9, 1, []),
-    ],
-)
-def test_which_snapshots_can_be_removed(keep: int | str, days: float | str, go: list[str]) -> None:
-    found = superfluous_snapshots(THERE, keep, days)
-    assert found["go"] == go
-    verdicts = {row[0]: row[3] for row in found["rows"]}
-    assert set(verdicts) == {each["name"] for each in THERE} - {"model"}
-    assert [name for name, verdict in verdicts.items() if verdict == "to be removed"] == sorted(go, reverse=True)
-    assert verdicts["oldest-but-used"] == "used by j1"
-
-
-def test_declared_snapshots_stay() -> None:
-    there = [{**each, "source": f"/src/{each['name'][:3]}"} for each in THERE]
-    # By its code id; or the newest of its source.
-    declared = [{"source": "x", "code_id": "older"}, {"source": "/src/old"}, {"source": "/src/new", "state": "absent"}]
-    assert superfluous_snapshots(there, 0, 1, declared)["go"] == []
-    assert superfluous_snapshots(there, 0, 1, declared[:1])["go"] == ["old"]
 
 
 def test_user_code_that_cannot_be_copied() -> None:
