@@ -146,7 +146,7 @@ def edit(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def run_module(name: str = "code_snapshot", /, **arguments: object) -> dict[str, Any]:
+def run_module(name: str, /, **arguments: object) -> dict[str, Any]:
     """A module itself, as a process: arguments in, JSON out."""
     done = subprocess.run(
         [sys.executable, "-m", f"ansible_collections.argus.verl.plugins.modules.{name}"],
@@ -164,7 +164,7 @@ def run_module(name: str = "code_snapshot", /, **arguments: object) -> dict[str,
 PROGRAM = """
 import os, sys
 from argus import cli
-from argus.verbs import gc, staged
+from argus.verbs import gc, snapshot, staged
 user = int(sys.argv.pop(1))
 os.chdir("/")
 os.setgroups([])

@@ -66,7 +66,7 @@ staged:
       description: Where it comes from; while it is being staged, its progress.
       type: str
     bytes:
-      description: The size of its files. Files that snapshots share take their space only once.
+      description: The size of its files.
       type: int
     files:
       description: The number of its files.

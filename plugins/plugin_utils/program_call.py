@@ -225,11 +225,7 @@ def call_for_file(
 
     most: how many bytes the file has at most. Raises as `call` does.
     """
-    # In the temporary directory of the task, another user (become) may not write.
-    code, path, error = execute(action, 'mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
-    if code:
-        raise ProgramError(f"{place(node).machine} has no room for a temporary file: {one_line(error)}")
-    output = Output(path.strip(), most)
+    output = Output(new_file(action, node), most)
     try:
         answer = call(action, node, verb, request, seconds, output=output)
         if answer.done:
@@ -239,6 +235,14 @@ def call_for_file(
         return answer
     finally:
         read(action, node, output.path, f"rm -f {shlex.quote(output.path)}", None)
+
+
+def new_file(action: ActionBase, node: Node) -> str:
+    """The path of an empty file on the machine. In the directory of the task, another user (become) may not write."""
+    code, path, error = execute(action, 'mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
+    if code:
+        raise ProgramError(f"{place(node).machine} has no room for a temporary file: {one_line(error)}")
+    return path.strip()
 
 
 def read(action: ActionBase, node: Node, path: str, command: str, _data: bytes | None) -> bytes:

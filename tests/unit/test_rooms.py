@@ -19,11 +19,13 @@ PROGRAM: dict[str, set[str]] = {
     "argus.launcher": set(),
     "argus.jobspec": {"argus.common", "argus.launcher"},
     "argus.checks": {"argus.common", "argus.launcher"},
-    "argus.staging": {"argus.common", "argus.launcher", "argus.checks"},
+    # A module brings it to machines.
+    "argus.snapshot": set(),
+    "argus.staging": {"argus.common", "argus.launcher", "argus.checks", "argus.snapshot"},
     "argus.gate": {"argus.common", "argus.launcher", "argus.jobspec", "argus.checks"},
     "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
-    "argus.verbs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.jobs", "argus.staging"},
-    "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.staging", "argus.verbs"},
+    "argus.verbs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.jobs", "argus.snapshot", "argus.staging"},
+    "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.snapshot", "argus.verbs"},
     "argus.__main__": {"argus.cli", "argus.launcher"},
 }
 FILES = {"privileges", "node_environment", "argus.common"}
@@ -37,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "preflight": {*FILES, "argus.launcher", "network", "storage", "cluster"},
     "slurm": FILES,
 }
-STANDARD_LIBRARY = {"argus.common", "argus.launcher"}
+STANDARD_LIBRARY = {"argus.common", "argus.launcher", "argus.snapshot"}
 # The only file of the program that imports Ansible.
 ARGUMENT_SPEC = "argus.jobspec.options"
 

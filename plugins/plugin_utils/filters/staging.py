@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import SNAPSHOTS, USER_CODE
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.snapshots import KIND as SNAPSHOT
@@ -44,7 +44,7 @@ def staging_results(
     have little more than "item" and "changed" in check mode.
     """
     found = [
-        module_declared(kind, result, shared_root)
+        module_declared(kind, result)
         for kind, results in (("model", models), ("dataset", datasets), (SNAPSHOT, snapshots))
         for result in results["results"]
     ]
@@ -52,16 +52,11 @@ def staging_results(
     return [each.as_dict() for each in found]
 
 
-def module_declared(kind: str, result: TaskResult, shared_root: str) -> Declared:
+def module_declared(kind: str, result: TaskResult) -> Declared:
     names = (values.get(key) for values in (result, result["item"]) for key in ("name", "code_id", "source"))
     name = next(str(name) for name in names if name)
-    path = str(result.get("path", "-"))
-    if kind == SNAPSHOT and "status" in result:
-        # The result has the path on the machine, which jobs cannot use.
-        path = str(PurePosixPath(shared_root, SNAPSHOTS, name))
-    return Declared(
-        kind, name, result.get("status", Status.REFUSED.value), path, result_findings(f"{kind} {name}", result)
-    )
+    path, status = str(result.get("path", "-")), result.get("status", Status.REFUSED.value)
+    return Declared(kind, name, status, path, result_findings(f"{kind} {name}", result))
 
 
 def result_findings(where: str, result: TaskResult) -> list[Finding]:

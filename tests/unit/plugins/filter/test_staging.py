@@ -19,14 +19,13 @@ def results(*found: dict[str, Any]) -> dict[str, Any]:
 def test_results_of_all_tasks_have_one_form() -> None:
     model = {"item": {"name": "tiny"}, "name": "tiny", "path": "/private/common/models/tiny", "status": "staged"}
     dataset = {"item": {"name": "sums"}, "name": "sums", "path": "/private/datasets/sums", "status": "exists"}
-    snapshot = {"item": {"source": "verl==0.9.1"}, "code_id": "verl-0.9.1", "path": "/srv/x", "status": "exists"}
+    snapshot = {"item": {"source": "verl==0.9.1"}, "code_id": "verl-0.9.1", "path": "/private/x", "status": "exists"}
     user_code = [{"item": "files/reward.py", "changed": True}, {"item": "/home/ann/tools.py", "changed": False}]
     found = staging_results("/private", results(model), results(dataset), results(snapshot), results(*user_code))
     assert rows(found, ["kind", "name", "status", "path"]) == [
         ["model", "tiny", "staged", "/private/common/models/tiny"],
         ["dataset", "sums", "exists", "/private/datasets/sums"],
-        # As nodes see it, not as the machine does.
-        ["snapshot", "verl-0.9.1", "exists", "/private/common/code/verl/verl-0.9.1"],
+        ["snapshot", "verl-0.9.1", "exists", "/private/x"],
         ["user_code", "reward.py", "staged", "/private/user/code/reward.py"],
         ["user_code", "tools.py", "exists", "/private/user/code/tools.py"],
     ]
@@ -38,12 +37,12 @@ def test_failures_have_a_finding_and_repairs_have_notes() -> None:
     refused = {"item": {"name": "big"}, "msg": "long", "finding": finding}
     broken = {"item": {"name": "odd"}, "msg": "MODULE FAILURE"}
     item = {"source": "x", "code_id": "mine"}
-    repaired = {"item": item, "code_id": "mine", "status": "repaired", "notes": ["a is missing"]}
+    repaired = {"item": item, "code_id": "mine", "path": "/x", "status": "repaired", "notes": ["a is missing"]}
     found = staging_results("/private", results(refused, broken), NOTHING, results(repaired), NOTHING)
     assert rows(found, ["name", "status", "path"]) == [
         ["big", "refused", "-"],
         ["odd", "refused", "-"],
-        ["mine", "repaired", "/private/common/code/verl/mine"],
+        ["mine", "repaired", "/x"],
     ]
     said = [(each["where"], each["what"], each["severity"]) for entry in found for each in entry["findings"]]
     assert said == [
