@@ -14,9 +14,9 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -27,7 +27,7 @@ from .git import Git
 from .tree import (
     MOST_BYTES,
     PACKAGES,
-    Opener,
+    Content,
     Tree,
     is_ignored,
     is_plain_path,
@@ -49,14 +49,6 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Of setup.py, pyproject.toml and the file with the version.
 SMALL_BYTES = 4 << 20
 COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-@dataclass(frozen=True)
-class Content:
-    """The files of a source by their relative paths, to be opened one after the other, and facts for the manifest."""
-
-    files: Iterable[tuple[str, Opener]]
-    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 class Source(Protocol):
@@ -179,6 +171,8 @@ class Directory:
     """A source tree: a checkout, perhaps with uncommitted changes."""
 
     label: str
+    identity: str
+    size: int
     tree: Tree
     verl_version: str
     git: Git
@@ -186,15 +180,10 @@ class Directory:
     @classmethod
     def of(cls, path: Path, label: str, git: Git) -> Directory:
         """path: the real one."""
-        return cls(label, Tree.read(path, package_files(path)), read_verl_version(path), git)
-
-    @property
-    def identity(self) -> str:
-        return self.tree.identity
-
-    @property
-    def size(self) -> int:
-        return self.tree.size
+        if not (path / "verl" / "__init__.py").is_file():
+            raise unknown_source(label, "has no verl/ package in it." if path.is_dir() else "does not exist.")
+        tree = Tree.read(path, package_files(path), label)
+        return cls(label, tree.identity, tree.size, tree, read_verl_version(path), git)
 
     @property
     def code_id(self) -> str:
@@ -214,32 +203,6 @@ class Directory:
         yield Content(files, facts)
 
 
-@dataclass(frozen=True)
-class OverlayTree:
-    """A directory of a user that is added to a snapshot, where it may replace files."""
-
-    label: str
-    tree: Tree
-    code_id: str = ""
-
-    @classmethod
-    def of(cls, path: Path, label: str) -> OverlayTree:
-        """path: the real one."""
-        return cls(label, Tree.read(path, tree_files(path)))
-
-    @property
-    def identity(self) -> str:
-        return self.tree.identity
-
-    @property
-    def size(self) -> int:
-        return self.tree.size
-
-    @contextmanager
-    def content(self) -> Iterator[Content]:
-        yield Content(self.tree.files())
-
-
 def source_of(text: str, shared_root: Path | None, git: Git) -> Source | None:
     """A release, a repository or a directory of this machine; None for a name, which can be that of a snapshot."""
     release = RELEASE.fullmatch(re.sub(r"\s", "", text))
@@ -250,25 +213,20 @@ def source_of(text: str, shared_root: Path | None, git: Git) -> Source | None:
     if not is_path(text):
         return None
     path = source_directory(Path(text), shared_root)
-    require_verl(path, text)
     return Directory.of(path, str(path), git)
 
 
-def overlay_of(text: str, shared_root: Path | None) -> OverlayTree:
+def overlay_of(text: str, shared_root: Path | None) -> Tree:
     """A directory of this machine that is put over a snapshot."""
     path = source_directory(Path(text), shared_root)
-    require_overlay(path, text)
-    return OverlayTree.of(path, str(path))
+    return overlay_tree(path, str(path))
 
 
-def require_verl(path: Path, text: str) -> None:
-    if not (path / "verl" / "__init__.py").is_file():
-        raise unknown_source(text, "has no verl/ package in it." if path.is_dir() else "does not exist.")
-
-
-def require_overlay(path: Path, text: str) -> None:
+def overlay_tree(path: Path, label: str) -> Tree:
+    """path: the real one."""
     if not path.is_dir():
-        raise SourceError(f'overlay "{text}"', "is not a directory.", "Correct its path on the head's machine.")
+        raise SourceError(f'overlay "{label}"', "is not a directory.", "Correct its path on the head's machine.")
+    return Tree.read(path, tree_files(path), label)
 
 
 def is_path(text: str) -> bool:

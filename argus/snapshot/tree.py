@@ -13,7 +13,8 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
@@ -45,15 +46,25 @@ def is_ignored(name: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Content:
+    """The files of a source by their relative paths, to be opened one after the other, and facts for the manifest."""
+
+    files: Iterable[tuple[str, Opener]]
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Tree:
     """The files of a directory as they were read: their SHA-256 by relative path, and their size in bytes."""
 
     path: Path
     hashes: Mapping[str, str]
     size: int
+    label: str = ""
+    code_id: str = ""
 
     @classmethod
-    def read(cls, path: Path, names: Iterable[str]) -> Tree:
+    def read(cls, path: Path, names: Iterable[str], label: str = "") -> Tree:
         """The files with these names, or an error if one leads out of the directory. path: the real one."""
         hashes, size = {}, 0
         for name in names:
@@ -63,7 +74,7 @@ class Tree:
                     what = f"has files of more than {MOST_BYTES >> 30} GiB, which is the limit of a snapshot."
                     raise SourceError(path, what, "Move data and models out of it.")
                 hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path, hashes, size)
+        return cls(path, hashes, size, label)
 
     @property
     def identity(self) -> str:
@@ -72,6 +83,10 @@ class Tree:
     def files(self) -> Iterator[tuple[str, Opener]]:
         """The files as they are now."""
         return ((name, partial(open_within, f"{self.path}/{name}", self.path)) for name in self.hashes)
+
+    @contextmanager
+    def content(self) -> Iterator[Content]:
+        yield Content(self.files())
 
 
 def content_identity(hashes: Mapping[str, str]) -> str:

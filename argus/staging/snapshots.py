@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from ..common.shared_root import SNAPSHOTS
-from ..snapshot.sources import PATCH, Content, Source, read_verl_version, unknown_source
-from ..snapshot.tree import MOST_BYTES, Opener, content_identity, is_plain_path, open_within
+from ..snapshot.sources import PATCH, Source, read_verl_version, unknown_source
+from ..snapshot.tree import MOST_BYTES, Content, Opener, content_identity, is_plain_path, open_within
 from .copying import CHUNK, new_file, write_all
 from .errors import StagingError, changed_meanwhile, listed
 from .lock import Progress

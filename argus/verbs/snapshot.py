@@ -17,7 +17,7 @@ import click
 from pydantic import BaseModel, Field
 
 from ..snapshot.git import Git
-from ..snapshot.sources import Directory, OverlayTree, Source, require_overlay, require_verl
+from ..snapshot.sources import Directory, Source, overlay_tree
 from ..staging.manifest import read_manifest
 from ..staging.options import StageOptions, Verify
 from ..staging.result import Staged, Status, module_result
@@ -67,11 +67,7 @@ def source_of(request: SnapshotRequest, number: int, attachment: Attachment) -> 
     if part.place == "shared_root":
         # A link that leads elsewhere gains a job nothing: this process has no more rights.
         path = (request.root / part.path).resolve()
-        if number:
-            require_overlay(path, part.label)
-            return OverlayTree.of(path, part.label)
-        require_verl(path, part.label)
-        return Directory.of(path, part.label, Git())
+        return overlay_tree(path, part.label) if number else Directory.of(path, part.label, Git())
     return SnapshotSource.of(snapshots(request.root), part.label)
 
 

@@ -85,13 +85,8 @@ from urllib.parse import urlsplit
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.snapshot.errors import SourceError
 from ansible_collections.argus.verl.plugins.module_utils.snapshot.git import Git
-from ansible_collections.argus.verl.plugins.module_utils.snapshot.sources import (
-    Content,
-    Source,
-    is_path,
-    overlay_of,
-    source_of,
-)
+from ansible_collections.argus.verl.plugins.module_utils.snapshot.sources import Source, is_path, overlay_of, source_of
+from ansible_collections.argus.verl.plugins.module_utils.snapshot.tree import Content
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ def test_one_code_id_never_stands_for_two_contents(
 def test_a_local_version_makes_a_code_id_fit_for_a_path() -> None:
     tree = Tree(Path("/src"), {"verl/__init__.py": "abc"}, 1)
     digits = tree.identity.removeprefix("content ")[:8]
-    assert Directory("/src", tree, "0.10.0+mine", Git()).code_id == f"verl-0.10.0-mine-{digits}"
+    assert Directory("/src", tree.identity, 1, tree, "0.10.0+mine", Git()).code_id == f"verl-0.10.0-mine-{digits}"
 
 
 @pytest.mark.parametrize("code_id", ["../escape", "a/b", ".hidden"])
