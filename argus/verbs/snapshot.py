@@ -44,7 +44,7 @@ class Part(BaseModel):
 class SnapshotRequest(Request):
     """The options of `snapshot`. parts: the source and the overlays. attached: the files of the machine follow."""
 
-    state: Literal["present", "absent"] = "present"
+    state: Literal["present", "absent"]
     code_id: str = ""
     parts: list[Part] = Field(default_factory=list)
     repair: bool = False

@@ -64,7 +64,7 @@ def code_snapshot(shared_root: Path, source: Path | str, **options: Any) -> dict
             return described
         tos = ["", *(overlay["to"] for overlay in overlays)]
         parts = [{**part, "to": to} for part, to in zip(described["parts"], tos, strict=True)]
-        options = {"code_id": "mine", "parts": parts, **options}
+        options = {"state": "present", "code_id": "mine", "parts": parts, **options}
         return snapshot(shared_root, Path(archive.name).read_bytes(), attached=True, **options)
 
 

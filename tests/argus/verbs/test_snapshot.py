@@ -47,7 +47,7 @@ def part(tmp_path: Path) -> dict[str, Any]:
 
 def stage(root: Path, part: dict[str, Any], attachment: bytes, **options: Any) -> tuple[str, str]:
     """Its status, or the problem."""
-    request = {"shared_root": str(root), "parts": [part], "attached": True, **options}
+    request = {"state": "present", "shared_root": str(root), "parts": [part], "attached": True, **options}
     answer = run_program(0, "snapshot", attachment, **request)
     return answer["result"].get("status", ""), "; ".join(finding["what"] for finding in answer["findings"])
 
