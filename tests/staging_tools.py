@@ -36,7 +36,11 @@ def problems(target: Path, *, full: bool = False) -> dict[str, str]:
 
 def source_of(text: str, snapshots_directory: Path, git: Git | None = None) -> sources.Source:
     """A source of this machine, or another snapshot."""
-    return sources.source_of(text, None, git or Git()) or snapshots.SnapshotSource.of(snapshots_directory, text)
+    return sources.source_of(text, None, git or Git()) or snapshots.snapshot_source(snapshots_directory, text)
+
+
+def release(version: str) -> sources.Source:
+    return source_of(f"verl=={version}", Path())
 
 
 def overlay(path: Path, to: str) -> snapshots.Overlay:

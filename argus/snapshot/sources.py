@@ -14,17 +14,17 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from .errors import SourceError
 from .git import Git
 from .tree import (
+    CONTENT,
     MOST_BYTES,
     PACKAGES,
     Content,
@@ -51,182 +51,40 @@ SMALL_BYTES = 4 << 20
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-class Source(Protocol):
-    """Where a snapshot comes from."""
-
-    @property
-    def label(self) -> str:
-        """The source in the manifest."""
-
-    @property
-    def identity(self) -> str:
-        """A text that is equal for sources with the same files."""
-
-    @property
-    def code_id(self) -> str:
-        """The default id of the snapshot."""
-
-    @property
-    def size(self) -> int:
-        """In bytes, as far as it is known in advance."""
-
-    def content(self) -> AbstractContextManager[Content]:
-        """Fetches the source."""
-
-
 @dataclass(frozen=True)
-class Release:
-    """A release from a package index."""
+class Source:
+    """The source of a snapshot, or an overlay.
 
-    version: str
-    size: int = 0
-
-    @property
-    def label(self) -> str:
-        return f"verl=={self.version}"
-
-    @property
-    def identity(self) -> str:
-        # A release never changes: its name is enough, so nothing is fetched for a comparison.
-        return self.label
-
-    @property
-    def code_id(self) -> str:
-        return f"verl-{self.version}"
-
-    @contextmanager
-    def content(self) -> Iterator[Content]:
-        with tempfile.TemporaryDirectory() as download, zipfile.ZipFile(self.wheel(Path(download))) as wheel:
-            members = [member for member in wheel.infolist() if self._is_wanted(member)]
-            if sum(member.file_size for member in members) > MOST_BYTES:
-                what = f"has files of more than {MOST_BYTES >> 30} GiB in its wheel."
-                raise SourceError(self.label, what, "Check where pip gets it from.")
-            metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-            requirements = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])
-            files = ((member.filename, partial(wheel.open, member)) for member in members)
-            yield Content(files, {"requirements": requirements})
-
-    def _is_wanted(self, member: zipfile.ZipInfo) -> bool:
-        name = member.filename
-        wanted = name.partition("/")[0] in PACKAGES and not member.is_dir() and not is_ignored(name)
-        if wanted and not is_plain_path(name):
-            raise SourceError(self.label, f"has a file {name!r} in its wheel.", "Check where pip gets it from.")
-        return wanted
-
-    def wheel(self, download: Path) -> Path:
-        # -P: Python would look for pip in the working directory first, where others may write.
-        pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-        # Only wheels: reading the metadata of a source distribution runs its code. Training uses the image's Python,
-        # so this machine's may be newer or older than the one that verl requires.
-        pip += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(download), self.label]
-        done = subprocess.run(pip, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-        wheels = list(download.glob("*.whl"))
-        if done.returncode or not wheels:
-            lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING:")]
-            raise SourceError(
-                self.label,
-                "\n".join(["pip could not fetch its wheel:", *lines, ""]),
-                f"Configure a pip and a package index for {sys.executable} on this machine (pip.conf, PIP_INDEX_URL or "
-                "PIP_FIND_LINKS), or set source to a directory with the source tree.",
-            )
-        return wheels[0]
-
-
-@dataclass(frozen=True)
-class Repository:
-    """One commit of a repository."""
-
-    url: str
-    ref: str
-    commit: str
-    git: Git
-    size: int = 0
-
-    @property
-    def label(self) -> str:
-        return f"git+{self.url}@{self.ref}"
-
-    @property
-    def identity(self) -> str:
-        return f"commit {self.commit}"
-
-    @property
-    def code_id(self) -> str:
-        return f"{PurePosixPath(urlsplit(self.url).path).stem}-{self.commit[:12]}"
-
-    @contextmanager
-    def content(self) -> Iterator[Content]:
-        with tempfile.TemporaryDirectory() as temporary:
-            directory = Path(temporary).resolve()
-            fetched = self.git.fetch(self.url, self.ref, directory)
-            if fetched != self.commit:
-                what = f"moved from {self.commit} to {fetched} while it was fetched."
-                raise SourceError(self.label, what, "Stage it again.")
-            tree = Tree.read(directory, package_files(directory))
-            yield Content(tree.files(), {"commit": self.commit, "requirements": directory_requirements(directory)})
-
-
-@dataclass(frozen=True)
-class Directory:
-    """A source tree: a checkout, perhaps with uncommitted changes."""
+    label: the source in the manifest. identity: a text that is equal for sources with the same files. code_id: the
+    default id of the snapshot. size: in bytes, as far as it is known in advance. content: fetches it.
+    """
 
     label: str
     identity: str
-    size: int
-    tree: Tree
-    verl_version: str
-    git: Git
-
-    @classmethod
-    def of(cls, path: Path, label: str, git: Git) -> Directory:
-        """path: the real one."""
-        if not (path / "verl" / "__init__.py").is_file():
-            raise unknown_source(label, "has no verl/ package in it." if path.is_dir() else "does not exist.")
-        tree = Tree.read(path, package_files(path), label)
-        return cls(label, tree.identity, tree.size, tree, read_verl_version(path), git)
-
-    @property
-    def code_id(self) -> str:
-        # A local version (0.10.0+mine) has characters that are not allowed in a code id.
-        version, digits = re.sub(r"[^A-Za-z0-9._-]", "-", self.verl_version), self.identity.split()[1][:8]
-        return f"verl-{version}-{digits}"
-
-    @contextmanager
-    def content(self) -> Iterator[Content]:
-        path = self.tree.path
-        facts: dict[str, object] = {"requirements": directory_requirements(path)}
-        files = list(self.tree.files())
-        state = self.git.state_of(path, [name for name in PACKAGES if (path / name).is_dir()])
-        if state:
-            facts |= {"commit": state.commit, "uncommitted": bool(state.patch), "untracked": state.untracked}
-            files += [(PATCH, partial(io.BytesIO, state.patch))] if state.patch else []
-        yield Content(files, facts)
+    content: Callable[[], AbstractContextManager[Content]] = field(repr=False)
+    code_id: str = ""
+    size: int = 0
 
 
 def source_of(text: str, shared_root: Path | None, git: Git) -> Source | None:
     """A release, a repository or a directory of this machine; None for a name, which can be that of a snapshot."""
-    release = RELEASE.fullmatch(re.sub(r"\s", "", text))
-    if release:
-        return Release(release[1])
+    match = RELEASE.fullmatch(re.sub(r"\s", "", text))
+    if match:
+        # A release never changes: its name is enough, so nothing is fetched for a comparison.
+        label = f"verl=={match[1]}"
+        return Source(label, label, partial(fetch_release, label), f"verl-{match[1]}")
     if text.startswith("git+"):
         return repository(text, git)
     if not is_path(text):
         return None
     path = source_directory(Path(text), shared_root)
-    return Directory.of(path, str(path), git)
+    return directory(path, str(path), git)
 
 
-def overlay_of(text: str, shared_root: Path | None) -> Tree:
+def overlay_of(text: str, shared_root: Path | None) -> Source:
     """A directory of this machine that is put over a snapshot."""
     path = source_directory(Path(text), shared_root)
-    return overlay_tree(path, str(path))
-
-
-def overlay_tree(path: Path, label: str) -> Tree:
-    """path: the real one."""
-    if not path.is_dir():
-        raise SourceError(f'overlay "{label}"', "is not a directory.", "Correct its path on the head's machine.")
-    return Tree.read(path, tree_files(path), label)
+    return overlay(path, str(path))
 
 
 def is_path(text: str) -> bool:
@@ -242,7 +100,54 @@ def unknown_source(text: str, what: str) -> SourceError:
     )
 
 
-def repository(text: str, git: Git) -> Repository:
+def without_password(text: str) -> str:
+    """An address for messages, without user and password."""
+    return re.sub(r"://.*@", "://…@", text)
+
+
+@contextmanager
+def fetch_release(label: str) -> Iterator[Content]:
+    """A release from a package index."""
+    with tempfile.TemporaryDirectory() as download, zipfile.ZipFile(fetch_wheel(label, Path(download))) as wheel:
+        members = [member for member in wheel.infolist() if is_source_file(label, member)]
+        if sum(member.file_size for member in members) > MOST_BYTES:
+            what = f"has files of more than {MOST_BYTES >> 30} GiB in its wheel."
+            raise SourceError(label, what, "Check where pip gets it from.")
+        metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        requirements = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])
+        files = ((member.filename, partial(wheel.open, member)) for member in members)
+        yield Content(files, {"requirements": requirements})
+
+
+def is_source_file(label: str, member: zipfile.ZipInfo) -> bool:
+    name = member.filename
+    wanted = name.partition("/")[0] in PACKAGES and not member.is_dir() and not is_ignored(name)
+    if wanted and not is_plain_path(name):
+        raise SourceError(label, f"has a file {name!r} in its wheel.", "Check where pip gets it from.")
+    return wanted
+
+
+def fetch_wheel(label: str, download: Path) -> Path:
+    # -P: Python would look for pip in the working directory first, where others may write.
+    pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+    # Only wheels: reading the metadata of a source distribution runs its code. Training uses the image's Python, so
+    # that of this machine may be newer or older than the one that verl requires.
+    pip += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(download), label]
+    done = subprocess.run(pip, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    wheels = list(download.glob("*.whl"))
+    if done.returncode or not wheels:
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("WARNING:")]
+        raise SourceError(
+            label,
+            "\n".join(["pip could not fetch its wheel:", *lines, ""]),
+            f"Configure a pip and a package index for {sys.executable} on this machine (pip.conf, PIP_INDEX_URL or "
+            "PIP_FIND_LINKS), or set source to a directory with the source tree.",
+        )
+    return wheels[0]
+
+
+def repository(text: str, git: Git) -> Source:
+    """One commit of a repository."""
     match = REPOSITORY.fullmatch(text)
     if not match:
         todo = "Give git+https://<host>/<path>@<branch, tag or commit>, or git+ssh://git@<host>/<path>@<…>."
@@ -255,12 +160,52 @@ def repository(text: str, git: Git) -> Repository:
         raise SourceError(where, "has a password or a token in it.", "Remove it, and set staging_git_token.")
     if git.token and address.scheme == "http" and address.hostname not in LOOPBACK:
         raise SourceError(f'source "{text}"', "would get the token unencrypted.", "Use https, or unset the token.")
-    return Repository(url, ref, ref if COMMIT.fullmatch(ref) else git.commit_of(url, ref), git)
+    commit = ref if COMMIT.fullmatch(ref) else git.commit_of(url, ref)
+    code_id = f"{PurePosixPath(address.path).stem}-{commit[:12]}"
+    return Source(text, f"commit {commit}", partial(fetch_commit, text, url, ref, commit, git), code_id)
 
 
-def without_password(text: str) -> str:
-    """An address for messages, without user and password."""
-    return re.sub(r"://.*@", "://…@", text)
+@contextmanager
+def fetch_commit(label: str, url: str, ref: str, commit: str, git: Git) -> Iterator[Content]:
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary).resolve()
+        fetched = git.fetch(url, ref, path)
+        if fetched != commit:
+            what = f"moved from {commit} to {fetched} while it was fetched."
+            raise SourceError(label, what, "Stage it again.")
+        files = Tree.read(path, package_files(path)).files()
+        yield Content(files, {"commit": commit, "requirements": directory_requirements(path)})
+
+
+def directory(path: Path, label: str, git: Git) -> Source:
+    """A source tree: a checkout, perhaps with uncommitted changes. path: the real one."""
+    if not (path / "verl" / "__init__.py").is_file():
+        raise unknown_source(label, "has no verl/ package in it." if path.is_dir() else "does not exist.")
+    tree = Tree.read(path, package_files(path))
+    # A local version (0.10.0+mine) has characters that are not allowed in a code id.
+    version = re.sub(r"[^A-Za-z0-9._-]", "-", read_verl_version(path))
+    code_id = f"verl-{version}-{tree.identity.removeprefix(CONTENT)[:8]}"
+    return Source(label, tree.identity, partial(read_checkout, tree, git), code_id, tree.size)
+
+
+@contextmanager
+def read_checkout(tree: Tree, git: Git) -> Iterator[Content]:
+    path = tree.path
+    facts: dict[str, object] = {"requirements": directory_requirements(path)}
+    files = list(tree.files())
+    state = git.state_of(path, [name for name in PACKAGES if (path / name).is_dir()])
+    if state:
+        facts |= {"commit": state.commit, "uncommitted": bool(state.patch), "untracked": state.untracked}
+        files += [(PATCH, partial(io.BytesIO, state.patch))] if state.patch else []
+    yield Content(files, facts)
+
+
+def overlay(path: Path, label: str) -> Source:
+    """path: the real one."""
+    if not path.is_dir():
+        raise SourceError(f'overlay "{label}"', "is not a directory.", "Correct its path on the head's machine.")
+    tree = Tree.read(path, tree_files(path))
+    return Source(label, tree.identity, lambda: nullcontext(Content(tree.files())), size=tree.size)
 
 
 def read_verl_version(directory: Path) -> str:

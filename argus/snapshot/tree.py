@@ -13,7 +13,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
@@ -29,6 +28,8 @@ PACKAGES = ("verl", "recipe", "examples")
 # A snapshot is for code. A sparse file has any size.
 MOST_BYTES = 4 << 30
 MOST_LINKS = 40
+# The beginning of the identity of a directory, of which its SHA-256 is known.
+CONTENT = "content "
 # Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 LONGEST_PATH = 4096
@@ -60,11 +61,9 @@ class Tree:
     path: Path
     hashes: Mapping[str, str]
     size: int
-    label: str = ""
-    code_id: str = ""
 
     @classmethod
-    def read(cls, path: Path, names: Iterable[str], label: str = "") -> Tree:
+    def read(cls, path: Path, names: Iterable[str]) -> Tree:
         """The files with these names, or an error if one leads out of the directory. path: the real one."""
         hashes, size = {}, 0
         for name in names:
@@ -74,7 +73,7 @@ class Tree:
                     what = f"has files of more than {MOST_BYTES >> 30} GiB, which is the limit of a snapshot."
                     raise SourceError(path, what, "Move data and models out of it.")
                 hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path, hashes, size, label)
+        return cls(path, hashes, size)
 
     @property
     def identity(self) -> str:
@@ -84,15 +83,11 @@ class Tree:
         """The files as they are now."""
         return ((name, partial(open_within, f"{self.path}/{name}", self.path)) for name in self.hashes)
 
-    @contextmanager
-    def content(self) -> Iterator[Content]:
-        yield Content(self.files())
-
 
 def content_identity(hashes: Mapping[str, str]) -> str:
     """A text for the names and the content of files, equal for equal trees at different paths."""
     lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
-    return f"content {hashlib.sha256(lines.encode()).hexdigest()}"
+    return f"{CONTENT}{hashlib.sha256(lines.encode()).hexdigest()}"
 
 
 def package_files(directory: Path) -> list[str]:

@@ -11,13 +11,13 @@ import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 from ..common.shared_root import SNAPSHOTS
 from ..snapshot.sources import PATCH, Source, read_verl_version, unknown_source
-from ..snapshot.tree import MOST_BYTES, Content, Opener, content_identity, is_plain_path, open_within
+from ..snapshot.tree import CONTENT, MOST_BYTES, Content, Opener, content_identity, is_plain_path, open_within
 from .copying import CHUNK, new_file, write_all
 from .errors import StagingError, changed_meanwhile, listed
 from .lock import Progress
@@ -35,96 +35,63 @@ OWN_FILES = (MARKER, MANIFEST, PATCH)
 SOURCE_FACTS = ("commit", "uncommitted", "untracked", "requirements")
 
 
-@dataclass(frozen=True)
-class SnapshotSource:
+def snapshot_source(directory: Path, name: str) -> Source:
     """Another snapshot, to which overlays are added."""
+    path = directory / name
+    # A snapshot cannot have a name that is not allowed.
+    manifest = read_manifest(path) if NAME_WITH_CAPITALS.fullmatch(name) else None
+    if manifest is None:
+        what = f"is neither a release, a repository, a directory nor a snapshot in {directory}."
+        raise unknown_source(name, what)
+    # What makes it the same source as another one: a job can have removed it.
+    content = manifest.facts.get("content_sha256")
+    if manifest.kind != KIND or not isinstance(content, str):
+        raise StagingError(path, "has no manifest of a snapshot.", "Give the code_id of a snapshot.")
+    return Source(name, f"{CONTENT}{content}", partial(read_snapshot, path.resolve(), manifest), name, manifest.bytes)
 
-    path: Path
-    manifest: Manifest
 
-    @classmethod
-    def of(cls, directory: Path, name: str) -> SnapshotSource:
-        # A snapshot cannot have a name that is not allowed.
-        manifest = read_manifest(directory / name) if NAME_WITH_CAPITALS.fullmatch(name) else None
-        if manifest is None:
-            what = f"is neither a release, a repository, a directory nor a snapshot in {directory}."
-            raise unknown_source(name, what)
-        # What makes it the same source as another one: a job can have removed it.
-        if manifest.kind != KIND or not isinstance(manifest.facts.get("content_sha256"), str):
-            raise StagingError(directory / name, "has no manifest of a snapshot.", "Give the code_id of a snapshot.")
-        return cls((directory / name).resolve(), manifest)
-
-    @property
-    def label(self) -> str:
-        return self.path.name
-
-    @property
-    def identity(self) -> str:
-        return f"content {self.manifest.facts['content_sha256']}"
-
-    @property
-    def code_id(self) -> str:
-        return self.path.name
-
-    @property
-    def size(self) -> int:
-        return self.manifest.bytes
-
-    @contextmanager
-    def content(self) -> Iterator[Content]:
-        # By their content: a job may have changed files, and the manifest.
-        wrong = problems(self.path, self.manifest, full=True)
-        if wrong:
-            what = f"no longer fits its manifest: {listed(wrong)}."
-            raise StagingError(self.path, what, "Restore it as it was staged first.")
-        names = (name for name in self.manifest.files if name not in (MARKER, MANIFEST))
-        files = ((name, partial(open_within, f"{self.path}/{name}", self.path)) for name in names)
-        yield Content(files, self.manifest.select(SOURCE_FACTS))
+@contextmanager
+def read_snapshot(path: Path, manifest: Manifest) -> Iterator[Content]:
+    # By their content: a job may have changed files, and the manifest.
+    wrong = problems(path, manifest, full=True)
+    if wrong:
+        todo = "Restore it as it was staged first."
+        raise StagingError(path, f"no longer fits its manifest: {listed(wrong)}.", todo)
+    names = (name for name in manifest.files if name not in (MARKER, MANIFEST))
+    files = ((name, partial(open_within, f"{path}/{name}", path)) for name in names)
+    yield Content(files, manifest.select(SOURCE_FACTS))
 
 
 class Attachment:
-    """The tar that follows a request. Its parts are read in their order, each with the files <number>/<path>."""
+    """The tar that follows a request. Its parts are read in their order.
+
+    Members are <number>/<path>. One with the number alone is the end of a part: a tar that is cut off has none.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
-        self.members = self._members(file)
-        self.next: tuple[str, str, Opener] | None = None
+        self.file, self.size = file, 0
 
-    def files(self, number: int) -> Iterator[tuple[str, Opener]]:
-        self.next = self.next or next(self.members, None)
-        while self.next and self.next[0] == str(number):
-            yield self.next[1:]
-            self.next = next(self.members, None)
-
-    @staticmethod
-    def _members(file: BinaryIO) -> Iterator[tuple[str, str, Opener]]:
-        size = 0
-        with tarfile.open(fileobj=file, mode="r|") as archive:
-            for member in archive:
-                number, _slash, name = member.name.partition("/")
-                size += member.size
-                if not member.isreg() or not is_plain_path(name) or size > MOST_BYTES:
-                    raise StagingError("attachment", f"has a member that is no source file: {name!r}.", "Correct it.")
-                yield number, name, cast(Opener, partial(archive.extractfile, member))
-
-
-@dataclass(frozen=True)
-class Attached:
-    """A source or an overlay that the machine has described, and whose files are attached."""
-
-    number: int
-    label: str
-    identity: str
-    code_id: str
-    size: int
-    facts: Mapping[str, object]
-    attachment: Attachment
+    @cached_property
+    def archive(self) -> tarfile.TarFile:
+        return tarfile.open(fileobj=self.file, mode="r|")
 
     @contextmanager
-    def content(self) -> Iterator[Content]:
+    def content(self, number: int, facts: Mapping[str, object]) -> Iterator[Content]:
         try:
-            yield Content(self.attachment.files(self.number), self.facts)
+            yield Content(self.files(number), facts)
         except tarfile.TarError as error:
-            raise StagingError(self.label, f"did not arrive completely ({error}).", "Stage it again.") from error
+            raise StagingError("source", f"did not arrive completely ({error}).", "Stage it again.") from error
+
+    def files(self, number: int) -> Iterator[tuple[str, Opener]]:
+        while (member := self.archive.next()) and member.name != str(number):
+            name = member.name.removeprefix(f"{number}/")
+            self.size += member.size
+            if not member.isreg() or name == member.name or not is_plain_path(name) or self.size > MOST_BYTES:
+                what = f"has a member that is no source file: {member.name!r}."
+                raise StagingError("source", what, "Correct it.")
+            yield name, cast(Opener, partial(self.archive.extractfile, member))
+        if not member:
+            raise tarfile.ReadError("its end is missing")
 
 
 @dataclass(frozen=True)
@@ -147,7 +114,7 @@ class Overlay:
 
     @property
     def identity(self) -> str:
-        return f"{self.to}: {self.source.identity.removeprefix('content ')}"
+        return f"{self.to}: {self.source.identity.removeprefix(CONTENT)}"
 
 
 @dataclass(frozen=True)
@@ -163,7 +130,7 @@ class Tree:
             hashes = {name: self.write(f"{to}/{name}" if to else name, opener) for name, opener in content.files}
         # A release and a repository are described by their names.
         described = {name: sha256 for name, sha256 in hashes.items() if to or name != PATCH}
-        if source.identity.startswith("content ") and content_identity(described) != source.identity:
+        if source.identity.startswith(CONTENT) and content_identity(described) != source.identity:
             raise changed_meanwhile(source.label)
         return content.facts
 
@@ -182,7 +149,7 @@ class Tree:
     def content_sha256(self) -> str:
         return content_identity(
             {name: sha256 for name, sha256 in self.hashes.items() if name not in OWN_FILES}
-        ).removeprefix("content ")
+        ).removeprefix(CONTENT)
 
 
 def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequence[Overlay] = ()) -> Request:
@@ -193,8 +160,6 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
         default += f"-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     code_id = check_name("code_id", code_id or default, NAME_WITH_CAPITALS)
     target = snapshots(shared_root) / code_id
-    if isinstance(source, SnapshotSource) and not overlays:
-        raise StagingError(f'source "{source.label}"', "is a snapshot already.", "Add overlays, or omit it.")
 
     def build(directory: Path, _progress: Progress) -> Built:
         tree = Tree(directory)

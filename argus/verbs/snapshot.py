@@ -10,6 +10,7 @@ request as a tar. What lies on the shared root is read here.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,11 +18,12 @@ import click
 from pydantic import BaseModel, Field
 
 from ..snapshot.git import Git
-from ..snapshot.sources import Directory, Source, overlay_tree
+from ..snapshot.sources import Source, directory, overlay
+from ..staging.errors import StagingError
 from ..staging.manifest import read_manifest
 from ..staging.options import StageOptions, Verify
 from ..staging.result import Staged, Status, module_result
-from ..staging.snapshots import Attached, Attachment, Overlay, SnapshotSource, remove_snapshot, snapshot, snapshots
+from ..staging.snapshots import Attachment, Overlay, remove_snapshot, snapshot, snapshot_source, snapshots
 from .request import Request, common, request_from, require_own_cluster, write_answer
 
 
@@ -63,20 +65,22 @@ def source_of(request: SnapshotRequest, number: int, attachment: Attachment) -> 
     """The source or an overlay of a request."""
     part = request.parts[number]
     if part.place == "machine":
-        return Attached(number, part.label, part.identity, part.code_id, part.size, part.facts, attachment)
+        content = partial(attachment.content, number, part.facts)
+        return Source(part.label, part.identity, content, part.code_id, part.size)
     if part.place == "shared_root":
         # A link that leads elsewhere gains a job nothing: this process has no more rights.
         path = (request.root / part.path).resolve()
-        return overlay_tree(path, part.label) if number else Directory.of(path, part.label, Git())
-    return SnapshotSource.of(snapshots(request.root), part.label)
+        return overlay(path, part.label) if number else directory(path, part.label, Git())
+    if len(request.parts) == 1:
+        raise StagingError(f'source "{part.label}"', "is a snapshot already.", "Add overlays, or omit it.")
+    return snapshot_source(snapshots(request.root), part.label)
 
 
 def stage(request: SnapshotRequest, attachment: Attachment) -> Staged:
     if request.state == "absent":
         return remove_snapshot(request.root, request.code_id, check=request.check)
     source, *others = (source_of(request, number, attachment) for number in range(len(request.parts)))
-    parts = zip(others, request.parts[1:], strict=True)
-    overlays = [Overlay.of(overlay, part.to) for overlay, part in parts]
+    overlays = [Overlay.of(each, part.to) for each, part in zip(others, request.parts[1:], strict=True)]
     staged = snapshot(request.root, source, request.code_id, overlays, request.options)
     if staged.status is Status.EXISTS and not request.check:
         # Also removes what a killed process has left.

@@ -49,7 +49,7 @@ options:
   archive:
     description:
       - An existing file, which gets the files of the source and the overlays as a tar. Their names begin with the
-        number of their part.
+        number of their part, which ends with an empty member.
     type: path
 """
 
@@ -157,6 +157,8 @@ def pack(archive: tarfile.TarFile, number: int, content: Content) -> None:
             member.size = file.seek(0, os.SEEK_END)
             file.seek(0)
             archive.addfile(member, file)
+    # The end of the part.
+    archive.addfile(tarfile.TarInfo(str(number)))
 
 
 if __name__ == "__main__":
