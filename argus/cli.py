@@ -28,10 +28,14 @@ from .jobs.listing import UnknownJobError
 from .jobs.logs import PositionError
 from .jobs.services import OperationError, RefusedError
 from .launcher.reading import UnreadableError
+from .staging.errors import StagingError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
-VERBS = ("submit", "status", "logs", "stop", "resubmit", "fetch", "evidence", "drain", "stewards", "removal")
+VERBS = (
+    *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence"),
+    *("drain", "stage", "stewards", "removal"),
+)
 # Their standard output is a file: they answer on standard error.
 WRITE_FILES = ("fetch",)
 
@@ -59,6 +63,8 @@ def refusal(error: Exception) -> list[Finding]:
     match error:
         case RefusedError():
             return list(error.findings)
+        case StagingError():
+            return [error.finding]
         case UnknownJobError():
             return [Finding("submission_id", str(error), "argus status lists them", key="submission_id")]
         case UnreadableError():

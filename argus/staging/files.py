@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import glob
 import hashlib
 import operator
 import os
@@ -126,6 +127,13 @@ def directories_of(names: Iterable[str]) -> list[str]:
             found.add(parent)
             parent = parent.rpartition("/")[0]
     return sorted(found, key=lambda path: (path.count("/"), path))
+
+
+def matching(pattern: str) -> list[Path]:
+    """The files that a pattern matches, in the order of their names."""
+    # Not pathlib's glob: that one also matches hidden files, such as those that macOS creates beside others.
+    paths = map(Path, sorted(glob.glob(pattern, recursive=True)))
+    return [path for path in paths if not path.is_dir()]
 
 
 def is_plain_path(name: str) -> bool:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..common.findings import Finding
 from ..jobs.defaults import jobs_api, shared_root
 from ..jobs.services import OperationError, Services
-from ..launcher.identity import mismatch, node_name
+from ..launcher.identity import NODE, mismatch, node_name
 from ..launcher.ray_api import PATIENCE_SECONDS, RayHead, allow_host, job_client
 
 MAX_REQUEST_BYTES = 8 << 20
@@ -46,6 +46,12 @@ class Request(BaseModel):
 
 def ray_head(address: str) -> RayHead:
     return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
+
+
+def require_node() -> None:
+    """Raises OperationError for a process that is not in a node."""
+    if NODE not in os.environ:
+        raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
 
 
 def services(request: Request) -> Services:

@@ -165,19 +165,19 @@ def call(
     needs_node: bool = False,
     output: Output | None = None,
     apart: bool = False,
-    attachment: str = "",
+    attachments: Sequence[str] = (),
 ) -> Answer:
     """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
 
     needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its answer.
-    apart: run it beside the node, whatever the state of that is. attachment: a file on the machine, which follows the
-    line of the request on standard input.
+    apart: run it beside the node, whatever the state of that is. attachments: files on the machine, which follow the
+    line of the request on standard input, one after the other.
     """
     arguments = [verb, "--json"]
     names = ("shared_root", "shared_root_source", "address")
     where = {name: getattr(node, name) for name in names}
     text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
-    execute_verb = partial(run, action, text=text, seconds=seconds, output=output, attachment=attachment)
+    execute_verb = partial(run, action, text=text, seconds=seconds, output=output, attachments=attachments)
     if not apart:
         inside = action._connection.transport == IN_NODE
         command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
@@ -195,13 +195,13 @@ def call(
 
 
 def run(
-    action: ActionBase, command: str, text: bytes, seconds: float, output: Output | None, attachment: str
+    action: ActionBase, command: str, text: bytes, seconds: float, output: Output | None, attachments: Sequence[str]
 ) -> tuple[int, str, str]:
     """The exit code, the answer and the errors of the program."""
     most = output.most + 1 if output else node_answer.MOST_OUTPUT
     line = node_answer.limited(command, int(seconds), most=most)
-    if attachment:
-        line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
+    if attachments:
+        line = f"{{ cat; cat {shlex.join(attachments)}; }} | ({line})"
     if not output:
         return execute(action, line, text)
     path = shlex.quote(output.path)

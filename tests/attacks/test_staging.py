@@ -1,21 +1,28 @@
-"""The modules that stage on a machine, as root, on a shared root that uid 65534 has prepared. Real processes."""
+"""What stages, with a machine whose user is root, on a shared root that uid 65534 has prepared. Real processes."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.argus.verl.plugins.action import rl_dataset, user_code
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from patterns import REPO
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
 from staging_snapshots import TAKEN, put, run_module
 from staging_store import NOBODY, as_nobody, asked
+from staging_task import run
 from staging_tools import manifest_json
 
 from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
+from argus.launcher.identity import NODE
 from argus.staging.errors import StagingError, failure
 from argus.staging.store import remove, stage
 
@@ -320,3 +327,65 @@ def test_a_name_is_only_a_name(shared_root: Path, tree: Path, code_id: str, stat
         assert answer["failed"], answer
         assert "code_id" in str(answer["msg"])
     assert owners(shared_root) == {NOBODY}
+
+
+# The engine of a machine: it is called by root, and runs the program as the user of the nodes.
+ENGINE = """#!{python}
+import os, sys
+import argus.cli, argus.verbs.stage, pyarrow.compute, pyarrow.parquet
+os.setgroups([])
+os.setgid({user})
+os.setuid({user})
+sys.exit(argus.cli.main(sys.argv[5:]))
+"""
+
+
+@pytest.fixture
+def node(shared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setenv(NODE, "head")
+    engine = tmp_path / "engine"
+    engine.write_text(ENGINE.format(python=sys.executable, user=NOBODY))
+    engine.chmod(0o755)
+    return Node("head", engine=str(engine), shared_root=str(shared_root))
+
+
+def test_datasets_and_code_are_staged_as_the_user_of_the_nodes(node: Node, shared_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "raw.jsonl").write_text('{"q": "1 + 1?", "a": 2}\n{"q": "1 + 2?", "a": 3}\n')
+    (tmp_path / "raw.jsonl").chmod(0o600)
+    options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
+    made, sent = run(rl_dataset, node, name="sums", files={"train": ["raw.jsonl"]}, **options)
+    assert (made.get("status"), sent) == ("staged", ["raw.jsonl"]), made
+    assert run(rl_dataset, node, name="tiny", tiny=True)[0]["status"] == "staged"
+    assert run(user_code, node, src=str(tmp_path / "raw.jsonl"))[0]["status"] == "staged"
+    assert owners(shared_root) == {NOBODY}
+    # Who runs the program is up to the container: a call names no user.
+    assert "--user" not in node.command("stage", "--json")
+    assert run(rl_dataset, node, name="tiny", tiny=True, state="absent")[0]["status"] == "removed"
+
+
+@pytest.mark.parametrize("name", ["datasets/.sums.upload", "user", "user/code", "user/code/raw.jsonl"])
+def test_nothing_of_root_is_changed_through_links(
+    node: Node, shared_root: Path, victim: Victim, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "raw.jsonl").write_text('{"q": "1 + 1?"}\n')
+    place = shared_root / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(victim.file if name.endswith("jsonl") else victim.directory)
+    give_to_nobody(shared_root)
+    options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
+    results = [
+        run(rl_dataset, node, name="sums", files={"train": ["raw.jsonl"]}, **options)[0],
+        run(user_code, node, src=str(tmp_path / "raw.jsonl"))[0],
+    ]
+    assert SECRET not in json.dumps(results)
+    victim.require_unchanged()
+    assert owners(shared_root) == {NOBODY}
+
+
+@pytest.mark.parametrize("module", ["hf_model", "rl_dataset", "user_code"])
+def test_no_module_is_sent(module: str) -> None:
+    """A machine runs nothing but the engine: what is in plugins/modules is documentation."""
+    source = Path(f"{REPO}/plugins/modules/{module}.py").read_text(encoding="utf-8")
+    names = [getattr(node, "targets", [None])[0] for node in ast.parse(source).body]
+    assert [name.id for name in names if name] == ["DOCUMENTATION", "EXAMPLES", "RETURN"]
+    assert "import" not in source.replace("from __future__ import annotations", "").partition("DOCUMENTATION")[0]

@@ -22,8 +22,8 @@ PROGRAM: dict[str, set[str]] = {
     "argus.staging": {"argus.common", "argus.launcher", "argus.checks"},
     "argus.gate": {"argus.common", "argus.launcher", "argus.jobspec", "argus.checks"},
     "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
-    "argus.verbs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.jobs"},
-    "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.verbs"},
+    "argus.verbs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.jobs", "argus.staging"},
+    "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.staging", "argus.verbs"},
     "argus.__main__": {"argus.cli", "argus.launcher"},
 }
 FILES = {"privileges", "node_environment", "argus.common"}

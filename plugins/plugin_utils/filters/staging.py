@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import SNAPSHOTS, USER_CODE
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import SNAPSHOTS
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import size_text
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.listing import (
     UNFINISHED,
     UNKNOWN,
@@ -48,20 +48,17 @@ def staging_results(
 ) -> list[dict[str, Any]]:
     """The results for everything that was declared: kind, name, status, path as nodes see it, and findings.
 
-    models, datasets, snapshots: the results of their modules in a loop. user_code: the results of copy in a loop, which
-    have little more than "item" and "changed" in check mode.
+    Each is the results of its module in a loop.
     """
-    found = [
-        module_declared(kind, result, shared_root)
-        for kind, results in (("model", models), ("dataset", datasets), (SNAPSHOT, snapshots))
-        for result in results["results"]
-    ]
-    found += [user_code_declared(result, shared_root) for result in user_code["results"]]
+    kinds = (("model", models), ("dataset", datasets), (SNAPSHOT, snapshots), ("user_code", user_code))
+    found = [module_declared(kind, result, shared_root) for kind, results in kinds for result in results["results"]]
     return [each.as_dict() for each in found]
 
 
 def module_declared(kind: str, result: TaskResult, shared_root: str) -> Declared:
-    names = (values.get(key) for values in (result, result["item"]) for key in ("name", "code_id", "source"))
+    # An item of user code is a path.
+    item = result["item"] if isinstance(result["item"], dict) else {"name": result["item"]}
+    names = (values.get(key) for values in (result, item) for key in ("name", "code_id", "source"))
     name = next(str(name) for name in names if name)
     path = str(result.get("path", "-"))
     if kind == SNAPSHOT and "status" in result:
@@ -79,24 +76,12 @@ def result_findings(where: str, result: TaskResult) -> list[Finding]:
         message = str(result.get("msg"))
         name, hint = unknown_key(message) or ("", "")
         own = {"what": f"{name} is unknown", "todo": hint} if name else {"what": message, "todo": "see -vvv"}
-        known = result.get("finding") or own
-        at = known.get("where", "")
-        return [Finding(where, f"{at}: {known['what']}" if at else known["what"], known["todo"])]
+        problems = result.get("findings") or [result.get("finding") or own]
+        return [
+            Finding(where, f"{at}: {each['what']}" if (at := each.get("where", "")) else each["what"], each["todo"])
+            for each in problems
+        ]
     return [Finding(where, note, "", WARNING) for note in result.get("notes", [])]
-
-
-def user_code_declared(result: TaskResult, shared_root: str) -> Declared:
-    name = PurePosixPath(result["item"]).name
-    path = str(PurePosixPath(shared_root, USER_CODE, name))
-    # copy has a message only if it failed.
-    problem = result.get("msg")
-    if not problem:
-        return Declared("user_code", name, (Status.STAGED if result["changed"] else Status.EXISTS).value, path, [])
-    what, todo = one_line(problem), "give the path of a file on this controller"
-    if result.get("unreachable"):
-        # Ansible's own message is long and does not tell this.
-        what, todo = "the head's node cannot be reached", "cluster_up.yml brings the cluster up"
-    return Declared("user_code", name, Status.REFUSED.value, path, [Finding(result["item"], what, todo)])
 
 
 def rows(entries: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[list[Any]]:

@@ -95,7 +95,7 @@ def test_a_long_build_is_deferred_on_request(tmp_path: Path) -> None:
     deferred = stage(asked(target, no_build), defer=True)
     assert (deferred.status, deferred.changed) == (Status.DEFERRED, False)
     assert siblings(target) == []
-    assert stage(asked(target, quick=True), defer=True).status == Status.STAGED
+    assert stage(asked(target)).status == Status.STAGED
     assert stage(asked(target, no_build), defer=True).status == Status.EXISTS
 
 

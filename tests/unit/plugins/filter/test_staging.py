@@ -23,7 +23,10 @@ def test_results_of_all_tasks_have_one_form() -> None:
     model = {"item": {"name": "tiny"}, "name": "tiny", "path": "/private/common/models/tiny", "status": "staged"}
     dataset = {"item": {"name": "sums"}, "name": "sums", "path": "/private/datasets/sums", "status": "exists"}
     snapshot = {"item": {"source": "verl==0.9.1"}, "code_id": "verl-0.9.1", "path": "/srv/x", "status": "exists"}
-    user_code = [{"item": "files/reward.py", "changed": True}, {"item": "/home/ann/tools.py", "changed": False}]
+    user_code = [
+        {"item": f"/home/{name}.py", "name": f"{name}.py", "path": f"/private/user/code/{name}.py", "status": status}
+        for name, status in (("reward", "staged"), ("tools", "exists"))
+    ]
     found = staging_results("/private", results(model), results(dataset), results(snapshot), results(*user_code))
     assert rows(found, ["kind", "name", "status", "path"]) == [
         ["model", "tiny", "staged", "/private/common/models/tiny"],
@@ -129,13 +132,13 @@ def test_declared_snapshots_stay() -> None:
     assert superfluous_snapshots(there, 0, 1, declared[:1])["go"] == ["old"]
 
 
-def test_user_code_that_cannot_be_copied() -> None:
-    code = {"item": "nowhere.py", "changed": False, "msg": "Could not find or access\n'nowhere.py'"}
+def test_all_findings_of_an_item_are_shown() -> None:
+    findings = [{"where": "/a.py", "what": "is unknown.", "todo": ""}, {"where": "", "what": "x.", "todo": ""}]
+    code = {"item": "/a.py", "changed": False, "msg": "x", "finding": findings[0], "findings": findings}
     (found,) = staging_results("/private", NOTHING, NOTHING, NOTHING, results(code))
     assert found["status"] == "refused"
-    assert found["findings"][0]["what"] == "Could not find or access 'nowhere.py'"
-    (found,) = staging_results("/private", NOTHING, NOTHING, NOTHING, results({**code, "unreachable": True}))
-    assert found["findings"][0]["what"] == "the head's node cannot be reached"
+    assert [each["what"] for each in found["findings"]] == ["/a.py: is unknown.", "x."]
+    assert {each["where"] for each in found["findings"]} == {"user_code /a.py"}
 
 
 @pytest.mark.parametrize(
