@@ -29,11 +29,11 @@ class ActionModule(StagingAction):
         source = str(arguments.get("src", ""))
         try:
             top = self._find_needle("files", source) + ("/" if source.endswith("/") else "")
-        except AnsibleError as error:
-            return failed(Finding(source, f"{error}.", "Give the path of a file on this controller"))
+        except AnsibleError:
+            return failed(Finding(source, "is no file or directory of this controller.", "Correct its path."))
         sources = {path.removeprefix(f"{USER_CODE}/"): file for path, file in every_file(top)}
         if len(sources) > MOST_FILES:
-            return failed(Finding(source, f"has more than {MOST_FILES} files.", "Give a directory with fewer"))
+            return failed(Finding(source, f"has more than {MOST_FILES} files.", "Give a directory with fewer."))
         files = [UploadFile(path, file.stat().st_size, 0, file_sha256(str(file))) for path, file in sources.items()]
         item = {"name": Path(top).name, "files": [asdict(file) for file in files], "diff": self._task.diff}
         result = self.staged(item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,11 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.action import hf_model, rl_dataset, user_code
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.plugin_utils import staging_call
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from hub import Hub, model
+from program import write_program
 from program_machine import node_in, refuse
 from staging_task import run
 
@@ -177,3 +181,23 @@ def test_a_node_that_is_down_is_not_replaced(node: Node) -> None:
     with pytest.raises(staging_call.ProgramError):
         run(hf_model, node, name="x", source="tiny")
     assert not Path(node.registry, "runs").exists()
+
+
+def test_a_node_without_a_container_goes_on_after_a_call(tmp_path: Path, shown: list[str]) -> None:
+    """Its program inherits the pipes of the machine's shell, which waits for all who have them."""
+    state, root = tmp_path / "state", tmp_path / "private"
+    node = Node("head", shared_root=str(root), directory=str(state / "nodes" / "head"), python=sys.executable)
+    for directory in (state / PROGRAM / CURRENT, Path(node.directory), root):
+        directory.mkdir(parents=True)
+    write_program(state / PROGRAM / CURRENT)
+    environment = {NODE: "head", "HF_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    (state / "nodes" / "head" / "node.json").write_text(json.dumps({"environment": environment}))
+    with Hub() as hub:
+        hub.add("org/name", model())
+        # Longer than a call.
+        hub.rate = sum(map(len, model().values())) / 20
+        result, _sent = run(hf_model, node, name="m", source="org/name", endpoint=hub.url)
+    assert (result["status"], result["changed"]) == ("staged", True)
+    assert shown and all(line.startswith("m: ") for line in shown)
+    assert (root / "common/models/m/config.json").stat().st_uid == os.geteuid()
+    assert not list(tmp_path.glob("argus-verb-*"))
