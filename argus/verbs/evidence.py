@@ -29,7 +29,7 @@ class EvidenceRequest(Request):
 
 def evidence(request: EvidenceRequest) -> Collected:
     """What was collected. Raises UnknownJobError, UnreadableError and OperationError."""
-    require_node()
+    require_node(request)
     archive = find_job(request.root / "jobs", request.submission_id)
     job = Registry().read(archive.submission_id)
     allow_host(job.address if job else "")

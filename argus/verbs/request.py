@@ -48,10 +48,12 @@ def ray_head(address: str) -> RayHead:
     return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
 
 
-def require_node() -> None:
-    """Raises OperationError for a process that is not in a node."""
+def require_node(request: Request) -> None:
+    """Raises OperationError for a process that is not in a node of the cluster."""
     if NODE not in os.environ:
         raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
+    if wrong := mismatch(request.shared_root_source):
+        raise OperationError(wrong)
 
 
 def services(request: Request) -> Services:

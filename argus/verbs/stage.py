@@ -170,7 +170,7 @@ def write_detached(reference: str, path: str) -> None:
 def command(as_json: bool, **options: Any) -> None:
     """Stage a model, a dataset or Python files, as stage.yml does."""
     request = request_from(StageRequest, as_json, one_line=True, **options)
-    require_node()
+    require_node(request)
     if request.reference or not request.item:
         write_detached(request.reference, request.path) if request.reference else write_answer({})
         return

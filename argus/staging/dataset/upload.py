@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import tempfile
@@ -15,7 +16,7 @@ from typing import BinaryIO
 
 from ...common.shared_root import DATASETS
 from ..copying import CHUNK, new_file, write_all
-from ..errors import StagingError, changed_meanwhile
+from ..errors import StagingError, changed_meanwhile, reported
 from ..files import remove_tree
 from ..lock import Progress
 from ..manifest import Facts, Manifest
@@ -71,18 +72,17 @@ def inbox(shared_root: Path, name: str) -> Path:
 
 def receive(files: Sequence[UploadFile], stream: BinaryIO, parent: Path) -> Path:
     """Read the files from a stream, into a new directory. Raises StagingError for other content than was announced."""
-    parent.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(dir=parent))
-    try:
+    with reported(parent, "uploaded"), contextlib.ExitStack() as undo:
+        parent.mkdir(parents=True, exist_ok=True)
+        directory = Path(tempfile.mkdtemp(dir=parent))
+        undo.callback(remove_tree, directory)
         for number, file in enumerate(files):
             place(directory, number, file).parent.mkdir()
             receive_file(file, stream, place(directory, number, file))
         if stream.read(1):
             raise changed_meanwhile(files[-1].path)
-    except BaseException:
-        remove_tree(directory)
-        raise
-    return directory
+        undo.pop_all()
+        return directory
 
 
 def place(directory: Path, number: int, file: UploadFile) -> Path:

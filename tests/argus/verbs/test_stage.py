@@ -158,6 +158,8 @@ def test_a_missing_shared_root_and_a_process_of_no_node_are_refused(
 ) -> None:
     assert program({})["findings"] == []
     assert program({"kind": "dataset", "name": "x", "tiny": True}, shared_root=f"{root}/x")["findings"]
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
+    assert program({}, shared_root_source="/srv/other")["findings"]
     monkeypatch.delenv(NODE)
     assert program({})["findings"] and program({"kind": "dataset", "name": "x", "tiny": True})["findings"]
     assert list(root.iterdir()) == []
