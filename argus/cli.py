@@ -28,13 +28,14 @@ from .jobs.listing import UnknownJobError
 from .jobs.logs import PositionError
 from .jobs.services import OperationError, RefusedError
 from .launcher.reading import UnreadableError
+from .snapshot.errors import SourceError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
 VERBS = (
-    *("submit", "status", "logs", "stop", "resubmit", "fetch", "evidence", "nodes"),
+    *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence", "nodes", "staged", "gc"),
     # Internal ones.
-    *("drain", "removal", "all_reduce"),
+    *("stage", "drain", "removal", "all_reduce", "snapshot"),
 )
 # Their standard output is a file: they answer on standard error.
 WRITE_FILES = ("fetch",)
@@ -63,6 +64,8 @@ def refusal(error: Exception) -> list[Finding]:
     match error:
         case RefusedError():
             return list(error.findings)
+        case SourceError():
+            return [Finding(error.where, error.what, error.todo)]
         case UnknownJobError():
             return [Finding("submission_id", str(error), "argus status lists them", key="submission_id")]
         case UnreadableError():
@@ -89,15 +92,12 @@ def main(arguments: Sequence[str]) -> int:
         enter_node()
         # Ray prints what raylets report on standard output, also with log_to_driver=False.
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            program.main(list(arguments), prog_name="argus", standalone_mode=False)
-        return DONE
+            return program.main(list(arguments), prog_name="argus", standalone_mode=False) or DONE
     except click.UsageError as error:
         findings, code = [Finding("argus", error.format_message(), "see argus --help", key="usage")], DEFECT
         if not as_json:
             error.show()
             return code
-    except click.exceptions.Exit as ended:
-        return ended.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except Exception as error:

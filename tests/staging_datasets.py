@@ -63,8 +63,8 @@ def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
 
 
 def asked(root: Path, name: str = "data", **options: Any) -> Staged:
-    how = {key: options.pop(key) for key in ("check", "repair", "full", "defer") if key in options}
-    return datasets.stage_dataset(root, DatasetOptions.of({"name": name, **options}), StageOptions(**how))
+    how = {key: options.pop(key) for key in ("check", "repair", "full") if key in options}
+    return datasets.stage_dataset(root, DatasetOptions(name=name, **options), StageOptions(**how))
 
 
 def refused(root: Path, **options: Any) -> str:

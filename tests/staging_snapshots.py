@@ -146,7 +146,7 @@ def edit(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def run_module(name: str = "code_snapshot", /, **arguments: object) -> dict[str, Any]:
+def run_module(name: str, /, **arguments: object) -> dict[str, Any]:
     """A module itself, as a process: arguments in, JSON out."""
     done = subprocess.run(
         [sys.executable, "-m", f"ansible_collections.argus.verl.plugins.modules.{name}"],
@@ -155,6 +155,33 @@ def run_module(name: str = "code_snapshot", /, **arguments: object) -> dict[str,
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+# The tests' Python may be out of reach for another user: everything is imported first.
+PROGRAM = """
+import os, sys
+from argus import cli
+from argus.verbs import gc, snapshot, staged
+user = int(sys.argv.pop(1))
+os.chdir("/")
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+cli.run()
+"""
+
+
+def run_program(user: int, verb: str, attachment: bytes = b"", **request: object) -> dict[str, Any]:
+    """The answer of a verb of the program, run by a user without any right of root."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(user), verb, "--json"],
+        input=json.dumps(request).encode() + b"\n" + attachment,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from argus.staging import snapshots, sources, store
+from argus.snapshot import sources
+from argus.snapshot.git import Git
+from argus.staging import snapshots, store
 from argus.staging.manifest import Manifest, read_manifest
 from argus.staging.manifest import problems as file_problems
 from argus.staging.options import StageOptions
@@ -32,10 +34,23 @@ def problems(target: Path, *, full: bool = False) -> dict[str, str]:
     return {name: str(problem) for name, problem in found.items()}
 
 
+def source_of(text: str, snapshots_directory: Path, git: Git | None = None) -> sources.Source:
+    """A source of this machine, or another snapshot."""
+    return sources.source_of(text, None, git or Git()) or snapshots.snapshot_source(snapshots_directory, text)
+
+
+def release(version: str) -> sources.Source:
+    return source_of(f"verl=={version}", Path())
+
+
+def overlay(path: Path, to: str) -> snapshots.Overlay:
+    return snapshots.Overlay.of(sources.overlay_of(str(path), None), to)
+
+
 def snapshot(
     shared_root: Path,
     source: sources.Source,
-    code_id: str | None = None,
+    code_id: str = "",
     overlays: Sequence[snapshots.Overlay] = (),
     **options: bool,
 ) -> Staged:

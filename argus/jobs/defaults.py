@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 
 from ..common.shared_root import DEFAULT_SHARED_ROOT
@@ -39,3 +40,5 @@ def enter_node() -> None:
     if directory:
         with contextlib.suppress(FileNotFoundError):
             os.environ.update(json.loads((Path(directory).expanduser() / "node.json").read_bytes())["environment"])
+            # Python has read it before.
+            sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))

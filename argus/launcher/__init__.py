@@ -1,10 +1,9 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The launcher runs beside a training, on a worker; the steward watches over the job, on the head.
+"""The launcher runs beside a training, on a worker.
 
-The package is copied into every job's archive and run from there, by the Python of the image. It imports only the
-standard library and, inside functions, Ray; nothing from outside the package.
+It imports only the standard library and, inside functions, Ray; nothing from outside the package.
 Called by: the entrypoint of a job, and every package that reads or writes archives through its classes: Archive
 (archive), Plan (plan), Status (status), RayHead (ray_api), and the Hydra grammar (hydra).
 """

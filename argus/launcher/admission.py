@@ -1,9 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One submission to Ray at a time: between the last look at what is free and the submission, no other job comes first.
+"""What only one process of a head does at a time.
 
-All jobs of a cluster are submitted on its head, by ray_job or by their stewards.
+The submission of a job: between the last look at what is free and the submission, no other job comes first. And the
+work of the steward.
 """
 
 from __future__ import annotations

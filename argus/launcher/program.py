@@ -46,9 +46,6 @@ class Program:
     @classmethod
     def of_this_process(cls) -> Program:
         """The program whose code this process runs."""
-        if not __name__.startswith("argus."):
-            # In a module of Ansible, which is no program: the one of the node.
-            return cls(os.path.realpath(f"{os.path.expandvars(directory())}/{CURRENT}"))
         return cls(os.path.realpath(Path(__file__).parents[2]))
 
     @classmethod

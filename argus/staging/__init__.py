@@ -4,8 +4,5 @@
 """Models, datasets and snapshots of verl under the shared root: staged once, verified, repaired, listed and removed.
 
 ``store`` stages a directory or a link atomically, under the lock of ``lock`` and with the manifest of ``manifest``.
-``models``, ``snapshots`` and ``dataset.stage`` each build a ``store.Request``. The modules ``hf_model``,
-``code_snapshot``, ``rl_dataset`` and ``staged_info`` call this package, and the filters and the action plugin of the
-role ``staging`` read its results. Within the collection it imports ``checks``, ``launcher.archive`` and the modules
-above the packages.
+``models``, ``snapshots`` and ``dataset.stage`` each build a ``store.Request``.
 """

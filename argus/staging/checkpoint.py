@@ -53,8 +53,6 @@ class CheckpointSource:
     step: int | None = None
     merge: Merge = merge_on_worker
 
-    quick = False
-
     @property
     def default_name(self) -> str:
         return f"{self.job}-step-{self.step}"

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..common.findings import Finding
+from ..snapshot.errors import SourceError
 
 # So many files are named in a message.
 LISTED_NAMES = 20
 
 
-class StagingError(Exception):
-    """An error that carries a finding."""
+class StagingError(SourceError):
+    """An error of staging, as a finding."""
 
-    def __init__(self, where: object, what: str, todo: str) -> None:
-        super().__init__(f"{where}: {what} {todo}")
-        self.finding = Finding(str(where), what, todo)
+    @property
+    def finding(self) -> Finding:
+        return Finding(self.where, self.what, self.todo)
 
 
 def failure(error: Exception) -> dict[str, object]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import glob
 import hashlib
 import operator
 import os
-import re
 import shutil
 import stat
 import threading
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..common.text import size_text
+from ..snapshot.tree import is_ignored as is_ignored
+from ..snapshot.tree import is_plain_path as is_plain_path
 from .errors import StagingError
 
 A = TypeVar("A")
@@ -31,9 +33,6 @@ THREADS = 4
 # Threads for calls on a network file system, which mostly wait; on a local disk a call takes 0.02 to 0.05 ms.
 CALLS = 8
 ALONE_SECONDS, SLOW_SECONDS = 0.005, 0.0002
-# Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-LONGEST_PATH = 4096
 # NFS can report a stale handle for a file that another client has removed.
 GONE = (errno.ENOENT, errno.ESTALE)
 
@@ -128,10 +127,11 @@ def directories_of(names: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda path: (path.count("/"), path))
 
 
-def is_plain_path(name: str) -> bool:
-    """Whether a text is a relative path in its normal form, without characters that cannot be shown."""
-    parts = name.split("/")
-    return len(name) <= LONGEST_PATH and not {"", ".", ".."} & {*parts} and not UNPRINTABLE.search(name)
+def matching(pattern: str) -> list[Path]:
+    """The files that a pattern matches, in the order of their names."""
+    # Not pathlib's glob: that one also matches hidden files, such as those that macOS creates beside others.
+    paths = map(Path, sorted(glob.glob(pattern, recursive=True)))
+    return [path for path in paths if not path.is_dir()]
 
 
 def file_sha256(path: str, *, links: bool = True) -> str:
@@ -142,11 +142,6 @@ def file_sha256(path: str, *, links: bool = True) -> str:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", path)
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def is_ignored(name: str) -> bool:
-    """Whether tools create a file with this relative path in a source tree, such as the cache of an import."""
-    return any(part in (".git", "__pycache__") or part.endswith((".pyc", ".egg-info")) for part in name.split("/"))
 
 
 def set_mtime(path: Path, mtime_ns: int | None) -> None:

@@ -1,25 +1,25 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lists what is staged under a shared root and which jobs use it, and selects superfluous snapshots."""
+"""Lists what is staged under a shared root and which jobs use it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..common.findings import ERROR, WARNING, Finding
 from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS
+from ..common.text import size_text
 from .dataset.upload import INBOX
 from .errors import StagingError, listed
 from .files import files_below
 from .lock import LOCK, is_held, read_progress
 from .manifest import Facts, notes, problems, read_manifest
 from .options import Verify, check_parent
-from .snapshots import KIND as SNAPSHOT
 from .store import LEFTOVER
 from .users import used_by
 
@@ -28,7 +28,6 @@ PARENTS = (MODELS, DATASETS, SNAPSHOTS)
 UNKNOWN, UNFINISHED = "unknown", "unfinished"
 # Facts of a manifest that are returned if it has them.
 DETAILS = ("source", "commit", "revision", "verl_version", "rows")
-DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,6 @@ class Entry:
     used_by: Sequence[str] = ()
     problems: Sequence[str] = ()
     details: Facts = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Entry:
-        """From what as_dict returned; missing keys have their defaults."""
-        own = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
-        return cls(**own, details={name: value[name] for name in DETAILS if name in value})
 
     def as_dict(self) -> dict[str, Any]:
         own = asdict(self)
@@ -132,70 +125,24 @@ def size_below(path: Path) -> int:
     return size
 
 
-@dataclass(frozen=True)
-class DeclaredSnapshot:
-    """An entry of staging_snapshots."""
-
-    source: str | None = None
-    code_id: str | None = None
-    state: str = "present"
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> DeclaredSnapshot:
-        return cls(**{name: value[name] for name in cls.__dataclass_fields__ if name in value})
-
-
-@dataclass(frozen=True)
-class Superfluous:
-    """snapshots: those that can be removed. reasons: why each of the others stays, by name."""
-
-    snapshots: Sequence[Entry]
-    reasons: dict[str, str]
+def row(entry: Entry) -> list[str | None]:
+    """Kind, name, size, time, source, and jobs that use it, as people read them."""
+    return [
+        entry.kind,
+        entry.name,
+        None if entry.bytes is None else size_text(entry.bytes),
+        entry.staged_at,
+        " ".join(str(entry.details[part]) for part in ("source", "commit") if entry.details.get(part)) or None,
+        ", ".join(entry.used_by) or None,
+    ]
 
 
-def superfluous(
-    staged: Iterable[Entry], now: datetime, keep: int, days: float, declared: Iterable[DeclaredSnapshot] = ()
-) -> Superfluous:
-    """Selects the snapshots that can be removed.
-
-    keep: so many of the newest stay. days: younger ones stay. A snapshot stays if either applies; 0 disables the rule,
-    and with both at 0 all stay. A snapshot that a job uses or that is declared always stays, and so does one without a
-    date.
-    """
-    snapshots = [each for each in staged if each.kind == SNAPSHOT]
-    snapshots.sort(key=lambda each: each.staged_at or "", reverse=True)
-    wanted = declared_names(snapshots, declared)
-    remove, reasons = [], {}
-    for index, each in enumerate(snapshots):
-        reason = _reason_to_keep(each, index, now, keep, days, wanted)
-        if reason:
-            reasons[each.name] = reason
-        else:
-            remove.append(each)
-    return Superfluous(remove, reasons)
-
-
-def _reason_to_keep(entry: Entry, index: int, now: datetime, keep: int, days: float, wanted: set[str]) -> str:
-    """Why the snapshot at this place among the newest stays; empty if it can be removed."""
-    if entry.used_by:
-        return f"used by {', '.join(entry.used_by)}"
-    if entry.name in wanted:
-        return "declared in the inventory"
-    if not keep and not days:
-        return "neither a number nor an age is set"
-    if not entry.staged_at:
-        return "its manifest has no date"
-    if index < keep:
-        return f"among the newest {keep}"
-    age = (now - datetime.fromisoformat(entry.staged_at)).total_seconds() / DAY_SECONDS
-    return f"{age:.1f} days old" if age < days else ""
-
-
-def declared_names(newest_first: Sequence[Entry], declared: Iterable[DeclaredSnapshot]) -> set[str]:
-    """The snapshots that an inventory declares: by code id, or the newest one of a source."""
-    names = set()
-    for each in declared:
-        if each.state == "present":
-            of_source = (found.name for found in newest_first if found.details.get("source") == each.source)
-            names.add(each.code_id or next(of_source, ""))
-    return names
+def row_findings(entry: Entry) -> list[Finding]:
+    """The problems of an entry. A directory without a manifest is a warning: a user may have put it there."""
+    where, todo, severity = entry.path, "stage.yml -e staging_repair=true restores it; move added files away", ERROR
+    if entry.kind == UNKNOWN:
+        where, severity = entry.name, WARNING
+        todo = "nothing, if you have put it there; without a manifest it cannot be verified"
+    elif entry.kind == UNFINISHED:
+        severity, todo = WARNING, "stage it again, which continues it or removes the leftovers; or remove it"
+    return [Finding(where, problem, todo, severity) for problem in entry.problems]

@@ -56,10 +56,6 @@ def default_exclude(names: Sequence[str]) -> list[str]:
 class Source(Protocol):
     """Where a model comes from."""
 
-    @property
-    def quick(self) -> bool:
-        """Whether it is built in a moment."""
-
     def size(self) -> int:
         """How many bytes it will take."""
 
@@ -82,8 +78,6 @@ class HubSource:
         if exclude is None:
             return cls(replace(repository, exclude=default_exclude))
         return cls(replace(repository, exclude=list(exclude)), [*map(normal, exclude)])
-
-    quick = False
 
     def size(self) -> int:
         return missing_bytes(self.repository)
@@ -126,8 +120,6 @@ class DirectorySource:
     path: Path
     exclude: Sequence[str] | None = None
 
-    quick = False
-
     def size(self) -> int:
         return sum(self._files().values())
 
@@ -169,8 +161,6 @@ class DirectorySource:
 class TinySource:
     """A generated model: two layers of random numbers, and a tokenizer."""
 
-    quick = True
-
     def size(self) -> int:
         return 0
 
@@ -179,7 +169,6 @@ class TinySource:
 
     def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         progress.begin("generating a tiny model")
-        tiny.make_intern_a_function()
         missing = tiny.missing_library(tiny.MODEL_LIBRARIES)
         if missing:
             raise StagingError(missing, "cannot be imported.", "Run this inside a node, whose image has it.")
@@ -196,7 +185,7 @@ def source_of(
     token: str | None = None,
     exclude: Sequence[str] | None = None,
 ) -> Source:
-    """The source for the module's option: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
+    """The source for its option: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
     if text == TINY:
         return TinySource()
     if text.startswith(PREFIX):
@@ -232,7 +221,7 @@ def request(shared_root: Path, name: str | None, source: Source) -> Request:
         check_complete(target, directory)
         return content
 
-    return Request(KIND, name, target, build, source.differs, size=source.size, quick=source.quick)
+    return Request(KIND, name, target, build, source.differs, size=source.size)
 
 
 def check_complete(target: Path, directory: Path) -> None:

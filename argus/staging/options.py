@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
-from ..common.shared_root import DEFAULT_SHARED_ROOT
 from .errors import StagingError
 
 # The same as a submission id, in lower case: the name of a dataset becomes part of paths, tags and commands.
@@ -29,34 +26,17 @@ class Verify(StrEnum):
     FULL = "full"
 
 
-# The argument spec that all staging modules share.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "shared_root": {"type": "path", "default": DEFAULT_SHARED_ROOT},
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "repair": {"type": "bool", "default": False},
-    "verify": {"type": "str", "choices": [Verify.QUICK.value, Verify.FULL.value], "default": Verify.QUICK.value},
-    "defer": {"type": "bool", "default": False},
-}
-
-
 @dataclass(frozen=True)
 class StageOptions:
     """How something is staged.
 
     check: only return what would be done. repair: restore files that no longer fit the manifest; without it they are
-    an error that names them. full: verify the content even of files that look unchanged. defer: do nothing that may
-    take longer than a moment, and return so.
+    an error that names them. full: verify the content even of files that look unchanged.
     """
 
     check: bool = False
     repair: bool = False
     full: bool = False
-    defer: bool = False
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any], *, check: bool) -> StageOptions:
-        """From the parameters of a module."""
-        return cls(check, params["repair"], params["verify"] == Verify.FULL, params["defer"])
 
 
 def check_name(kind: str, name: str, allowed: re.Pattern[str] = NAME) -> str:

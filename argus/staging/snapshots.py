@@ -6,101 +6,176 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import io
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import BinaryIO, cast
 
 from ..common.shared_root import SNAPSHOTS
-from .errors import StagingError
-from .files import is_plain_path
-from .git import Git
+from ..snapshot.sources import PATCH, Source, read_verl_version, unknown_source
+from ..snapshot.tree import CONTENT, MOST_BYTES, Content, Opener, content_identity, is_plain_path, open_within
+from .copying import CHUNK, new_file, write_all
+from .errors import StagingError, changed_meanwhile, listed
 from .lock import Progress
-from .manifest import MANIFEST, Manifest
+from .manifest import MANIFEST, Manifest, problems, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_parent, check_shared_root
-from .result import Staged, Status
-from .sources import (
-    MARKER,
-    PATCH,
-    DirectorySource,
-    ReadSource,
-    SnapshotSource,
-    Source,
-    is_elsewhere,
-    read_verl_version,
-    source_of,
-)
+from .result import Staged
 from .store import Built, Request, remove, stage
-from .tree import FileSnapshot, Store, Tree, content_sha256, hold, read_files, sha256_of, source_directory, tree_files
 from .users import users
 
 KIND = "snapshot"
+MARKER = "mvp_marker.py"
 # Our own files in a snapshot, beside its packages.
 OWN_FILES = (MARKER, MANIFEST, PATCH)
+# The facts of a source, which also hold for a snapshot that adds overlays to it.
+SOURCE_FACTS = ("commit", "uncommitted", "untracked", "requirements")
+
+
+def snapshot_source(directory: Path, name: str) -> Source:
+    """Another snapshot, to which overlays are added."""
+    path = directory / name
+    # A snapshot cannot have a name that is not allowed.
+    manifest = read_manifest(path) if NAME_WITH_CAPITALS.fullmatch(name) else None
+    if manifest is None:
+        what = f"is neither a release, a repository, a directory nor a snapshot in {directory}."
+        raise unknown_source(name, what)
+    # What makes it the same source as another one: a job can have removed it.
+    content = manifest.facts.get("content_sha256")
+    if manifest.kind != KIND or not isinstance(content, str):
+        raise StagingError(path, "has no manifest of a snapshot.", "Give the code_id of a snapshot.")
+    return Source(name, f"{CONTENT}{content}", partial(read_snapshot, path.resolve(), manifest), name, manifest.bytes)
+
+
+@contextmanager
+def read_snapshot(path: Path, manifest: Manifest) -> Iterator[Content]:
+    # By their content: a job may have changed files, and the manifest.
+    wrong = problems(path, manifest, full=True)
+    if wrong:
+        todo = "Restore it as it was staged first."
+        raise StagingError(path, f"no longer fits its manifest: {listed(wrong)}.", todo)
+    names = (name for name in manifest.files if name not in (MARKER, MANIFEST))
+    files = ((name, partial(open_within, f"{path}/{name}", path)) for name in names)
+    yield Content(files, manifest.select(SOURCE_FACTS))
+
+
+class Attachment:
+    """The tar that follows a request. Its parts are read in their order.
+
+    Members are <number>/<path>. One with the number alone is the end of a part: a tar that is cut off has none.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.size = file, 0
+
+    @cached_property
+    def archive(self) -> tarfile.TarFile:
+        return tarfile.open(fileobj=self.file, mode="r|")
+
+    @contextmanager
+    def content(self, number: int, facts: Mapping[str, object]) -> Iterator[Content]:
+        try:
+            yield Content(self.files(number), facts)
+        except tarfile.TarError as error:
+            raise StagingError("source", f"did not arrive completely ({error}).", "Stage it again.") from error
+
+    def files(self, number: int) -> Iterator[tuple[str, Opener]]:
+        while (member := self.archive.next()) and member.name != str(number):
+            name = member.name.removeprefix(f"{number}/")
+            self.size += member.size
+            if not member.isreg() or name == member.name or not is_plain_path(name) or self.size > MOST_BYTES:
+                what = f"has a member that is no source file: {member.name!r}."
+                raise StagingError("source", what, "Correct it.")
+            yield name, cast(Opener, partial(self.archive.extractfile, member))
+        if not member:
+            raise tarfile.ReadError("its end is missing")
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """A directory of a user that is added to a snapshot, where it may replace files."""
+    """A directory that is put over a snapshot, at the relative path `to`."""
 
-    path: Path
+    source: Source
     to: str
-    files: Mapping[str, FileSnapshot]
 
     @classmethod
-    def of(cls, path: str, to: str) -> Overlay:
-        source = Path(path).expanduser()
-        if not source.is_dir():
-            raise StagingError(f'overlay "{path}"', "is not a directory on this machine.", "Correct its path.")
-        parts = PurePosixPath(to).parts
+    def of(cls, source: Source, to: str) -> Overlay:
+        where, parts = f'overlay "{source.label}"', PurePosixPath(to).parts
         if not parts or to.startswith("/") or ".." in parts or parts[0] in OWN_FILES:
             todo = "Give a relative path below the snapshot, such as recipe/mine or my_package."
-            raise StagingError(f'overlay "{path}"', f'cannot be put at "{to}".', todo)
+            raise StagingError(where, f'cannot be put at "{to}".', todo)
         if not is_plain_path("/".join(parts)):
             todo = "Give a relative path of printable characters."
-            raise StagingError(f'overlay "{path}"', f"cannot be put at {to!r}.", todo)
-        source = source_directory(source)
-        return cls(source, "/".join(parts), read_files(source, list(tree_files(source, ""))))
-
-    def held(self) -> Overlay:
-        """The same, with its large files open."""
-        return replace(self, files=hold(self.path, self.files))
+            raise StagingError(where, f"cannot be put at {to!r}.", todo)
+        return cls(source, "/".join(parts))
 
     @property
     def identity(self) -> str:
-        return f"{self.to}: {content_sha256(self.files)}"
+        return f"{self.to}: {self.source.identity.removeprefix(CONTENT)}"
 
 
-def request(shared_root: Path, source: Source, code_id: str | None = None, overlays: Sequence[Overlay] = ()) -> Request:
+@dataclass(frozen=True)
+class Tree:
+    """A directory that is being filled, with the hashes of its files."""
+
+    directory: Path
+    hashes: dict[str, str] = field(default_factory=dict)
+
+    def add(self, source: Source, to: str = "") -> Mapping[str, object]:
+        """Writes the files of a source, and returns its facts."""
+        with source.content() as content:
+            hashes = {name: self.write(f"{to}/{name}" if to else name, opener) for name, opener in content.files}
+        # A release and a repository are described by their names.
+        described = {name: sha256 for name, sha256 in hashes.items() if to or name != PATCH}
+        if source.identity.startswith(CONTENT) and content_identity(described) != source.identity:
+            raise changed_meanwhile(source.label)
+        return content.facts
+
+    def write(self, name: str, opener: Opener) -> str:
+        target, digest = self.directory / name, hashlib.sha256()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # An overlay replaces a file that exists.
+        target.unlink(missing_ok=True)
+        with opener() as file, new_file(target) as written:
+            while part := file.read(CHUNK):
+                digest.update(part)
+                write_all(written, part)
+        self.hashes[name] = digest.hexdigest()
+        return self.hashes[name]
+
+    def content_sha256(self) -> str:
+        return content_identity(
+            {name: sha256 for name, sha256 in self.hashes.items() if name not in OWN_FILES}
+        ).removeprefix(CONTENT)
+
+
+def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequence[Overlay] = ()) -> Request:
     """The request to stage a snapshot."""
     identity = " + ".join((source.identity, *(overlay.identity for overlay in overlays)))
     default = source.code_id
     if overlays:
         default += f"-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
     code_id = check_name("code_id", code_id or default, NAME_WITH_CAPITALS)
-    snapshots = check_parent(shared_root, check_shared_root(shared_root) / SNAPSHOTS)
-    if isinstance(source, SnapshotSource) and not overlays:
-        raise StagingError(f'source "{source.label}"', "is a snapshot already.", "Add overlays, or omit it.")
+    target = snapshots(shared_root) / code_id
 
-    def build(directory: Path, progress: Progress) -> Built:
-        # A repair must not link to the broken files, nor change the time of a file that other snapshots share.
-        tree = Tree(directory, Store(None if (snapshots / code_id).exists() else snapshots), progress)
-        content = source.read(progress)
-        tree.add(content.files)
-        for name, own in content.own.items():
-            tree.put(name, own)
+    def build(directory: Path, _progress: Progress) -> Built:
+        tree = Tree(directory)
+        facts = tree.add(source)
         for overlay in overlays:
-            tree.add(overlay.held().files, overlay.to)
-        tree.put(MARKER, f'MARKER = "{code_id}"\n'.encode())
+            tree.add(overlay.source, overlay.to)
+        content = tree.content_sha256()
+        tree.write(MARKER, partial(io.BytesIO, f'MARKER = "{code_id}"\n'.encode()))
         facts = {
             "code_id": code_id,
             "source": source.label,
             "identity": identity,
-            "overlays": [{"path": str(overlay.path), "to": overlay.to} for overlay in overlays],
-            "content_sha256": sha256_of({name: sha for name, sha in tree.hashes.items() if name not in OWN_FILES}),
+            "overlays": [{"path": overlay.source.label, "to": overlay.to} for overlay in overlays],
+            "content_sha256": content,
             "verl_version": read_verl_version(directory.resolve()),
-            **content.facts,
+            **facts,
         }
         return Built(facts, tree.hashes)
 
@@ -110,61 +185,18 @@ def request(shared_root: Path, source: Source, code_id: str | None = None, overl
         version = manifest.facts.get("verl_version")
         return f"contains {manifest.source} (verl {version}), which differs from the present content of {source.label}."
 
-    def size() -> int:
-        known = [overlay.files for overlay in overlays]
-        if isinstance(source, DirectorySource):
-            known.append(source.files)
-        elif isinstance(source, ReadSource):
-            known.append(source.content.files)
-        return sum(file.size for files in known for file in files.values())
-
-    return Request(KIND, code_id, snapshots / code_id, build, differs, read_only=True, size=size)
+    size = sum(part.size for part in (source, *(overlay.source for overlay in overlays)))
+    return Request(KIND, code_id, target, build, differs, read_only=True, size=lambda: size)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """A snapshot as the options of the module ask for it.
-
-    Everything that lies on the shared root is read by the user who writes there. Everything else is read by Ansible's
-    user, who may be root: the sources may be that user's alone, and so may be what git and pip need.
-    """
-
-    shared_root: Path
-    source: str
-    code_id: str | None
-    overlays: Sequence[tuple[str, str]]
-    git: Git
-
-    def stage(self, options: StageOptions, work: Callable[[Callable[[], Staged]], dict[str, Any]]) -> dict[str, Any]:
-        """The result of `work`, which is called with the staging itself, and does it as the user of the nodes."""
-        directory = check_shared_root(self.shared_root) / SNAPSHOTS
-        source = source_of(self.source, directory, self.git) if is_elsewhere(self.source, self.shared_root) else None
-        overlays = [Overlay.of(*each) if is_elsewhere(each[0], self.shared_root) else None for each in self.overlays]
-
-        def stage_it(options: StageOptions) -> Staged:
-            return snapshot(
-                self.shared_root,
-                source or source_of(self.source, directory),
-                self.code_id,
-                [known or Overlay.of(*given) for known, given in zip(overlays, self.overlays, strict=True)],
-                options,
-            )
-
-        if os.geteuid() != 0 or options.check or options.defer:
-            return work(lambda: stage_it(options))
-        # As long as it is not known that it is needed, nothing is fetched.
-        result = work(lambda: stage_it(replace(options, defer=True)))
-        if result.get("status") != Status.DEFERRED:
-            return result
-        source = source and ReadSource(source, source.read(Progress()))
-        overlays = [overlay and overlay.held() for overlay in overlays]
-        return work(lambda: stage_it(options))
+def snapshots(shared_root: Path) -> Path:
+    return check_parent(shared_root, check_shared_root(shared_root) / SNAPSHOTS)
 
 
 def snapshot(
     shared_root: Path,
     source: Source,
-    code_id: str | None = None,
+    code_id: str = "",
     overlays: Sequence[Overlay] = (),
     options: StageOptions | None = None,
 ) -> Staged:
@@ -174,6 +206,5 @@ def snapshot(
 
 def remove_snapshot(shared_root: Path, code_id: str, *, check: bool = False) -> Staged:
     """Removes a snapshot unless jobs use it."""
-    directory = check_parent(shared_root, check_shared_root(shared_root) / SNAPSHOTS)
-    target = directory / check_name("code_id", code_id, NAME_WITH_CAPITALS)
+    target = snapshots(shared_root) / check_name("code_id", code_id, NAME_WITH_CAPITALS)
     return remove(KIND, code_id, target, lambda: users(shared_root, target), check=check)

@@ -66,8 +66,7 @@ class Request:
     """Something that shall exist under the shared root, and how to build it.
 
     differs: why a manifest is not of what is requested; empty if it is. read_only: remove write permissions, so that
-    an import cannot change it. size: how many bytes it will take, as far as that is known in advance. quick: whether
-    it is built in a moment.
+    an import cannot change it. size: how many bytes it will take, as far as that is known in advance.
     """
 
     kind: str
@@ -77,7 +76,6 @@ class Request:
     differs: Callable[[Manifest], str] = lambda manifest: ""
     read_only: bool = False
     size: Callable[[], int] = lambda: 0
-    quick: bool = False
 
     def result(self, status: Status, notes: Sequence[str] = ()) -> Staged:
         return Staged(self.kind, self.name, str(self.target), status, tuple(notes))
@@ -96,8 +94,6 @@ def stage(request: Request, options: StageOptions | None = None) -> Staged:
             return request.result(Status.EXISTS)
         if options.check:
             return request.result(Status.STAGED if wrong is None else Status.REPAIRED, notes(wrong or {}))
-        if options.defer and not request.quick:
-            return request.result(Status.DEFERRED)
         with locked(request.target) as progress:
             # The previous holder of the lock may have done it.
             wrong = examine(request, options)

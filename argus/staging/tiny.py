@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import random
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,20 +149,6 @@ def build_model(directory: Path) -> None:
     # safetensors creates files that only their owner can read.
     for file in directory.iterdir():
         file.chmod(0o644)
-
-
-def make_intern_a_function() -> None:
-    """Replaces ``sys.intern`` by a function.
-
-    torch cannot be imported if it is another object, and ansible-core 2.19 makes it one in every module.
-    """
-    replaced = sys.intern
-
-    # torch also compares the signature.
-    def intern(string: str, /) -> str:
-        return replaced(string)
-
-    sys.intern = intern
 
 
 def missing_library(libraries: Iterable[str]) -> str | None:

@@ -15,11 +15,9 @@ from ..jobs.defaults import on_machines
 from ..jobs.evidence import Collected, collect
 from ..jobs.listing import find_job
 from ..jobs.registry import Registry
-from ..jobs.services import OperationError
-from ..launcher.identity import NODE
 from ..launcher.node import UMASK
 from ..launcher.ray_api import allow_host
-from .request import Request, common, request_from, write_answer
+from .request import Request, common, request_from, require_node, write_answer
 
 
 class EvidenceRequest(Request):
@@ -31,9 +29,7 @@ class EvidenceRequest(Request):
 
 def evidence(request: EvidenceRequest) -> Collected:
     """What was collected. Raises UnknownJobError, UnreadableError and OperationError."""
-    if NODE not in os.environ:
-        # Of another process than a node, there is no evidence.
-        raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
+    require_node(request)
     archive = find_job(request.root / "jobs", request.submission_id)
     job = Registry().read(archive.submission_id)
     allow_host(job.address if job else "")

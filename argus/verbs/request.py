@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..common.findings import Finding
+from ..common.findings import Finding, errors, findings_table
+from ..common.text import table
 from ..jobs.defaults import jobs_api, shared_root
 from ..jobs.services import OperationError, Services
-from ..launcher.identity import mismatch, node_name
+from ..launcher.identity import NODE, mismatch, node_name
 from ..launcher.ray_api import PATIENCE_SECONDS, RayHead, allow_host, job_client
 
 MAX_REQUEST_BYTES = 8 << 20
@@ -48,15 +49,28 @@ def ray_head(address: str) -> RayHead:
     return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
 
 
-def services(request: Request) -> Services:
-    """What operations on jobs work with. Raises OperationError for a head of another cluster."""
+def require_node(request: Request) -> None:
+    """Raises OperationError for a process that is not in a node of the cluster."""
+    if NODE not in os.environ:
+        raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
     if wrong := mismatch(request.shared_root_source):
         raise OperationError(wrong)
+
+
+def services(request: Request) -> Services:
+    """What operations on jobs work with. Raises OperationError for a head of another cluster."""
+    require_own_cluster(request)
     if not request.address:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone submits and stops jobs.")
     # The address of a JobSpec or an archive gets the token only if it is this one, or on the head itself.
     allow_host(request.address)
     return Services(head=ray_head, client=job_client)
+
+
+def require_own_cluster(request: Request) -> None:
+    """Raises OperationError if the caller means another shared root than this node has."""
+    if wrong := mismatch(request.shared_root_source):
+        raise OperationError(wrong)
 
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)
@@ -98,6 +112,15 @@ def write_answer(
     """Write an answer to the standard output of this process, whatever sys.stdout is, or with `err` to sys.stderr."""
     answer = {"changed": changed, "findings": [finding.as_dict() for finding in findings], "result": result}
     click.echo(json.dumps(answer), sys.stderr if err else sys.__stdout__)
+
+
+def show(header: Sequence[str], rows: Sequence[Sequence[Any]], findings: Sequence[Finding]) -> None:
+    """Print a table and findings for people. With an error among them, the exit code is 1."""
+    click.echo(table(header, rows, terminal_width()))
+    if findings:
+        click.echo(f"\n{findings_table(findings, terminal_width())}")
+    if errors(findings):
+        raise click.exceptions.Exit(1)
 
 
 def terminal_width() -> int | None:

@@ -18,6 +18,7 @@ ARGUMENTS = {
     "request": {"type": "dict", "default": {}},
     "seconds": {"type": "float", "default": SECONDS},
     "apart": {"type": "bool", "default": False},
+    "needs_node": {"type": "bool", "default": True},
     "node": {"type": "dict", "options": NODE},
 }
 
@@ -31,4 +32,4 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         request = {**arguments["request"], "check": bool(self._task.check_mode)}
         node, verb, seconds = given_node(arguments["node"], task_vars), arguments["verb"], arguments["seconds"]
-        return task_result(self, node, verb, request, seconds, needs_node=True, apart=arguments["apart"])
+        return task_result(self, node, verb, request, seconds, arguments["needs_node"], arguments["apart"])

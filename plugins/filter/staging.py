@@ -9,10 +9,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.deferred import Filter,
 
 NAMES = [
     "rows",
-    "staged_findings",
-    "staged_rows",
     "staging_results",
-    "superfluous_snapshots",
 ]
 
 

@@ -2,8 +2,6 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible module: a model under the shared root."""
-
 from __future__ import annotations
 
 DOCUMENTATION = r"""
@@ -24,15 +22,10 @@ description:
     with Xet, only complete files are kept.
   - If the model exists, no request is sent to the hub. Its files are compared with C(manifest.json), which has size and
     SHA-256 of each. The manifest of a link is beside it, as C(.<name>.manifest.json).
-  - Runs inside a node, whose image has the libraries.
-requirements:
-  - python >= 3.11
-  - huggingface_hub (for a source on the hub)
-  - ray (for the checkpoint of a job)
-  - torch, transformers and tokenizers (for V(tiny))
 extends_documentation_fragment:
   - argus.verl.attributes
-  - argus.verl.staging
+  - argus.verl.node
+  - argus.verl.staged_item
 attributes:
   check_mode:
     support: full
@@ -82,7 +75,7 @@ options:
   token:
     description:
       - The token for a private or gated repository. It is passed to the library only, and is in no message.
-      - While the module runs, it is in the file in which Ansible passes the arguments, which only its owner can read.
+      - It travels on standard input, and is in no file.
       - Without it, no token is used, not even one that is stored on the node.
     type: str
 seealso:
@@ -148,6 +141,11 @@ finding:
   description: The problem (C(what)), its place (C(where)) and what to do about it (C(todo)).
   type: dict
   returned: failure
+findings:
+  description: The same for all problems, if several options are wrong.
+  type: list
+  elements: dict
+  returned: failure
 notes:
   description: The repaired files, one line each.
   type: list
@@ -170,60 +168,3 @@ source:
   returned: if the model exists
   sample: job:grpo-20260101-120000-1a2b@12
 """
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging import models
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, failure
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.manifest import read_manifest
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import OPTIONS, StageOptions
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import module_result
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.store import stage
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.users import users
-from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **OPTIONS,
-            "name": {"type": "str"},
-            "source": {"type": "str"},
-            "revision": {"type": "str", "default": "main"},
-            "exclude": {"type": "list", "elements": "str"},
-            "endpoint": {"type": "str"},
-            "token": {"type": "str", "no_log": True},
-        },
-        required_if=[("state", "present", ["source"]), ("state", "absent", ["name"])],
-        supports_check_mode=True,
-    )
-    enter_node(module.fail_json)
-    # A node can be a machine whose Ansible is root; a model from the internet is nothing for root.
-    root = Path(module.params["shared_root"])
-    result = without_root(root, lambda: result_of(root, module.params, check=module.check_mode))
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
-
-
-def result_of(root: Path, given: Mapping[str, Any], *, check: bool) -> dict[str, Any]:
-    """What the module returns."""
-    try:
-        if given["state"] == "absent":
-            staged = models.remove_model(root, given["name"], lambda target: users(root, target), check=check)
-        else:
-            options = {name: given[name] for name in ("revision", "endpoint", "token", "exclude")}
-            request = models.request(root, given["name"], models.source_of(given["source"], root, **options))
-            staged = stage(request, StageOptions.of(given, check=check))
-        manifest = read_manifest(Path(staged.path))
-    except (StagingError, OSError) as error:
-        return {"failed": True, **failure(error)}
-    return {"name": staged.name, **module_result(staged, manifest, ["commit", "bytes", "source"])}
-
-
-if __name__ == "__main__":
-    main()

@@ -41,6 +41,10 @@ options:
         the answer. Without containers, it runs directly.
     type: bool
     default: false
+  needs_node:
+    description: Whether the task fails if the node does not run. Otherwise, the verb then runs as with O(apart).
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""

@@ -2,8 +2,6 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible module: a dataset under the shared root, in verl's schema and checked row by row."""
-
 from __future__ import annotations
 
 DOCUMENTATION = r"""
@@ -26,16 +24,10 @@ description:
   - Warnings are stored in C(manifest.json). They are unknown roles, equal rows, prompts of C(val) that are also in
     C(train), and prompts that are longer than O(max_prompt_length).
   - Rows are counted from 0 over all files of a split, before O(val_rows) are moved.
-  - Runs inside a node, whose image has the libraries. They are imported only if something is built.
-requirements:
-  - python >= 3.11
-  - pyarrow >= 20
-  - huggingface_hub (for O(hub))
-  - the imports of the script (for O(script))
-  - transformers (for O(model))
 extends_documentation_fragment:
   - argus.verl.attributes
-  - argus.verl.staging
+  - argus.verl.node
+  - argus.verl.staged_item
 attributes:
   check_mode:
     support: full
@@ -76,52 +68,13 @@ options:
         elements: str
   from:
     description:
-      - Where O(files) are. The action plugin of this module decides it, and uploads files of the controller.
+      - Where O(files) are. Those of the controller are sent, unless the dataset exists.
       - V(controller) is the machine that runs Ansible. A relative path begins at the directory of the inventory.
       - V(shared_root) is the shared root. A relative path begins there; an absolute one is that of the nodes.
-      - V(node) is the node that runs the module. Paths are absolute.
+      - V(node) is the head's node. Paths are absolute.
       - By default, relative paths (also V(~/…\)) are those of the controller, absolute ones those of the node.
     type: str
     choices: [controller, shared_root, node]
-  upload:
-    description:
-      - The files of the controller, instead of O(files). The action plugin of this module sets it.
-    type: dict
-    suboptions:
-      controller:
-        description: The name of the controller.
-        type: str
-        required: true
-      files:
-        description: The files of each split, with C(path), C(size), C(mtime_ns) and C(sha256).
-        type: dict
-      missing:
-        description: The paths that have no file, by split.
-        type: dict
-  chunk:
-    description:
-      - Only appends a part to a file of the upload, and returns as C(received) how much of the file has arrived. The
-        action plugin of this module sets it.
-    type: dict
-    suboptions:
-      sha256:
-        description: The SHA-256 of the whole file.
-        type: str
-        required: true
-      name:
-        description: The name of the file.
-        type: str
-        required: true
-      offset:
-        description: Where the part begins.
-        type: int
-        default: 0
-      path:
-        description: The part. Without it, nothing is appended.
-        type: path
-  shared_root_source:
-    description: The path of the shared root on the machine of this node, for messages.
-    type: str
   hub:
     description:
       - A dataset repository of HuggingFace (V(openai/gsm8k)), with the O(files) to use. None of its code is run.
@@ -144,7 +97,7 @@ options:
     description:
       - The token for a private or gated repository. It is in no message.
       - O(script) gets it as E(HF_TOKEN); without it, the script inherits that of the node.
-      - While the module runs, it is in the file in which Ansible passes the arguments, which only its owner can read.
+      - It travels on standard input, and is in no file.
     type: str
   script:
     description:
@@ -319,10 +272,11 @@ finding:
   description: The problem (C(what)), its place (C(where)) and what to do about it (C(todo)).
   type: dict
   returned: failure
-received:
-  description: How much of a file of the controller has arrived, in bytes.
-  type: int
-  returned: with O(chunk)
+findings:
+  description: The same for all problems, if several options are wrong.
+  type: list
+  elements: dict
+  returned: failure
 rows:
   description: The number of rows of each split.
   type: dict
@@ -336,146 +290,3 @@ report:
   sample:
     - "train: has the same prompt as an earlier row: 1 row, counted from 0: 17 (as 3)"
 """
-
-import contextlib
-import os
-from collections.abc import Iterator, Mapping
-from io import FileIO
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset import stage as datasets
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.options import (
-    COLUMN_TEXTS,
-    DatasetOptions,
-)
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import Inbox, UndecidedError
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, failure, reported
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.manifest import read_manifest
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import (
-    OPTIONS,
-    StageOptions,
-    check_name,
-    check_shared_root,
-)
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status, module_result
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.users import users
-from ansible_collections.argus.verl.plugins.module_utils.node_environment import enter_node
-from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
-
-TEXT = {"type": "str"}
-TEXTS = {"type": "list", "elements": "str"}
-
-# What the action plugin adds for files of the controller.
-UPLOAD: dict[str, dict[str, Any]] = {
-    "upload": {
-        "type": "dict",
-        "options": {
-            "controller": {"type": "str", "required": True},
-            "files": {"type": "dict"},
-            "missing": {"type": "dict"},
-        },
-    },
-    "chunk": {
-        "type": "dict",
-        "options": {
-            "sha256": {"type": "str", "required": True},
-            "name": {"type": "str", "required": True},
-            "offset": {"type": "int", "default": 0},
-            "path": {"type": "path"},
-        },
-    },
-}
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **OPTIONS,
-            "name": {"type": "str", "required": True},
-            "workload": {"type": "str", "choices": ["rl", "sft"], "default": "rl"},
-            "files": {"type": "dict", "options": {"train": {**TEXTS, "required": True}, "val": TEXTS}},
-            "from": {"type": "str", "choices": ["controller", "shared_root", "node"]},
-            **UPLOAD,
-            "shared_root_source": TEXT,
-            "hub": TEXT,
-            "revision": {"type": "str", "default": "main"},
-            "endpoint": TEXT,
-            "token": {"type": "str", "no_log": True},
-            "script": TEXT,
-            "code_path": TEXT,
-            "arguments": TEXTS,
-            "tiny": {"type": "bool", "default": False},
-            "columns": {
-                "type": "dict",
-                "options": {
-                    **dict.fromkeys(("prompt", "ground_truth", "data_source", "ability", "messages", "response"), TEXT),
-                    "extra": TEXTS,
-                },
-            },
-            **dict.fromkeys(COLUMN_TEXTS, TEXT),
-            "val_rows": {"type": "int"},
-            "model": TEXT,
-            "max_prompt_length": {"type": "int"},
-        },
-        required_together=[("model", "max_prompt_length")],
-        supports_check_mode=True,
-    )
-    enter_node(module.fail_json)
-    # A node can be a machine whose Ansible is root; neither a script of verl nor data from the internet is for root.
-    root = Path(module.params["shared_root"])
-    with opened(module.params["chunk"]) as chunk:
-        result = without_root(root, lambda: result_of(root, module.params, chunk, check=module.check_mode))
-    if result.get("failed"):
-        module.fail_json(**result)
-    module.exit_json(**result)
-
-
-@contextlib.contextmanager
-def opened(chunk: Mapping[str, Any] | None) -> Iterator[FileIO | None]:
-    """The part that was sent, which belongs to Ansible's user: the nodes' user cannot open it."""
-    if not chunk or not chunk["path"]:
-        yield None
-        return
-    with FileIO(os.open(chunk["path"], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "r") as file:
-        yield file
-
-
-def result_of(root: Path, given: Mapping[str, Any], chunk: FileIO | None, *, check: bool) -> dict[str, Any]:
-    """What the module returns."""
-    try:
-        if given["chunk"]:
-            return append(root, given["name"], given["chunk"], chunk)
-        if given["state"] == "absent":
-            staged = datasets.remove_dataset(
-                root, given["name"], given["workload"], lambda target: users(root, target), check=check
-            )
-        else:
-            options = StageOptions.of(given, check=check)
-            staged = datasets.stage_dataset(root, DatasetOptions.of(given), options)
-        manifest = read_manifest(Path(staged.path))
-    except ImportError as error:
-        message = missing_required_lib(error.name or "", reason="to stage datasets: run this inside a node")
-        return {"failed": True, "msg": message}
-    except UndecidedError:
-        # The action plugin reads the files of the controller, and asks again.
-        return {"changed": False, "status": Status.DEFERRED.value}
-    except (StagingError, OSError) as error:
-        return {"failed": True, **failure(error)}
-    returned = module_result(staged, manifest, ["rows", "report"])
-    if staged.status is Status.STAGED:
-        # The warnings for the rows are shown once, when the dataset is new.
-        returned["notes"] += returned.get("report", [])
-    return {"name": staged.name, **returned}
-
-
-def append(root: Path, name: str, given: Mapping[str, Any], chunk: FileIO | None) -> dict[str, Any]:
-    inbox = Inbox(check_shared_root(root), check_name("name", name))
-    with reported(inbox.path, "uploaded"):
-        received = inbox.append(given["sha256"], given["name"], given["offset"], chunk)
-    return {"changed": chunk is not None, "received": received}
-
-
-if __name__ == "__main__":
-    main()

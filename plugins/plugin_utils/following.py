@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
@@ -56,16 +53,6 @@ def given_up(submission_id: str, problem: str) -> str:
     status = playbook_command("status", {"submission_id": submission_id})
     message = f"Stopped following {submission_id}, which may still be running: {problem}. Check it later: {status}"
     return printable(message, lines=False)
-
-
-def node_is_gone(result: Mapping[str, Any], node: str) -> str:
-    """A message if the result of a module shows that its node is gone, otherwise an empty string."""
-    stderr = result.get("module_stderr", "")
-    # A module that was killed together with its container has no output at all.
-    if result.get("module_stdout") != "" or "Traceback" in stderr:
-        return ""
-    reason = one_line(stderr) or f"exit code {result.get('rc')}"
-    return f"{node} cannot be reached ({reason})"
 
 
 def no_answer(error: AnsibleConnectionFailure, node: str) -> str:

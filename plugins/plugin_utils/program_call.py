@@ -26,12 +26,12 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.defaults import ENTER
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY, REGISTRY_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import identity
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import COMMAND_PATH
 from ansible_collections.argus.verl.plugins.module_utils.cluster.podman import KEEP_ID, NO_SELINUX_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
-from ansible_collections.argus.verl.plugins.module_utils.node_environment import ENTER
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
 from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, is_down, refusal
@@ -165,19 +165,19 @@ def call(
     needs_node: bool = False,
     output: Output | None = None,
     apart: bool = False,
-    attachment: str = "",
+    attachments: Sequence[str] = (),
 ) -> Answer:
     """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
 
     needs_node: whether the verb is run by a node that runs only. output: where its output goes if it is not its answer.
-    apart: run it beside the node, whatever the state of that is. attachment: a file on the machine, which follows the
-    line of the request on standard input.
+    apart: run it beside the node, whatever the state of that is. attachments: files on the machine, which follow the
+    line of the request on standard input, one after the other.
     """
     arguments = [verb, "--json"]
     names = ("shared_root", "shared_root_source", "address")
     where = {name: getattr(node, name) for name in names}
     text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
-    execute_verb = partial(run, action, text=text, seconds=seconds, output=output, attachment=attachment)
+    execute_verb = partial(run, action, text=text, seconds=seconds, output=output, attachments=attachments)
     if not apart:
         inside = action._connection.transport == IN_NODE
         command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
@@ -195,13 +195,13 @@ def call(
 
 
 def run(
-    action: ActionBase, command: str, text: bytes, seconds: float, output: Output | None, attachment: str
+    action: ActionBase, command: str, text: bytes, seconds: float, output: Output | None, attachments: Sequence[str]
 ) -> tuple[int, str, str]:
     """The exit code, the answer and the errors of the program."""
     most = output.most + 1 if output else node_answer.MOST_OUTPUT
     line = node_answer.limited(command, int(seconds), most=most)
-    if attachment:
-        line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
+    if attachments:
+        line = f"{{ cat; cat {shlex.join(attachments)}; }} | ({line})"
     if not output:
         return execute(action, line, text)
     path = shlex.quote(output.path)
@@ -225,11 +225,7 @@ def call_for_file(
 
     most: how many bytes the file has at most. Raises as `call` does.
     """
-    # In the temporary directory of the task, another user (become) may not write.
-    code, path, error = execute(action, 'mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
-    if code:
-        raise ProgramError(f"{place(node).machine} has no room for a temporary file: {one_line(error)}")
-    output = Output(path.strip(), most)
+    output = Output(new_file(action, node), most)
     try:
         answer = call(action, node, verb, request, seconds, output=output)
         if answer.done:
@@ -239,6 +235,14 @@ def call_for_file(
         return answer
     finally:
         read(action, node, output.path, f"rm -f {shlex.quote(output.path)}", None)
+
+
+def new_file(action: ActionBase, node: Node) -> str:
+    """The path of an empty file on the machine. In the directory of the task, another user (become) may not write."""
+    code, path, error = execute(action, 'mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
+    if code:
+        raise ProgramError(f"{place(node).machine} has no room for a temporary file: {one_line(error)}")
+    return path.strip()
 
 
 def read(action: ActionBase, node: Node, path: str, command: str, _data: bytes | None) -> bytes:

@@ -13,11 +13,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT, under_root
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.sources import matching
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import under_root
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import Upload, UploadFile
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, is_plain_path
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import (
+    file_sha256,
+    is_plain_path,
+    matching,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 
 Files = Mapping[str, Sequence[str]]
 
@@ -41,27 +45,25 @@ def place_of(files: Files, given: str | None) -> From:
     return From.CONTROLLER if absolute == {False} else From.NODE
 
 
-def resolved(arguments: Mapping[str, Any], inventory: str) -> dict[str, Any]:
-    """The arguments of the module, with the files of the controller as "upload"."""
-    arguments = dict(arguments)
-    given, files = arguments.pop("from", None), files_of(arguments.get("files"))
+def resolved(arguments: Mapping[str, Any], node: Node) -> tuple[dict[str, Any], Files]:
+    """The options of a dataset for the program, and the patterns of its files on the controller."""
+    item = dict(arguments)
+    given, files = item.pop("from", None), files_of(item.get("files"))
     if given and given not in [*From]:
         raise StagingError("from", f'"{given}" is not one of {", ".join(From)}.', "Correct it.")
-    if given and (arguments.get("hub") or not files):
+    if given and (item.get("hub") or not files):
         raise StagingError("from", "has an effect only with files, and not with hub.", "Omit it.")
-    if arguments.get("state") == "absent" or arguments.get("hub") or not files:
-        return arguments
+    if item.get("state") == "absent" or item.get("hub") or not files:
+        return item, {}
     place = place_of(files, given)
     if place is From.SHARED_ROOT:
-        root = str(arguments.get("shared_root") or DEFAULT_SHARED_ROOT)
-        source = arguments.get("shared_root_source")
-        arguments["files"] = {
-            split: [below_root(split, pattern, root, source) for pattern in several] for split, several in files.items()
+        item["files"] = {
+            split: [below_root(split, pattern, node.shared_root, node.shared_root_source) for pattern in several]
+            for split, several in files.items()
         }
     if place is From.CONTROLLER:
-        del arguments["files"]
-        arguments["upload"] = upload_of(files, Path(inventory), socket.gethostname()).to_json()
-    return arguments
+        del item["files"]
+    return item, files if place is From.CONTROLLER else {}
 
 
 def files_of(given: object) -> dict[str, list[str]]:
@@ -81,8 +83,9 @@ def below_root(split: str, pattern: str, root: str, source: str | None) -> str:
     return path
 
 
-def upload_of(files: Files, inventory: Path, controller: str) -> Upload:
+def upload_of(files: Files, inventory: Path) -> Upload:
     """The files of the controller that patterns match, and those that match none; nothing is read yet."""
+    controller = socket.gethostname()
     found: dict[str, list[UploadFile]] = {}
     missing: dict[str, list[str]] = {}
     for split, several in files.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, about
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import is_ignored
 
 MOST_FILES, FILE_BYTES = 200, 1 << 20
 
@@ -33,14 +34,20 @@ def unstaged(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
 
 
 def targets(source: str) -> Iterator[tuple[str, Path]]:
-    """The files of a source by the paths that they get, as the module copy chooses them: of DIR/, the contents."""
+    """The files of a source by the paths that they get: of DIR/, those of its contents."""
+    for _count, found in zip(range(MOST_FILES), every_file(source, "*.py"), strict=False):
+        yield found
+
+
+def every_file(source: str, pattern: str = "*") -> Iterator[tuple[str, Path]]:
     top = Path(source)
     if top.is_file():
         yield f"{USER_CODE}/{top.name}", top
         return
     base = top if source.endswith("/") else top.parent
-    for _count, file in zip(range(MOST_FILES), top.rglob("*.py"), strict=False):
-        yield f"{USER_CODE}/{file.relative_to(base)}", file
+    for file in sorted(top.rglob(pattern)):
+        if file.is_file() and not is_ignored(str(file.relative_to(base))):
+            yield f"{USER_CODE}/{file.relative_to(base)}", file
 
 
 def sha256(file: Path) -> str:

@@ -1,21 +1,30 @@
-"""The modules that stage on a machine, as root, on a shared root that uid 65534 has prepared. Real processes."""
+"""What stages, with a machine whose user is root, on a shared root that uid 65534 has prepared. Real processes."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ansible_collections.argus.verl.plugins.action import rl_dataset, user_code
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from patterns import REPO
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
-from staging_snapshots import TAKEN, put, run_module
+from staging_snapshots import TAKEN, put, run_module, run_program
 from staging_store import NOBODY, as_nobody, asked
+from staging_task import run
 from staging_tools import manifest_json
 
 from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
+from argus.launcher.identity import NODE
 from argus.staging.errors import StagingError, failure
 from argus.staging.store import remove, stage
 
@@ -51,12 +60,33 @@ def tree(tmp_path: Path) -> Path:
     return source
 
 
-def code_snapshot(shared_root: Path, source: Path | str, **options: object) -> dict[str, object]:
-    return run_module(shared_root=str(shared_root), source=str(source), **{"code_id": "mine", **options})
+def code_snapshot(shared_root: Path, source: Path | str, **options: Any) -> dict[str, Any]:
+    """As the action does it: root describes and packs the source, and the user of the nodes writes the snapshot."""
+    overlays = options.pop("overlays", [])
+    paths = [overlay["path"] for overlay in overlays]
+    given = {"source": str(source), "overlays": paths, "shared_root_source": str(shared_root)}
+    with tempfile.NamedTemporaryFile() as archive:
+        described = run_module("source_tree", archive=archive.name, **given)
+        if "parts" not in described:
+            return described
+        tos = ["", *(overlay["to"] for overlay in overlays)]
+        parts = [{**part, "to": to} for part, to in zip(described["parts"], tos, strict=True)]
+        options = {"state": "present", "code_id": "mine", "parts": parts, **options}
+        return snapshot(shared_root, Path(archive.name).read_bytes(), attached=True, **options)
 
 
-def staged_info(shared_root: Path, **options: object) -> dict[str, object]:
-    return run_module("staged_info", shared_root=str(shared_root), **options)
+def snapshot(shared_root: Path, attachment: bytes = b"", **options: Any) -> dict[str, Any]:
+    answer = run_program(NOBODY, "snapshot", attachment, shared_root=str(shared_root), **options)
+    findings = [f"{finding['where']}: {finding['what']} {finding['todo']}" for finding in answer["findings"]]
+    return dict(answer["result"]) or {"failed": True, "msg": "; ".join(findings)}
+
+
+def remove_snapshot(shared_root: Path, code_id: str = "mine") -> dict[str, Any]:
+    return snapshot(shared_root, code_id=code_id, state="absent")
+
+
+def staged_info(shared_root: Path, **options: object) -> dict[str, Any]:
+    return dict(run_program(NOBODY, "staged", shared_root=str(shared_root), **options)["result"])
 
 
 def owners(directory: Path) -> set[int]:
@@ -74,7 +104,7 @@ def test_roots_own_source_is_staged_as_the_user_of_the_nodes(shared_root: Path, 
     assert (target / "mine" / "key.py").read_text() == "key = 1\n"
     assert {path.stat().st_mode & 0o777 for path in target.rglob("*") if path.is_file()} == {0o444}
     assert code_snapshot(shared_root, tree, overlays=[{"path": str(secret), "to": "mine"}])["status"] == "exists"
-    assert run_module(shared_root=str(shared_root), code_id="mine", state="absent")["status"] == "removed"
+    assert remove_snapshot(shared_root)["status"] == "removed"
     assert list((shared_root / SNAPSHOTS).iterdir()) == []
 
 
@@ -135,7 +165,7 @@ def test_a_lock_beside_something_staged_is_not_written_either(
         (target / "verl" / "__init__.py").unlink()
         answer = code_snapshot(shared_root, tree, repair=True)
     elif state == "absent":
-        answer = run_module(shared_root=str(shared_root), code_id="mine", state="absent")
+        answer = remove_snapshot(shared_root)
     else:
         answer = code_snapshot(shared_root, tree)
     if state == "exists":
@@ -202,30 +232,15 @@ def test_a_forged_manifest_does_not_poison_the_next_snapshot(shared_root: Path, 
         (evil / name).chmod(0o444)
         files[name] = {**entry, "mtime_ns": (evil / name).stat().st_mtime_ns}
     forge(shared_root, "evil", {**good, "name": "evil", "files": files})
-    assert run_module(shared_root=str(shared_root), code_id="mine", state="absent")["status"] == "removed"
+    assert remove_snapshot(shared_root)["status"] == "removed"
     assert code_snapshot(shared_root, tree)["status"] == "staged"
     target = shared_root / SNAPSHOTS / "mine"
     for name in TAKEN:
         assert (target / name).read_bytes() == (tree / name).read_bytes()
-        # Empty files are equal anyway.
-        assert not TAKEN[name] or (target / name).stat().st_ino != (evil / name).stat().st_ino
     # Nor does a snapshot that adds overlays to the forged one take its word.
     mine = put(tree.parent / "overlay", {"a.py": ""})
     refused = code_snapshot(shared_root, "evil", code_id="further", overlays=[{"path": str(mine), "to": "mine"}])
     assert "evil: no longer fits its manifest: " in str(refused["msg"])
-
-
-def test_a_private_file_keeps_its_mode(shared_root: Path, tree: Path) -> None:
-    assert code_snapshot(shared_root, tree)["status"] == "staged"
-    good = manifest_json(shared_root / SNAPSHOTS / "mine")
-    evil = forge(shared_root, "evil", good)
-    put(evil, TAKEN)
-    for name in TAKEN:
-        (evil / name).chmod(0o600)
-    give_to_nobody(shared_root)
-    run_module(shared_root=str(shared_root), code_id="mine", state="absent")
-    assert code_snapshot(shared_root, tree)["status"] == "staged"
-    assert {(evil / name).stat().st_mode & 0o777 for name in TAKEN} == {0o600}
 
 
 ENTRY = {"size": 1, "mtime_ns": 1, "sha256": "0" * 64}
@@ -275,7 +290,7 @@ def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) 
         started = time.monotonic()
         answer = staged_info(shared_root, verify=verify)
         assert time.monotonic() - started < 30
-        entries = {entry["name"]: entry for entry in answer["staged"]}  # type: ignore[attr-defined]
+        entries = {entry["name"]: entry for entry in answer["staged"]}
         assert entries["mine"]["problems"] == []
         for number, form in enumerate(BAD):
             assert entries[f"bad-{number}"]["kind"] == "unknown", form
@@ -284,7 +299,7 @@ def test_bad_manifests_are_rows_and_hide_nothing(shared_root: Path, tree: Path) 
     # Another snapshot is staged and removed among them.
     put(tree, {"verl/more.py": ""})
     assert code_snapshot(shared_root, tree, code_id="other")["status"] == "staged"
-    assert run_module(shared_root=str(shared_root), code_id="other", state="absent")["status"] == "removed"
+    assert remove_snapshot(shared_root, "other")["status"] == "removed"
     refused = code_snapshot(shared_root, tree, code_id="bad-0")
     assert "bad-0/manifest.json: is not readable as JSON" in str(refused["msg"])
 
@@ -315,8 +330,70 @@ def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> Non
 )
 @pytest.mark.parametrize("state", ["present", "absent"])
 def test_a_name_is_only_a_name(shared_root: Path, tree: Path, code_id: str, state: str) -> None:
-    answer = run_module(shared_root=str(shared_root), source=str(tree), code_id=code_id, state=state)
+    answer = code_snapshot(shared_root, tree, code_id=code_id, state=state)
     if code_id or state == "absent":
         assert answer["failed"], answer
         assert "code_id" in str(answer["msg"])
     assert owners(shared_root) == {NOBODY}
+
+
+# The engine of a machine: it is called by root, and runs the program as the user of the nodes.
+ENGINE = """#!{python}
+import os, sys
+import argus.cli, argus.verbs.stage, pyarrow.compute, pyarrow.parquet
+os.setgroups([])
+os.setgid({user})
+os.setuid({user})
+sys.exit(argus.cli.main(sys.argv[5:]))
+"""
+
+
+@pytest.fixture
+def node(shared_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setenv(NODE, "head")
+    engine = tmp_path / "engine"
+    engine.write_text(ENGINE.format(python=sys.executable, user=NOBODY))
+    engine.chmod(0o755)
+    return Node("head", engine=str(engine), shared_root=str(shared_root))
+
+
+def test_datasets_and_code_are_staged_as_the_user_of_the_nodes(node: Node, shared_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "raw.jsonl").write_text('{"q": "1 + 1?", "a": 2}\n{"q": "1 + 2?", "a": 3}\n')
+    (tmp_path / "raw.jsonl").chmod(0o600)
+    options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
+    made, sent = run(rl_dataset, node, name="sums", files={"train": ["raw.jsonl"]}, **options)
+    assert (made.get("status"), sent) == ("staged", ["raw.jsonl"]), made
+    assert run(rl_dataset, node, name="tiny", tiny=True)[0]["status"] == "staged"
+    assert run(user_code, node, src=str(tmp_path / "raw.jsonl"))[0]["status"] == "staged"
+    assert owners(shared_root) == {NOBODY}
+    # Who runs the program is up to the container: a call names no user.
+    assert "--user" not in node.command("stage", "--json")
+    assert run(rl_dataset, node, name="tiny", tiny=True, state="absent")[0]["status"] == "removed"
+
+
+@pytest.mark.parametrize("name", ["datasets/.sums.upload", "user", "user/code", "user/code/raw.jsonl"])
+def test_nothing_of_root_is_changed_through_links(
+    node: Node, shared_root: Path, victim: Victim, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "raw.jsonl").write_text('{"q": "1 + 1?"}\n')
+    place = shared_root / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(victim.file if name.endswith("jsonl") else victim.directory)
+    give_to_nobody(shared_root)
+    options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
+    results = [
+        run(rl_dataset, node, name="sums", files={"train": ["raw.jsonl"]}, **options)[0],
+        run(user_code, node, src=str(tmp_path / "raw.jsonl"))[0],
+    ]
+    assert SECRET not in json.dumps(results)
+    victim.require_unchanged()
+    assert owners(shared_root) == {NOBODY}
+
+
+@pytest.mark.parametrize("module", ["hf_model", "rl_dataset", "user_code"])
+def test_no_module_is_sent(module: str) -> None:
+    """A machine runs nothing but the engine: what is in plugins/modules is documentation."""
+    source = Path(f"{REPO}/plugins/modules/{module}.py").read_text(encoding="utf-8")
+    names = [getattr(node, "targets", [None])[0] for node in ast.parse(source).body]
+    assert [name.id for name in names if name] == ["DOCUMENTATION", "EXAMPLES", "RETURN"]
+    assert "import" not in source.replace("from __future__ import annotations", "").partition("DOCUMENTATION")[0]

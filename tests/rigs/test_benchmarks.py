@@ -19,7 +19,6 @@ SMALLEST = {
     "dataset_check": (["--rows", "100", "--rounds", "1"], r"columns +[\d.]+ s"),
     "redaction": (["--mib", "0.01"], r"lines of JSON +\d+ MiB/s"),
     "scale": (["2", "--rounds", "1"], r"\n +2 +[\d.]+ +[\d.]+"),
-    "snapshots": (["--rounds", "1"], r"second [\d.]+ MiB more"),
 }
 INVENTORIES = """
 import json, sys

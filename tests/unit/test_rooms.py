@@ -15,24 +15,28 @@ UTILS = REPO / "plugins" / "module_utils"
 # What each room may import besides itself.
 PROGRAM: dict[str, set[str]] = {
     "argus.common": set(),
-    # It is copied into every archive.
+    # It starts without packages.
     "argus.launcher": set(),
     "argus.cluster": {"argus.common", "argus.launcher"},
     "argus.fabric": {"argus.launcher"},
     "argus.jobspec": {"argus.common", "argus.launcher"},
     "argus.checks": {"argus.common", "argus.launcher"},
-    "argus.staging": {"argus.common", "argus.launcher", "argus.checks"},
+    # A module brings it to machines.
+    "argus.snapshot": set(),
+    "argus.staging": {"argus.common", "argus.launcher", "argus.checks", "argus.snapshot"},
     "argus.gate": {"argus.common", "argus.launcher", "argus.jobspec", "argus.checks"},
     "argus.jobs": {"argus.common", "argus.launcher", "argus.jobspec", "argus.gate"},
     "argus.steward": {"argus.common", "argus.launcher", "argus.jobs"},
-    "argus.verbs": {"argus.common", "argus.launcher", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"},
-    "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.verbs"},
+    "argus.verbs": {
+        *("argus.common", "argus.launcher", "argus.cluster", "argus.fabric", "argus.jobspec", "argus.jobs"),
+        *("argus.snapshot", "argus.staging"),
+    },
+    "argus.cli": {"argus.common", "argus.launcher", "argus.jobs", "argus.snapshot", "argus.verbs"},
     "argus.__main__": {"argus.cli", "argus.launcher", "argus.steward"},
 }
-FILES = {"privileges", "node_environment", "argus.common"}
+FILES = {"privileges", "argus.common"}
 MAY_IMPORT: dict[str, set[str]] = {
     **PROGRAM,
-    "node_environment": set(),
     "privileges": {"argus.common"},
     "network": FILES,
     "storage": {*FILES, "network"},
@@ -40,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "preflight": {*FILES, "argus.launcher", "argus.fabric", "network", "storage", "cluster"},
     "slurm": FILES,
 }
-STANDARD_LIBRARY = {"argus.common", "argus.launcher", "argus.cluster"}
+STANDARD_LIBRARY = {"argus.common", "argus.launcher", "argus.cluster", "argus.snapshot"}
 # The only file of the program that imports Ansible.
 ARGUMENT_SPEC = "argus.jobspec.options"
 

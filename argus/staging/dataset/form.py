@@ -252,5 +252,5 @@ def text_column(batch: Batch, name: str | None) -> Array:
 
 
 def form_of(options: DatasetOptions) -> Form:
-    """The form for the module's options."""
+    """The form for the options of a dataset."""
     return Form(options.workload, options.columns, **{name: getattr(options, name) for name in COLUMN_TEXTS})

@@ -65,10 +65,6 @@ class Hub:
     def identity(self) -> Facts:
         return {"hub": self.repository.name, "files": {split: list(each) for split, each in self.patterns.items()}}
 
-    @property
-    def quick(self) -> bool:
-        return False
-
     def size(self) -> int:
         return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
 

@@ -1,20 +1,24 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of the module rl_dataset."""
+"""The options of datasets; see the module rl_dataset for their meaning."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from ..errors import StagingError
+from ..items import Item, Options, Texts
+from .upload import Upload
 
 # The options that apply to columns, each a text.
 COLUMN_TEXTS = ("data_source", "ability", "system_prompt", "instruction", "ground_truth_pattern", "ground_truth_remove")
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(Options):
     """The names of the columns with each role."""
 
     prompt: str | None = None
@@ -23,13 +27,12 @@ class Columns:
     ability: str | None = None
     messages: str | None = None
     response: str | None = None
-    extra: Sequence[str] = ()
+    extra: Texts = Field(default_factory=list)
 
     @property
     def given(self) -> dict[str, str | list[str]]:
         """The roles that have a column, as JSON."""
-        own = {name: list(value) if name == "extra" else value for name, value in vars(self).items()}
-        return {name: value for name, value in own.items() if value}
+        return {name: value for name, value in self if value}
 
 
 @dataclass(frozen=True)
@@ -43,24 +46,21 @@ class Measure:
         return {"model": self.model, "max_prompt_length": self.max_prompt_length}
 
 
-@dataclass(frozen=True)
-class DatasetOptions:
-    """The options of the module; see its documentation for their meaning."""
-
+class DatasetOptions(Item):
+    kind: Literal["dataset"] = "dataset"
     name: str
-    workload: str = "rl"
-    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    upload: Mapping[str, Any] = field(default_factory=dict)
-    shared_root_source: str | None = None
+    workload: Literal["rl", "sft"] = "rl"
+    files: dict[Literal["train", "val"], Texts] = Field(default_factory=dict)
+    upload: Upload | None = None
     hub: str | None = None
-    revision: str | None = None
+    revision: str = "main"
     endpoint: str | None = None
-    token: str | None = field(default=None, repr=False)
+    token: str | None = Field(default=None, repr=False)
     script: str | None = None
     code_path: str | None = None
-    arguments: Sequence[str] = ()
+    arguments: Texts = Field(default_factory=list)
     tiny: bool = False
-    columns: Columns = field(default_factory=Columns)
+    columns: Columns = Field(default_factory=Columns)
     data_source: str | None = None
     ability: str | None = None
     system_prompt: str | None = None
@@ -71,14 +71,16 @@ class DatasetOptions:
     model: str | None = None
     max_prompt_length: int | None = None
 
+    @field_validator("files", mode="before")
     @classmethod
-    def of(cls, params: Mapping[str, Any]) -> DatasetOptions:
-        """From the parameters of the module, which has further ones."""
-        given = {name: params[name] for name in cls.__dataclass_fields__ if params.get(name) is not None}
-        files = {split: patterns for split, patterns in given.pop("files", {}).items() if patterns}
-        columns = {role: name for role, name in given.pop("columns", {}).items() if name}
-        return cls(**given, files=files, columns=Columns(**columns))
+    def _with_patterns(cls, given: Any) -> Any:
+        return {split: patterns for split, patterns in given.items() if patterns} if isinstance(given, dict) else given
 
     @property
     def measure(self) -> Measure | None:
-        return Measure(self.model, self.max_prompt_length) if self.model and self.max_prompt_length else None
+        """Raises StagingError for one of its options without the other."""
+        if self.model is None and self.max_prompt_length is None:
+            return None
+        if self.model is None or self.max_prompt_length is None:
+            raise StagingError("model, max_prompt_length", "only one of them is set.", "Set both, or none.")
+        return Measure(self.model, self.max_prompt_length)

@@ -77,10 +77,6 @@ class Script:
         return {"script": self.name, "code_path": self.code_path.name, "arguments": list(self.arguments)}
 
     @property
-    def quick(self) -> bool:
-        return False
-
-    @property
     def path(self) -> Path:
         return self.code_path / SCRIPTS / self.name
 
@@ -134,7 +130,7 @@ class Script:
         hub = {name: value for name, value in {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": self.token}.items() if value}
         return {
             **inherited,
-            # The snapshot's verl, and not what Ansible has set for this module.
+            # The snapshot's verl, and not what the node has set.
             "PYTHONPATH": str(self.code_path),
             "PYTHONDONTWRITEBYTECODE": "1",
             # Keeps the lines of stdout and stderr in their order.

@@ -13,9 +13,6 @@ from typing import Protocol
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 
-# So much is read and checked in a moment.
-QUICK_BYTES = 4 << 20
-
 
 @dataclass(frozen=True)
 class Fetched:
@@ -35,10 +32,6 @@ class Source(Protocol):
     @property
     def identity(self) -> Facts:
         """The options that determine the rows, as JSON; the first key tells the kind of source."""
-
-    @property
-    def quick(self) -> bool:
-        """Whether its rows are available in a moment."""
 
     def size(self) -> int:
         """How many bytes a dataset will take, as far as that is known in advance; an error if the source is missing."""

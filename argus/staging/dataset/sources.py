@@ -1,18 +1,20 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Selects the source of rows for the module's options: files, the hub, a script of verl, or generated rows."""
+"""Selects the source of rows for the options of a dataset: files, the hub, a script of verl, or generated rows."""
 
 from __future__ import annotations
 
-import glob
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...common.shared_root import under_root
+from ...launcher.identity import SHARED_ROOT
 from ..errors import StagingError
+from ..files import matching
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from ..tiny import build_dataset, rl_rows, sft_rows
@@ -20,8 +22,7 @@ from .hub_source import Hub
 from .options import DatasetOptions
 from .schema import RL, SPLITS
 from .script import Script
-from .source import QUICK_BYTES, Fetched, Source, difference_of
-from .upload import Inbox, Upload
+from .source import Fetched, Source, difference_of
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,6 @@ class Files:
     def identity(self) -> Facts:
         files = {split: [SourceFile.of(path).to_json() for path in paths] for split, paths in self.found.items()}
         return {"source_files": files}
-
-    @property
-    def quick(self) -> bool:
-        return self._bytes() <= QUICK_BYTES
 
     def size(self) -> int:
         for split, patterns in self.patterns.items():
@@ -124,12 +121,6 @@ def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str
     return f"no file matches {pattern} on {host}, where the shared root is {here}{also}.", todo
 
 
-def matching(pattern: str) -> list[Path]:
-    # Not pathlib's glob: that one also matches hidden files, such as those that macOS creates beside others.
-    paths = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
-    return [path for path in paths if not path.is_dir()]
-
-
 @dataclass(frozen=True)
 class Tiny:
     """Generated word problems of addition."""
@@ -143,10 +134,6 @@ class Tiny:
     @property
     def identity(self) -> Facts:
         return {"tiny": True}
-
-    @property
-    def quick(self) -> bool:
-        return True
 
     def size(self) -> int:
         return 0
@@ -188,7 +175,7 @@ def source_of(options: DatasetOptions, shared_root: Path) -> Source:
             options.script, options.code_path, options.arguments, shared_root, endpoint=endpoint, token=token
         )
     if options.upload:
-        upload = Upload.of(options.upload, Inbox(shared_root, options.name))
+        upload = options.upload
         splits = {*upload.files, *upload.missing}
         if "train" not in splits:
             raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
@@ -202,6 +189,7 @@ def source_of(options: DatasetOptions, shared_root: Path) -> Source:
     if "train" not in options.files:
         raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
     check_val("val" in options.files, options.val_rows)
+    patterns: dict[str, list[str]] = dict(options.files.items())
     if not options.hub:
-        return Files.of(options.files, (str(shared_root), options.shared_root_source or ""))
-    return Hub.of(options.hub, options.revision, options.files, shared_root, endpoint=endpoint, token=token)
+        return Files.of(patterns, (str(shared_root), os.environ.get(SHARED_ROOT, "")))
+    return Hub.of(options.hub, options.revision, patterns, shared_root, endpoint=endpoint, token=token)

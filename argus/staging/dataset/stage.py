@@ -17,9 +17,8 @@ from ..lock import Progress, locked
 from ..manifest import Manifest, read_manifest
 from ..options import StageOptions, check_name, check_parent, check_shared_root
 from ..removal import Removal, remove_downloaded
-from ..result import Staged, Status
+from ..result import Staged
 from ..store import Built, Request, replace_manifest, stage
-from ..tiny import make_intern_a_function
 from .builder import DatasetBuilder, original_numbers, verdict
 from .checks import Checker, Limit
 from .form import Form, form_of
@@ -29,7 +28,7 @@ from .rows import Rows
 from .schema import RL, SFT, SPLITS
 from .source import Source, difference_of
 from .sources import source_of
-from .upload import Inbox
+from .upload import inbox
 
 KINDS = {RL: "rl_dataset", SFT: "sft_dataset"}
 # The options in the identity of a dataset that do not belong to its source.
@@ -80,12 +79,11 @@ def request(
         names = {*own, *(option for option in identity if option in OWN_OPTIONS)}
         return difference_of(manifest, {option: own.get(option) for option in sorted(names)})
 
-    quick = source.quick and not measure
-    return Request(KINDS[form.workload], name, target, build, differs, size=source.size, quick=quick)
+    return Request(KINDS[form.workload], name, target, build, differs, size=source.size)
 
 
 def request_of(shared_root: Path, options: DatasetOptions) -> Request:
-    """The request for the module's options."""
+    """The request for the options of a dataset."""
     check_shared_root(shared_root)
     source, form = source_of(options, shared_root), form_of(options)
     return request(shared_root, options.name, source, form, val_rows=options.val_rows, measure=options.measure)
@@ -96,12 +94,11 @@ def stage_dataset(shared_root: Path, options: DatasetOptions, how: StageOptions 
     how, measure = how or StageOptions(), options.measure
     requested = request_of(shared_root, options)
     staged = stage(requested, how)
-    if options.upload and not how.check and staged.status is not Status.DEFERRED:
-        Inbox(shared_root, options.name).remove()
-    if how.check or staged.status is Status.DEFERRED or measure is None or is_measured(requested.target, measure):
+    if options.upload and not how.check:
+        # What a killed process has left as well.
+        remove_tree(inbox(shared_root, options.name))
+    if how.check or measure is None or is_measured(requested.target, measure):
         return staged
-    if how.defer:
-        return requested.result(Status.DEFERRED)
     with reported(requested.target, "checked"), locked(requested.target) as progress:
         # The previous holder of the lock may have done it.
         manifest = read_manifest(requested.target)
@@ -143,7 +140,7 @@ def remove_dataset(
     datasets = check_parent(shared_root, check_shared_root(shared_root) / DATASETS)
     target = datasets / check_name("name", name)
     if not check:
-        Inbox(shared_root, name).remove()
+        remove_tree(inbox(shared_root, name))
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]
 
@@ -172,7 +169,6 @@ def token_limit(shared_root: Path, measure: Measure) -> Limit:
     if not (path / "tokenizer_config.json").is_file():
         todo = "Set it to a staged model, or to the absolute path of a model."
         raise StagingError("model", f"{path} has no tokenizer (tokenizer_config.json).", todo)
-    make_intern_a_function()
     from transformers import AutoTokenizer
 
     return Limit(measure.max_prompt_length, AutoTokenizer.from_pretrained(path))

@@ -114,10 +114,9 @@ def test_an_earlier_step_under_a_name_of_ones_own(root: Path) -> None:
         export(root, name="sums")
 
 
-def test_check_mode_and_deferral_merge_nothing(root: Path) -> None:
+def test_check_mode_merges_nothing(root: Path) -> None:
     merger = Merger()
     assert export(root, merger, check=True).status == Status.STAGED
-    assert export(root, merger, defer=True).status == Status.DEFERRED
     assert merger.asked == [] and not (root / "common/models").exists()
 
 

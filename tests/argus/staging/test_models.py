@@ -54,7 +54,7 @@ def test_a_model_is_a_link_into_the_hubs_cache_with_a_manifest_beside_it(place: 
 def test_an_existing_model_causes_no_request(place: Place) -> None:
     place.stage()
     place.forget()
-    for how in ({}, {"full": True}, {"check": True}, {"repair": True}, {"defer": True}):
+    for how in ({}, {"full": True}, {"check": True}, {"repair": True}):
         assert place.stage(how=how).status == Status.EXISTS
     assert place.hub.asked == []
 
@@ -63,11 +63,6 @@ def test_check_mode_sends_one_request_to_the_hub(place: Place) -> None:
     assert place.stage(how={"check": True}).status == Status.STAGED
     assert [each.path for each in place.hub.asked] == [f"/api/models/{NAME}/revision/main?blobs=true"]
     assert list(place.root.iterdir()) == []
-
-
-def test_a_download_is_deferred(place: Place) -> None:
-    assert place.stage(how={"defer": True}).status == Status.DEFERRED
-    assert not place.hub.gets()
 
 
 def test_the_shared_root_may_be_seen_at_another_path(place: Place) -> None:
@@ -305,17 +300,6 @@ def test_a_directory_must_be_a_complete_model(root: Path, directory: Path) -> No
         of_directory(root, Path("/nowhere"))
 
 
-def test_a_copy_is_deferred(root: Path, tmp_path: Path) -> None:
-    """A copy may take long, so the module does it detached."""
-    source = tmp_path / "model"
-    for name, content in model().items():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes(content)
-    asked = request(root, "mine", source_of(str(source), root))
-    assert stage(asked, defer=True).status == Status.DEFERRED
-    assert stage(asked).status == Status.STAGED
-
-
 def test_a_tiny_model_is_generated(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def build(target: Path) -> None:
         for name, content in model().items():
@@ -323,7 +307,7 @@ def test_a_tiny_model_is_generated(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(tiny, "build_model", build)
     monkeypatch.setattr(tiny, "MODEL_LIBRARIES", ())
-    staged = stage(request(root, "tiny", source_of("tiny", root)), defer=True)
+    staged = stage(request(root, "tiny", source_of("tiny", root)))
     assert staged.status == Status.STAGED
     assert manifest(Path(staged.path))["source"] == "tiny"
     assert stage(request(root, "tiny", source_of("tiny", root))).status == Status.EXISTS

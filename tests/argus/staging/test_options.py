@@ -9,7 +9,6 @@ import pytest
 from argus.staging.errors import StagingError
 from argus.staging.options import (
     NAME_WITH_CAPITALS,
-    StageOptions,
     check_name,
     check_shared_root,
 )
@@ -34,11 +33,3 @@ def test_bad_names(name: str) -> None:
 
 def test_models_and_code_ids_may_have_capitals() -> None:
     assert check_name("models", "Qwen2.5-0.5B", NAME_WITH_CAPITALS) == "Qwen2.5-0.5B"
-
-
-def test_the_parameters_of_a_module_become_options() -> None:
-    params = {"repair": False, "verify": "quick", "defer": False}
-    assert StageOptions.of(params, check=False) == StageOptions()
-    assert StageOptions.of({**params, "verify": "full"}, check=False) == StageOptions(full=True)
-    assert StageOptions.of({**params, "repair": True}, check=True) == StageOptions(check=True, repair=True)
-    assert StageOptions.of({**params, "defer": True}, check=False) == StageOptions(defer=True)

@@ -90,15 +90,6 @@ def test_a_read_only_directory_has_no_write_permission_anywhere(tmp_path: Path) 
     assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.*")} == {0o444}
 
 
-def test_a_long_build_is_deferred_on_request(tmp_path: Path) -> None:
-    target = tmp_path / "tiny"
-    deferred = stage(asked(target, no_build), defer=True)
-    assert (deferred.status, deferred.changed) == (Status.DEFERRED, False)
-    assert siblings(target) == []
-    assert stage(asked(target, quick=True), defer=True).status == Status.STAGED
-    assert stage(asked(target, no_build), defer=True).status == Status.EXISTS
-
-
 @pytest.mark.parametrize("form", ["directory", "file", "dangling link"])
 def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str) -> None:
     target = tmp_path / "tiny"

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
-import sys
 
 import pytest
 
 from argus.staging.tiny import (
-    make_intern_a_function,
     missing_library,
     problems,
     rl_rows,
@@ -61,14 +58,3 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", none_of_them)
     assert missing_library([]) is None
     assert missing_library(["pyarrow", "torch"]) == "pyarrow"
-
-
-def test_torch_gets_a_function_that_interns_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Replacement:
-        def __call__(self, value: str) -> str:
-            return value.upper()
-
-    monkeypatch.setattr(sys, "intern", Replacement())
-    make_intern_a_function()
-    assert inspect.isfunction(sys.intern)
-    assert sys.intern("a") == "A"

@@ -11,8 +11,6 @@ import pytest
 from hub import Hub
 from staging_datasets import Letters
 
-from argus.staging.dataset import stage as datasets
-
 
 @pytest.fixture
 def raw(tmp_path: Path) -> Path:
@@ -38,7 +36,5 @@ def hub() -> Iterator[Hub]:
 def model(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a model that is not there yet."""
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(AutoTokenizer=Letters))
-    # Not our business here, and it stays for all of the process.
-    monkeypatch.setattr(datasets, "make_intern_a_function", lambda: None)
     monkeypatch.setattr(Letters, "loaded", [])
     return root / "common/models/Tiny"

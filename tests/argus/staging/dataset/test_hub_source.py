@@ -22,7 +22,6 @@ from argus.staging.result import Status
 def test_a_repository_is_fetched_once_and_pinned(root: Path, hub: Hub) -> None:
     commit = put(hub)
     assert asked(root, **hubs(hub), check=True).status == Status.STAGED
-    assert asked(root, **hubs(hub), defer=True).status == Status.DEFERRED
     assert hub.gets("/") == [each for each in hub.gets("/") if "/api/datasets/" in each.path]
     assert asked(root, **hubs(hub)).status == Status.STAGED
     assert [row["reward_model"]["ground_truth"] for row in read(root)] == [str(number) for number in range(1, 16)]
@@ -124,7 +123,7 @@ def test_names_of_the_hub_are_checked(root: Path, hub: Hub, options: dict[str, A
 
 
 def test_the_token_is_not_shown(root: Path, hub: Hub) -> None:
-    assert hub.token not in repr(dataset_sources.source_of(DatasetOptions.of({"name": "data", **hubs(hub)}), root))
+    assert hub.token not in repr(dataset_sources.source_of(DatasetOptions(name="data", **hubs(hub)), root))
 
 
 def test_files_are_taken_once_in_the_order_of_their_patterns() -> None:
@@ -141,7 +140,7 @@ def test_of_thousands_of_files_those_that_are_wanted_are_known_at_once(root: Pat
     names = [f"part-{number:04}" for number in range(2000)]
     hub.add("team/sums", {f"{name}.{end}": content for name in names for end in ("jsonl", "md")}, kind="datasets")
     options = hubs(hub, files={"train": ["*.jsonl"], "val": ["part-1*.jsonl"]})
-    source = dataset_sources.source_of(DatasetOptions.of({"name": "data", **options}), root)
+    source = dataset_sources.source_of(DatasetOptions(name="data", **options), root)
     assert isinstance(source, hub_source.Hub)
     assert [file.name for file in source.repository.files] == [f"{name}.jsonl" for name in names]
     assert source.size() - sum(file.size for file in source.repository.files) == 2000 * len(content)

@@ -77,7 +77,7 @@ def test_a_token_in_the_output_of_a_script_is_not_shown(raw: Path, root: Path) -
     said = refused(root, **options)
     assert "\n…\n at https://mirror.example.com\n" in said
     assert "hf_right" not in said
-    assert "hf_right" not in repr(dataset_sources.source_of(DatasetOptions.of({"name": "data", **options}), root))
+    assert "hf_right" not in repr(dataset_sources.source_of(DatasetOptions(name="data", **options), root))
     assert 'endpoint: "mirror" is not an address' in refused(root, **{**options, "endpoint": "mirror"})
 
 

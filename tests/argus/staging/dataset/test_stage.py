@@ -24,7 +24,6 @@ from staging_datasets import (
 from staging_tools import manifest_json
 
 from argus.staging.dataset import formats as dataset_files
-from argus.staging.dataset import sources as dataset_sources
 from argus.staging.dataset import stage as datasets
 from argus.staging.dataset.builder import DatasetBuilder
 from argus.staging.dataset.schema import SFT
@@ -107,15 +106,6 @@ def test_it_is_repaired_from_its_source(raw: Path, root: Path) -> None:
     assert "files.train: no file matches" in refused(root, files=files, repair=True, **MAPPED)
 
 
-def test_only_long_builds_are_deferred(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset_sources, "QUICK_BYTES", 10)
-    assert mapped(raw, root, defer=True).status == Status.DEFERRED
-    assert asked(root, name="tiny", tiny=True, defer=True).status == Status.STAGED
-    monkeypatch.setattr(dataset_sources, "QUICK_BYTES", 1 << 20)
-    assert mapped(raw, root, model="tiny", max_prompt_length=3, defer=True).status == Status.DEFERRED
-    assert mapped(raw, root, defer=True).status == Status.STAGED
-
-
 def test_a_dataset_of_any_workload_is_removed(root: Path) -> None:
     asked(root, workload=SFT, tiny=True)
     assert removed(root) == Staged("sft_dataset", "data", str(root / "datasets/data"), Status.REMOVED)
@@ -142,7 +132,6 @@ def test_prompts_of_an_existing_dataset_are_measured_on_request(raw: Path, root:
         mapped(raw, root, **measure)
     put_model(model)
     assert mapped(raw, root, **measure, check=True).notes == ()
-    assert mapped(raw, root, **measure, defer=True).status == Status.DEFERRED
     assert Letters.loaded == [] and manifest(root) == made
     measured = mapped(raw, root, **measure)
     assert (measured.status, measured.changed, list(measured.notes)) == (Status.EXISTS, False, LENGTHS)
@@ -152,7 +141,7 @@ def test_prompts_of_an_existing_dataset_are_measured_on_request(raw: Path, root:
     assert {name for name in before if after.pop(name) != before[name]} == {"manifest.json"} and not after
     assert [path.name for path in (root / "datasets").iterdir()] == ["data"]
     # Not again until the request changes.
-    for how in ({}, {"defer": True}, {"full": True}):
+    for how in ({}, {"full": True}):
         assert mapped(raw, root, **measure, **how) == Staged(
             "rl_dataset", "data", str(root / "datasets/data"), Status.EXISTS
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 from collections.abc import Sequence
-from io import FileIO
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,7 @@ import pytest
 
 from argus.staging.dataset.options import DatasetOptions
 from argus.staging.dataset.sources import no_match, source_of
-from argus.staging.dataset.upload import (
-    Inbox,
-    UndecidedError,
-    Upload,
-    UploadFile,
-)
+from argus.staging.dataset.upload import FilesNeededError, Upload, UploadFile, place, receive
 from argus.staging.errors import StagingError
 from argus.staging.lock import Progress
 from argus.staging.manifest import Manifest
@@ -28,75 +23,24 @@ SHA = hashlib.sha256(CONTENT).hexdigest()
 FILE = UploadFile("/home/ann/train.jsonl", len(CONTENT), 7, SHA)
 
 
-@pytest.fixture
-def inbox(tmp_path: Path) -> Inbox:
-    return Inbox(tmp_path, "sums")
+def test_files_arrive_one_after_the_other(tmp_path: Path) -> None:
+    empty = UploadFile("/b/train.jsonl", 0, 1, hashlib.sha256(b"").hexdigest())
+    directory = receive([FILE, empty, replace(FILE, path="/c")], io.BytesIO(CONTENT * 2), tmp_path / "a" / "b")
+    assert [path.read_bytes() for path in sorted(directory.glob("*/*"))] == [CONTENT, b"", CONTENT]
+    assert place(directory, 1, empty).name == "train.jsonl"
+    assert (directory.stat().st_mode | place(directory, 0, FILE).stat().st_mode) & 0o077 == 0
 
 
-def append(inbox: Inbox, content: bytes, offset: int, sha256: str = SHA, name: str = "train.jsonl") -> int:
-    part = inbox.path.parents[1] / "part"
-    part.write_bytes(content)
-    with FileIO(part, "r") as chunk:
-        return inbox.append(sha256, name, offset, chunk)
+@pytest.mark.parametrize("content", [b"", CONTENT[:-1], b"012345678x", CONTENT + b"0", b"x" + CONTENT])
+def test_other_content_than_was_announced_leaves_nothing(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(StagingError) as error:
+        receive([FILE], io.BytesIO(content), tmp_path)
+    assert error.value.finding.where == FILE.path
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_parts_are_appended_once_and_in_order(inbox: Inbox) -> None:
-    assert inbox.append(SHA, "train.jsonl", 0, None) == 0
-    assert append(inbox, b"01234", 0) == 5
-    # The same part again, and one that is too early: nothing is written.
-    assert append(inbox, b"01234", 0) == 5
-    assert append(inbox, b"89", 8) == 5
-    assert inbox.received(FILE) == 5
-    assert append(inbox, b"56789", 5) == 10
-    assert inbox.place(FILE).read_bytes() == CONTENT
-    for path, mode in ((inbox.path, 0o700), (inbox.place(FILE).parent, 0o700), (inbox.place(FILE), 0o600)):
-        assert path.stat().st_mode & 0o777 == mode
-    inbox.remove()
-    assert not inbox.path.exists() and inbox.received(FILE) == 0
-
-
-@pytest.mark.parametrize("sha256", ["", "../" * 22, SHA[:-1], SHA.upper()])
-def test_only_a_hash_becomes_a_directory(inbox: Inbox, sha256: str) -> None:
-    with pytest.raises(StagingError, match="cannot be uploaded under this name"):
-        append(inbox, CONTENT, 0, sha256=sha256)
-    assert not inbox.path.exists()
-
-
-@pytest.mark.parametrize("name", ["", "..", "a/b", "a\x1b"])
-def test_only_a_plain_name_becomes_a_file(inbox: Inbox, name: str) -> None:
-    with pytest.raises(StagingError, match="cannot be uploaded under this name"):
-        append(inbox, CONTENT, 0, name=name)
-
-
-def test_nothing_is_written_through_what_a_job_puts_there(inbox: Inbox, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.mkdir()
-    (victim / "train.jsonl").write_bytes(b"")
-    inbox.path.parent.mkdir()
-    inbox.path.symlink_to(victim)
-    with pytest.raises(OSError):
-        append(inbox, CONTENT, 0)
-    inbox.path.unlink()
-    inbox.path.mkdir()
-    (inbox.path / SHA).symlink_to(victim)
-    with pytest.raises(OSError):
-        append(inbox, CONTENT, 0)
-    (inbox.path / SHA).unlink()
-    (inbox.path / SHA).mkdir()
-    for put in (Path.symlink_to, Path.hardlink_to):
-        put(inbox.place(FILE), victim / "train.jsonl")
-        with pytest.raises((OSError, StagingError)):
-            append(inbox, CONTENT, 0)
-        inbox.place(FILE).unlink()
-    os.mkfifo(inbox.place(FILE))
-    with pytest.raises((OSError, StagingError)):
-        append(inbox, CONTENT, 0)
-    assert (victim / "train.jsonl").read_bytes() == b""
-    assert [path.name for path in victim.iterdir()] == ["train.jsonl"]
-
-
-def upload(*files: UploadFile, inbox: Inbox | None = None, missing: Sequence[str] = (), **splits: Any) -> Upload:
-    return Upload("ann", {"train": [*files], **splits}, {"train": missing} if missing else {}, inbox)
+def upload(*files: UploadFile, missing: Sequence[str] = (), received: Path | None = None) -> Upload:
+    return Upload("ann", {"train": [*files]}, {"train": missing} if missing else {}, received)
 
 
 def manifest(*files: UploadFile) -> Manifest:
@@ -104,14 +48,14 @@ def manifest(*files: UploadFile) -> Manifest:
 
 
 def changed(**values: Any) -> UploadFile:
-    return UploadFile(**{**FILE.to_json(), **values})
+    return replace(FILE, **values)
 
 
 def test_the_same_content_is_the_same_wherever_it_is() -> None:
     assert upload(changed(path="/builds/7/train.jsonl", mtime_ns=8)).differs(manifest(FILE)) == ""
     # Without its hash, the time decides that nothing has changed, but not that something has.
     assert upload(changed(sha256="")).differs(manifest(FILE)) == ""
-    with pytest.raises(UndecidedError):
+    with pytest.raises(FilesNeededError):
         upload(changed(sha256="", mtime_ns=8)).differs(manifest(FILE))
 
 
@@ -141,11 +85,8 @@ def test_a_manifest_that_a_job_has_changed_is_a_difference() -> None:
         assert "was staged without /home/ann/train.jsonl" in upload(FILE).differs(broken)
 
 
-def test_space_counts_what_has_still_to_arrive(inbox: Inbox) -> None:
-    assert upload(FILE, inbox=inbox).size() == 20
-    append(inbox, b"0123", 0)
-    assert upload(FILE, inbox=inbox).size() == 16
-    assert upload(changed(sha256=""), inbox=inbox).size() == 20
+def test_space_counts_what_has_still_to_arrive(tmp_path: Path) -> None:
+    assert (upload(FILE).size(), upload(FILE, received=tmp_path).size()) == (20, 10)
 
 
 def test_a_missing_file_names_the_controller() -> None:
@@ -160,33 +101,30 @@ def test_a_missing_file_names_the_controller() -> None:
 def test_a_missing_file_is_named_before_rows_that_it_may_have(
     missing: list[str], expected: str, tmp_path: Path
 ) -> None:
-    given = upload(FILE, missing=missing).to_json()
+    given = upload(FILE, missing=missing)
     with pytest.raises(StagingError, match=expected):
-        source_of(DatasetOptions.of({"name": "sums", "workload": "rl", "upload": given}), tmp_path)
+        source_of(DatasetOptions(name="sums", upload=given), tmp_path)
 
 
-def test_only_what_has_arrived_with_its_content_is_read(inbox: Inbox, tmp_path: Path) -> None:
-    source = upload(FILE, inbox=inbox)
-    assert not source.quick
-    for part, offset in ((b"01234", 0), (b"5678x", 5)):
-        with pytest.raises(StagingError, match="was not uploaded completely"):
-            source.fetch(tmp_path, Progress(), None)
-        append(inbox, part, offset)
-    assert source.quick
-    with pytest.raises(StagingError, match=r"/home/ann/train\.jsonl: changed while it was copied"):
-        source.fetch(tmp_path, Progress(), None)
-    # It is uploaded again.
-    assert inbox.received(FILE) == 0
-    append(inbox, CONTENT, 0)
-    assert source.fetch(tmp_path, Progress(), None).files == {"train": [inbox.place(FILE)]}
+def test_files_are_needed_only_to_build(tmp_path: Path) -> None:
+    with pytest.raises(FilesNeededError):
+        upload(FILE).fetch(tmp_path, Progress(), None)
+    both = Upload("ann", {"train": [FILE], "val": [FILE]}, received=tmp_path)
+    assert both.all == [FILE]
+    arrived = [tmp_path / "0" / "train.jsonl"]
+    assert both.fetch(tmp_path, Progress(), None).files == {"train": arrived, "val": arrived}
 
 
-def test_it_travels_as_json(inbox: Inbox) -> None:
+def test_an_error_names_files_as_the_controller_does(tmp_path: Path) -> None:
+    other = replace(FILE, path=r"/b/\1/train.jsonl")
+    error = StagingError(f"{tmp_path}/1/train.jsonl:3", f"is not as in {tmp_path}/0/train.jsonl.", "Correct it.")
+    found = upload(FILE, other, received=tmp_path).with_own_paths(error).finding
+    assert (found.where, found.what) == (r"/b/\1/train.jsonl:3", "is not as in /home/ann/train.jsonl.")
+
+
+def test_it_travels_as_json() -> None:
     source = upload(FILE, missing=["/x"])
-    assert Upload.of(source.to_json()) == source
-    assert Upload.of({"controller": "ann", "files": {"train": [FILE.to_json()], "val": []}, "missing": None}) == upload(
-        FILE
-    )
+    assert DatasetOptions.model_validate({"name": "a", "upload": asdict(source)}).upload == source
     assert upload(FILE).identity == {"uploaded_files": {"train": [["train.jsonl", 10, 7, SHA]]}}
 
 

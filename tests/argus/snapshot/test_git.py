@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 from staging_snapshots import TOKEN, commit, git, manifest_at, put
-from staging_tools import snapshot
+from staging_tools import snapshot, source_of
 
-from argus.staging.errors import StagingError
-from argus.staging.git import Git
+from argus.snapshot.errors import SourceError
+from argus.snapshot.git import Git
 from argus.staging.result import Status
-from argus.staging.sources import source_of
 
 pytestmark = pytest.mark.usefixtures("identity")
 
@@ -23,7 +22,7 @@ def test_without_git_only_a_commit_can_be_resolved(
     monkeypatch.setenv("PATH", str(tmp_path))
     source = source_of(f"git+file://{repository}@{'0123456789' * 4}", snapshots)
     assert source.code_id == "verl-012345678901"
-    with pytest.raises(StagingError, match=r"git: is not installed on this machine\. Install it"):
+    with pytest.raises(SourceError, match=r"git: is not installed on this machine\. Install it"):
         source_of(f"git+file://{repository}@main", snapshots)
 
 
@@ -62,7 +61,7 @@ def test_a_password_in_an_address_is_refused_and_not_printed(
 ) -> None:
     # No server is asked.
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StagingError) as raised:
+    with pytest.raises(SourceError) as raised:
         source_of(text, snapshots)
     assert "SEC" not in str(raised.value)
     assert "RET" not in str(raised.value)
@@ -70,12 +69,12 @@ def test_a_password_in_an_address_is_refused_and_not_printed(
 
 
 def test_a_token_does_not_travel_in_clear(snapshots: Path) -> None:
-    with pytest.raises(StagingError, match=r"would get the token unencrypted\. Use https"):
+    with pytest.raises(SourceError, match=r"would get the token unencrypted\. Use https"):
         source_of("git+http://git.example.com/team/verl@main", snapshots, Git(TOKEN))
 
 
 def test_a_password_in_an_address_is_reported_with_what_to_do(snapshots: Path) -> None:
-    with pytest.raises(StagingError, match=r"has a password or a token in it\. Remove it, and set staging_git_token"):
+    with pytest.raises(SourceError, match=r"has a password or a token in it\. Remove it, and set staging_git_token"):
         source_of("git+https://ann:SECRET@host/team/verl@main", snapshots)
 
 
@@ -83,9 +82,9 @@ def test_a_private_repository_opens_for_a_token(
     shared_root: Path, snapshots: Path, repository: Path, private_host: str, spied_git: Path
 ) -> None:
     text = f"git+{private_host}/team/verl@main"
-    with pytest.raises(StagingError, match=r"git ls-remote: failed: .*a private repository needs a token"):
+    with pytest.raises(SourceError, match=r"git ls-remote: failed: .*a private repository needs a token"):
         source_of(text, snapshots)
-    with pytest.raises(StagingError, match="git ls-remote: failed") as raised:
+    with pytest.raises(SourceError, match="git ls-remote: failed") as raised:
         source_of(text, snapshots, Git("another-token"))
     assert "another-token" not in str(raised.value)
     staged = snapshot(shared_root, source_of(text, snapshots, Git(TOKEN)))
@@ -133,6 +132,6 @@ def test_git_never_prompts_and_uses_the_given_key(repository: Path, spied_git: P
     # An ssh that prints its arguments, and fails.
     put(spied_git, {"bin/ssh": f'#!/bin/sh\necho "$@" >> {spied_git}/ssh\nexit 255\n'})
     (spied_git / "bin" / "ssh").chmod(0o755)
-    with pytest.raises(StagingError, match="git ls-remote: failed"):
+    with pytest.raises(SourceError, match="git ls-remote: failed"):
         Git(ssh_key=str(tmp_path / "my key")).commit_of("ssh://git@host/team/verl", "main")
     assert f"-o BatchMode=yes -o IdentitiesOnly=yes -i {tmp_path}/my key" in (spied_git / "ssh").read_text()

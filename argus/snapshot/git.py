@@ -9,16 +9,27 @@ import base64
 import os
 import shlex
 import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..common.text import one_line
-from .errors import StagingError
+from .errors import SourceError
+from .tree import is_ignored
 
 # git sets them for its hooks.
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
-COMMANDS = ("init", "fetch", "checkout", "ls-remote", "rev-parse")
+COMMANDS = ("init", "fetch", "checkout", "ls-remote", "rev-parse", "diff", "ls-files")
 PROTOCOLS = "https:http:ssh:file"
+
+
+@dataclass(frozen=True)
+class CheckoutState:
+    """commit: what is checked out. patch: what differs from it. untracked: the names of files that it does not know."""
+
+    commit: str
+    patch: bytes
+    untracked: Sequence[str]
 
 
 class Git:
@@ -43,23 +54,25 @@ class Git:
             self.environment.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
         self.token = token
 
-    def run(self, *arguments: str, directory: str | Path | None = None) -> str:
+    def run(self, *arguments: str, directory: Path | None = None) -> bytes:
         """The output of git; the token is in its environment only, not in its arguments or in a file."""
         command = ["git", *(["-C", str(directory)] if directory else []), *arguments]
         address = next((argument for argument in arguments if argument.startswith("http")), "")
-        environment = self._with_token(address) if self.token and address else self.environment
+        environment = self._with_token(address) if self.token and address else dict(self.environment)
+        if directory:
+            # A directory inside of a checkout is none itself.
+            environment["GIT_CEILING_DIRECTORIES"] = str(directory.parent)
         try:
             done = subprocess.run(command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         except FileNotFoundError:
-            raise StagingError("git", "is not installed on this machine.", "Install it.") from None
+            raise SourceError("git", "is not installed on this machine.", "Install it.") from None
         if done.returncode:
-            raise StagingError(
+            raise SourceError(
                 f"git {next(each for each in arguments if each in COMMANDS)}",
-                f"failed: {one_line(done.stderr.decode(errors='replace'))}.",
+                f"failed: {' '.join(done.stderr.decode(errors='replace').split())}.",
                 "Correct the URL and the ref; a private repository needs a token (staging_git_token) or an ssh key.",
             )
-        # Not in text mode, which replaces all line ends by the same one: a patch contains those of its files.
-        return done.stdout.decode(errors="surrogateescape")
+        return done.stdout
 
     def _with_token(self, address: str) -> dict[str, str]:
         url = urlsplit(address)
@@ -77,23 +90,48 @@ class Git:
             f"GIT_CONFIG_VALUE_{count}": f"Authorization: Basic {secret}",
         }
 
-    def fetch(self, url: str, ref: str, directory: Path) -> None:
-        """Checks out a branch, a tag or a commit in an empty directory. Nothing of its submodules is fetched."""
+    def fetch(self, url: str, ref: str, directory: Path) -> str:
+        """Checks out a branch, a tag or a commit in an empty directory, and returns the commit.
+
+        Nothing of its submodules is fetched.
+        """
         for arguments in (
             ("init", "--quiet"),
             ("fetch", "--quiet", "--depth=1", "--no-recurse-submodules", "--", url, ref),
             ("-c", "submodule.recurse=false", "checkout", "--quiet", "--force", "FETCH_HEAD"),
         ):
             self.run(*arguments, directory=directory)
+        return self.run("rev-parse", "HEAD", directory=directory).decode().strip()
 
     def commit_of(self, url: str, ref: str) -> str:
         """The commit that a branch or a tag points at."""
         found = {}
-        for line in self.run("ls-remote", "--", url, ref, f"{ref}^{{}}").splitlines():
+        for line in self.run("ls-remote", "--", url, ref, f"{ref}^{{}}").decode(errors="replace").splitlines():
             commit, _dummy, name = line.partition("\t")
             found[name] = commit
         # An annotated tag is an object of its own; the commit that it points at has ^{} after its name.
         for name in (f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}", f"{ref}^{{}}", ref):
             if name in found:
                 return found[name]
-        raise StagingError(url, f"has no branch and no tag {ref}.", "Give a commit with all its 40 digits.")
+        raise SourceError(url, f"has no branch and no tag {ref}.", "Give a commit with all its 40 digits.")
+
+    def state_of(self, directory: Path, paths: Sequence[str]) -> CheckoutState | None:
+        """What differs from the commit of a checkout in these paths.
+
+        None for another directory, and for a checkout of another user, whose configuration names programs that git
+        runs. Of the own user's, they are the same as with any `git diff`.
+        """
+        quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+        # In submodules, git would run its own commands with their configuration.
+        safe = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
+        try:
+            if {path.lstat().st_uid for path in (directory, directory / ".git")} != {os.geteuid()}:
+                return None
+            commit = self.run("rev-parse", "HEAD", directory=directory).decode().strip()
+            diff = ("diff", "--binary", "--no-color", *safe, "HEAD", "--", *paths)
+            patch = self.run(*quiet, *diff, directory=directory)
+            others = ("ls-files", "--others", "--exclude-standard", "-z", "--", *paths)
+            listed = self.run(*quiet, *others, directory=directory).decode(errors="replace").split("\0")
+        except (SourceError, OSError):
+            return None
+        return CheckoutState(commit, patch, [name for name in listed if name and not is_ignored(name)])

@@ -1,18 +1,14 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of all staging modules."""
-
 from __future__ import annotations
 
 
 class ModuleDocFragment:
+    """The options of models and datasets. Their types and defaults are those of the program, argus/staging/items.py."""
+
     DOCUMENTATION = r"""
 options:
-  shared_root:
-    description: The shared root, at the path where the module sees it. Nodes may see it at another path.
-    type: path
-    default: /private
   state:
     description:
       - V(present) creates it once, or verifies it if it exists.
@@ -33,13 +29,10 @@ options:
     type: str
     choices: [quick, full]
     default: quick
-  defer:
-    description:
-      - Do nothing that may take longer than a moment, and return the status V(deferred).
-      - The action plugin of this module sets it. It then runs the module detached, and shows its progress.
-    type: bool
-    default: false
 notes:
+  - Runs C(argus stage) in the head's node, from its machine, as the user of the nodes. No module is sent, and the
+    machine needs no Python. What takes longer than a moment goes on there if the connection breaks, and its progress is
+    shown.
   - A target appears completely or not at all, even if the process is killed. Processes that stage the same target wait
     for each other at a lock (C(.<name>.lock)), which the kernel frees if its holder dies. It is created only once.
 """

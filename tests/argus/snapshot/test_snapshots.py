@@ -9,18 +9,10 @@ from pathlib import Path
 
 import pytest
 from staging_snapshots import TAKEN, edit, files, manifest_at, put
-from staging_tools import problems, snapshot
+from staging_tools import overlay, problems, release, snapshot, source_of
 
-from argus.staging.errors import StagingError
+from argus.snapshot.errors import SourceError
 from argus.staging.result import Status
-from argus.staging.snapshots import Overlay
-from argus.staging.sources import (
-    DirectorySource,
-    PyPISource,
-    SnapshotSource,
-    source_of,
-)
-from argus.staging.tree import FileSnapshot, content_sha256
 
 pytestmark = pytest.mark.usefixtures("identity")
 
@@ -33,7 +25,7 @@ def test_a_snapshot_is_read_only(shared_root: Path, tree: Path) -> None:
 
 
 def test_a_snapshot_is_what_a_job_imports(shared_root: Path, index: Path) -> None:
-    path = snapshot(shared_root, PyPISource("0.9.0"), "mine").path
+    path = snapshot(shared_root, release("0.9.0"), "mine").path
     code = "import verl, mvp_marker; print(verl.__file__, verl.__version__, mvp_marker.MARKER)"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=True
@@ -56,31 +48,30 @@ def test_one_code_id_never_stands_for_two_contents(
 ) -> None:
     snapshot(shared_root, source_of(str(tree), snapshots), "mine")
     both = rf"mine: contains {tree} \(verl 0.10.0.dev0\), .*{{}}.*choose another name"
-    with pytest.raises(StagingError, match=both.format("verl==0.9.1")):
-        snapshot(shared_root, PyPISource("0.9.1"), "mine", check=check)
+    with pytest.raises(SourceError, match=both.format("verl==0.9.1")):
+        snapshot(shared_root, release("0.9.1"), "mine", check=check)
     (tree / "verl" / "new.py").write_text("")
-    with pytest.raises(StagingError, match=both.format(str(tree))):
+    with pytest.raises(SourceError, match=both.format(str(tree))):
         snapshot(shared_root, source_of(str(tree), snapshots), "mine", check=check)
 
 
-def test_a_local_version_makes_a_code_id_fit_for_a_path() -> None:
-    files = {"verl/__init__.py": FileSnapshot(0, 0, "abc")}
-    code_id = DirectorySource(Path("/src"), "0.10.0+mine", files).code_id
-    assert code_id == f"verl-0.10.0-mine-{content_sha256(files)[:8]}"
+def test_a_local_version_makes_a_code_id_fit_for_a_path(tree: Path, snapshots: Path) -> None:
+    (tree / "verl" / "version" / "version").write_text("0.10.0+mine\n")
+    assert source_of(str(tree), snapshots).code_id.startswith("verl-0.10.0-mine-")
 
 
 @pytest.mark.parametrize("code_id", ["../escape", "a/b", ".hidden"])
 def test_a_bad_code_id_is_refused(shared_root: Path, code_id: str) -> None:
-    with pytest.raises(StagingError, match="code_id: the name"):
-        snapshot(shared_root, PyPISource("0.9.1"), code_id)
+    with pytest.raises(SourceError, match="code_id: the name"):
+        snapshot(shared_root, release("0.9.1"), code_id)
 
 
 def test_an_overlay_is_put_beside_or_over_what_is_there(
     shared_root: Path, snapshots: Path, tree: Path, mine: Path
 ) -> None:
     base = source_of(str(tree), snapshots)
-    overlays = [Overlay.of(str(mine), "my_package"), Overlay.of(str(mine), "./recipe/dapo/")]
-    staged = snapshot(shared_root, base, None, overlays)
+    overlays = [overlay(mine, "my_package"), overlay(mine, "./recipe/dapo/")]
+    staged = snapshot(shared_root, base, "", overlays)
     target = Path(staged.path)
     assert files(target) == sorted(
         [
@@ -99,30 +90,32 @@ def test_an_overlay_is_put_beside_or_over_what_is_there(
     ]
     assert problems(target, full=True) == {}
     assert staged.name.startswith(f"{base.code_id}-")
-    assert snapshot(shared_root, base, None, overlays).status == Status.EXISTS
+    assert snapshot(shared_root, base, "", overlays).status == Status.EXISTS
 
 
 def test_a_changed_overlay_is_another_snapshot(shared_root: Path, snapshots: Path, tree: Path, mine: Path) -> None:
     base = source_of(str(tree), snapshots)
 
-    def again(to: str = "my_package", code_id: str | None = None) -> str:
-        return snapshot(shared_root, base, code_id, [Overlay.of(str(mine), to)]).name
+    def again(to: str = "my_package", code_id: str = "") -> str:
+        return snapshot(shared_root, base, code_id, [overlay(mine, to)]).name
 
     names = [snapshot(shared_root, base).name, again(), again("elsewhere")]
     again(code_id="mine")
     (mine / "main.py").write_text("changed = True\n")
     names.append(again())
     assert len(set(names)) == 4
-    with pytest.raises(StagingError, match=r"mine: contains .*which differs from the present content of"):
+    with pytest.raises(SourceError, match=r"mine: contains .*which differs from the present content of"):
         again(code_id="mine")
 
 
-def test_an_overlay_is_staged_as_it_was_read(shared_root: Path, snapshots: Path, tree: Path, mine: Path) -> None:
-    before = (mine / "main.py").read_text()
-    overlay = Overlay.of(str(mine), "my_package")
+def test_an_overlay_that_changes_meanwhile_is_refused(
+    shared_root: Path, snapshots: Path, tree: Path, mine: Path
+) -> None:
+    added = overlay(mine, "my_package")
     (mine / "main.py").write_text("changed = True\n")
-    staged = snapshot(shared_root, source_of(str(tree), snapshots), None, [overlay])
-    assert Path(staged.path, "my_package", "main.py").read_text() == before
+    with pytest.raises(SourceError, match=f"{mine}: changed while it was copied"):
+        snapshot(shared_root, source_of(str(tree), snapshots), "", [added])
+    assert not list(snapshots.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -133,17 +126,17 @@ def test_an_overlay_is_staged_as_it_was_read(shared_root: Path, snapshots: Path,
     ],
 )
 def test_an_overlay_stays_below_the_snapshot_and_beside_what_is_its_own(mine: Path, to: str) -> None:
-    with pytest.raises(StagingError, match=r'overlay ".*/mine": cannot be put at ".*"\. Give a relative path'):
-        Overlay.of(str(mine), to)
+    with pytest.raises(SourceError, match=r'overlay ".*/mine": cannot be put at ".*"\. Give a relative path'):
+        overlay(mine, to)
 
 
 def test_an_overlay_is_a_directory_with_files(mine: Path) -> None:
     for path in (mine / "nowhere", mine / "main.py"):
-        with pytest.raises(StagingError, match=r"is not a directory on this machine\. Correct its path"):
-            Overlay.of(str(path), "my_package")
+        with pytest.raises(SourceError, match=r"is not a directory\. Correct its path"):
+            overlay(path, "my_package")
     (mine / "link").symlink_to(mine / "deep")
-    with pytest.raises(StagingError, match="link: is a link to a directory"):
-        Overlay.of(str(mine), "my_package")
+    with pytest.raises(SourceError, match="link: is a link to a directory"):
+        overlay(mine, "my_package")
 
 
 def test_a_snapshot_with_an_overlay_is_a_further_snapshot(
@@ -153,8 +146,7 @@ def test_a_snapshot_with_an_overlay_is_a_further_snapshot(
     put(repository, {"verl/__init__.py": "not_committed = True\n"})
     base = snapshot(shared_root, source_of(str(repository), snapshots), "Base")
     source = source_of("Base", snapshots)
-    assert isinstance(source, SnapshotSource)
-    further = snapshot(shared_root, source, None, [Overlay.of(str(mine), "recipe/mine")])
+    further = snapshot(shared_root, source, "", [overlay(mine, "recipe/mine")])
     assert further.name.startswith("Base-")
     assert files(Path(further.path)) == sorted(
         [*TAKEN, "manifest.json", "mvp_marker.py", "uncommitted.patch", "recipe/mine/deep/er.py", "recipe/mine/main.py"]
@@ -167,14 +159,8 @@ def test_a_snapshot_with_an_overlay_is_a_further_snapshot(
     for name in ("commit", "uncommitted", "untracked", "requirements", "verl_version"):
         assert manifest[name] == before[name]
     # And so on.
-    last = snapshot(shared_root, source_of(further.name, snapshots), "last", [Overlay.of(str(mine), "recipe/more")])
+    last = snapshot(shared_root, source_of(further.name, snapshots), "last", [overlay(mine, "recipe/more")])
     assert {"recipe/mine/main.py", "recipe/more/main.py"} <= set(files(Path(last.path)))
-
-
-def test_a_snapshot_alone_is_there_already(shared_root: Path, snapshots: Path, tree: Path) -> None:
-    snapshot(shared_root, source_of(str(tree), snapshots), "base")
-    with pytest.raises(StagingError, match=r'source "base": is a snapshot already\. Add overlays'):
-        snapshot(shared_root, source_of("base", snapshots), "other")
 
 
 def test_a_snapshot_that_was_changed_by_hand_is_no_source(
@@ -182,8 +168,8 @@ def test_a_snapshot_that_was_changed_by_hand_is_no_source(
 ) -> None:
     base = snapshot(shared_root, source_of(str(tree), snapshots), "base")
     edit(Path(base.path, "examples", "run.sh"), "ran\n")
-    with pytest.raises(StagingError, match=r"base: no longer fits its manifest"):
-        snapshot(shared_root, source_of("base", snapshots), "other", [Overlay.of(str(mine), "my_package")])
+    with pytest.raises(SourceError, match=r"base: no longer fits its manifest"):
+        snapshot(shared_root, source_of("base", snapshots), "other", [overlay(mine, "my_package")])
     assert [path.name for path in snapshots.iterdir()] == ["base"]
 
 
@@ -192,7 +178,7 @@ def test_an_overlay_does_not_reach_through_to_a_neighbour(
 ) -> None:
     first = snapshot(shared_root, source_of(str(tree), snapshots), "first")
     mine = put(tmp_path / "mine", {"run.sh": "mine\n"})
-    second = snapshot(shared_root, source_of("first", snapshots), "second", [Overlay.of(str(mine), "examples")])
+    second = snapshot(shared_root, source_of("first", snapshots), "second", [overlay(mine, "examples")])
     assert Path(second.path, "examples", "run.sh").read_text() == "mine\n"
     assert Path(first.path, "examples", "run.sh").read_text() == "run\n"
     for staged in (first, second):

@@ -7,25 +7,17 @@ from pathlib import Path
 
 import pytest
 from staging_snapshots import SETUP, TAKEN, commit, files, git, manifest_at, put, put_wheel
-from staging_tools import problems, snapshot
+from staging_tools import problems, release, snapshot, source_of
 
-from argus.staging.errors import StagingError
+from argus.snapshot.errors import SourceError
+from argus.snapshot.sources import Source, directory_requirements
 from argus.staging.result import Status
-from argus.staging.sources import (
-    DirectorySource,
-    GitSource,
-    PyPISource,
-    Source,
-    directory_requirements,
-    source_of,
-)
-from argus.staging.tree import content_sha256, read_packages
 
 pytestmark = pytest.mark.usefixtures("identity")
 
 
 def test_a_release_becomes_a_snapshot(shared_root: Path, index: Path) -> None:
-    staged = snapshot(shared_root, PyPISource("0.9.1"))
+    staged = snapshot(shared_root, release("0.9.1"))
     target = shared_root / "common" / "code" / "verl" / "verl-0.9.1"
     assert vars(staged) == {
         "kind": "snapshot",
@@ -55,34 +47,34 @@ def test_a_release_becomes_a_snapshot(shared_root: Path, index: Path) -> None:
 
 
 def test_an_existing_release_is_not_fetched_again(shared_root: Path, index: Path) -> None:
-    snapshot(shared_root, PyPISource("0.9.1"))
+    snapshot(shared_root, release("0.9.1"))
     for wheel in index.iterdir():
         wheel.unlink()
-    assert snapshot(shared_root, PyPISource("0.9.1")).status == Status.EXISTS
+    assert snapshot(shared_root, release("0.9.1")).status == Status.EXISTS
 
 
 def test_check_mode_fetches_and_writes_nothing(shared_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert snapshot(shared_root, PyPISource("0.9.1"), check=True).status == Status.STAGED
+    assert snapshot(shared_root, release("0.9.1"), check=True).status == Status.STAGED
     assert list(shared_root.iterdir()) == []
 
 
 def test_an_error_of_pip_is_reported_with_what_to_do(shared_root: Path, index: Path) -> None:
-    with pytest.raises(StagingError, match=r"(?s)verl==7\.7: pip could not .*No matching.*PIP_FIND_LINKS.*directory"):
-        snapshot(shared_root, PyPISource("7.7"))
+    with pytest.raises(SourceError, match=r"(?s)verl==7\.7: pip could not .*No matching.*PIP_FIND_LINKS.*directory"):
+        snapshot(shared_root, release("7.7"))
     assert not list(shared_root.rglob("*7.7*"))
 
 
 def test_a_wheel_that_is_not_verl_leaves_nothing(shared_root: Path, index: Path) -> None:
     put_wheel(index, "0.0.1", version_file=False)
-    with pytest.raises(StagingError, match="verl/version/version: is missing"):
-        snapshot(shared_root, PyPISource("0.0.1"))
+    with pytest.raises(SourceError, match="verl/version/version: is missing"):
+        snapshot(shared_root, release("0.0.1"))
     assert not list(shared_root.rglob("*0.0.1*"))
 
 
 @pytest.mark.parametrize("text", ["verl==0.9.1", " verl == 0.9.1 "])
 def test_a_pinned_requirement(text: str, snapshots: Path) -> None:
-    assert source_of(text, snapshots) == PyPISource("0.9.1")
+    assert source_of(text, snapshots).label == "verl==0.9.1"
 
 
 @pytest.mark.parametrize(
@@ -91,13 +83,13 @@ def test_a_pinned_requirement(text: str, snapshots: Path) -> None:
 def test_an_unknown_source_is_rejected(text: str, tree: Path, snapshots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where an empty text, as a path, would be a source tree.
     monkeypatch.chdir(tree)
-    with pytest.raises(StagingError, match=r"is neither a release|does not exist.*Give verl==<version>, git\+https"):
+    with pytest.raises(SourceError, match=r"is neither a release|does not exist.*Give verl==<version>, git\+https"):
         source_of(text, snapshots)
 
 
 def test_a_directory_becomes_a_snapshot_without_ignored_files(shared_root: Path, snapshots: Path, tree: Path) -> None:
     staged = snapshot(shared_root, source_of(str(tree), snapshots))
-    assert staged.name == f"verl-0.10.0.dev0-{content_sha256(read_packages(tree))[:8]}"
+    assert staged.name == f"verl-0.10.0.dev0-{manifest_at(staged.path)['content_sha256'][:8]}"
     assert files(Path(staged.path)) == sorted([*TAKEN, "manifest.json", "mvp_marker.py"])
     manifest = manifest_at(staged.path)
     assert manifest["source"] == str(tree)
@@ -125,15 +117,15 @@ def test_a_moved_directory_is_the_same_source(shared_root: Path, snapshots: Path
 def test_a_directory_has_to_hold_verl(
     tmp_path: Path, snapshots: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(StagingError, match="has no verl/ package"):
+    with pytest.raises(SourceError, match="has no verl/ package"):
         source_of(str(tmp_path), snapshots)
-    with pytest.raises(StagingError, match="does not exist on this machine"):
+    with pytest.raises(SourceError, match="does not exist"):
         source_of("/nowhere", snapshots)
-    expected = DirectorySource(tree, "0.10.0.dev0", read_packages(tree))
+    expected = source_of(str(tree), snapshots)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for text in ("./src", "~/src", f"{tree}/../src"):
-        assert source_of(text, snapshots) == expected
+        assert (source_of(text, snapshots).label, source_of(text, snapshots).identity) == (str(tree), expected.identity)
 
 
 @pytest.mark.parametrize(
@@ -213,8 +205,7 @@ def test_a_branch_a_tag_and_a_commit_of_a_repository(shared_root: Path, snapshot
     sources: dict[str, Source] = {}
     for ref in ("main", "team/mine", "light", "v1", "HEAD", "refs/tags/v1", head):
         source = source_of(f"git+file://{repository}@{ref}", snapshots)
-        assert isinstance(source, GitSource)
-        assert (source.commit, source.code_id) == (head, f"verl-{head[:12]}")
+        assert (source.identity, source.code_id) == (f"commit {head}", f"verl-{head[:12]}")
         sources[ref] = source
 
     staged = snapshot(shared_root, sources["v1"])
@@ -253,17 +244,17 @@ def test_a_tag_precedes_a_branch_of_the_same_name(shared_root: Path, snapshots: 
 
 @pytest.mark.parametrize("ref", ["v2", "0123456", "ma*n"])
 def test_a_ref_that_is_not_there_is_named(snapshots: Path, repository: Path, ref: str) -> None:
-    with pytest.raises(StagingError, match=r"team/verl: has no branch and no tag .*with all its 40 digits"):
+    with pytest.raises(SourceError, match=r"team/verl: has no branch and no tag .*with all its 40 digits"):
         source_of(f"git+file://{repository}@{ref}", snapshots)
 
 
 def test_a_missing_repository_is_reported_with_the_message_of_git(
     shared_root: Path, snapshots: Path, repository: Path
 ) -> None:
-    with pytest.raises(StagingError, match=r"git ls-remote: failed: .*nowhere.*Correct the URL and the ref"):
+    with pytest.raises(SourceError, match=r"git ls-remote: failed: .*nowhere.*Correct the URL and the ref"):
         source_of(f"git+file://{repository}/nowhere@main", snapshots)
     unknown = source_of(f"git+file://{repository}@{'0123456789' * 4}", snapshots)
-    with pytest.raises(StagingError, match=r"git fetch: failed: .*Correct the URL and the ref"):
+    with pytest.raises(SourceError, match=r"git fetch: failed: .*Correct the URL and the ref"):
         snapshot(shared_root, unknown)
     assert not list(snapshots.iterdir())
 
@@ -283,7 +274,7 @@ def test_a_repository_needs_an_address_and_a_ref(
 ) -> None:
     # No server is asked.
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StagingError, match=r"is not a repository with a ref\. Give git\+https"):
+    with pytest.raises(SourceError, match=r"is not a repository with a ref\. Give git\+https"):
         source_of(text, snapshots)
 
 
@@ -293,7 +284,7 @@ def test_a_branch_that_has_moved_is_another_snapshot(shared_root: Path, snapshot
     snapshot(shared_root, source_of(text, snapshots), "mine")
     moved = commit(repository, {"verl/__init__.py": "moved = True\n"})
     with pytest.raises(
-        StagingError,
+        SourceError,
         match=r"mine: contains git\+file.*which differs from the present content of git\+file.*choose another name",
     ):
         snapshot(shared_root, source_of(text, snapshots), "mine")
@@ -307,7 +298,7 @@ def test_a_branch_that_moves_meanwhile_is_refused(shared_root: Path, snapshots: 
     source = source_of(f"git+file://{repository}@main", snapshots)
     after = commit(repository, {"verl/__init__.py": "moved = True\n"})
     with pytest.raises(
-        StagingError, match=rf"@main: moved from {before} to {after} while it was fetched\. Stage it again"
+        SourceError, match=rf"@main: moved from {before} to {after} while it was fetched\. Stage it again"
     ):
         snapshot(shared_root, source)
     assert not list(snapshots.iterdir())
@@ -334,5 +325,5 @@ def test_pip_is_not_looked_for_in_the_working_directory(
 def test_a_wheel_writes_nowhere_else(shared_root: Path, index: Path) -> None:
     with zipfile.ZipFile(index / "verl-0.9.1-py3-none-any.whl", "a") as wheel:
         wheel.writestr("verl/../../outside.py", "")
-    with pytest.raises(StagingError, match=r"has a file 'verl/../../outside.py' in its wheel"):
+    with pytest.raises(SourceError, match=r"has a file 'verl/../../outside.py' in its wheel"):
         snapshot(shared_root, source_of("verl==0.9.1", shared_root))

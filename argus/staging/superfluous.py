@@ -1,0 +1,64 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which snapshots of verl are not needed any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .listing import Entry
+from .snapshots import KIND
+
+DAY_SECONDS = 86_400
+SUPERFLUOUS = "to be removed"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which snapshots stay.
+
+    keep: so many of the newest. days: younger ones. A snapshot stays if either applies; 0 disables a rule, and with
+    both at 0 all stay. declared: those of the inventory, in the form of staging_snapshots; they would be staged again.
+    """
+
+    keep: int
+    days: float
+    declared: Sequence[Mapping[str, object]] = ()
+
+
+def verdicts(staged: Iterable[Entry], rules: Rules) -> list[tuple[Entry, str]]:
+    """All snapshots, the newest first, each with why it stays, or SUPERFLUOUS.
+
+    Also those stay that a job uses, and those without a date.
+    """
+    snapshots = [entry for entry in staged if entry.kind == KIND]
+    snapshots.sort(key=lambda entry: entry.staged_at or "", reverse=True)
+    declared = set(declared_names(snapshots, rules.declared))
+    return [(entry, verdict(entry, index, rules, declared)) for index, entry in enumerate(snapshots)]
+
+
+def verdict(entry: Entry, index: int, rules: Rules, declared: set[str]) -> str:
+    """What happens to the snapshot at this place among the newest."""
+    if entry.used_by:
+        return f"used by {', '.join(entry.used_by)}"
+    if entry.name in declared:
+        return "declared in the inventory"
+    if not rules.keep and not rules.days:
+        return "neither a number nor an age is set"
+    if not entry.staged_at:
+        return "its manifest has no date"
+    if index < rules.keep:
+        return f"among the newest {rules.keep}"
+    age = (datetime.now(UTC) - datetime.fromisoformat(entry.staged_at)).total_seconds() / DAY_SECONDS
+    return f"{age:.1f} days old" if age < rules.days else SUPERFLUOUS
+
+
+def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str, object]]) -> Iterable[str]:
+    """The snapshots that an inventory declares: by code id, or the newest one of a source."""
+    for item in declared:
+        if item.get("state", "present") == "present":
+            of_source = (entry.name for entry in newest_first if entry.details.get("source") == item.get("source"))
+            yield str(item.get("code_id") or next(of_source, ""))

@@ -1,0 +1,58 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The users' own Python files, copied below the shared root. They have no manifest, and change when the users like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..common.shared_root import USER_CODE
+from .dataset.upload import FilesNeededError, UploadFile, place
+from .errors import StagingError, reported
+from .files import change_mode, file_sha256, is_plain_path
+from .items import UserCode
+from .options import check_parent, check_shared_root
+from .result import Status
+
+MODE = 0o644
+# As much as Ansible shows.
+DIFF_BYTES = 104448
+
+
+def stage_user_code(shared_root: Path, item: UserCode, received: Path | None, *, check: bool = False) -> dict[str, Any]:
+    """Replace the files that differ, each at once. received: the directory with all of them, as they arrived."""
+    code = check_parent(shared_root, check_shared_root(shared_root) / USER_CODE)
+    for file in item.files:
+        if not is_plain_path(file.path):
+            raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")
+    with reported(code / item.name, "copied"):
+        changed = {number: file for number, file in enumerate(item.files) if not is_same(code / file.path, file)}
+        before = {file.path: text_of(code / file.path) for file in changed.values()} if item.diff else {}
+        for number, file in ({} if check else changed).items():
+            if received is None:
+                raise FilesNeededError(file.path)
+            target = code / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            change_mode(place(received, number, file), MODE)
+            place(received, number, file).replace(target)
+    status = Status.STAGED if changed else Status.EXISTS
+    path = str(code / item.name)
+    return {"changed": bool(changed), "name": item.name, "path": path, "status": status.value, "before": before}
+
+
+def is_same(path: Path, file: UploadFile) -> bool:
+    try:
+        return path.lstat().st_mode & 0o777 == MODE and file_sha256(str(path), links=False) == file.sha256
+    except OSError:
+        return False
+
+
+def text_of(path: Path) -> str:
+    """The content of a file that can be shown."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(DIFF_BYTES)
+    except (OSError, UnicodeError):
+        return ""

@@ -1,0 +1,41 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus export: a checkpoint of a job as a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..jobs.defaults import on_machines
+from ..staging.items import ModelItem
+from .request import Request, common, request_from, write_answer
+from .stage import plan, staged
+
+
+class ExportRequest(Request):
+    """The options of `export`. step: 0 for the last complete checkpoint."""
+
+    submission_id: str
+    step: int = 0
+    name: str | None = None
+
+
+@click.command(name="export", short_help="Make a model of a checkpoint.")
+@click.argument("submission_id", metavar="ID", required=False)
+@click.option("--step", type=int, help="Its step.  [default: the last complete checkpoint]")
+@click.option("--name", help="The name of the model.  [default: ID-step-STEP]")
+@common
+def command(as_json: bool, **options: Any) -> None:
+    """Merge a checkpoint of the job ID on a worker, and stage it as a model for the next job."""
+    request = request_from(ExportRequest, as_json, **options)
+    item = ModelItem(name=request.name, source=f"job:{request.submission_id}@{request.step}")
+    _path, work = plan(item, request.root, check=False)
+    result = staged(item, work)
+    if as_json:
+        write_answer(result, changed=result.pop("changed"))
+        return
+    path = result["path"].replace(request.shared_root, on_machines(request.shared_root), 1)
+    click.echo(f"Model {result['name']}: {result['status']}, {path}")

@@ -1,0 +1,68 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""argus gc: removes snapshots of verl that are not needed any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ..common.findings import Finding
+from ..common.text import size_text
+from ..staging.errors import StagingError
+from ..staging.listing import list_staged
+from ..staging.options import check_shared_root
+from ..staging.snapshots import remove_snapshot
+from ..staging.superfluous import SUPERFLUOUS, Rules, verdicts
+from .request import Request, common, request_from, require_own_cluster, show, write_answer
+
+HEADER = ("name", "staged", "size", "verdict")
+NO_RULE = Finding(
+    "staging_keep",
+    "nothing was removed: neither a number nor an age is set",
+    "set how many of the newest snapshots stay (-e staging_keep=5; argus gc --keep 5), or how old they may be "
+    "(-e staging_keep_days=30; argus gc --keep-days 30), or both",
+)
+
+
+class GcRequest(Request):
+    """The options of `gc`. declared: as Rules have it. check: remove nothing."""
+
+    keep: int = 0
+    keep_days: float = 0
+    declared: Sequence[dict[str, Any]] = ()
+    check: bool = False
+
+
+@click.command(name="gc", short_help="Remove old snapshots of verl.")
+@click.option("--keep", type=int, help="How many of the newest snapshots stay.")
+@click.option("--keep-days", type=float, help="Younger snapshots stay, in days.")
+@click.option("--check", is_flag=True, default=None, help="Only list them.")
+@common
+def command(as_json: bool, **options: Any) -> None:
+    """Remove all snapshots that neither of the options keeps, and that no job uses which has not ended.
+
+    The inventory is unknown here: playbooks/stage_gc.yml also keeps the snapshots that it declares.
+    """
+    request = request_from(GcRequest, as_json, **options)
+    require_own_cluster(request)
+    staged = list_staged(check_shared_root(request.root))
+    found = verdicts(staged, Rules(request.keep, request.keep_days, request.declared))
+    removed, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
+    for entry, verdict in found:
+        if verdict == SUPERFLUOUS:
+            try:
+                remove_snapshot(request.root, entry.name, check=request.check)
+                removed.append(entry.name)
+            except StagingError as error:
+                # Such as a job that was submitted meanwhile.
+                findings.append(error.finding)
+    rows = [[entry.name, entry.staged_at, size_text(entry.bytes or 0), verdict] for entry, verdict in found]
+    if as_json:
+        result = {"rows": rows, "removed": removed, "findings": [finding.as_dict() for finding in findings]}
+        write_answer(result, changed=bool(removed))
+        return
+    show(HEADER, rows, findings)

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import Hub, model
+from staging_tools import manifest_json
+
+from argus import cli
+from argus.launcher.identity import NODE
+from argus.staging.hub import retry
+from argus.verbs import export
+
+NAME = "org/name"
+
+
+@pytest.fixture(autouse=True)
+def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """This process is in a node, with a directory for temporary files."""
+    (tmp_path / "tmp").mkdir()
+    for name, value in {
+        NODE: "head",
+        "TMPDIR": str(tmp_path / "tmp"),
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(retry, "QUESTION_WAITS", ())
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub() as server:
+        yield server
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    path = tmp_path / "root"
+    path.mkdir()
+    return path
+
+
+class Program:
+    """The program in this process, or with `detached` in one of its own, as a machine starts it."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        self.root, self.monkeypatch, self.capfd = root, monkeypatch, capfd
+
+    def __call__(self, item: dict[str, Any], content: bytes = b"", **options: Any) -> dict[str, Any]:
+        request = {"item": item, "shared_root": str(self.root), "attached": bool(content), **options}
+        text = json.dumps(request).encode() + b"\n" + content
+        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        code = cli.main(["stage", "--json"])
+        return self.answer(code, self.capfd.readouterr().out)
+
+    def detached(self, item: dict[str, Any], **options: Any) -> dict[str, Any]:
+        request = {"item": item, "shared_root": str(self.root), "detach": True, **options}
+        command = [sys.executable, "-m", "argus", "stage", "--json"]
+        done = subprocess.run(command, input=json.dumps(request), text=True, capture_output=True, check=False)
+        return self.answer(done.returncode, done.stdout)
+
+    def answer(self, code: int, text: str) -> dict[str, Any]:
+        answer = json.loads(text)
+        assert (code != 0) == bool(answer["findings"])
+        return {**answer["result"], "changed": answer["changed"], "findings": answer["findings"]}
+
+
+@pytest.fixture
+def program(root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Program:
+    return Program(root, monkeypatch, capfd)
+
+
+def test_a_model_is_staged_verified_repaired_and_removed(hub: Hub, root: Path, program: Program) -> None:
+    commit = hub.add(NAME, model())
+    item = {"kind": "model", "name": "Name", "source": NAME, "endpoint": hub.url}
+    path = f"{root}/common/models/Name"
+    facts = {"commit": commit, "bytes": sum(map(len, model().values())), "source": NAME}
+    there = {**facts, "name": "Name", "path": path, "notes": [], "findings": []}
+    absent = {key: value for key, value in there.items() if key not in facts}
+
+    def said(status: str, changed: bool, before: str, after: str) -> dict[str, Any]:
+        diff = {"before": before and f"model {path}\n", "after": after and f"model {path}\n"}
+        return {"status": status, "changed": changed, "diff": diff}
+
+    assert program(item, check=True) == {**absent, **said("staged", True, "", "it")}
+    assert program(item) == {**there, **said("staged", True, "", "it")}
+    assert program(item) == {**there, **said("exists", False, "it", "it")}
+    Path(path, "config.json").unlink()
+    repaired = {**there, **said("repaired", True, "it", "it"), "notes": ["config.json is missing"]}
+    assert program({**item, "repair": True}) == repaired
+    gone = {**item, "state": "absent"}
+    assert program(gone, check=True) == {**there, **said("removed", True, "it", "")}
+    assert program(gone) == {**absent, **said("removed", True, "it", "")}
+    assert program(gone) == {**absent, **said("absent", False, "", "")}
+    assert not list(root.glob("hf/hub/models--*"))
+
+
+def test_an_error_is_a_finding_without_the_token(hub: Hub, program: Program) -> None:
+    hub.add(NAME, model(), private=True)
+    hub.echo = "you gave hf_wrong"
+    (finding,) = program({"kind": "model", "name": "Name", "source": NAME, "endpoint": hub.url, "token": "hf_wrong"})[
+        "findings"
+    ]
+    assert finding["where"] == f"{NAME} on {hub.url}"
+    assert "hf_wrong" not in json.dumps(finding)
+    assert {each.token for each in hub.asked} == {"hf_wrong"}
+
+
+def test_a_model_that_a_job_uses_is_not_removed(hub: Hub, root: Path, program: Program) -> None:
+    hub.add(NAME, model())
+    item = {"kind": "model", "name": "Name", "endpoint": hub.url}
+    program({**item, "source": NAME})
+    config = root / "jobs" / "grpo-1" / "config"
+    config.mkdir(parents=True)
+    (config / "job_spec.json").write_text(json.dumps({"model": "Name", "shared_root": str(root)}))
+    (finding,) = program({**item, "state": "absent"})["findings"]
+    assert "grpo-1" in finding["what"]
+
+
+@pytest.mark.parametrize(
+    ("item", "places"),
+    [
+        ({"kind": "model", "name": "x"}, ["source"]),
+        ({"kind": "model", "state": "absent"}, ["name"]),
+        ({"kind": "model", "source": "tiny"}, ["name"]),
+        ({"kind": "motel"}, ["kind"]),
+        ({"kind": "model", "reversion": "main", "repair": "perhaps", "verify": 1}, ["repair", "reversion", "verify"]),
+        ({"kind": "dataset", "columns": {"promt": "a"}, "tiny": True}, ["columns.promt", "name"]),
+        ({"kind": "dataset", "name": "x", "files": {"test": ["/a"]}}, ["files.test.[key]"]),
+        ({"kind": "dataset", "name": "x", "token": ["hf_secret"]}, ["token"]),
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_all_wrong_options_are_findings(program: Program, item: dict[str, Any], places: list[str], check: bool) -> None:
+    findings = program(item, check=check)["findings"]
+    assert sorted(finding["where"] for finding in findings) == places
+    assert "hf_secret" not in json.dumps(findings)
+
+
+def test_a_misspelt_option_has_a_hint(program: Program) -> None:
+    (finding,) = program({"kind": "dataset", "name": "x", "columns": {"promt": "a"}})["findings"]
+    assert '"prompt"' in finding["todo"]
+
+
+def test_a_missing_shared_root_and_a_process_of_no_node_are_refused(
+    root: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert program({})["findings"] == []
+    assert program({"kind": "dataset", "name": "x", "tiny": True}, shared_root=f"{root}/x")["findings"]
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
+    assert program({}, shared_root_source="/srv/other")["findings"]
+    monkeypatch.delenv(NODE)
+    assert program({})["findings"] and program({"kind": "dataset", "name": "x", "tiny": True})["findings"]
+    assert list(root.iterdir()) == []
+
+
+def test_work_of_a_moment_is_one_call(root: Path, program: Program, tmp_path: Path) -> None:
+    item = {"kind": "dataset", "name": "sums", "tiny": True}
+    staged = program.detached(item)
+    assert (staged["status"], staged["changed"], staged["rows"]) == ("staged", True, {"train": 128, "val": 16})
+    assert program.detached(item)["status"] == "exists"
+    (finding,) = program.detached({**item, "workload": "sft"})["findings"]
+    assert finding["where"] == f"{root}/datasets/sums"
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.fixture
+def slow(hub: Hub, program: Program) -> dict[str, Any]:
+    """A model whose download takes a minute, and what a caller gets that does not wait for it."""
+    hub.add(NAME, model())
+    hub.rate = sum(map(len, model().values())) / 60
+    hub.token = "hf_secret"
+    item = {"kind": "model", "name": "Name", "source": NAME, "endpoint": hub.url, "token": hub.token}
+    begun = program.detached(item)
+    assert (begun["status"], begun["changed"]) == ("deferred", False)
+    assert begun["path"] == f"{program.root}/common/models/Name"
+    return begun
+
+
+def poll(program: Program, begun: dict[str, Any]) -> dict[str, Any]:
+    return program.detached({}, reference=begun["reference"], path=begun["path"])
+
+
+def process_of(begun: dict[str, Any]) -> int:
+    lock = Path(begun["path"])
+    return int(json.loads(lock.with_name(f".{lock.name}.lock").read_text())["pid"])
+
+
+def test_longer_work_goes_on_and_is_answered_once(
+    hub: Hub, program: Program, slow: dict[str, Any], tmp_path: Path
+) -> None:
+    pid = process_of(slow)
+    # It survives what ends the session of its caller, and nothing of it waits for the caller's terminal or pipes.
+    assert os.getsid(pid) == pid != os.getsid(0)
+    read, written, errors = (str(Path(f"/proc/{pid}/fd/{number}").readlink()) for number in range(3))
+    assert read == errors == "/dev/null" and written.startswith(slow["reference"])
+    assert Path(slow["reference"]).stat().st_mode & 0o777 == 0o700
+    assert "hf_secret" not in Path(f"/proc/{pid}/cmdline").read_text() + Path(f"/proc/{pid}/environ").read_text()
+    answers = [slow]
+    hub.rate = None
+    while "reference" in answers[-1]:
+        assert answers[-1]["progress"] is None or answers[-1]["progress"]["pid"] == pid
+        answers.append(poll(program, slow))
+    assert (answers[-1]["status"], answers[-1]["changed"]) == ("staged", True)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert "hf_secret" not in json.dumps([answers, manifest_json(Path(slow["path"]))])
+    # It has been answered, or the node was created anew meanwhile.
+    assert "without a result" in poll(program, slow)["findings"][0]["what"]
+
+
+def test_a_killed_process_and_its_waiting_successor(program: Program, slow: dict[str, Any], tmp_path: Path) -> None:
+    for name, content in model().items():
+        (tmp_path / "model" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "model" / name).write_bytes(content)
+    waits = program.detached({"kind": "model", "name": "Name", "source": str(tmp_path / "model")})
+    assert waits["status"] == "deferred" and waits["progress"]["pid"] == process_of(slow)
+    os.kill(process_of(slow), signal.SIGKILL)
+    (finding,) = poll(program, slow)["findings"]
+    assert "without a result" in finding["what"] and finding["todo"]
+    assert poll(program, waits)["status"] == "staged"
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("reference", ["/etc", "relative", "{tmp}/tmp/other", "{tmp}/tmp/argus-verb-x/.."])
+def test_only_an_answer_is_read_and_removed(program: Program, tmp_path: Path, reference: str) -> None:
+    (tmp_path / "tmp" / "other").mkdir()
+    assert program({}, reference=reference.format(tmp=tmp_path))["findings"]
+    assert (tmp_path / "tmp" / "other").exists()
+
+
+def described(path: str, content: bytes) -> dict[str, Any]:
+    return {"path": path, "size": len(content), "mtime_ns": 7, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def rows(count: int) -> bytes:
+    return "".join(json.dumps({"q": f"{number} + 1?", "a": number + 1}) + "\n" for number in range(count)).encode()
+
+
+def uploaded(*contents: bytes, **options: Any) -> dict[str, Any]:
+    files = [described(f"/home/ann/{number}/sums.jsonl", content) for number, content in enumerate(contents)]
+    columns = {"prompt": "q", "ground_truth": "a"}
+    upload = {"controller": "ann", "files": {"train": files}}
+    dataset = {"kind": "dataset", "name": "sums", "columns": columns, "data_source": "openai/gsm8k", "val_rows": 1}
+    return {**dataset, "upload": upload, **options}
+
+
+def test_files_follow_the_request_only_if_they_are_needed(root: Path, program: Program) -> None:
+    item = uploaded(rows(5), rows(3))
+    assert program(item)["files_needed"] and list((root / "datasets").iterdir()) == []
+    assert program(item, check=True)["status"] == "staged"
+    staged = program(item, rows(5) + rows(3))
+    assert (staged["status"], staged["rows"]) == ("staged", {"train": 7, "val": 1})
+    assert [path.name for path in (root / "datasets").iterdir()] == ["sums"]
+    assert program(item)["status"] == "exists"
+    item["upload"]["files"]["train"][0] |= {"mtime_ns": 8, "sha256": ""}
+    assert program(item)["files_needed"]
+    (root / "datasets/sums/val.parquet").unlink()
+    item = uploaded(rows(5), rows(3), repair=True)
+    assert program(item)["files_needed"]
+    # What a killed process has left goes as well.
+    (root / "datasets/.sums.upload/abc").mkdir(parents=True)
+    assert program(item, rows(5) + rows(3))["status"] == "repaired"
+    assert [path.name for path in (root / "datasets").iterdir()] == ["sums"]
+
+
+@pytest.mark.parametrize("content", [rows(5), rows(5) + rows(2), rows(5) + rows(3) + b"x", rows(3) + rows(5)])
+def test_files_that_have_changed_meanwhile_are_refused(root: Path, program: Program, content: bytes) -> None:
+    (finding,) = program(uploaded(rows(5), rows(3)), content)["findings"]
+    assert finding["where"].startswith("/home/ann/")
+    assert list((root / "datasets").glob("*/*")) == []
+
+
+def test_a_failure_names_files_as_the_controller_does(root: Path, program: Program) -> None:
+    (finding,) = program(uploaded(rows(2), b"{\n"), rows(2) + b"{\n")["findings"]
+    assert "/home/ann/1/sums.jsonl" in finding["where"] + finding["what"]
+    assert str(root / "datasets" / ".sums.upload") not in json.dumps(finding)
+    assert list((root / "datasets").iterdir()) == []
+
+
+def test_code_of_users_is_replaced_as_a_whole(root: Path, program: Program) -> None:
+    code = root / "user/code"
+
+    def item(*contents: bytes, **options: Any) -> dict[str, Any]:
+        files = [described(f"pack/{number}.py", content) for number, content in enumerate(contents)]
+        return {"kind": "user_code", "name": "pack", "files": files, **options}
+
+    planned = program(item(b"a", b"b"), check=True)
+    assert (planned["changed"], planned["status"], list(root.iterdir())) == (True, "staged", [])
+    assert program(item(b"a", b"b"))["files_needed"]
+    assert program(item(b"a", b"b"), b"ab") | {"before": {}} == planned
+    assert [path.read_text() for path in sorted(code.rglob("*.py"))] == ["a", "b"]
+    assert {path.stat().st_mode & 0o777 for path in code.rglob("*.py")} == {0o644}
+    assert (program(item(b"a", b"b"))["status"], program(item(b"a", b"b"))["changed"]) == ("exists", False)
+    # Who reads a file goes on to read the old one.
+    with (code / "pack/0.py").open() as reading:
+        changed = program(item(b"A", b"b", diff=True), b"Ab")
+        assert (changed["status"], changed["before"], reading.read()) == ("staged", {"pack/0.py": "a"}, "a")
+    (code / "pack/1.py").chmod(0o600)
+    assert program(item(b"A", b"b"), b"Ab")["changed"] and not program(item(b"A", b"b"))["changed"]
+    assert [path.name for path in (root / "user").iterdir()] == ["code"]
+
+
+@pytest.mark.parametrize("path", ["../a.py", "/etc/a.py", "a/../../b.py", "a\x1b.py", ""])
+def test_code_of_users_stays_below_its_directory(root: Path, program: Program, path: str) -> None:
+    item = {"kind": "user_code", "name": "a.py", "files": [described(path, b"a")]}
+    assert program(item, b"a")["findings"]
+    assert not [file for file in root.rglob("*") if file.is_file()]
+
+
+def test_what_people_see_of_an_export(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["export", "sft-1", "--step", "-1"]) == cli.main(["export", "sft-1"]) == 1
+    capfd.readouterr()
+    monkeypatch.setattr(export, "plan", lambda item, *_more, **_options: (Path(), item))
+    monkeypatch.setattr(
+        export, "staged", lambda item, _work: {"name": item.source, "status": "staged", "path": f"{root}/m"}
+    )
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
+    monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(root))
+    assert cli.main(["export", "sft-1", "--step", "4"]) == 0
+    assert capfd.readouterr().out.splitlines() == ["Model job:sft-1@4: staged, /srv/mvp/m"]
+    assert cli.main(["export"]) != 0

@@ -1,0 +1,223 @@
+"""The module describes and packs, the program writes: real commands, with an engine that runs them on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.argus.verl.plugins.action import code_snapshot
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from program_machine import Action, node_in, refuse
+from staging_snapshots import IGNORED, LEFT, TAKEN, TOKEN, commit, edit, files, git, manifest_at, put, run_module
+
+from argus.common.shared_root import SNAPSHOTS
+
+
+class Task:
+    async_val = 0
+
+    def __init__(self, arguments: dict[str, Any], check_mode: bool) -> None:
+        self.args, self.check_mode = arguments, check_mode
+
+
+class Snapshot(Action, code_snapshot.ActionModule):
+    """The action, whose modules are processes on this machine."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self.modules = task, []  # type: ignore[var-annotated]
+
+    def _execute_module(self, name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        self.modules.append(arguments)
+        return run_module(name.rpartition(".")[2], **arguments)
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git without the configuration of this machine."""
+    monkeypatch.setattr(code_snapshot.ActionBase, "run", lambda *_arguments: {})
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    (tmp_path / "shared").mkdir()
+    return node_in(tmp_path / "shared")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory for temporary files, in which nothing is left."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    yield tmp_path / "tmp"
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path, temporary: Path) -> Path:
+    """A source tree of verl, with all that a snapshot must not take."""
+    return put(tmp_path / "src", {**TAKEN, **LEFT, **IGNORED})
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    return put(tmp_path / "mine", {"main.py": "mine = True\n", "deep/er.py": "", "__pycache__/main.pyc": ""})
+
+
+def stage(node: Node, check: bool = False, **arguments: Any) -> dict[str, Any]:
+    options = {"node": {**asdict(node), "images": list(node.images)}, **arguments}
+    return dict(Snapshot(Task(options, check)).run())
+
+
+def snapshots(node: Node) -> Path:
+    return Path(node.shared_root) / SNAPSHOTS
+
+
+def test_a_directory_with_overlays(node: Node, tree: Path, mine: Path) -> None:
+    overlays = [{"path": str(mine), "to": "my_package"}, {"path": str(mine), "to": "recipe/dapo"}]
+    request = {"source": str(tree), "code_id": "mine", "overlays": overlays, "git_token": TOKEN}
+    target = snapshots(node) / "mine"
+    expected = {
+        "changed": True,
+        "code_id": "mine",
+        "path": str(target),
+        "status": "staged",
+        "notes": [],
+        "diff": {"before": "", "after": f"snapshot {target}\n"},
+    }
+    assert stage(node, check=True, **request) == expected
+    assert not target.exists()
+    result = stage(node, **request)
+    assert result == {**expected, "verl_version": "0.10.0.dev0"}
+    mine_files = ("my_package/main.py", "my_package/deep/er.py", "recipe/dapo/deep/er.py")
+    assert files(target) == sorted([*TAKEN, "manifest.json", "mvp_marker.py", *mine_files])
+    assert (target / "recipe" / "dapo" / "main.py").read_text() == "mine = True\n"
+    assert {path.stat().st_mode & 0o777 for path in target.rglob("*")} == {0o444, 0o555}
+    manifest = manifest_at(target)
+    assert (manifest["source"], manifest["overlays"]) == (str(tree), overlays)
+    assert manifest["requirements"] == ["ray[default]>=2.41.0", "pandas"]
+    assert TOKEN not in json.dumps([result, manifest])
+    again = stage(node, **request)
+    assert (again["changed"], again["status"]) == (False, "exists")
+    # Other content with this name.
+    refused = stage(node, source=str(tree), code_id="mine")
+    assert refused["failed"] and "mine: contains" in refused["msg"]
+    assert refused["finding"]["where"] == str(target)
+
+
+def test_a_checkout_and_its_repair(node: Node, tmp_path: Path, temporary: Path) -> None:
+    repository = tmp_path / "verl"
+    repository.mkdir()
+    git(repository, "init", "--quiet", "--initial-branch=main")
+    head = commit(repository, {**TAKEN, **LEFT})
+    put(repository, {"verl/__init__.py": "changed = True\n"})
+    result = stage(node, source=str(repository))
+    target = Path(result["path"])
+    assert result["code_id"].startswith("verl-0.10.0.dev0-")
+    assert "+changed = True" in (target / "uncommitted.patch").read_text()
+    assert (manifest_at(target)["commit"], manifest_at(target)["uncommitted"]) == (head, True)
+    edit(target / "examples" / "run.sh", "ran\n")
+    refused = stage(node, source=str(repository))
+    assert "examples/run.sh has" in refused["msg"] and "staging_repair=true" in refused["msg"]
+    for check in (True, False):
+        repaired = stage(node, source=str(repository), repair=True, check=check)
+        assert (repaired["changed"], repaired["status"], len(repaired["notes"])) == (True, "repaired", 1)
+    assert (target / "examples" / "run.sh").read_text() == "run\n"
+    # The branch, and not what was changed.
+    result = stage(node, source=f"git+file://{repository}@main")
+    assert (result["code_id"], result["status"]) == (f"verl-{head[:12]}", "staged")
+    assert (Path(result["path"]) / "verl" / "__init__.py").read_text() == ""
+
+
+def test_nothing_is_packed_unless_it_is_needed(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def modules(check: bool = False, **arguments: Any) -> int:
+        options = {"node": {**asdict(node), "images": list(node.images)}, **arguments}
+        action = Snapshot(Task(options, check))
+        action.run()
+        return len(action.modules)
+
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert modules(source="verl==0.9.1", check=True) == 1
+    assert [modules(source=str(tree), code_id="mine") for _run in range(2)] == [2, 1]
+    assert modules(code_id="mine", state="absent") == 0
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_sources_on_the_shared_root_are_read_by_the_program(
+    node: Node, tree: Path, tmp_path: Path, mine: Path, is_down: bool
+) -> None:
+    if is_down:
+        refuse(node, "Error response from daemon: No such container: head")
+    below = Path(node.shared_root) / "user"
+    put(below / "src", TAKEN)
+    put(below / "recipe", {"more.py": ""})
+    # The machine has it at another path.
+    (tmp_path / "machine").symlink_to(node.shared_root)
+    there = replace(node, shared_root_source=str(tmp_path / "machine"))
+    overlays = [{"path": f"{tmp_path}/machine/user/recipe", "to": "more"}, {"path": str(mine), "to": "mine"}]
+    result = stage(there, source=f"{tmp_path}/machine/user/src", code_id="first", overlays=overlays)
+    assert result["status"] == "staged", result
+    assert manifest_at(result["path"])["source"] == f"{tmp_path}/machine/user/src"
+    assert {"more/more.py", "mine/main.py", *TAKEN} <= set(files(Path(result["path"])))
+    further = stage(there, source="first", overlays=[{"path": f"{tmp_path}/machine/user/recipe", "to": "again"}])
+    assert further["status"] == "staged" and further["code_id"].startswith("first-")
+    for source in ("first", "second"):
+        assert stage(there, source=source)["failed"]
+
+
+def test_the_module_opens_nothing_on_the_shared_root(node: Node, tmp_path: Path, tree: Path) -> None:
+    below = put(Path(node.shared_root) / "user", {f"src/{name}": text for name, text in TAKEN.items()})
+    (tmp_path / "link").symlink_to(below / "src")
+    for source in (f"{tmp_path}/link", f"git+file://{below}/src@main"):
+        refused = stage(node, source=source, git_token=TOKEN)
+        assert refused["failed"] and "shared root" in refused["finding"]["what"]
+    (tree / "verl" / "more").symlink_to(below / "src" / "verl" / "__init__.py")
+    assert "leads out of" in stage(node, source=str(tree))["finding"]["what"]
+
+
+def test_a_source_that_changes_meanwhile(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(_action: object, _node: Node) -> str:
+        (tree / "verl" / "__init__.py").write_text("changed = True\n")
+        return new_file(_action, _node)  # type: ignore[arg-type]
+
+    new_file = code_snapshot.new_file
+    monkeypatch.setattr(code_snapshot, "new_file", changed)
+    refused = stage(node, source=str(tree))
+    assert "changed while it was copied" in refused["msg"]
+    assert not snapshots(node).exists() or list(snapshots(node).iterdir()) == []
+
+
+def test_a_snapshot_that_no_job_uses_any_more_is_removed(node: Node, tree: Path) -> None:
+    stage(node, source=str(tree), code_id="mine")
+    job = put(Path(node.shared_root) / "jobs" / "grpo-1", {"config/job_spec.json": '{"code_path": "mine"}'})
+    put(job, {"status.json": '{"state": "RUNNING"}'})
+    for check in (False, True):
+        refused = stage(node, check, code_id="mine", state="absent")
+        assert refused["failed"] and "mine: is used by grpo-1" in refused["msg"]
+    put(job, {"status.json": '{"state": "SUCCEEDED"}'})
+    for check, exists in ((True, True), (False, False)):
+        removed = stage(node, check, code_id="mine", state="absent")
+        assert (removed["changed"], removed["status"], (snapshots(node) / "mine").exists()) == (True, "removed", exists)
+    again = stage(node, code_id="mine", state="absent")
+    assert (again["changed"], again["status"]) == (False, "absent")
+
+
+def test_a_machine_that_does_not_answer_is_a_finding(
+    node: Node, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_arguments: Any, **_more: Any) -> dict[str, Any]:
+        raise AnsibleConnectionFailure("no route to host")
+
+    monkeypatch.setattr(Snapshot, "_execute_module", lost)
+    refused = stage(node, source="verl==0.9.1")
+    assert refused["failed"] and "no route to host" in refused["finding"]["what"]

@@ -1,0 +1,203 @@
+"""Actions of staging with the real program, on a machine that is this one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.argus.verl.plugins.action import hf_model, rl_dataset, user_code
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
+from ansible_collections.argus.verl.plugins.plugin_utils import staging_call
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from hub import Hub, model
+from program import write_program
+from program_machine import node_in, refuse
+from staging_task import run
+
+from argus.launcher.identity import NODE
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setenv(NODE, "head")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "private").mkdir()
+    return node_in(tmp_path / "private")
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    lines: list[str] = []
+    for module in (rl_dataset, staging_call):
+        monkeypatch.setattr(module.display, "display", lambda line: lines.append(line))
+    yield lines
+
+
+def rows(count: int) -> str:
+    return "".join(json.dumps({"q": f"{number} + 1?", "a": number + 1}) + "\n" for number in range(count))
+
+
+DATASET: dict[str, Any] = {
+    "name": "sums",
+    "columns": {"prompt": "q", "ground_truth": "a"},
+    "data_source": "openai/gsm8k",
+    "val_rows": 1,
+    "files": {"train": ["raw/*.jsonl"]},
+}
+
+
+def test_files_of_the_controller_from_first_to_last(tmp_path: Path, node: Node, shown: list[str]) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "a.jsonl").write_text(rows(3))
+    (raw / "b.jsonl").write_text(rows(2))
+    planned, sent = run(rl_dataset, node, check=True, **DATASET)
+    assert (planned["changed"], planned["status"], sent) == (True, "staged", [])
+    made, sent = run(rl_dataset, node, **DATASET)
+    assert (made["status"], made["rows"], sent) == ("staged", {"train": 4, "val": 1}, ["a.jsonl", "b.jsonl"])
+    assert len(shown) == 2 and all(line.startswith("sums: ") and "a.jsonl, b.jsonl of " in line for line in shown)
+    # Another time and place, the same content: nothing is sent.
+    raw = raw.rename(tmp_path / "other")
+    os.utime(raw / "a.jsonl", (1, 1))
+    moved = {**DATASET, "files": {"train": [f"{raw}/*.jsonl"]}, "from": "controller"}
+    for verify in ("quick", "full"):
+        again, sent = run(rl_dataset, node, **moved, verify=verify)
+        assert (again["changed"], again["status"], sent) == (False, "exists", [])
+    (raw / "a.jsonl").write_text(rows(4))
+    changed, sent = run(rl_dataset, node, **moved)
+    assert changed["failed"] and str(raw / "a.jsonl") in changed["finding"]["what"] and sent == []
+    # Who does not have the files can still stage the inventory.
+    shutil.rmtree(raw)
+    assert run(rl_dataset, node, **moved)[0]["status"] == "exists"
+    assert run(rl_dataset, node, **{**moved, "name": "others"})[0]["finding"]["where"] == "files.train"
+
+
+def test_what_is_wrong_with_a_file_is_told_by_its_name_on_the_controller(
+    tmp_path: Path, node: Node, shown: list[str]
+) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a.jsonl").write_text(rows(2) + "{\n")
+    failed, _sent = run(rl_dataset, node, **DATASET)
+    assert failed["failed"] and str(tmp_path / "raw" / "a.jsonl") in failed["msg"]
+    wrong, sent = run(rl_dataset, node, **{**DATASET, "from": "laptop"})
+    assert wrong["finding"]["where"] == "from" and sent == []
+
+
+def test_all_options_that_are_wrong_are_in_the_result(node: Node) -> None:
+    failed, _sent = run(hf_model, node, name="x", sauce="tiny", verify="slow")
+    assert {finding["where"] for finding in failed["findings"]} == {"sauce", "verify"}
+    assert failed["finding"] == failed["findings"][0] and "sauce" in failed["msg"] and "verify" in failed["msg"]
+
+
+def test_code_of_users_is_sent_if_it_differs(tmp_path: Path, node: Node) -> None:
+    source = tmp_path / "pack"
+    (source / "__pycache__").mkdir(parents=True)
+    for name, text in (("a.py", "a"), ("data.txt", "b"), ("__pycache__/a.pyc", "c")):
+        (source / name).write_text(text)
+    code = Path(node.shared_root, "user", "code")
+    planned, sent = run(user_code, node, check=True, src=str(source))
+    assert (planned["status"], planned["changed"], sent, code.exists()) == ("staged", True, [], False)
+    assert planned["diff"][0] | {"after_header": ""} == {
+        "before_header": "pack/a.py",
+        "before": "",
+        "after_header": "",
+        "after": "a",
+    }
+    made, sent = run(user_code, node, src=str(source))
+    assert (made["path"], made["changed"], sent) == (str(code / "pack"), True, ["a.py", "data.txt"])
+    again, sent = run(user_code, node, src=str(source))
+    assert (again["status"], again["changed"], again["diff"], sent) == ("exists", False, [], [])
+    run(user_code, node, src=f"{source}/")
+    run(user_code, node, src=str(source / "a.py"))
+    assert sorted(str(path.relative_to(code)) for path in code.rglob("*.*")) == [
+        *("a.py", "data.txt", "pack/a.py", "pack/data.txt")
+    ]
+
+
+class Calls(staging_call.StagingAction):  # type: ignore[misc]
+    """The action with a node that gives these answers in turn."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._task = SimpleNamespace(check_mode=False, args={"name": "m", "node": {"name": "h", "machine": "m-0"}})
+        self._supports_async = True
+        self.answers = list(answers)
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        # ActionBase itself needs a real task.
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(staging_call.ActionBase, "run", lambda *_arguments: {})
+            result: dict[str, Any] = super().run(tmp, task_vars)
+        return result
+
+    def call(self, *_arguments: Any, **_more: Any) -> staging_call.Answer:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return staging_call.Answer(True, answer.get("status") == "staged", [], answer)
+
+
+BEGUN = {"status": "deferred", "reference": "/tmp/argus-verb-x", "path": "/private/common/models/m", "progress": None}
+LOST = AnsibleConnectionFailure("ssh: connect to host m-0 port 22: No route to host")
+DOWN = staging_call.ProgramError("container h is not running on m-0. cluster_up.yml starts it", node_is_gone=True)
+
+
+@pytest.mark.parametrize("error", [LOST, DOWN])
+def test_an_item_whose_node_does_not_answer_is_refused(error: Exception) -> None:
+    result = Calls(error).run()
+    assert result["failed"] and "unreachable" not in result
+    assert "m-0" in result["msg"] and "m-0" in result["finding"]["what"]
+
+
+@pytest.mark.parametrize("error", [LOST, DOWN])
+def test_polls_that_are_not_answered_are_repeated(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    sleep = lambda seconds: now.append(now[-1] + seconds)  # noqa: E731
+    monkeypatch.setattr(staging_call, "time", SimpleNamespace(monotonic=lambda: now[-1], sleep=sleep))
+    result = Calls(BEGUN, error, BEGUN, error, {"status": "staged"}).run()
+    assert result == {"status": "staged", "changed": True}
+    many = int(staging_call.UNANSWERED_SECONDS / staging_call.PAUSE_SECONDS)
+    assert Calls(BEGUN, *[error] * many, {"status": "staged"}).run()["status"] == "staged"
+    given_up = Calls(BEGUN, *[error] * (many + 2)).run()
+    assert given_up["failed"] and "300 s" in given_up["msg"]
+
+
+def test_progress_is_shown_once(shown: list[str]) -> None:
+    report = {"host": "h", "pid": 1, "what": "downloading org/m", "done": 1 << 20, "total": 4 << 20, "time": 2.0}
+    begun = {**BEGUN, "progress": {**report, "started_at": 1.0}}
+    assert Calls(begun, begun, {**BEGUN, "progress": "forged"}, {"status": "exists"}).run()["changed"] is False
+    assert len(shown) == 1 and shown[0].startswith("m: downloading org/m on h, 1 MiB of 4 MiB (25 %)")
+
+
+def test_a_node_that_is_down_is_not_replaced(node: Node) -> None:
+    refuse(node, "Error response from daemon: Container 1 is not running")
+    with pytest.raises(staging_call.ProgramError):
+        run(hf_model, node, name="x", source="tiny")
+    assert not Path(node.registry, "runs").exists()
+
+
+def test_a_node_without_a_container_goes_on_after_a_call(tmp_path: Path, shown: list[str]) -> None:
+    """Its program inherits the pipes of the machine's shell, which waits for all who have them."""
+    state, root = tmp_path / "state", tmp_path / "private"
+    node = Node("head", shared_root=str(root), directory=str(state / "nodes" / "head"), python=sys.executable)
+    for directory in (state / PROGRAM / CURRENT, Path(node.directory), root):
+        directory.mkdir(parents=True)
+    write_program(state / PROGRAM / CURRENT)
+    environment = {NODE: "head", "HF_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    (state / "nodes" / "head" / "node.json").write_text(json.dumps({"environment": environment}))
+    with Hub() as hub:
+        hub.add("org/name", model())
+        # Longer than a call.
+        hub.rate = sum(map(len, model().values())) / 20
+        result, _sent = run(hf_model, node, name="m", source="org/name", endpoint=hub.url)
+    assert (result["status"], result["changed"]) == ("staged", True)
+    assert shown and all(line.startswith("m: ") for line in shown)
+    assert (root / "common/models/m/config.json").stat().st_uid == os.geteuid()
+    assert not list(tmp_path.glob("argus-verb-*"))
