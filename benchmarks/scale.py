@@ -29,7 +29,7 @@ from typing import Any
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests"))
 
-from rigs.machines import PORT, USER, Rig, docker, machines
+from rigs.machines import PORT, USER, Rig, machines
 
 HERE = Path(__file__).resolve().parent / "scale_machine"
 SUBNET = "198.18.80.0/24"
@@ -128,12 +128,11 @@ def cluster_up(rig: Rig) -> Run:
 def measure(hosts: int, rounds: int, profile: str) -> list[Run]:
     rig = Rig("scale", {f"m{index:03}": f"198.18.80.{index + 10}" for index in range(hosts)})
     share = REPO / ".cache" / "test" / "scale"
-    fake = ["--volume", f"{HERE / 'docker'}:/usr/local/bin/docker:ro", "--volume", f"{HERE / 'head.py'}:/head.py:ro"]
+    mounts = {HERE / "docker": "/usr/local/bin/docker", HERE / "head.py": "/head.py", REPO / "argus": "/program/argus"}
+    fake = [argument for path, target in mounts.items() for argument in ("--volume", f"{path}:{target}:ro")]
     with machines(rig, SUBNET, share=share, options=fake):
         (rig.directory / "hosts.json").write_text(json.dumps(inventory(rig)))
         ansible(rig, HERE / "prepare.yml")
-        head = rig.container(next(iter(rig.machines)))
-        docker("exec", "--detach", "--user", USER, head, "python3", "/head.py", f"/home/{USER}/nodes.json")
         if profile:
             ansible(rig, REPO / "playbooks" / "cluster_up.yml", profile)
             return []

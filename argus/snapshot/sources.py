@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import email
 import io
+import os
 import re
 import subprocess
 import sys
@@ -100,6 +101,21 @@ def unknown_source(text: str, what: str) -> SourceError:
     )
 
 
+def path_below(text: str, root: Path | None) -> str:
+    """The path of a directory relative to the shared root; nothing if it is elsewhere."""
+    is_file = text.startswith("git+file:")
+    if not root or not (is_file or is_path(text)):
+        return ""
+    path = Path(urlsplit(text).path.rpartition("@")[0] if is_file else text).expanduser().absolute()
+    normal = Path(os.path.normpath(path))
+    if not normal.is_relative_to(root):
+        return ""
+    if is_file:
+        what = "is on the shared root, where only nodes open files."
+        raise SourceError(f'source "{text}"', what, "Give the path of a checkout there, or another repository.")
+    return str(normal.relative_to(root))
+
+
 def without_password(text: str) -> str:
     """An address for messages, without user and password."""
     return re.sub(r"://.*@", "://…@", text)
@@ -113,7 +129,7 @@ def fetch_release(label: str) -> Iterator[Content]:
         if sum(member.file_size for member in members) > MOST_BYTES:
             what = f"has files of more than {MOST_BYTES >> 30} GiB in its wheel."
             raise SourceError(label, what, "Check where pip gets it from.")
-        metadata = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
         requirements = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])
         files = ((member.filename, partial(wheel.open, member)) for member in members)
         yield Content(files, {"requirements": requirements})

@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..common.text import size_text
-from ..snapshot.tree import is_ignored as is_ignored
-from ..snapshot.tree import is_plain_path as is_plain_path
 from .errors import StagingError
 
 A = TypeVar("A")

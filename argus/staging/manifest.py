@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from ..launcher.reading import MIB, UnreadableError, is_whole, parse_json, read_text
+from ..snapshot.tree import is_ignored, is_plain_path
 from .errors import StagingError, first
 from .files import (
     change_mode,
@@ -24,8 +25,6 @@ from .files import (
     entries_below,
     file_sha256,
     files_below,
-    is_ignored,
-    is_plain_path,
     parallel_map,
 )
 

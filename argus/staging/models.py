@@ -19,12 +19,12 @@ from typing import Protocol
 from ..checks import model as model_checks
 from ..common.findings import errors
 from ..common.shared_root import HUB_CACHE, MODELS
+from ..snapshot.tree import is_ignored
 from . import tiny
 from .checkpoint import PREFIX, CheckpointSource
 from .checkpoint import SOURCE as CHECKPOINT
 from .copying import copy_all
 from .errors import StagingError
-from .files import is_ignored
 from .hub.cache import fetch, missing_bytes
 from .hub.files import hashes_of, matches, normal
 from .hub.location import COMMIT, NAME, resolve_endpoint

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ..common.shared_root import USER_CODE
+from ..snapshot.tree import is_plain_path
 from .dataset.upload import FilesNeededError, UploadFile, place
 from .errors import StagingError, reported
-from .files import change_mode, file_sha256, is_plain_path
+from .files import change_mode, file_sha256
 from .items import UserCode
 from .options import check_parent, check_shared_root
 from .result import Status

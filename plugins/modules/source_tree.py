@@ -80,12 +80,16 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.snapshot.errors import SourceError
 from ansible_collections.argus.verl.plugins.module_utils.snapshot.git import Git
-from ansible_collections.argus.verl.plugins.module_utils.snapshot.sources import Source, is_path, overlay_of, source_of
+from ansible_collections.argus.verl.plugins.module_utils.snapshot.sources import (
+    Source,
+    overlay_of,
+    path_below,
+    source_of,
+)
 from ansible_collections.argus.verl.plugins.module_utils.snapshot.tree import Content
 
 
@@ -133,21 +137,6 @@ def described(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
                     pack(archive, number, content)
                     result["facts"] = content.facts
             yield result
-
-
-def path_below(text: str, root: Path | None) -> str:
-    """The path of a directory relative to the shared root; nothing if it is elsewhere."""
-    is_file = text.startswith("git+file:")
-    if not root or not (is_file or is_path(text)):
-        return ""
-    path = Path(urlsplit(text).path.rpartition("@")[0] if is_file else text).expanduser().absolute()
-    normal = Path(os.path.normpath(path))
-    if not normal.is_relative_to(root):
-        return ""
-    if is_file:
-        what = "is on the shared root, where only nodes open files."
-        raise SourceError(f'source "{text}"', what, "Give the path of a checkout there, or another repository.")
-    return str(normal.relative_to(root))
 
 
 def pack(archive: tarfile.TarFile, number: int, content: Content) -> None:

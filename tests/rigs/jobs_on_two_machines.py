@@ -163,7 +163,6 @@ def outage() -> Any:
         "errors": errors.decode(),
         "state": found["state"],
         "kind": found["failure"]["kind"],
-        "closed": "closed_at" in found,
         "lines": there.log_tail(1 << 20).count("x" * 94 + "\n"),
         "whole": there.log_tail(1 << 20) == output.decode(),
     }

@@ -140,7 +140,6 @@ def test_a_server_that_is_away_delays_the_end_of_a_job_only(nfs: Guest) -> None:
         "errors": "",
         "state": "FAILED",
         "kind": "config",
-        "closed": True,
         "lines": 2000,
         "whole": True,
     }

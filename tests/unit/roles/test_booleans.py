@@ -48,7 +48,7 @@ def is_boolean_argument(path: tuple[str, ...]) -> bool:
     if len(path) < 2 or not path[-2].startswith("argus.verl."):
         return False
     plugins = REPO / "plugins"
-    sources = [plugins / "modules" / f"{path[-2].rpartition('.')[2]}.py", plugins / "doc_fragments" / "staging.py"]
+    sources = [plugins / "modules" / f"{path[-2].rpartition('.')[2]}.py", plugins / "doc_fragments" / "staged_item.py"]
     options = {}
     for source in sources:
         (text,) = re.findall(r'^ *DOCUMENTATION = r"""(.*?)^"""', source.read_text(), re.DOTALL | re.MULTILINE)
