@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import under_root
+from ansible_collections.argus.verl.plugins.module_utils.argus.snapshot.tree import is_plain_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import Upload, UploadFile
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import (
     file_sha256,
-    is_plain_path,
     matching,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
