@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from .listing import Entry
 from .snapshots import KIND
@@ -35,9 +36,17 @@ def verdicts(staged: Iterable[Entry], rules: Rules) -> list[tuple[Entry, str]]:
     Also those stay that a job uses, and those without a date.
     """
     snapshots = [entry for entry in staged if entry.kind == KIND]
-    snapshots.sort(key=lambda entry: entry.staged_at or "", reverse=True)
+    snapshots.sort(key=lambda entry: (entry.staged_at or "", changed_at(Path(entry.path))), reverse=True)
     declared = set(declared_names(snapshots, rules.declared))
     return [(entry, verdict(entry, index, rules, declared)) for index, entry in enumerate(snapshots)]
+
+
+def changed_at(directory: Path) -> int:
+    """In nanoseconds: several snapshots are staged within one second, and one may be based on another."""
+    try:
+        return directory.lstat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def verdict(entry: Entry, index: int, rules: Rules, declared: set[str]) -> str:
