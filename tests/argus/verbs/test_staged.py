@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -110,8 +111,10 @@ def test_without_a_rule_nothing_is_removed(run: Any, staged: Path, tmp_path: Pat
 
 def test_of_snapshots_of_one_second_the_later_stays(run: Any, staged: Path) -> None:
     """One may be based on another."""
+    shutil.rmtree(staged / "newest")
+    when = (datetime.now(UTC) - timedelta(1)).isoformat(timespec="seconds")
     for name in ("a", "b"):
-        facts = {"kind": "snapshot", "name": name, "source": "x", "staged_at": "2999-01-01T00:00:00Z"}
+        facts = {"kind": "snapshot", "name": name, "source": "x", "staged_at": when}
         put(staged / name, {"manifest.json": Manifest(facts).text()})
     os.utime(staged / "a", ns=(0, 1))
     os.utime(staged / "b", ns=(0, 2))
