@@ -28,8 +28,8 @@ POLL_SECONDS = 0.05
 # The head starts the steward again within a second.
 STEWARD_SECONDS = 5.0
 NO_STEWARD = (
-    "the steward of this cluster does not run, which looks after its jobs; the log of the head says why "
-    "(docker logs, or node.log)"
+    "the steward of this cluster does not run, which looks after its jobs; the log of the head says why, and "
+    "`argus steward` in the head starts it (docker exec -d HEAD argus steward)"
 )
 
 
