@@ -1,0 +1,62 @@
+"""No process of root opens a path below the shared root: jobs can write there, links included."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from system import ENVIRONMENT, REPO, SHARED_ROOT, Submit, playbook_command
+
+# What a process is, who it becomes, and which paths it names.
+TRACED = "trace=%file,clone,clone3,fork,vfork,setuid,setreuid,setresuid"
+LINE = re.compile(r"(?P<pid>\d+) +(?:<\.\.\. )?(?P<call>\w+)(?:\(| resumed>)(?P<rest>.*)")
+BECOMES = re.compile(r"(?:\d+|-1), (?P<effective>\d+).*= 0$|(?P<only>\d+)\) += 0$")
+CHILD = re.compile(r"= (?P<child>\d+)$")
+# A path below a directory of the shared root, as it is, or relative to an open one.
+BELOW = re.compile(rf"{re.escape(str(SHARED_ROOT))}/[^/\"<>]+(?:/|>, \")[^\"<>]*")
+
+
+def paths_of_root(trace: Path) -> Iterator[str]:
+    """The paths below directories of the shared root in system calls of processes whose user is root."""
+    others: set[str] = set()
+    for line in trace.read_text(errors="replace").splitlines():
+        if not (match := LINE.match(line)):
+            continue
+        pid, call, rest = match["pid"], match["call"], match["rest"]
+        if call.startswith("set"):
+            if (user := BECOMES.search(rest)) and int(user["effective"] or user["only"] or 0):
+                others.add(pid)
+        elif call in ("clone", "clone3", "fork", "vfork"):
+            if pid in others and (child := CHILD.search(rest)):
+                others.add(child["child"])
+        elif pid not in others and (path := BELOW.search(rest)):
+            yield f"{call} {path[0]}"
+
+
+def traced(trace: Path, command: Sequence[str]) -> list[str]:
+    """Run a command; the paths that processes of root have named in it."""
+    strace = ["strace", "--follow-forks", "--decode-fds=path", "--quiet=all", "-e", TRACED, "-o", str(trace)]
+    done = subprocess.run([*strace, *command], cwd=REPO, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sorted(set(paths_of_root(trace)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("strace"), reason="needs root and strace")
+def test_root_opens_nothing_below_the_shared_root(submit: Submit, tmp_path: Path) -> None:
+    job = submit("sft", arguments=["-e", "job_wait=true"], trainer_overrides={"trainer.total_training_steps": 1})
+    status = str(job.archive.path / "status.json")
+    # It would be noticed of root, and of root alone.
+    assert f"openat {status}" in traced(tmp_path / "trace", ["cat", status])
+    assert traced(tmp_path / "trace", ["setpriv", "--reuid=61000", "sh", "-c", f"cat {status} || true"]) == []
+
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(job.archive.read_jobspec() | {"submission_id": None}))
+    names = ("cluster_up", "stage", "staged", "submit", "status", "logs", "fetch", "debug_bundle", "stop")
+    variables = {"jobspec": str(tmp_path / "again.yaml"), "job_fetch_dir": str(tmp_path), "staging_verify": "full"}
+    command = playbook_command(*names, submission_id=job.submission_id, **variables)
+    assert traced(tmp_path / "trace", command) == []
