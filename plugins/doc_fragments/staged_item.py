@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options of models and datasets. Their types and defaults are those of the program, argus/staging/items.py."""
+    """The options of models, datasets and snapshots. Types and defaults are those of the program."""
 
     DOCUMENTATION = r"""
 options:
@@ -30,9 +30,6 @@ options:
     choices: [quick, full]
     default: quick
 notes:
-  - Runs C(argus stage) in the head's node, from its machine, as the user of the nodes. No module is sent, and the
-    machine needs no Python. What takes longer than a moment goes on there if the connection breaks, and its progress is
-    shown.
   - A target appears completely or not at all, even if the process is killed. Processes that stage the same target wait
     for each other at a lock (C(.<name>.lock)), which the kernel frees if its holder dies. It is created only once.
 """

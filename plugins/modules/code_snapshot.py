@@ -24,6 +24,7 @@ description:
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.node
+  - argus.verl.staged_item
 attributes:
   check_mode:
     support: full
@@ -31,26 +32,6 @@ attributes:
   diff_mode:
     support: full
 options:
-  state:
-    description:
-      - V(present) creates it once, or verifies it if it exists.
-      - V(absent) removes it, unless a job that has not ended uses it.
-    type: str
-    choices: [present, absent]
-    default: present
-  repair:
-    description:
-      - Restore files that no longer fit the manifest. Without it, they are an error that names them.
-      - Files that were added are never changed, and are always an error.
-    type: bool
-    default: false
-  verify:
-    description:
-      - How existing files are compared with their manifest.
-      - V(quick) reads only files whose size or modification time has changed, V(full) all of them.
-    type: str
-    choices: [quick, full]
-    default: quick
   source:
     description:
       - One of the following.

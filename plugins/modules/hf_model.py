@@ -78,6 +78,10 @@ options:
       - It travels on standard input, and is in no file.
       - Without it, no token is used, not even one that is stored on the node.
     type: str
+notes:
+  - Runs C(argus stage) in the head's node, from its machine, as the user of the nodes. No module is sent, and the
+    machine needs no Python. What takes longer than a moment goes on there if the connection breaks, and its progress is
+    shown.
 seealso:
   - module: argus.verl.code_snapshot
   - module: argus.verl.rl_dataset

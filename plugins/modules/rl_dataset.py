@@ -193,6 +193,10 @@ options:
         (C(data.max_length)). Longer ones are a warning. verl drops them or stops, depending on its settings.
       - Only rows whose text has more bytes than this are tokenized. Rows with images are not measured.
     type: int
+notes:
+  - Runs C(argus stage) in the head's node, from its machine, as the user of the nodes. No module is sent, and the
+    machine needs no Python. What takes longer than a moment goes on there if the connection breaks, and its progress is
+    shown.
 seealso:
   - module: argus.verl.code_snapshot
   - module: argus.verl.staged_info
