@@ -59,11 +59,7 @@ class Run:
 
 def inventory(rig: Rig) -> dict[str, Any]:
     """An inventory like inventories/prod, with a node on each machine."""
-    nodes = {
-        f"node-{name}": {"ray_node_machine": name, "ray_node_address": address}
-        for name, address in rig.machines.items()
-    }
-    hosts = {name: {"ansible_host": address} for name, address in rig.machines.items()}
+    nodes = {name: {"ansible_host": address} for name, address in rig.machines.items()}
     reached = {
         "ansible_user": USER,
         "ansible_port": PORT,
@@ -76,10 +72,10 @@ def inventory(rig: Rig) -> dict[str, Any]:
             "head": {"hosts": {head: nodes[head]}},
             "workers": {"hosts": {name: nodes[name] for name in workers}},
         },
-        "vars": {"ansible_connection": "argus.verl.node", "ansible_python_interpreter": "python3"},
+        "vars": reached,
     }
     variables = {"cluster_name": "scale", "cluster_network": "host", "ray_node_accelerator": "cpu"}
-    return {"all": {"vars": variables, "children": {"machines": {"hosts": hosts, "vars": reached}, "ray": ray}}}
+    return {"all": {"vars": variables, "children": {"ray": ray}}}
 
 
 def ansible(rig: Rig, book: Path, profile: str = "") -> str:

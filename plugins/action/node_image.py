@@ -20,6 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.image_builds im
     inputs_hash,
     write_context,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import machine_name
 
 display = Display()
 DOING = {"built": "building", "pulled": "pulling", "saved": "writing to the shared root"}
@@ -35,7 +36,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         arguments, variables = dict(self._task.args), task_vars or {}
         state, image = str(arguments.get("state")), arguments.get("image")
-        machine = self._task.delegate_to or variables.get("inventory_hostname", "")
+        host = self._task.delegate_to or variables.get("inventory_hostname", "")
+        machine = machine_name(host, variables["hostvars"][host]) if host in variables.get("hostvars", ()) else host
         if state in DOING and not self._task.check_mode:
             display.display(f"{image}: {DOING[state]}, on {machine}")
         try:

@@ -17,7 +17,12 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
+    Groups,
+    HostVars,
+    cluster_nodes,
+    machine_name,
+)
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Section
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     Judged,
@@ -46,22 +51,18 @@ SPECIFICATION = {
 }
 
 
-def probed_hosts(arguments: Mapping[str, Any], hostvars: Mapping[str, Any]) -> dict[str, Probed]:
-    """The hosts that have answered. A host that could not be reached, or failed, has no machine."""
-    results = {host: hostvars[host].get(RESULT) or {} for host in arguments["hosts"]}
-    return {host: Probed.from_json(host, result) for host, result in results.items() if "machine" in result}
-
-
 def judgement(arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups) -> Judged:
     present = machine_attendance(arguments["hosts"], hostvars, groups, arguments["least"])
+    results = {machine_name(host, hostvars[host]): hostvars[host].get(RESULT) or {} for host in arguments["hosts"]}
     found = judged(
-        arguments["hosts"],
-        probed_hosts(arguments, hostvars),
+        list(results),
+        # A machine that could not be reached, or failed, has no answer.
+        {name: Probed.from_json(name, result) for name, result in results.items() if "machine" in result},
         Tier(arguments["tier"]),
         arguments["accept"],
         [*present.findings, *(Finding(**finding) for finding in arguments["findings"])],
         [Section(**section) for section in arguments["sections"]],
-        hostvars,
+        [machine_name(node, hostvars[node]) for node in cluster_nodes(groups)],
     )
     return replace(found, findings=present.tolerated(found.findings))
 

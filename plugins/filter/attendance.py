@@ -9,7 +9,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.deferred import Filter,
 
 NAMES = [
     "absence",
-    "placement",
     "shortage_findings",
     "unreached",
 ]

@@ -19,7 +19,7 @@ NAMES = [
     "machine_work",
     "node_directory",
     "node_plan",
-    "node_runs",
+    "presence",
     "rotation_findings",
     "sessions_directory",
     "survey",

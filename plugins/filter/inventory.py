@@ -9,7 +9,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.deferred import Filter,
 
 NAMES = [
     "inventory_findings",
+    "inventory_lines",
     "inventory_summary",
+    "machine_name",
     "process_nodes",
     "validated_hosts",
 ]

@@ -12,7 +12,7 @@ author:
   - The argus.verl contributors (@argus-verl)
 description:
   - Reads a hostfile as C(mpirun), C(deepspeed) and wrappers of C(torchrun) use it, and makes it the inventory of a
-    cluster, with the groups C(head), C(workers), C(ray), and with containers C(machines).
+    cluster, with the groups C(head), C(workers) and C(ray).
   - The first host gets the head, which never trains, and every host a worker.
   - A line is C(HOST), C(HOST slots=N), C(HOST:N) or C([IPV6-ADDRESS]:N). The slots are the GPUs of the worker,
     C(ray_node_gpus). A host that is repeated without slots has one for each line, as in the node file of PBS.
@@ -66,16 +66,11 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hostfile import inventory_of, parse
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, MACHINES, NODES, WORKERS
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, NODES, WORKERS
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import CONTAINER, PROCESS
 
-# Of every node in a container; see inventories/prod.
 NODE_VARIABLES = {
-    CONTAINER: {
-        "ansible_connection": "argus.verl.node",
-        "ansible_python_interpreter": "python3",
-        "cluster_network": "host",
-    },
+    CONTAINER: {"cluster_network": "host"},
     PROCESS: {"ansible_connection": "argus.verl.ssh", "ray_node_runtime": PROCESS},
 }
 
@@ -101,15 +96,14 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         placed, unreachable = inventory_of(hosts, runtime, file.name, addresses)
         if found or unreachable:
             raise AnsibleParserError(f"{file} cannot be used\n{findings_table([*found, *unreachable])}")
-        for group in (NODES, HEADS, WORKERS, *([MACHINES] if runtime == CONTAINER else [])):
+        for group in (NODES, HEADS, WORKERS):
             inventory.add_group(group)
         for group in (HEADS, WORKERS):
             inventory.add_child(NODES, group)
         for name, value in NODE_VARIABLES[runtime].items():
             inventory.set_variable(NODES, name, value)
         for host in placed:
-            for group in host.groups:
-                inventory.add_host(host.name, group)
+            inventory.add_host(host.name, host.group)
             for name, value in host.variables.items():
                 inventory.set_variable(host.name, name, value)
 

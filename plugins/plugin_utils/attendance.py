@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     WORKERS,
     Groups,
     HostVars,
-    machine_of,
+    cluster_nodes,
+    machine_name,
+    placement,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CLOCK, REACHABLE
 
@@ -34,26 +36,28 @@ def least_workers(least: Any) -> int | None:
     return None if least in (None, "") else int(least)
 
 
-def absence(node: str, hostvars: HostVars, checked: bool = True) -> str:
+def absence(node: str, hostvars: HostVars, checked: bool = True, host: str = "") -> str:
     """Why a node cannot take part in this run, or "".
 
-    checked: whether the errors that preflight found count.
+    checked: whether the errors that preflight found count. host: which represents the machine of a node without a plan.
     """
-    own = hostvars[node]
-    planned = str((own.get(PLAN) or {}).get("absent") or "")
-    if planned:
-        return planned
-    machine = machine_of(node, hostvars)
-    there = hostvars[machine]
+    plan = hostvars[node].get(PLAN) or {}
+    host = host or str(plan.get("host") or "")
+    if plan.get("absent") or not host:
+        return str(plan.get("absent") or "")
+    there = hostvars[host]
     problem = attendance.machine_problem(there.get(PREFLIGHT), checked)
-    without_image = (there.get(IMAGES) or {}).get(machine)
+    without_image = (there.get(IMAGES) or {}).get(host)
     problem = problem or without_image or attendance.task_problem(there.get(PREPARED))
-    return f"its machine {machine}: {problem}" if problem else ""
+    return f"its machine {machine_name(host, there)}: {problem}" if problem else ""
 
 
-def attendance_of(nodes: Sequence[str], hostvars: HostVars, groups: Groups, least: Any) -> Attendance:
+def attendance_of(
+    nodes: Sequence[str], hostvars: HostVars, groups: Groups, least: Any, hosts: Mapping[str, str] | None = None
+) -> Attendance:
+    """hosts: those that represent the machines of nodes without plans, by the names of nodes."""
     here = set(nodes)
-    absent = {node: reason for node in nodes if (reason := absence(node, hostvars))}
+    absent = {node: reason for node in nodes if (reason := absence(node, hostvars, host=(hosts or {}).get(node, "")))}
     return Attendance(
         heads=tuple(node for node in groups[HEADS] if node in here),
         workers=tuple(node for node in groups[WORKERS] if node in here),
@@ -77,15 +81,17 @@ class MachineAttendance:
         return attendance.tolerated(found, self.attendance, self.machines)
 
 
-def machine_attendance(machines: Sequence[str], hostvars: HostVars, groups: Groups, least: Any) -> MachineAttendance:
-    here = set(machines)
-    placed = {node: machine_of(node, hostvars) for node in [*groups[HEADS], *groups[WORKERS]]}
-    nodes = [node for node, machine in placed.items() if machine in here]
-    present = attendance_of(nodes, hostvars, groups, least)
-    probed = {machine: hostvars[machine].get(PREFLIGHT) or {} for machine in machines}
-    silent = {machine: problem for machine in machines if (problem := attendance.task_problem(probed[machine]))}
-    skews = {machine: skew for machine in machines if (skew := clocks.Skew.of(probed[machine]))}
+def machine_attendance(hosts: Sequence[str], hostvars: HostVars, groups: Groups, least: Any) -> MachineAttendance:
+    """hosts: those that represent the machines of the run."""
+    names = {host: machine_name(host, hostvars[host]) for host in hosts}
+    nodes = cluster_nodes(groups)
+    placed = {node: host for host, there in placement(nodes, hostvars, hosts).items() for node in there}
+    here = [node for node in nodes if placed[node] in names]
+    present = attendance_of(here, hostvars, groups, least, placed)
+    probed = {names[host]: hostvars[host].get(PREFLIGHT) or {} for host in hosts}
+    silent = {name: problem for name, result in probed.items() if (problem := attendance.task_problem(result))}
+    skews = {name: skew for name, result in probed.items() if (skew := clocks.Skew.of(result))}
     found = [replace(finding, key=REACHABLE.key) for finding in attendance.silent_findings(silent, present)]
-    head = placed[groups[HEADS][0]] if groups[HEADS] else ""
+    head = names.get(placed[groups[HEADS][0]], "") if groups[HEADS] else ""
     found += [replace(finding, key=CLOCK.key) for finding in clocks.clock_findings(skews, head)]
-    return MachineAttendance(present, frozenset(placed[node] for node in present.absent), found)
+    return MachineAttendance(present, frozenset(names[placed[node]] for node in present.absent), found)

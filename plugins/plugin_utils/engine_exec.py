@@ -6,51 +6,21 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
-
 # A shell's exit code for a command that it does not find.
 NOT_FOUND = 127
-# ssh ended before its input was written, so its reason was not read.
-LOST_REASON = "Broken pipe"
-# What connections put before the reason that ssh gives.
-PREFIX = re.compile(
-    r"\A(?:Failed to connect to the host via \w+:|Data could not be sent to remote host .*? over ssh:)", re.I
-)
-LONGEST_REASON = 400
 NOT_THERE = r"['\u2019]?: (?:(?:command )?not found|No such file)"
-# Anything else would be a command of its own on the machine.
-ENGINE = re.compile(r"docker|podman|/\S+")
 
 
 @dataclass(frozen=True)
 class Place:
-    """A container and where it runs.
-
-    engine: the program of the engine there, "docker", "podman" or a path.
-    user: who runs commands in the container, if it is not the container's own user.
-    """
+    """A container, its machine, and the program of the engine there."""
 
     node: str
     machine: str
     engine: str
-    user: str = ""
-
-    def command(self, shell: str, command: str) -> str:
-        """A command line for the machine that runs a command in the container; its input is passed on."""
-        user = ["--user", self.user] if self.user else []
-        return shlex.join([self.engine, "exec", "-i", *user, self.node, shell, "-c", command])
-
-
-def wrong_engine(place: Place) -> str:
-    """Why a program is not run as the engine of a node, or nothing."""
-    if ENGINE.fullmatch(place.engine):
-        return ""
-    todo = "Set cluster_engine to docker or podman, or ansible_node_engine to the absolute path of one"
-    return f"{place.node}: its engine is {place.engine!r}. {todo}"
 
 
 def _absent(place: Place) -> str:
@@ -103,7 +73,7 @@ def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -
     if not code or stdout:
         # A module that ran has printed something.
         return ""
-    text = PREFIX.sub("", as_text(stderr)).lstrip()
+    text = as_text(stderr)
     for sign, sentence in SIGNS:
         if re.search(f"{ENGINE_SAYS}(?:{sign})", text, re.MULTILINE | re.IGNORECASE):
             return sentence(place)
@@ -115,30 +85,6 @@ def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -
 def is_missing(program: str, text: str) -> bool:
     """Whether a shell or sudo says that there is no such program."""
     return bool(re.search(rf"(?:^|[\s'\u2018]){re.escape(program)}{NOT_THERE}", text, re.MULTILINE))
-
-
-def escalation_in_node(place: Place, program: str, stderr: bytes | str) -> str:
-    """Why a command of a node could not run as another user in its container; empty for another reason."""
-    if not is_missing(program, as_text(stderr)):
-        return ""
-    todo = "Set ansible_become for the group machines, and become for no node"
-    return f"{place.node}: its image has no {program}. {todo}"
-
-
-def escalation_problem(place: Place, error: str) -> str:
-    """Why the engine's command could not be run as another user of the machine; empty for another error."""
-    if re.search(r"a password is required|Missing \w+ password", error):
-        todo = f"Set ansible_become_password for {place.machine}, pass -K, or allow it without a password there"
-        return f"{place.node}: becoming another user on {place.machine} needs a password. {todo}"
-    if "Incorrect" in error and "password" in error:
-        return f"{place.node}: the password for becoming another user on {place.machine} is wrong"
-    return ""
-
-
-def unreachable(place: Place, error: str) -> str:
-    """The message for a machine that does not answer, with the reason of its connection."""
-    reason = one_line(PREFIX.sub("", error).strip())[:LONGEST_REASON]
-    return f"{place.node}: no connection to its machine {place.machine}: {reason or 'no reason given'}"
 
 
 def as_text(output: bytes | str) -> str:

@@ -38,8 +38,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Plac
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
 
 display = Display()
-# With this connection, commands run in the node.
-IN_NODE = "argus.verl.node"
 # How many seconds a verb may take beyond those that it was asked to wait.
 SECONDS = 60
 USED_WRONGLY = 2
@@ -179,14 +177,10 @@ def call(
     text = json.dumps({**{name: value for name, value in where.items() if value}, **request}).encode() + b"\n"
     execute_verb = partial(run, action, text=text, seconds=seconds, output=output, attachments=attachments)
     if not apart:
-        inside = action._connection.transport == IN_NODE
-        command = shlex.join([COMMAND_PATH, *arguments]) if inside else node.command(*arguments)
-        code, out, error = execute_verb(command)
-        if node.directory:
-            # As after cluster_down: the machine has no program.
-            is_gone = code == USED_WRONGLY and not out
-        else:
-            is_gone = not inside and is_down(place(node), code, out, error)
+        code, out, error = execute_verb(node.command(*arguments))
+        # As after cluster_down: the machine has no program.
+        has_no_program = bool(node.directory) and code == USED_WRONGLY and not out
+        is_gone = has_no_program or (not node.directory and is_down(place(node), code, out, error))
         apart = is_gone and not needs_node
     if apart:
         command_of = node.direct if node.directory else node.apart

@@ -1,7 +1,7 @@
 """What a job answers in place of a module: nothing of it becomes a variable, a host or an action of Ansible.
 
-A real Ansible of root runs modules in a node. In place of its container there is another user, in whose home a job has
-left a usercustomize.py, which Python runs before any module.
+A real Ansible of root runs modules on a host of a Slurm job. In place of srun there is another user, in whose home a
+job has left a usercustomize.py, which Python runs before any module.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from system import REPO, playbook, said
 
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or "python3"
 OTHER = 65534
-# Runs in place of "ENGINE exec -i NODE".
-ENGINE = """#!/bin/sh
+# Runs what a relay on the host would pass on.
+SRUN = """#!/bin/sh
+while [ "$1" != -c ]; do shift; done
 shift 3
 exec env -i PATH=/usr/bin:/bin HOME={home} {user} "$@"
 """
@@ -115,11 +116,12 @@ PLAY = """
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that the other user reaches, with an engine and a job's home."""
+    """A directory that the other user reaches, with a command srun and a job's home."""
     with tempfile.TemporaryDirectory(prefix="argus-answers-") as temporary:
         directory = Path(temporary)
         directory.chmod(0o755)
-        home, engine = directory / "home", directory / "engine"
+        home, srun = directory / "home", directory / "bin" / "srun"
+        srun.parent.mkdir()
         version = subprocess.run(
             [PYTHON, "-c", "import sys; print('python%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
         ).stdout.strip()
@@ -133,16 +135,16 @@ def place() -> Iterator[Path]:
         if os.geteuid() == 0:
             subprocess.run(["chown", "-R", f"{OTHER}:{OTHER}", str(home)], check=True)
             user = f"setpriv --reuid {OTHER} --regid {OTHER} --clear-groups"
-        engine.write_text(ENGINE.format(home=home, user=user))
-        engine.chmod(0o755)
+        srun.write_text(SRUN.format(home=home, user=user))
+        srun.chmod(0o755)
         yield directory
 
 
 @pytest.mark.parametrize("injected", [False, True])
 def test_an_answer_of_a_job_sets_nothing(place: Path, injected: bool) -> None:
     node = {
-        **{"ansible_connection": "argus.verl.node", "ray_node_machine": "box"},
-        **{"ansible_python_interpreter": PYTHON, "ansible_node_engine": str(place / "engine")},
+        **{"ansible_connection": "argus.verl.srun", "ansible_python_interpreter": PYTHON},
+        **{"slurm_job_id": 7, "slurm_node": "node"},
     }
     hosts = {"machines": {"hosts": {"box": {"ansible_connection": "local", "ansible_python_interpreter": PYTHON}}}}
     known = {"cluster_engine": "docker", "engine": "docker", "job_secrets_from_environment": [], "count": len(TEXTS)}
@@ -151,7 +153,7 @@ def test_an_answer_of_a_job_sets_nothing(place: Path, injected: bool) -> None:
     play.write_text(PLAY)
     environment = {**os.environ, "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
     environment |= {"ANSIBLE_INJECT_FACT_VARS": str(injected), "ANSIBLE_HOME": str(place / "ansible")}
-    environment |= {"ANSIBLE_SHOW_CUSTOM_STATS": "true"}
+    environment |= {"ANSIBLE_SHOW_CUSTOM_STATS": "true", "PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
     command = ["ansible-playbook", "-i", str(inventory), str(play)]
     done = subprocess.run(command, cwd=REPO, env=environment, text=True, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

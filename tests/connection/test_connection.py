@@ -1,4 +1,4 @@
-"""The connection into nodes with real containers over real SSH; the machine is an sshd of this user, on this one."""
+"""The connection to hosts on which jobs run, over real SSH: an sshd of this user, on this machine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from system import ENVIRONMENT, REPO, said
+from system import ENVIRONMENT, REPO
 
-IMAGE = "argus-verl-cpu:0.1.0"
-NODE, STOPPED = "argus-connection-node", "argus-connection-stopped"
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 CONFIGURATION = """
 Port {port}
@@ -34,7 +32,6 @@ UsePAM no
 LogLevel INFO
 """
 needs_sshd = pytest.mark.skipif(not SSHD, reason="sshd is not installed (openssh-server)")
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="su needs a password here")
 
 
 def free_port() -> int:
@@ -59,21 +56,6 @@ class Ssh:
 
     def logins(self) -> int:
         return (self.directory / "log").read_text().count("Accepted publickey")
-
-
-@pytest.fixture(scope="module")
-def containers() -> Iterator[None]:
-    run = ["--network", "none", "--user", "0:0", "--init", IMAGE, "sleep", "infinity"]
-    remove = ["docker", "rm", "--force", NODE, STOPPED]
-    subprocess.run(remove, capture_output=True, check=False)
-    try:
-        subprocess.run(
-            ["docker", "run", "--detach", "--name", NODE, "--hostname", NODE, *run], check=True, capture_output=True
-        )
-        subprocess.run(["docker", "create", "--name", STOPPED, *run], check=True, capture_output=True)
-        yield
-    finally:
-        subprocess.run(remove, capture_output=True, check=True)
 
 
 @pytest.fixture
@@ -109,22 +91,13 @@ def wait_for(port: int) -> None:
 
 
 def ansible(directory: Path, *command: str, hosts: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    """Runs a command with a controller that has no engine, and with an inventory of machines and nodes."""
+    """Runs a command with an inventory."""
     inventory = directory / "hosts.json"
-    nodes = {"ansible_connection": "argus.verl.node", "ansible_python_interpreter": "python3"}
-    machines = {name: variables for name, variables in hosts.items() if "ray_node_machine" not in variables}
-    ray = {name: variables for name, variables in hosts.items() if "ray_node_machine" in variables}
-    groups = {"machines": {"hosts": machines}, "ray": {"hosts": ray, "vars": nodes}}
-    inventory.write_text(json.dumps({"all": {"children": groups}}))
-    none = directory / "bin"
-    none.mkdir(exist_ok=True)
-    (none / "docker").write_text("#!/bin/sh\necho the controller has no engine >&2\nexit 99\n")
-    (none / "docker").chmod(0o755)
+    inventory.write_text(json.dumps({"all": {"hosts": hosts}}))
     environment = {
         **ENVIRONMENT,
         "ANSIBLE_SSH_ARGS": "-o ControlMaster=auto -o ControlPersist=20s",
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(directory / "cp"),
-        "PATH": f"{none}:{ENVIRONMENT['PATH']}",
     }
     return subprocess.run(
         [command[0], "-i", str(inventory), *command[1:]], cwd=REPO, env=environment, text=True, capture_output=True
@@ -139,46 +112,8 @@ def large(tmp_path: Path) -> Path:
     return file
 
 
-@needs_sshd
-@pytest.mark.parametrize(
-    "rights",
-    [{}, pytest.param({"ansible_become": True, "ansible_become_method": "ansible.builtin.su"}, marks=as_root)],
-    ids=["user", "become"],
-)
-def test_a_node_of_a_machine_behind_ssh(
-    containers: None, ssh: Ssh, large: Path, tmp_path: Path, rights: dict[str, Any]
-) -> None:
-    variables = {"node": NODE, "large": str(large), "back": str(tmp_path / "back")}
-    # Those of the node are not those of SSH.
-    node = {"ray_node_machine": "box", "ansible_host": "192.0.2.1", "ansible_user": "nobody", "ansible_port": 1}
-    done = ansible(
-        ssh.directory,
-        *("ansible-playbook", str(REPO / "tests" / "connection" / "node.yml"), "-e", json.dumps(variables)),
-        hosts={"box": ssh.variables() | rights, NODE: node},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "back").read_bytes() == large.read_bytes()
-    # Tasks on the machine and in its node share a connection.
-    assert ssh.logins() == 1
-
-
-def test_a_node_of_this_machine(containers: None, large: Path, tmp_path: Path) -> None:
-    variables = {"node": NODE, "large": str(large), "back": str(tmp_path / "back")}
-    engine = shutil.which("docker")
-    done = ansible(
-        tmp_path,
-        *("ansible-playbook", str(REPO / "tests" / "connection" / "node.yml"), "-e", json.dumps(variables)),
-        hosts={
-            "box": {"ansible_connection": "local"},
-            NODE: {"ray_node_machine": "box", "ansible_node_engine": engine},
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "back").read_bytes() == large.read_bytes()
-
-
 # What the modules of a host answer on which jobs run as the user of Ansible: one of them has replaced the interpreter.
-HOST = {"host_name": "forged", "groups": ["machines"], "host_vars": {"ansible_connection": "local"}}
+HOST = {"host_name": "forged", "groups": ["ray"], "host_vars": {"ansible_connection": "local"}}
 FORGED_ANSWER = {
     "changed": True,
     "stdout": "said",
@@ -223,37 +158,3 @@ def test_answers_of_a_host_on_which_jobs_run(ssh: Ssh, large: Path, tmp_path: Pa
     assert "forged" not in done.stdout + done.stderr
     assert (tmp_path / "back").read_bytes() == large.read_bytes()
     assert ssh.logins() == 1
-
-
-@needs_sshd
-def test_each_reason_why_there_is_no_connection_is_a_sentence(containers: None, ssh: Ssh) -> None:
-    box, silent = ssh.variables(), ssh.directory / "engine"
-    silent.write_text('#!/bin/sh\nexec docker -H unix:///nowhere.sock "$@"\n')
-    silent.chmod(0o755)
-    done = ansible(
-        ssh.directory,
-        *("ansible", "ray", "-m", "ansible.builtin.ping", "--one-line"),
-        hosts={
-            **{"box": box, "closed": box | {"ansible_port": free_port()}},
-            "other-user": box | {"ansible_user": "nobody"},
-            **{STOPPED: {"ray_node_machine": "box"}, "argus-connection-none": {"ray_node_machine": "box"}},
-            **{"node-of-closed": {"ray_node_machine": "closed"}, "node-of-other": {"ray_node_machine": "other-user"}},
-            "node-of-silent": {"ray_node_machine": "box", "ansible_node_engine": str(silent)},
-            "node-of-nothing": {"ray_node_machine": "box", "ansible_node_engine": "/no/such-engine"},
-            "node-of-unknown": {"ray_node_machine": "boxx"},
-        },
-    )
-    text = said(done.stdout)
-    for sentence in (
-        f"container {STOPPED} is not running on box. cluster_up.yml starts it",
-        "there is no container argus-connection-none on box. cluster_up.yml starts it",
-        "node-of-closed: no connection to its machine closed: ssh: connect to host 127.0.0.1 port",
-        "Connection refused",
-        "node-of-other: no connection to its machine other-user:",
-        "Permission denied (publickey",
-        "engine does not answer on box. Start its daemon there",
-        "node-of-nothing: box has no command /no/such-engine, or not on the PATH of its user",
-        "ray_node_machine of node-of-unknown is boxx, which is not in the inventory",
-    ):
-        assert sentence in text, done.stdout + done.stderr
-    assert "Traceback" not in text and "MODULE FAILURE" not in text

@@ -43,16 +43,13 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def inventory(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    node = {"ansible_connection": "argus.verl.node", "ansible_python_interpreter": "python3"}
-    nodes = {f"node-{name}": {"ray_node_machine": name, "ray_node_address": at} for name, at in MACHINES.items()}
+    nodes = {name: {"ansible_host": address} for name, address in MACHINES.items()}
     groups = {
-        "machines": {"hosts": {name: {"ansible_host": at} for name, at in MACHINES.items()}},
         "ray": {
             "children": {
-                "head": {"hosts": {"node-ctl": nodes["node-ctl"]}},
-                "workers": {"hosts": {"node-gpu": nodes["node-gpu"]}},
+                "head": {"hosts": {"ctl": nodes["ctl"]}},
+                "workers": {"hosts": {"gpu": nodes["gpu"]}},
             },
-            "vars": node,
         },
     }
     ssh = {

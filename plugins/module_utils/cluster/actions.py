@@ -86,6 +86,7 @@ class PlannedNode:
     process: arguments of argus.verl.node_process; empty for a container.
     started_at: when it was last started, as the engine or the supervisor reports it; None for a new one.
     state: in their words; empty for a new one.
+    host: which represents its machine.
     """
 
     accelerator: str
@@ -99,6 +100,7 @@ class PlannedNode:
     process: dict[str, Any] = field(default_factory=dict)
     podman: dict[str, Any] = field(default_factory=dict)
     state: str = ""
+    host: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fact __ray_node_plan; the roles read the fields of the action at its top level."""

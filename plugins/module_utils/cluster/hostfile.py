@@ -13,7 +13,7 @@ from typing import Any
 
 from ..argus.common.findings import Finding
 from ..argus.common.text import one_line
-from .inventory import HEADS, MACHINES, WORKERS
+from .inventory import HEADS, WORKERS
 from .nodes import CONTAINER
 from .process_host import is_reachable
 
@@ -124,10 +124,10 @@ def _split(word: str) -> tuple[str, str | None]:
 
 @dataclass(frozen=True)
 class InventoryHost:
-    """A host of the inventory with its variables; `groups` are those that it is in."""
+    """A host of the inventory with its group and variables."""
 
     name: str
-    groups: tuple[str, ...]
+    group: str
     variables: dict[str, Any]
 
 
@@ -143,16 +143,15 @@ def inventory_of(
     for number, host in enumerate(hosts):
         own: dict[str, Any] = {"ansible_host": host.name}
         if runtime == CONTAINER:
-            placed.append(InventoryHost(host.name, (MACHINES,), own))
-            own = {"ray_node_machine": host.name, "ray_node_address": address_of(host, resolve)}
+            own |= {"ray_node_machine": host.name, "ray_node_address": address_of(host, resolve)}
             if not own["ray_node_address"]:
                 what = f"{host.name} has no address at which other hosts reach it"
                 todo = "write its address in place of its name"
                 found.append(Finding(f"{file}, line {host.line}", what, todo))
         if number == 0:
-            placed.append(InventoryHost("ray-head", (HEADS,), own))
+            placed.append(InventoryHost("ray-head", HEADS, own))
         gpus = {} if host.gpus is None else {"ray_node_gpus": host.gpus}
-        placed.append(InventoryHost(f"ray-worker-{number}", (WORKERS,), {**own, **gpus}))
+        placed.append(InventoryHost(f"ray-worker-{number}", WORKERS, {**own, **gpus}))
     return placed, found
 
 

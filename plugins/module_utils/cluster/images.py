@@ -181,16 +181,17 @@ class Runtime:
         return ""
 
 
-def runtime_problems(answers: Mapping[str, Sequence[Runtime]], head: str) -> dict[str, str]:
+def runtime_problems(answers: Mapping[str, Sequence[Runtime]], head: str, name: str = "") -> dict[str, str]:
     """Why nodes of a machine cannot start, by machine: Ray's nodes refuse a head with another Ray or Python.
 
-    answers: by machine. head: the machine of the head, the first answer of which is that of the head's own image.
+    answers: by machine. head: the machine of the head, the first answer of which is that of the head's own image. name:
+    of this machine for people, if another.
     """
     reference = next(iter(answers.get(head, ())), None)
     found: dict[str, str] = {}
     for host, runtimes in answers.items():
         for runtime in runtimes:
-            problem = runtime.incompatible or _difference(runtime, reference, head)
+            problem = runtime.incompatible or _difference(runtime, reference, name or head)
             if problem:
                 found.setdefault(host, f"the image {runtime.image}: {problem}")
     return found

@@ -24,13 +24,13 @@ HostVars = Mapping[str, Variables]
 Groups = Mapping[str, "list[str]"]
 
 # The groups of the inventory.
-MACHINES = "machines"
 NODES = "ray"
 HEADS = "head"
 WORKERS = "workers"
 # The prefixes of this collection: an unknown variable with one of them is misspelt. Others may be a user's own.
 PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root", "slurm_")
 # Connections that pass on all that a host answers, and the one that does not.
+LOCAL = "local"
 PLAIN_SSH, OWN_SSH = ("ssh", "ansible.builtin.ssh", "smart", "paramiko"), "argus.verl.ssh"
 WHOLE_NUMBER = re.compile("[0-9]+")
 # Docker's rule for the names of containers and networks, restricted to valid host names.
@@ -46,19 +46,37 @@ def on_host_network(variables: Variables) -> bool:
     return runtime_of(variables) == PROCESS or variables.get("cluster_network") == "host"
 
 
-def machines_of(groups: Groups) -> list[str]:
-    """Return all machines; without any, nodes are their own."""
-    return list(groups.get(MACHINES) or groups.get(NODES) or [])
+def machine_name(node: str, variables: Variables) -> str:
+    """The name of the machine of a node that people know: of several nodes, that of the first."""
+    local = "localhost" if variables.get("ansible_connection") == LOCAL else node
+    return node if runtime_of(variables) == PROCESS else str(variables.get("ray_node_machine") or local)
 
 
-def machine_of(node: str, hostvars: HostVars) -> str:
-    """Return the machine that holds the node's container; by default, a node is its own machine."""
-    return str(hostvars[node].get("ray_node_machine") or node)
+def machine_key(node: str, variables: Variables) -> tuple[str, ...]:
+    """What nodes of one machine have in common. A process has its host for itself."""
+    name = machine_name(node, variables)
+    if variables.get("ray_node_machine") or name != node or runtime_of(variables) == PROCESS:
+        return (name,)
+    connection = str(variables.get("ansible_connection") or "ssh")
+    return connection, str(variables.get("ansible_host") or node), str(variables.get("ansible_port") or "")
 
 
-def nodes_of(machine: str, hostvars: HostVars, groups: Groups, group: str = NODES) -> list[str]:
-    """Return the nodes of a group that are on a machine, in the order of the inventory."""
-    return [node for node in groups[group] if machine_of(node, hostvars) == machine]
+def placement(nodes: Iterable[str], hostvars: HostVars, reached: Iterable[str] = ()) -> dict[str, list[str]]:
+    """The nodes of each machine, by the one that represents it: what belongs to the machine is done there.
+
+    reached: the hosts of the run. The first node among them represents a machine; without any, the first node.
+    """
+    machines: dict[tuple[str, ...], list[str]] = {}
+    for node in nodes:
+        machines.setdefault(machine_key(node, hostvars[node]), []).append(node)
+    here = set(reached)
+    return {next((node for node in found if node in here), found[0]): found for found in machines.values()}
+
+
+def address_of(variables: Variables) -> str:
+    """Where other nodes reach one that uses the network of its machine, as far as the inventory says; or ""."""
+    host = str(variables.get("ansible_host") or "")
+    return str(variables.get("ray_node_address") or (host if is_reachable(host) else ""))
 
 
 def cluster_nodes(groups: Groups) -> list[str]:
@@ -88,10 +106,10 @@ def machine_network(heads: Sequence[Variables], workers: Sequence[Variables]) ->
     variables = there[0]
     own = variables.get("ray_node_env") or {}
     env = {name: str(own[name]) for name in DERIVED if name in own} if isinstance(own, Mapping) else {}
-    return MachineNetwork(str(variables.get("ray_node_address") or ""), bool(workers), env)
+    return MachineNetwork(address_of(variables), bool(workers), env)
 
 
-def group_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
+def group_findings(groups: Groups) -> list[Finding]:
     found = []
     heads, workers = groups.get(HEADS, []), groups.get(WORKERS, [])
     if len(heads) > 1:
@@ -104,46 +122,30 @@ def group_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
     for node in sorted(set(heads) & set(workers)):
         found.append(Finding(node, "is in both head and workers", "the head never trains: remove it from workers"))
     for node in cluster_nodes(groups):
-        machine = machine_of(node, hostvars)
         if node not in groups.get(NODES, []):
             found.append(Finding(node, f"is not in the group {NODES}", f"make head and workers children of {NODES}"))
-        own = machine == node and runtime_of(hostvars[node]) == PROCESS and not groups.get(MACHINES)
-        if machine not in groups.get(MACHINES, []) and not own:
-            near = nearest(machine, groups.get(MACHINES, []))
-            todo = f"add the machine to the group {MACHINES}, or correct ray_node_machine"
-            found.append(
-                Finding(node, f"its machine {machine!r} is not in the group {MACHINES}", f"{todo}; {near}".rstrip("; "))
-            )
     return found
 
 
 def empty_group(name: str, todo: str, groups: Groups) -> Finding:
     """The finding about a group without hosts, with the name of another one that it may be."""
-    others = [group for group, hosts in groups.items() if hosts and group not in (MACHINES, NODES, HEADS, WORKERS)]
+    others = [group for group, hosts in groups.items() if hosts and group not in (NODES, HEADS, WORKERS)]
     near = nearest(name, others)
     return Finding(f"group {name}", "has no hosts", f"{todo}; {near}".rstrip("; "))
 
 
-def run_findings(reached: Iterable[str], works_on: Iterable[str], hostvars: HostVars, groups: Groups) -> list[Finding]:
+def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups) -> list[Finding]:
     """Check that a run reaches what its playbook works on: Ansible skips a group without hosts, and succeeds.
 
     reached: the hosts that --limit leaves.
     """
-    # Without machines, nodes are their own.
-    there, wanted = set(reached), [NODES if g == MACHINES and not groups.get(g) else g for g in works_on]
-    left_out = {node: machine_of(node, hostvars) for node in groups.get(NODES, []) if node in there}
-    left_out = {node: machine for node, machine in left_out.items() if machine not in there}
-    if NODES in wanted and left_out:
-        return [
-            Finding(node, f"--limit leaves out its machine {machine}", f"add it: --limit '{machine},{node}'")
-            for node, machine in left_out.items()
-        ]
+    here = set(reached)
     return [
         Finding(
             f"group {group}", "--limit leaves out all of its hosts", f"add some of them: {', '.join(groups[group])}"
         )
-        for group in wanted
-        if groups.get(group) and there.isdisjoint(groups[group])
+        for group in works_on
+        if groups.get(group) and here.isdisjoint(groups[group])
     ]
 
 
@@ -159,7 +161,7 @@ def node_findings(node: str, settings: Variables) -> list[Finding]:
         if value is not None and (isinstance(value, bool) or not WHOLE_NUMBER.fullmatch(str(value))):
             found.append(Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default"))
     if on_host_network(settings):
-        address = str(settings.get("ray_node_address", ""))
+        address = address_of(settings)
         # Of a node without a container, it is found on its host.
         found_there = runtime_of(settings) == PROCESS and not address
         if not is_reachable(address) and not found_there:
@@ -186,7 +188,7 @@ def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> list[Finding]:
             found.append(
                 Finding(node, f"cluster_network is {network!r}", "remove it: a process uses its host's network")
             )
-        if runtime == PROCESS and machine_of(node, hostvars) != node:
+        if runtime == PROCESS and hostvars[node].get("ray_node_machine", node) != node:
             found.append(Finding(node, "ray_node_machine is another host", "remove it: a process runs on its own host"))
         if runtime == PROCESS and hostvars[node].get("ansible_connection", "ssh") in PLAIN_SSH:
             what = "jobs run there as the user of Ansible: what they answer in place of a module would act on all hosts"
@@ -201,9 +203,8 @@ def placement_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
     """Check that nodes reach each other, at addresses of their own machines."""
     found = []
     nodes = cluster_nodes(groups)
-    machines: dict[str, list[str]] = {}
-    for node in nodes:
-        machines.setdefault(machine_of(node, hostvars), []).append(node)
+    placed = placement(nodes, hostvars)
+    machines = {machine_name(host, hostvars[host]): there for host, there in placed.items()}
     own_network = [node for node in nodes if not on_host_network(hostvars[node])]
     if own_network and len(machines) > 1:
         found.append(
@@ -222,8 +223,11 @@ def _same_address(machines: Mapping[str, list[str]], hostvars: HostVars) -> list
     holders: dict[str, dict[str, str]] = {}
     for machine, nodes in machines.items():
         for node in nodes:
-            if on_host_network(hostvars[node]) and hostvars[node].get("ray_node_address"):
-                holders.setdefault(str(hostvars[node]["ray_node_address"]), {})[machine] = node
+            variables = hostvars[node]
+            # Processes find theirs themselves, and share it with others on their host.
+            address = variables.get("ray_node_address") if runtime_of(variables) == PROCESS else address_of(variables)
+            if on_host_network(variables) and address:
+                holders.setdefault(str(address), {})[machine] = node
     return [
         Finding(
             ", ".join(there.values()),
@@ -310,16 +314,15 @@ def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[F
 
     known: the names of all variables that have a meaning here.
     """
-    found = [*group_findings(hostvars, groups), *loose_words(hostvars, groups)]
+    found = [*group_findings(groups), *loose_words(hostvars, groups)]
     nodes = cluster_nodes(groups)
     for node in nodes:
         found += node_findings(node, hostvars[node])
     found += runtime_findings(nodes, hostvars)
     found += placement_findings(hostvars, groups)
-    hosts = dict.fromkeys([*groups.get(MACHINES, []), *nodes])
-    found += value_findings(hosts, hostvars)
-    found += trust_findings(hosts, hostvars)
-    return found + unknown_variables(hosts, hostvars, set(known))
+    found += value_findings(nodes, hostvars)
+    found += trust_findings(nodes, hostvars)
+    return found + unknown_variables(nodes, hostvars, set(known))
 
 
 def summary(hostvars: HostVars, groups: Groups, default_name: str) -> str:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..argus.common.findings import Finding
-from .inventory import HEADS, Groups, HostVars, Variables, cluster_nodes, on_host_network
+from .inventory import HEADS, Groups, HostVars, Variables, cluster_nodes, machine_name, on_host_network, placement
 from .names import dashboard_port_problem, port_base_problem
 from .port_checks import DASHBOARD_USE
 from .ports import NODE_PORTS, PORT_BASE, PortPlan, PortRange, dashboard_port, node_number
@@ -28,13 +28,13 @@ class Placed:
     workers: list[str] = field(default_factory=list)
 
 
-def placed_nodes(variables: Mapping[str, Variables], groups: Groups) -> dict[str, Placed]:
-    """Return the nodes of every machine that has some, in one pass: reading variables takes Ansible long."""
-    placed: dict[str, Placed] = {}
-    for node, own in variables.items():
-        there = placed.setdefault(str(own.get("ray_node_machine") or node), Placed())
-        (there.heads if node in groups.get(HEADS, []) else there.workers).append(node)
-    return placed
+def placed_nodes(variables: Mapping[str, Variables], groups: Groups, reached: Iterable[str] = ()) -> dict[str, Placed]:
+    """Return the nodes of every machine by the one that represents it, as `placement` does."""
+    heads = set(groups.get(HEADS, []))
+    return {
+        host: Placed([node for node in nodes if node in heads], [node for node in nodes if node not in heads])
+        for host, nodes in placement(variables, variables, reached).items()
+    }
 
 
 def machine_ranges(placed: Placed, base: int, dashboard: int, host_network: bool) -> list[PortRange]:
@@ -60,8 +60,8 @@ def port_inventory_findings(hostvars: HostVars, groups: Groups) -> list[Finding]
         return [Finding(", ".join(numbers), f"cluster_port_base differs: {listed}", todo)]
     base = next(iter(numbers.values()))
     found: list[Finding] = []
-    for machine, placed in placed_nodes(variables, groups).items():
-        found += _too_many(machine, placed.workers, base)
+    for host, placed in placed_nodes(variables, groups).items():
+        found += _too_many(machine_name(host, variables[host]), placed.workers, base)
         for head in placed.heads:
             given = variables[head].get("cluster_dashboard_port", dashboard_port(base))
             found += _dashboard(head, placed, given, base)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster import attendance
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, machine_of
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, machine_name
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import PREFLIGHT, absence, attendance_of
 
 
@@ -22,29 +22,20 @@ def shortage_findings(
     return [finding.as_dict() for finding in found]
 
 
-def placement(groups: Groups, hostvars: HostVars) -> dict[str, list[str]]:
-    """The nodes of each machine: read once for all hosts, because hostvars of another host are slow."""
-    placed: dict[str, list[str]] = {}
-    for node in groups["ray"]:
-        placed.setdefault(machine_of(node, hostvars), []).append(node)
-    return placed
-
-
-def unreached(machines: Sequence[str], hostvars: HostVars) -> list[dict[str, str]]:
+def unreached(hosts: Sequence[str], hostvars: HostVars) -> list[dict[str, str]]:
     """Machines that did not answer, on which something of a removed cluster may be left."""
     found = []
-    for machine in machines:
-        result: Mapping[str, Any] = hostvars[machine].get(PREFLIGHT) or {}
+    for host in hosts:
+        result: Mapping[str, Any] = hostvars[host].get(PREFLIGHT) or {}
         problem = attendance.task_problem(result)
         if problem:
             todo = "run cluster_down.yml again when it answers: its nodes, and the token there, are not removed"
-            found.append(Finding(machine, problem, todo).as_dict())
+            found.append(Finding(machine_name(host, hostvars[host]), problem, todo).as_dict())
     return found
 
 
 FILTERS = {
     "absence": absence,
-    "placement": placement,
     "shortage_findings": shortage_findings,
     "unreached": unreached,
 }

@@ -33,7 +33,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance impo
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import RUNNING
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import is_reachable
 from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ClusterInfo, Scope
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import absence, least_workers
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
@@ -78,15 +77,15 @@ TYPES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def probed_machine(machine: str, hostvars: HostVars) -> Machine | None:
-    """Return the machine as probed in this run; None when it was not."""
-    answer = (hostvars[machine].get(PREFLIGHT) or {}).get("machine")
+def probed_machine(host: str, hostvars: HostVars) -> Machine | None:
+    """Return the machine that a host represents as probed in this run; None when it was not."""
+    answer = (hostvars[host].get(PREFLIGHT) or {}).get("machine")
     return Machine.from_json(answer) if answer else None
 
 
-def gpu_count(machine: str, hostvars: HostVars, kind: str = "gpus") -> int:
+def gpu_count(host: str, hostvars: HostVars, kind: str = "gpus") -> int:
     """Count the GPUs without converting the machine: the plan of each node needs the counts of all machines."""
-    answer = (hostvars[machine].get(PREFLIGHT) or {}).get("machine") or {}
+    answer = (hostvars[host].get(PREFLIGHT) or {}).get("machine") or {}
     return len(answer.get(kind, []))
 
 
@@ -112,16 +111,22 @@ def typed(settings: Variables) -> dict[str, Any]:
 
 
 def known_address(node: str, hostvars: HostVars) -> str:
-    """Where other nodes reach a node without a container: as the inventory says, or as found on its host; or ""."""
+    """Where other nodes reach one on the network of its host: as the inventory says, or as found there; or ""."""
     own = hostvars[node]
     found = ((own.get(PREFLIGHT) or {}).get("machine") or {}).get("process") or {}
-    given = str(own.get("ansible_host") or "")
-    return str(own.get("ray_node_address") or found.get("address") or (given if is_reachable(given) else ""))
+    return str(own.get("ray_node_address") or found.get("address") or inventory.address_of(own))
 
 
-def node_runs(machine: Mapping[str, Any], node: str) -> bool:
-    # On a machine that does not answer, nothing is known to run.
-    return bool(machine) and Machine.from_json(machine).runs(node)
+def presence(groups: Groups, hostvars: HostVars, reached: Sequence[str], cluster: str) -> dict[str, Any]:
+    """Whether the head's machine answers and the head runs there, and the nodes that are containers of the cluster."""
+    head, containers, machine_of_head = groups[inventory.HEADS][0], [], None
+    for host, placed in inventory.placement(groups[inventory.NODES], hostvars, reached).items():
+        # On a machine that does not answer, nothing is known to run.
+        if machine := probed_machine(host, hostvars):
+            containers += [node for node in machine.containers_of(cluster) if node in placed]
+            machine_of_head = machine if head in placed else machine_of_head
+    runs = machine_of_head is not None and machine_of_head.runs(head)
+    return {"answers": machine_of_head is not None, "runs": runs, "containers": containers}
 
 
 def left_processes(machine: Mapping[str, Any], known: Sequence[str]) -> list[str]:
@@ -146,23 +151,30 @@ def sessions_directory(cluster: str, above: str = "/tmp") -> str:  # noqa: S108
         raise AnsibleFilterError(str(error)) from error
 
 
-def survey(groups: Groups, hostvars: HostVars) -> dict[str, Any]:
+def survey(groups: Groups, hostvars: HostVars, reached: Sequence[str]) -> dict[str, Any]:
     """What the plan of each node needs of all machines.
 
-    Their workers, the most GPUs that one of these has, and the address of a head without a container.
+    hosts: those that represent the machines of nodes. workers: by these hosts. gpus, rocm_gpus: the most that a machine
+    with workers has.
     """
+    placed = inventory.placement(groups[inventory.NODES], hostvars, reached)
+    hosts = {node: host for host, nodes in placed.items() for node in nodes}
     workers: dict[str, list[str]] = {}
     for worker in groups[inventory.WORKERS]:
-        workers.setdefault(inventory.machine_of(worker, hostvars), []).append(worker)
+        workers.setdefault(hosts[worker], []).append(worker)
     most = {
         kind: max((gpu_count(host, hostvars, kind) for host in workers), default=0) for kind in ("gpus", "rocm_gpus")
     }
-    return {"workers": workers, **most, "head_address": known_address(groups[inventory.HEADS][0], hostvars)}
+    return {"hosts": hosts, "workers": workers, **most, "head": groups[inventory.HEADS][0]}
 
 
-def process_addresses(name: str, hostvars: HostVars, surveyed: Mapping[str, Any]) -> dict[str, str]:
-    """The addresses of a node without a container, and of its head."""
-    addresses = {"address": known_address(name, hostvars), "head_address": str(surveyed["head_address"])}
+def node_addresses(name: str, head: str, hostvars: HostVars, on_host_network: bool) -> dict[str, str]:
+    """The addresses of a node and of its head; in a container network, their names are."""
+    own, its = (
+        known_address(node, hostvars) if on_host_network else str(hostvars[node].get("ray_node_address") or node)
+        for node in (name, head)
+    )
+    addresses = {"address": own, "head_address": its}
     unknown = next((key for key, address in addresses.items() if not address), "")
     if unknown:
         whose = "the head's address" if unknown == "head_address" else "its address"
@@ -178,27 +190,31 @@ def node_plan(settings: Variables, hostvars: HostVars, surveyed: Mapping[str, An
     surveyed: as of survey. checked: whether the errors that preflight found on its machine count.
     """
     settings = typed(settings)
-    machine = inventory.machine_of(settings["name"], hostvars)
-    problem = machine_problem(hostvars[machine].get(PREFLIGHT), checked)
-    probed = None if problem else probed_machine(machine, hostvars)
+    host = surveyed["hosts"][settings["name"]]
+    name = inventory.machine_name(host, hostvars[host])
+    problem = machine_problem(hostvars[host].get(PREFLIGHT), checked)
+    probed = None if problem else probed_machine(host, hostvars)
     if probed is None:
-        return absent_plan(f"its machine {machine}: {problem}")
+        return absent_plan(f"its machine {name}: {problem}")
     accelerator = nodes.accelerator_of(settings["accelerator"], [surveyed["gpus"]], [surveyed["rocm_gpus"]])
     try:
-        if settings.get("runtime") == nodes.PROCESS:
-            settings |= process_addresses(settings["name"], hostvars, surveyed)
-        derived = (hostvars[machine].get(DERIVED) or {}).get(machine, {})
+        on_host = settings.get("network") == "host"
+        settings |= node_addresses(settings["name"], surveyed["head"], hostvars, on_host)
+        derived = (hostvars[host].get(DERIVED) or {}).get(host, {})
         # What follows from a new time limit restarts no node either.
         derived = {**derived, **ending.environment(settings.pop("ends_at", None), settings.pop("stop_minutes", 0.0))}
-        build = (hostvars[machine].get(BUILDS) or {}).get(settings["images"].get(accelerator)) or {}
+        build = (hostvars[host].get(BUILDS) or {}).get(settings["images"].get(accelerator)) or {}
         facts = {
-            "machine": machine,
+            "machine": name,
             "accelerator": accelerator,
             "derived_env": derived,
             "image_inputs": build.get("inputs", ""),
         }
         resolved = nodes.Settings(**{**settings, **facts})
-        return actions.planned_node(resolved, probed, list(surveyed["workers"].get(machine, ()))).to_json()
+        return {
+            **actions.planned_node(resolved, probed, list(surveyed["workers"].get(host, ()))).to_json(),
+            "host": host,
+        }
     except nodes.PlanError as error:
         return absent_plan(str(error).removeprefix(f"{settings['name']}: "))
 
@@ -206,15 +222,13 @@ def node_plan(settings: Variables, hostvars: HostVars, surveyed: Mapping[str, An
 def machine_work(placed: Sequence[str], hostvars: HostVars) -> dict[str, Any]:
     """user: of the nodes, as uid:gid; empty if their machines need nothing."""
     plans = plans_of(placed, hostvars)
-    outdated = (
-        plan.user for node, plan in plans.items() if lacks_program(inventory.machine_of(node, hostvars), hostvars)
-    )
+    outdated = (plan.user for plan in plans.values() if lacks_program(plan.host, hostvars))
     return {"user": changes.machine_work(plans.values()).user or next(outdated, "")}
 
 
-def lacks_program(machine: str, hostvars: HostVars) -> bool:
+def lacks_program(host: str, hostvars: HostVars) -> bool:
     """Whether the nodes of a machine run another program than that of this controller."""
-    probed = (hostvars[machine].get(PREFLIGHT) or {}).get("machine") or {}
+    probed = (hostvars[host].get(PREFLIGHT) or {}).get("machine") or {}
     return bool(probed.get("program") != program_name())
 
 
@@ -258,7 +272,7 @@ def inspected(result: Mapping[str, Any]) -> str:
 
 
 def change_rows(hosts: Sequence[str], hostvars: HostVars, groups: Groups, cluster: str) -> list[list[str]]:
-    machines = {host: probed_machine(host, hostvars) for host in inventory.machines_of(groups)}
+    machines = {host: probed_machine(host, hostvars) for host in groups[inventory.NODES]}
     probed = {host: machine for host, machine in machines.items() if machine}
     return changes.change_rows(plans_of(hosts, hostvars), probed, groups[inventory.NODES], cluster)
 
@@ -319,7 +333,7 @@ FILTERS = {
     "machine_work": machine_work,
     "node_directory": process.node_directory,
     "node_plan": node_plan,
-    "node_runs": node_runs,
+    "presence": presence,
     "rotation_findings": rotation_findings,
     "sessions_directory": sessions_directory,
     "survey": survey,

@@ -16,16 +16,17 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     NODES,
     Groups,
     HostVars,
-    machine_of,
-    machines_of,
+    machine_name,
+    placement,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import PREFLIGHT
 
 
 def probed(hostvars: HostVars, groups: Groups) -> dict[str, Machine]:
-    answers = {name: (hostvars[name].get(PREFLIGHT) or {}).get("machine") for name in machines_of(groups)}
-    return {name: Machine.from_json(answer) for name, answer in answers.items() if answer}
+    """The machines that have answered, by the hosts that represent them."""
+    answers = {host: (hostvars[host].get(PREFLIGHT) or {}).get("machine") for host in groups[NODES]}
+    return {host: Machine.from_json(answer) for host, answer in answers.items() if answer}
 
 
 def departure(
@@ -35,18 +36,19 @@ def departure(
 
     asked: the result of ray_cluster_info. machine: a host outside the inventory.
     """
-    head_machine = machine_of(groups[HEADS][0], hostvars)
     machines, nodes = probed(hostvars, groups), asked["nodes"]
-    leaving = departures.departure(node, nodes, machines, cluster, machine, groups[NODES], head_machine)
-    silent = {
-        name: problem for name in machines_of(groups) if (problem := task_problem(hostvars[name].get(PREFLIGHT) or {}))
-    }
+    results = {host: result for host in groups[NODES] if (result := hostvars[host].get(PREFLIGHT))}
+    placed = {each: host for host, there in placement(groups[NODES], hostvars, results).items() for each in there}
+    names = {host: machine_name(host, hostvars[host]) for host in placed.values()}
+    leaving = departures.departure(node, nodes, machines, cluster, machine, groups[NODES], placed[groups[HEADS][0]])
+    silent = {names[host]: problem for host, result in results.items() if (problem := task_problem(result))}
     known = [*groups[NODES], *(one["node_name"] for one in nodes if one["node_name"] not in groups[NODES])]
-    own = machine_of(node, hostvars) if leaving.in_inventory else ""
+    own = names[placed[node]] if leaving.in_inventory else ""
     found = departures.departure_findings(leaving, groups[HEADS], list(dict.fromkeys(known)), silent, own)
     if asked["problem"]:
         found.append(Finding(groups[HEADS][0], asked["problem"], "repair the head: cluster_up.yml"))
-    return {**leaving.to_json(), "findings": [finding.as_dict() for finding in found]}
+    where = names.get(leaving.machine, leaving.machine)
+    return {**leaving.to_json(), "machine_name": where, "findings": [finding.as_dict() for finding in found]}
 
 
 def hold_findings(
@@ -57,7 +59,8 @@ def hold_findings(
 
 
 def left_behind(asked: Mapping[str, Any], hostvars: HostVars, groups: Groups, cluster: str) -> list[dict[str, str]]:
-    found = departures.left_behind(asked.get("nodes", ()), probed(hostvars, groups), cluster, groups[NODES])
+    machines = {machine_name(host, hostvars[host]): machine for host, machine in probed(hostvars, groups).items()}
+    found = departures.left_behind(asked.get("nodes", ()), machines, cluster, groups[NODES])
     return [finding.as_dict() for finding in found]
 
 

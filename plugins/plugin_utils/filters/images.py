@@ -17,7 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance impo
 from ansible_collections.argus.verl.plugins.module_utils.cluster.changes import machine_work
 from ansible_collections.argus.verl.plugins.module_utils.cluster.image_builds import BuildError, ImageBuild, inputs_hash
 from ansible_collections.argus.verl.plugins.module_utils.cluster.images import Runtime, Sources
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HostVars
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HostVars, machine_name
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.plugin_utils.images import sources_of
 
@@ -67,7 +67,7 @@ def image_supply(
     """
     begun = starting(placed, hostvars)
     if not begun:
-        return {"needs": {}, "asked": {}, "build": [], "pull": {}, "archive": {}}
+        return {"needs": {}, "asked": {}, "build": [], "pull": {}, "archive": {}, "machine_of_head": ""}
     needs = {host: missing for host, plans in begun.items() if (missing := list(machine_work(plans).images))}
     machine_of_head = next((host for host, nodes in placed.items() if head in nodes), "")
     machines = probed([machine_of_head, *(host for host in placed if host != machine_of_head)], hostvars)
@@ -79,7 +79,7 @@ def image_supply(
     if kept and there:
         # The image by its id: its name may be that of a later one.
         asked[machine_of_head] = [there.image_id, *asked.get(machine_of_head, [])]
-    return {"needs": needs, "asked": asked, **asdict(decided)}
+    return {"needs": needs, "asked": asked, "machine_of_head": machine_of_head, **asdict(decided)}
 
 
 def results(result: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
@@ -91,9 +91,9 @@ def results(result: Mapping[str, Any] | None) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def obtained(supply: Mapping[str, Any], hostvars: HostVars, machine_of_head: str) -> dict[str, list[str]]:
+def obtained(supply: Mapping[str, Any], hostvars: HostVars) -> dict[str, list[str]]:
     """The machines that have each image by now, that of the head first."""
-    hosts = list(hostvars)
+    hosts, machine_of_head = list(hostvars), supply["machine_of_head"]
     any_host = next(iter(supply["needs"]), "")
     builds = hostvars[any_host].get(BUILDS) or {} if any_host else {}
     sources = sources_of(builds, {})
@@ -123,8 +123,8 @@ def succeeded(result: Mapping[str, Any] | None, image: str) -> bool:
     return bool(found) and not task_problem(found)
 
 
-def image_copies(supply: Mapping[str, Any], hostvars: HostVars, machine_of_head: str) -> list[dict[str, Any]]:
-    there = obtained(supply, hostvars, machine_of_head)
+def image_copies(supply: Mapping[str, Any], hostvars: HostVars) -> list[dict[str, Any]]:
+    there = obtained(supply, hostvars)
     # What comes from an archive is not copied.
     needs = {
         host: [image for image in missing if image not in supply["archive"].get(host, ())]
@@ -154,18 +154,17 @@ def numbered(host: str, targets: Sequence[str]) -> dict[str, int]:
     return {"number": targets.index(host) + 1, "count": len(targets)}
 
 
-def image_problems(
-    supply: Mapping[str, Any], hostvars: HostVars, machine_of_head: str, saved: Mapping[str, Any]
-) -> dict[str, str]:
+def image_problems(supply: Mapping[str, Any], hostvars: HostVars, saved: Mapping[str, Any]) -> dict[str, str]:
     """Why nodes of a machine cannot start, by machine: an image that it does not have, or one that does not fit."""
-    there = obtained(supply, hostvars, machine_of_head)
+    there, head = obtained(supply, hostvars), supply["machine_of_head"]
     found: dict[str, str] = {}
     for host, missing in supply["needs"].items():
         for image in missing:
             if host not in there[image]:
                 found.setdefault(host, f"the image {image} is missing: {why(host, image, hostvars, saved)}")
     answers = {host: runtimes(hostvars[host].get(ANSWERED)) for host in supply["asked"]}
-    wrong = images.runtime_problems({host: several for host, several in answers.items() if several}, machine_of_head)
+    name = machine_name(head, hostvars[head]) if head else ""
+    wrong = images.runtime_problems({host: several for host, several in answers.items() if several}, head, name)
     return {**wrong, **found}
 
 

@@ -19,6 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     inventory,
     inventory_files,
     nodes,
+    old_inventory,
     port_inventory,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
@@ -63,13 +64,16 @@ def inventory_findings(
 ) -> list[dict[str, str]]:
     if not any(groups.values()):
         return [finding.as_dict() for finding in inventory_files.without_hosts([str(source) for source in sources])]
+    if old_inventory.is_old_form(hostvars, groups):
+        # What else is wrong with it follows from this.
+        return [old_inventory.old_form_finding(hostvars, groups).as_dict()]
     # Keys of a JobSpec are variables of the command line.
     found = inventory.validate(hostvars, groups, {*public_variables(), *jobspec_keys(), *OF_INVENTORY, "set"})
     found += port_inventory.port_inventory_findings(hostvars, groups)
     found += image_builds.build_findings(
         inventory.cluster_nodes(groups), hostvars, public_variables()["cluster_images"]
     )
-    found += inventory.run_findings(reached, works_on, hostvars, groups)
+    found += inventory.run_findings(reached, works_on, groups)
     found += inventory_files.source_findings(map(str, sources), constants.INVENTORY_IGNORE_PATTERNS)
     if constants.INJECT_FACTS_AS_VARS:
         what = "inject_facts_as_vars is true: what a job answers in place of a module would set variables of all hosts"
@@ -78,8 +82,17 @@ def inventory_findings(
     return [finding.as_dict() for finding in found]
 
 
+def inventory_lines(hostvars: HostVars, groups: Groups) -> list[str]:
+    """What to write in place of an inventory of an earlier form."""
+    return old_inventory.new_form(hostvars, groups) if old_inventory.is_old_form(hostvars, groups) else []
+
+
 def inventory_summary(hostvars: HostVars, groups: Groups) -> str:
     return inventory.summary(hostvars, groups, public_variables()["cluster_name"])
+
+
+def machine_name(node: str, hostvars: HostVars) -> str:
+    return inventory.machine_name(node, hostvars[node])
 
 
 def process_nodes(hostvars: HostVars, groups: Groups) -> list[str]:
@@ -91,7 +104,9 @@ def process_nodes(hostvars: HostVars, groups: Groups) -> list[str]:
 
 FILTERS = {
     "inventory_findings": inventory_findings,
+    "inventory_lines": inventory_lines,
     "inventory_summary": inventory_summary,
+    "machine_name": machine_name,
     "process_nodes": process_nodes,
     "validated_hosts": validated_hosts,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import machine_name
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import legacy_report as report_of
 
 RESULT = "__ray_node_legacy"
@@ -17,7 +18,9 @@ Names = Sequence[str] | str
 def legacy_report(
     hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]], remove: Names, end_jobs: Names
 ) -> dict[str, Any]:
-    answers = {host: (hostvars[host].get(RESULT) or {}).get("found", []) for host in hosts}
+    answers = {
+        machine_name(host, hostvars[host]): (hostvars[host].get(RESULT) or {}).get("found", []) for host in hosts
+    }
     return report_of(answers, named(remove), named(end_jobs))
 
 

@@ -9,10 +9,24 @@ otherwise compile it again and again, 0.1 s a task: its loader of collections ke
 
 from __future__ import annotations
 
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import machines_of
+from collections.abc import Iterable
+
+from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES, Groups, HostVars
 from ansible_collections.argus.verl.plugins.plugin_utils.filters import cluster, preflight
 
 # What most tasks of these plays call.
 LOADED = (cluster, preflight)
 
-FILTERS = {"machine_hosts": machines_of}
+
+def placement(groups: Groups, hostvars: HostVars, reached: Iterable[str] = ()) -> dict[str, list[str]]:
+    """The nodes of each machine: read once for all hosts, because hostvars of another host are slow."""
+    return inventory.placement(groups.get(NODES, []), hostvars, reached)
+
+
+def machine_hosts(groups: Groups, hostvars: HostVars, reached: Iterable[str]) -> list[str]:
+    """hostvars: empty in the first play of a run, for which Ansible has none, and with --list-hosts."""
+    return list(placement(groups, hostvars, reached)) if hostvars else list(groups.get(NODES, []))
+
+
+FILTERS = {"machine_hosts": machine_hosts, "placement": placement}

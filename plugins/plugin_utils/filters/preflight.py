@@ -40,22 +40,30 @@ ALL_REDUCE = "__preflight_all_reduce"
 SHM_GIB = 2
 
 
-def reach_targets(machine: str, machines: Iterable[str], hostvars: HostVars) -> dict[str, str]:
+def reach_targets(machine: str, hosts: Iterable[str], hostvars: HostVars) -> dict[str, str]:
     """The addresses of the other machines whose nodes use the network of their machine; {} if this one's do not."""
-    expected = {name: (hostvars[name].get(PREFLIGHT) or {}).get("expect") or {} for name in machines}
+    machines = named(hosts, hostvars)
+    expected = {name: (own.get(PREFLIGHT) or {}).get("expect") or {} for name, own in machines.items()}
     addresses = {name: str(each["address"]) for name, each in expected.items() if each.get("address")}
     return {name: address for name, address in addresses.items() if name != machine} if machine in addresses else {}
 
 
-def preflight_together(machines: Sequence[str], hostvars: HostVars) -> dict[str, Any]:
+def named(hosts: Iterable[str], hostvars: HostVars) -> dict[str, Any]:
+    """The variables of the hosts that represent machines, by the names of these."""
+    variables = {host: hostvars[host] for host in hosts}
+    return {inventory.machine_name(host, own): own for host, own in variables.items()}
+
+
+def preflight_together(hosts: Sequence[str], hostvars: HostVars) -> dict[str, Any]:
+    machines = named(hosts, hostvars)
     matrix = {
         name: {target: Reached.from_json(each) for target, each in found.items()}
-        for name in machines
-        if (found := (hostvars[name].get(REACHED) or {}).get("reached"))
+        for name, own in machines.items()
+        if (found := (own.get(REACHED) or {}).get("reached"))
     }
-    results = {name: [_made(hostvars[name].get(fact)) for fact in TRIAL] for name in machines}
+    results = {name: [_made(own.get(fact)) for fact in TRIAL] for name, own in machines.items()}
     trials = {name: trial_of(*each) for name, each in results.items() if any(each)}
-    collective = _made(hostvars[machines[0]].get(ALL_REDUCE)) if machines else {}
+    collective = _made(hostvars[hosts[0]].get(ALL_REDUCE)) if hosts else {}
     findings = [*reach_findings(matrix), *trial_findings(trials), *all_reduce_findings(collective)]
     tables = {
         "Who reaches whom": matrix_rows(matrix),
@@ -69,7 +77,7 @@ def preflight_together(machines: Sequence[str], hostvars: HostVars) -> dict[str,
 
 
 def machine_expectations(
-    groups: Groups, hostvars: HostVars, base: Any, dashboard: Any, network: str
+    groups: Groups, hostvars: HostVars, reached: Sequence[str], base: Any, dashboard: Any, network: str
 ) -> dict[str, dict[str, Any]]:
     """What preflight compares each machine with because of the nodes on it; all at once, because hostvars are slow."""
     variables = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
@@ -77,13 +85,13 @@ def machine_expectations(
     # The role's default is in no variable of the inventory.
     on_host = any(inventory.on_host_network({**own, "cluster_network": network}) for own in variables.values())
     expected = {}
-    for machine, placed in port_inventory.placed_nodes(variables, groups).items():
+    for host, placed in port_inventory.placed_nodes(variables, groups, reached).items():
         workers, heads = ([variables[node] for node in nodes] for nodes in (placed.workers, placed.heads))
         used = inventory.machine_network(heads, workers)
         shm = [check_type_float(node.get("ray_node_shm_gib", SHM_GIB)) for node in (*workers, *heads)]
         asked = [str(worker.get("ray_node_rdma", AUTO)).lower() for worker in workers]
         further = {str(group) for worker in workers for group in check_type_list(worker.get("ray_node_groups", []))}
-        expected[machine] = {
+        expected[host] = {
             "ports": [asdict(found) for found in port_inventory.machine_ranges(placed, *ports, on_host)],
             # The devices that the most demanding of its workers asks for.
             "rdma": ALWAYS if ALWAYS in asked else AUTO if AUTO in asked and on_host else NEVER,
@@ -107,16 +115,19 @@ def derived_network(machines: Iterable[str], hostvars: HostVars) -> dict[str, di
 
 
 def image_findings(
-    machines: Sequence[str],
+    hosts: Sequence[str],
     hostvars: HostVars,
     groups: Groups,
     by_kind: Mapping[str, str],
     archive: Mapping[str, Any] | None = None,
 ) -> list[dict[str, str]]:
-    results = {host: hostvars[host].get(PREFLIGHT) or {} for host in machines}
-    probed = {host: Machine.from_json(result["machine"]) for host, result in results.items() if "machine" in result}
+    results = {name: own.get(PREFLIGHT) or {} for name, own in named(hosts, hostvars).items()}
+    probed = {name: Machine.from_json(result["machine"]) for name, result in results.items() if "machine" in result}
     nodes_there = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
-    machine_of = {node: str(own.get("ray_node_machine") or node) for node, own in nodes_there.items()}
+    placed = inventory.placement(nodes_there, nodes_there, hosts)
+    machine_of = {
+        node: inventory.machine_name(host, nodes_there[host]) for host, there in placed.items() for node in there
+    }
     with_workers = {machine_of[node] for node in groups.get(inventory.WORKERS, []) if node in machine_of}
     gpus = [len(probed[host].gpus) for host in with_workers if host in probed]
     amd = [len(probed[host].rocm_gpus) for host in with_workers if host in probed]
@@ -126,7 +137,7 @@ def image_findings(
         # Without one, the plan of the node fails with a message of its own.
         if image:
             needed[machine_of[node]] = image
-    found_builds = (hostvars[host].get(BUILDS) for host in machines)
+    found_builds = (hostvars[host].get(BUILDS) for host in hosts)
     builds: Mapping[str, Any] = next(filter(None, found_builds), {})
     found = images.image_findings(needed, probed, sources_of(builds, archive or {}))
     return [replace(finding, key=IMAGE.key).as_dict() for finding in found]

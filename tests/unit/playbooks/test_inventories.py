@@ -74,7 +74,7 @@ def test_groups_of_instances_of_a_cloud(tmp_path: Path) -> None:
 
 # The plan of each node, as cluster_up makes it of a machine that was probed.
 PLAN = """
-- hosts: machines
+- hosts: ray
   gather_facts: false
   tasks:
     - ansible.builtin.set_fact: {__preflight: {machine: "{{ probed }}"}}

@@ -12,8 +12,8 @@ PLAYBOOKS = sorted((Path(__file__).resolve().parents[3] / "playbooks").glob("*.y
 ROLES = PLAYBOOKS[0].parents[1] / "roles"
 IMPORT = "ansible.builtin.import_playbook"
 VALIDATE = "argus.verl.validate"
-# Nodes that are processes are their own machines.
-NAMES = {"{{ groups | argus.verl.machine_hosts }}": "machines"}
+# Machines are represented by nodes.
+NAMES = {"{{ groups | argus.verl.machine_hosts(hostvars | default({}), ansible_play_hosts_all) }}": "ray"}
 
 
 def plays(playbook: Path) -> list[dict[str, Any]]:

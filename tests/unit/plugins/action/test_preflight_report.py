@@ -56,7 +56,7 @@ def test_machines_that_limit_leaves_out_can_be_accepted() -> None:
     hostvars: dict[str, Any] = {"a": {"__preflight": RESULT}, "b": {}}
     assert (
         preflight_report.judgement(
-            arguments("a", accept=["gpu.ecc@b"]), hostvars, {"head": ["a"], "workers": []}
+            arguments("a", accept=["gpu.ecc@b"]), hostvars, {"head": ["a"], "workers": ["b"]}
         ).findings
         == []
     )

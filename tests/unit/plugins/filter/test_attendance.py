@@ -9,57 +9,60 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.departure impor
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import machine_attendance
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.attendance import (
     absence,
-    placement,
     shortage_findings,
     unreached,
 )
 
 NODES = ["ray-head", "worker-0", "worker-1"]
-GROUPS = {"machines": ["ctl", "gpu-0", "gpu-1"], "ray": NODES, "head": NODES[:1], "workers": NODES[1:]}
+GROUPS = {"ray": NODES, "head": NODES[:1], "workers": NODES[1:]}
+MACHINES = ["ctl", "gpu-0", "gpu-1"]
 SILENT = {"__preflight": {"unreachable": True, "msg": "no route"}}
 ERROR = {"where": "gpu-1", "what": "7 GPUs", "todo": "x", "severity": "error", "key": ""}
 
 
 def variables(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    machines = {name: {"__preflight": {"machine": {}, "findings": []}} for name in GROUPS["machines"]}
-    nodes = {node: {"ray_node_machine": machine} for node, machine in zip(NODES, GROUPS["machines"], strict=True)}
-    found: dict[str, dict[str, Any]] = {**machines, **nodes}
+    """Each node represents its machine."""
+    probed = {"__preflight": {"machine": {}, "findings": []}}
+    found: dict[str, dict[str, Any]] = {
+        node: {"ray_node_machine": machine, **probed, "__ray_node_plan": {"host": node}}
+        for node, machine in zip(NODES, MACHINES, strict=True)
+    }
     for name, more in changed.items():
-        found[name.replace("_", "-")] = {**found[name.replace("_", "-")], **more}
+        found[name.replace("_", "-")] |= more
     return found
 
 
 def test_node_is_absent_for_what_is_wrong_with_its_machine() -> None:
     assert absence("worker-1", variables()) == ""
-    assert absence("worker-1", variables(gpu_1=SILENT)) == "its machine gpu-1: does not answer: no route"
-    assert absence("worker-0", variables(gpu_1=SILENT)) == ""
-    wrong = variables(gpu_1={"__preflight": {"findings": [ERROR]}})
+    assert absence("worker-1", variables(worker_1=SILENT)) == "its machine gpu-1: does not answer: no route"
+    assert absence("worker-0", variables(worker_1=SILENT)) == ""
+    wrong = variables(worker_1={"__preflight": {"findings": [ERROR]}})
     assert absence("worker-1", wrong) == "its machine gpu-1: 7 GPUs"
     assert absence("worker-1", wrong, checked=False) == ""
-    later = variables(gpu_1={"__ray_node_prepared": {"failed": True, "msg": "no space"}})
+    later = variables(worker_1={"__ray_node_prepared": {"failed": True, "msg": "no space"}})
     assert absence("worker-1", later) == "its machine gpu-1: no space"
-    without_image = {"__ray_image_problems": {"gpu-1": "no image"}}
-    assert absence("worker-1", variables(gpu_1=without_image)) == "its machine gpu-1: no image"
-    assert absence("worker-0", variables(gpu_0=without_image)) == ""
+    without_image = {"__ray_image_problems": {"worker-1": "no image"}}
+    assert absence("worker-1", variables(worker_1=without_image)) == "its machine gpu-1: no image"
+    assert absence("worker-0", variables(worker_0=without_image)) == ""
     assert absence("worker-1", variables(worker_1={"__ray_node_plan": {"absent": "no GPU"}})) == "no GPU"
 
 
-def severities(hostvars: dict[str, Any], least: Any, machines: list[str] = GROUPS["machines"]) -> list[str]:
-    present = machine_attendance(machines, hostvars, GROUPS, least)
-    own = [Finding(**finding) for name in machines for finding in hostvars[name]["__preflight"].get("findings", [])]
+def severities(hostvars: dict[str, Any], least: Any, hosts: list[str] = NODES) -> list[str]:
+    present = machine_attendance(hosts, hostvars, GROUPS, least)
+    own = [Finding(**finding) for name in hosts for finding in hostvars[name]["__preflight"].get("findings", [])]
     return [finding.severity for finding in present.tolerated([*present.findings, *own])]
 
 
 def test_one_policy_for_machines_that_do_not_answer_and_those_with_errors() -> None:
     for bad in (SILENT, {"__preflight": {"machine": {}, "findings": [ERROR]}}):
-        hostvars = variables(gpu_1=bad)
+        hostvars = variables(worker_1=bad)
         assert severities(hostvars, None) == ["error"]
         assert severities(hostvars, "1") == ["warning"]
         assert severities(hostvars, 2) == ["error"]
         # The machine of the head is always needed.
-        assert severities(variables(ctl=bad), 0) == ["error"]
+        assert severities(variables(ray_head=bad), 0) == ["error"]
         # With --limit, only those of the run count.
-        assert severities(hostvars, None, ["ctl", "gpu-0"]) == []
+        assert severities(hostvars, None, NODES[:2]) == []
         found = shortage_findings(NODES, hostvars, GROUPS, None, "repair it")
         assert [finding["where"] for finding in found] == ["worker-1"]
         assert shortage_findings(NODES, hostvars, GROUPS, "1", "repair it") == []
@@ -70,20 +73,14 @@ def test_clocks_are_compared_with_that_of_the_head() -> None:
     def at(time: float) -> dict[str, Any]:
         return {"__preflight": {"machine": {}, "findings": [], "time": time, "clock": {"sent": 0.0, "received": 1.0}}}
 
-    hostvars = variables(ctl=at(100), gpu_0=at(100.5), gpu_1=at(160))
-    (found,) = machine_attendance(GROUPS["machines"], hostvars, GROUPS, None).findings
+    hostvars = variables(ray_head=at(100), worker_0=at(100.5), worker_1=at(160))
+    (found,) = machine_attendance(NODES, hostvars, GROUPS, None).findings
     assert (found.where, found.severity, found.key) == ("gpu-1", "error", "machine.clock")
 
 
-def test_placement() -> None:
-    assert placement(GROUPS, variables()) == {"ctl": ["ray-head"], "gpu-0": ["worker-0"], "gpu-1": ["worker-1"]}
-    both = placement(GROUPS, variables(worker_1={"ray_node_machine": "gpu-0"}))
-    assert both == {"ctl": ["ray-head"], "gpu-0": ["worker-0", "worker-1"]}
-
-
 def test_machines_from_which_a_cluster_is_not_removed() -> None:
-    assert unreached(GROUPS["machines"], variables()) == []
-    (found,) = unreached(GROUPS["machines"], variables(gpu_0=SILENT))
+    assert unreached(NODES, variables()) == []
+    (found,) = unreached(NODES, variables(worker_0=SILENT))
     assert (found["where"], found["severity"]) == ("gpu-0", "error")
 
 

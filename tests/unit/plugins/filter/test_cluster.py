@@ -27,7 +27,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.filters.cluster import 
     left_processes,
     machine_work,
     node_plan,
-    node_runs,
+    presence,
     rotation_findings,
     sessions_directory,
     started_at,
@@ -45,7 +45,7 @@ from samples import HEALTHY, PROCESS_HOST, PROCESS_SETTINGS, container, gpus, ma
 
 REPO = Path(__file__).resolve().parents[4]
 NODES = ["ray-head", "worker-0", "worker-1"]
-GROUPS = {"machines": ["box", "other"], "ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
+GROUPS = {"ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
 WHAT_TO_DO = "wait for them or stop them, or pass -e allow_disruption=true"
 # The answer of ray_cluster_info, as far as filters read it.
 READY = {
@@ -60,14 +60,22 @@ BUSY = READY | {"jobs": [{"submission_id": "grpo-1", "status": "RUNNING"}]}
 
 
 def node(*arguments: Any, **changed: Any) -> dict[str, Any]:
-    """The variables of a planned node."""
-    return {"ray_node_machine": "box", "__ray_node_plan": planned(*arguments, **changed).to_json()}
+    """The variables of a planned node, whose machine the head represents."""
+    return {"ray_node_machine": "box", "__ray_node_plan": planned(*arguments, **{"host": NODES[0]} | changed).to_json()}
 
 
 def variables(**others: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The variables of all hosts; nodes are kept unless `others` has other values."""
-    hostvars = {"box": {}, "other": {}, **{name: node() for name in NODES}}
-    return hostvars | {name.replace("_", "-"): changed for name, changed in others.items()}
+    """The variables of all hosts; nodes are kept unless `others` has other values.
+
+    Those of the machines box and other are on the first node of each.
+    """
+    hostvars = {name: node() for name in NODES}
+    machines = {name: others.pop(name) for name in ("box", "other") if name in others}
+    hostvars |= {name.replace("_", "-"): changed for name, changed in others.items()}
+    for where, facts in machines.items():
+        first = next(name for name in NODES if hostvars[name].get("ray_node_machine") == where)
+        hostvars[first] = {**hostvars[first], **facts}
+    return hostvars
 
 
 def probed(**changed: Any) -> dict[str, Any]:
@@ -78,7 +86,7 @@ def probed(**changed: Any) -> dict[str, Any]:
 
 def plan_of(own: dict[str, Any], hostvars: dict[str, Any]) -> dict[str, Any]:
     """The plan of a node, as the role asks for it."""
-    return node_plan(own, hostvars, survey(GROUPS, hostvars), True)
+    return node_plan(own, hostvars, survey(GROUPS, hostvars, NODES), True)
 
 
 def settings(**changed: Any) -> dict[str, Any]:
@@ -148,6 +156,7 @@ def test_plan_of_a_node() -> None:
         "state": "",
         "process": {},
         "podman": {},
+        "host": "ray-head",
         "expected": {
             "name": "worker-1",
             "head": False,
@@ -223,7 +232,8 @@ def test_gpus_of_all_machines_with_workers_decide_on_the_accelerator() -> None:
     hostvars = variables(box=probed(gpus=gpus(4)), other=probed(), worker_1={"ray_node_machine": "other"})
     both = {"cuda": "verl:1", "cpu": "cpu:1"}
     assert plan_of(settings(images=both), hostvars)["absent"].startswith("requests its share of the GPUs, but other")
-    hostvars["worker-0"] = {"ray_node_machine": "other"}
+    there = {"ray_node_machine": "other"}
+    hostvars = variables(box=probed(gpus=gpus(4)), worker_0=there, worker_1=there, other=probed())
     assert plan_of(settings(images=both), hostvars)["accelerator"] == "cpu"
     # A machine that is not in this run has no known GPUs.
     hostvars = variables(box=probed(), worker_0={"ray_node_machine": "other"})
@@ -235,7 +245,7 @@ def test_plan_of_a_node_whose_image_is_built_from_other_inputs() -> None:
 
     def planned_with(inputs: str) -> dict[str, Any]:
         hostvars = variables(box=probed(images=there))
-        hostvars["box"]["__preflight_image_builds"] = {"cpu:1": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
+        hostvars["ray-head"]["__preflight_image_builds"] = {"cpu:1": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
         return plan_of(settings(images={"cpu": "cpu:1", "cuda": "cuda:1"}), hostvars)
 
     assert planned_with("new")["image_missing"] is True
@@ -253,7 +263,7 @@ def test_plan_on_a_machine_with_errors() -> None:
     box["__preflight"]["findings"] = [error]
     hostvars = variables(box=box)
     assert plan_of(settings(), hostvars)["absent"] == "its machine box: 7 GPUs"
-    assert node_plan(settings(), hostvars, survey(GROUPS, hostvars), False)["action"] == "create"
+    assert node_plan(settings(), hostvars, survey(GROUPS, hostvars, NODES), False)["action"] == "create"
     box["__preflight"]["findings"] = [error | {"severity": "warning"}]
     assert plan_of(settings(), hostvars)["action"] == "create"
 
@@ -275,16 +285,20 @@ def test_changes() -> None:
 
 def test_survey() -> None:
     hostvars = variables(box=probed(gpus=gpus(2)), other=probed(gpus=gpus(3)), worker_1={"ray_node_machine": "other"})
-    assert survey(GROUPS, hostvars) == {
-        "workers": {"box": ["worker-0"], "other": ["worker-1"]},
+    assert survey(GROUPS, hostvars, NODES) == {
+        "hosts": {"ray-head": "ray-head", "worker-0": "ray-head", "worker-1": "worker-1"},
+        "workers": {"ray-head": ["worker-0"], "worker-1": ["worker-1"]},
         "gpus": 3,
         "rocm_gpus": 0,
-        "head_address": "",
+        "head": "ray-head",
     }
+    # With --limit, a machine is represented by a node of the run.
+    assert survey(GROUPS, hostvars, ["worker-0"])["hosts"]["ray-head"] == "worker-0"
     gpu = {"index": 0, "gfx": "gfx942", "memory_mib": 196608, "render": "/dev/dri/renderD128"}
     other = probed(gpus=[])
     other["__preflight"]["machine"]["rocm_gpus"] = [gpu, gpu]
-    assert survey(GROUPS, {**hostvars, "box": probed(gpus=[]), "other": other})["rocm_gpus"] == 2
+    hostvars = variables(box=probed(), other=other, worker_1={"ray_node_machine": "other"})
+    assert survey(GROUPS, hostvars, NODES)["rocm_gpus"] == 2
 
 
 def test_work_of_a_machine() -> None:
@@ -345,10 +359,9 @@ def test_nodes_that_will_not_come_have_the_reason() -> None:
     crashed = {"__ray_node_started": {"changed": True}, "__ray_node_inspected": {"stdout": "restarting 1 3"}}
     hostvars = variables(
         box=probed(),
-        other={"__preflight": {"unreachable": True, "msg": "no route"}},
         ray_head=named("ray-head") | {"__ray_node_started": failed},
         worker_0=named("worker-0") | crashed,
-        worker_1={"ray_node_machine": "other"},
+        worker_1={"__ray_node_plan": {"absent": "its machine other: does not answer: no route"}},
     )
     assert {name: entry["absent"] for name, entry in expected(hostvars, head_answers=True).items()} == {
         "ray-head": "its container could not be started: no such device",
@@ -357,7 +370,7 @@ def test_nodes_that_will_not_come_have_the_reason() -> None:
     }
     # A worker may have to wait for its head. A head that ends again and again has no such reason.
     assert expected(hostvars)["worker-0"]["absent"] == ""
-    hostvars["ray-head"] = named("ray-head") | crashed
+    hostvars["ray-head"] = named("ray-head") | crashed | probed()
     assert expected(hostvars)["ray-head"]["absent"].startswith("its container ended 3 times")
     assert expected(hostvars)["ray-head"]["head"] is True
 
@@ -439,10 +452,9 @@ def test_public_variables_include_all_defaults_of_the_roles() -> None:
 
 def test_inventory_is_checked_against_the_variables_of_the_roles() -> None:
     hostvars = variables()
-    groups = {**GROUPS, "machines": ["box"]}
-    assert inventory_findings(hostvars, groups) == []
+    assert inventory_findings(hostvars, GROUPS) == []
     hostvars["worker-0"]["ray_node_gpuz"] = 4
-    (finding,) = inventory_findings(hostvars, groups)
+    (finding,) = inventory_findings(hostvars, GROUPS)
     assert (finding["where"], finding["severity"]) == ("worker-0", "error")
     assert finding["what"] == "variable ray_node_gpuz is unknown"
     assert finding["todo"] == 'did you mean "ray_node_gpus"?'
@@ -454,21 +466,21 @@ def test_variables_of_the_command_line_are_known(name: str) -> None:
     hostvars = variables()
     for host in hostvars:
         hostvars[host][name] = "x"
-    assert inventory_findings(hostvars, {**GROUPS, "machines": ["box"]}) == []
+    assert inventory_findings(hostvars, GROUPS) == []
 
 
 def test_results_of_earlier_plays_are_not_misspelt_variables() -> None:
     """One run may have several playbooks, as `make demo` has."""
     hostvars = variables()
     hostvars["worker-0"] |= {"__staging_models": {}, "__ray_node_gpus": 4, "_cluster_nam": "x"}
-    assert inventory_findings(hostvars, {**GROUPS, "machines": ["box"]}) == []
+    assert inventory_findings(hostvars, GROUPS) == []
 
 
 def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
     hostvars = variables()
     for host in hostvars:
         hostvars[host]["hared_root"] = "/x"
-    (finding,) = inventory_findings(hostvars, {**GROUPS, "machines": ["box"]})
+    (finding,) = inventory_findings(hostvars, GROUPS)
     assert (finding["where"], finding["todo"]) == ("all hosts", 'did you mean "shared_root"?')
 
 
@@ -476,23 +488,21 @@ def test_misspelt_prefixes_are_recognized() -> None:
     """Also of variables of the roles that are not those of the cluster."""
     names = {"stagging_models": "staging_models", "jobs_secrets": "job_secrets", "resume_form": "resume_from"}
     hostvars = variables(worker_0={"ray_node_machine": "box", **dict.fromkeys(names, 1)})
-    found = inventory_findings(hostvars, {**GROUPS, "machines": ["box"]})
+    found = inventory_findings(hostvars, GROUPS)
     assert [finding["todo"] for finding in found] == [f'did you mean "{name}"?' for name in names.values()]
 
 
 def test_run_is_checked_with_the_inventory() -> None:
-    groups = {**GROUPS, "machines": ["box"]}
-    found = inventory_findings(variables(), groups, ["worker-0"], ["head"], ["/nowhere/hosts.yml"])
+    found = inventory_findings(variables(), GROUPS, ["worker-0"], ["head"], ["/nowhere/hosts.yml"])
     assert [finding["where"] for finding in found] == ["group head", "/nowhere/hosts.yml"]
 
 
 def test_names_that_ansible_ignores_are_no_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jobspecs").mkdir()
-    groups = {**GROUPS, "machines": ["box"]}
     monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", [])
-    assert [one["severity"] for one in inventory_findings(variables(), groups, sources=[str(tmp_path)])] == ["warning"]
+    assert [one["severity"] for one in inventory_findings(variables(), GROUPS, sources=[str(tmp_path)])] == ["warning"]
     monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", ["jobspecs"])
-    assert inventory_findings(variables(), groups, sources=[str(tmp_path)]) == []
+    assert inventory_findings(variables(), GROUPS, sources=[str(tmp_path)]) == []
 
 
 def test_summary_has_the_default_name_of_the_role() -> None:
@@ -550,7 +560,7 @@ def process_settings(name: str) -> dict[str, Any]:
 
 
 def plan_of_process(hostvars: dict[str, Any]) -> dict[str, Any]:
-    surveyed = survey({**GROUPS, "machines": []}, hostvars)
+    surveyed = survey(GROUPS, hostvars, NODES)
     return node_plan(process_settings("worker-0"), hostvars, surveyed, True)
 
 
@@ -589,7 +599,7 @@ def test_plan_of_a_process_has_the_derived_variables_but_is_not_told_apart_by_th
 
 def test_the_end_of_the_machines_is_known_to_a_node_but_restarts_none() -> None:
     hostvars = processes()
-    surveyed = survey({**GROUPS, "machines": []}, hostvars)
+    surveyed = survey(GROUPS, hostvars, NODES)
 
     def plan(**ending: Any) -> dict[str, Any]:
         # As -e passes it.
@@ -643,19 +653,24 @@ def test_processes_that_left_the_inventory() -> None:
     assert left_processes(found, NODES) == ["/home/ml/.local/state/argus-verl/mvp/nodes/worker-7"]
     assert left_processes(machine().to_json(), NODES) == []
     hostvars = variables(worker_0=process_host(neighbours=["worker-7"]))
-    rows = changes([], hostvars, {**GROUPS, "machines": []}, "mvp")
+    rows = changes([], hostvars, GROUPS, "mvp")
     assert rows == [["worker-7", "none", "no longer in the inventory; `drain.yml -e node=worker-7` takes it out"]]
     assert left_processes({}, NODES) == []
 
 
-def test_a_node_runs() -> None:
-    running = machine(containers={"worker-0": container()})
-    assert node_runs(running.to_json(), "worker-0")
-    assert not node_runs(running.to_json(), "worker-1")
-    # A machine that did not answer.
-    assert not node_runs({}, "worker-0")
+def test_what_there_is_of_a_cluster() -> None:
+    def there(containers: dict[str, Any], **others: Any) -> dict[str, Any]:
+        return presence(GROUPS, variables(box=probed(containers=containers), **others), NODES, "mvp")
+
+    both = {"ray-head": container(), "worker-0": container(), "worker-7": container()}
+    assert there(both) == {"answers": True, "runs": True, "containers": ["ray-head", "worker-0"]}
+    # A container on another machine than that of its node is none of the cluster's.
+    elsewhere = there(both, worker_0={"ray_node_machine": "other"})
+    assert elsewhere["containers"] == ["ray-head"]
     for changed in ({"cluster": "other"}, {"cluster": "mvp", "state": "exited"}):
-        assert not node_runs(machine(containers={"worker-0": container(**changed)}).to_json(), "worker-0")
+        assert not there({"ray-head": container(**changed)})["runs"]
+    silent = presence(GROUPS, variables(box={"__preflight": {"unreachable": True}}), NODES, "mvp")
+    assert silent == {"answers": False, "runs": False, "containers": []}
 
 
 def test_sessions_whose_paths_are_too_long() -> None:

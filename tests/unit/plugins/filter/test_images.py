@@ -19,7 +19,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.filters.images import (
 from samples import HEALTHY, container, planned
 
 IMAGE, PULLED = "argus-verl-mine:1", "registry.example.org/mine:1"
-PLACED = {"ctl": ["ray-head"], "gpu-0": ["worker-0"], "gpu-1": ["worker-1"]}
+PLACED = {"ctl": ["ctl"], "gpu-0": ["gpu-0"], "gpu-1": ["gpu-1"]}
 BUILDS = {IMAGE: {"context": "/x", "dockerfile": "Dockerfile", "args": {}, "push": False, "inputs": "new"}}
 PUSHED = {PULLED: {**BUILDS[IMAGE], "push": True}}
 NEW = Image("sha256:2", {INPUTS_LABEL: "new"})
@@ -35,22 +35,22 @@ def scene(
 ) -> dict[str, dict[str, Any]]:
     """The variables of hosts; images are those of each machine, and image is that of all nodes."""
     hostvars: dict[str, dict[str, Any]] = {}
-    for host, (node,) in PLACED.items():
+    for host in PLACED:
         there = images.get(host, {image: None})
-        machine = replace(HEALTHY, images=there, containers={"ray-head": container(image_id="sha256:head")})
+        machine = replace(HEALTHY, images=there, containers={"ctl": container(image_id="sha256:head")})
         hostvars[host] = {
             "__preflight": {"machine": json.loads(json.dumps(machine.to_json()))},
             "__preflight_image_builds": builds or {},
         }
         found = there.get(image)
         missing = found is None or bool(builds and found.labels.get(INPUTS_LABEL) != "new")
-        plan = planned("keep" if node in kept else "create", image=image, image_missing=missing)
-        hostvars[node] = {"ray_node_machine": host, "__ray_node_plan": plan.to_json()}
+        plan = planned("keep" if host in kept else "create", image=image, image_missing=missing)
+        hostvars[host]["__ray_node_plan"] = plan.to_json()
     return hostvars
 
 
 def supply(hostvars: dict[str, Any], archive: dict[str, str] | None = None) -> dict[str, Any]:
-    return image_supply(PLACED, hostvars, "ray-head", archive or {})
+    return image_supply(PLACED, hostvars, "ctl", archive or {})
 
 
 def loop(*items: Any, **result: Any) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def test_builds_of_the_inventory(tmp_path: Path) -> None:
 
 
 def test_healthy_cluster_needs_nothing() -> None:
-    nothing = {"needs": {}, "asked": {}, "build": [], "pull": {}, "archive": {}}
-    assert supply(scene({}, kept=("ray-head", "worker-0", "worker-1"))) == nothing
+    nothing = {"needs": {}, "asked": {}, "build": [], "pull": {}, "archive": {}, "machine_of_head": ""}
+    assert supply(scene({}, kept=("ctl", "gpu-0", "gpu-1"))) == nothing
 
 
 def test_new_cluster_builds_on_the_machine_of_the_head_and_copies() -> None:
@@ -79,21 +79,21 @@ def test_new_cluster_builds_on_the_machine_of_the_head_and_copies() -> None:
     assert (found["build"], found["pull"]) == ([IMAGE], {})
     for own in hostvars.values():
         own["__ray_image_built"] = loop(IMAGE, id="sha256:2")
-    assert image_copies(found, hostvars, "ctl") == [{"image": IMAGE, "source": "ctl", "targets": ["gpu-0", "gpu-1"]}]
+    assert image_copies(found, hostvars) == [{"image": IMAGE, "source": "ctl", "targets": ["gpu-0", "gpu-1"]}]
 
 
 def test_image_that_a_worker_has_is_copied_from_there() -> None:
-    hostvars = scene({"ctl": {IMAGE: OLD}, "gpu-1": {IMAGE: NEW}}, kept=("worker-1",), builds=BUILDS)
+    hostvars = scene({"ctl": {IMAGE: OLD}, "gpu-1": {IMAGE: NEW}}, kept=("gpu-1",), builds=BUILDS)
     found = supply(hostvars)
     assert (found["needs"], found["build"]) == ({"ctl": [IMAGE], "gpu-0": [IMAGE]}, [])
-    assert image_copies(found, hostvars, "ctl") == [{"image": IMAGE, "source": "gpu-1", "targets": ["ctl", "gpu-0"]}]
+    assert image_copies(found, hostvars) == [{"image": IMAGE, "source": "gpu-1", "targets": ["ctl", "gpu-0"]}]
 
 
 def test_head_that_runs_is_asked_by_the_id_of_its_image() -> None:
-    hostvars = scene({"ctl": {IMAGE: NEW}, "gpu-0": {IMAGE: NEW}}, kept=("ray-head", "worker-0"))
+    hostvars = scene({"ctl": {IMAGE: NEW}, "gpu-0": {IMAGE: NEW}}, kept=("ctl", "gpu-0"))
     assert supply(hostvars)["asked"] == {"ctl": ["sha256:head"], "gpu-1": [IMAGE]}
     # Not one that is replaced.
-    hostvars = scene({"ctl": {IMAGE: NEW}, "gpu-0": {IMAGE: NEW}}, kept=("worker-0",))
+    hostvars = scene({"ctl": {IMAGE: NEW}, "gpu-0": {IMAGE: NEW}}, kept=("gpu-0",))
     assert supply(hostvars)["asked"] == {"ctl": [IMAGE], "gpu-1": [IMAGE]}
 
 
@@ -104,7 +104,7 @@ def test_machine_that_could_not_pull_gets_a_copy() -> None:
     hostvars["gpu-1"]["__ray_image_pulled"] = {"unreachable": True, "msg": "gone"}
     found = supply(hostvars)
     assert found["pull"] == {"ctl": [PULLED], "gpu-0": [PULLED], "gpu-1": [PULLED]}
-    assert image_copies(found, hostvars, "ctl") == [{"image": PULLED, "source": "gpu-0", "targets": ["ctl", "gpu-1"]}]
+    assert image_copies(found, hostvars) == [{"image": PULLED, "source": "gpu-0", "targets": ["ctl", "gpu-1"]}]
 
 
 def test_what_a_registry_has_from_other_inputs_is_not_used() -> None:
@@ -115,7 +115,7 @@ def test_what_a_registry_has_from_other_inputs_is_not_used() -> None:
         own["__ray_image_built"] = loop(PULLED, id="sha256:2")
     found = supply(hostvars)
     assert (found["build"], found["pull"]) == ([PULLED], {"gpu-0": [PULLED], "gpu-1": [PULLED]})
-    assert image_copies(found, hostvars, "ctl") == [{"image": PULLED, "source": "ctl", "targets": ["gpu-0"]}]
+    assert image_copies(found, hostvars) == [{"image": PULLED, "source": "ctl", "targets": ["gpu-0"]}]
 
 
 def test_files_that_a_machine_loads() -> None:
@@ -134,14 +134,14 @@ def test_archive_of_the_inventory(path: str, below: bool) -> None:
     hostvars = scene({"ctl": {IMAGE: NEW}})
     found = supply(hostvars, archive)
     assert found["archive"] == {"gpu-0": [IMAGE], "gpu-1": [IMAGE]}
-    assert image_copies(found, hostvars, "ctl") == []
+    assert image_copies(found, hostvars) == []
     assert image_loads("gpu-0", found, {"results": []}, archive, "/private") == [
         {"image": IMAGE, **archive, "id": "", "below": below, "number": 1, "count": 2}
     ]
 
 
 def problems(hostvars: dict[str, Any], saved: dict[str, Any] | None = None) -> dict[str, str]:
-    return image_problems(supply(hostvars), hostvars, "ctl", saved or {})
+    return image_problems(supply(hostvars), hostvars, saved or {})
 
 
 def test_reasons_why_an_image_is_missing() -> None:

@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.filters.preflight impor
 )
 from samples import HEALTHY, gpus
 
-GROUPS = {"head": ["ray-head"], "workers": ["w0", "w1"], "ray": ["ray-head", "w0", "w1"], "machines": ["ctl", "gpu"]}
+GROUPS = {"head": ["ray-head"], "workers": ["w0", "w1"], "ray": ["ray-head", "w0", "w1"]}
 
 
 def inventory(network: str = "host") -> dict[str, dict[str, Any]]:
@@ -30,12 +30,12 @@ def inventory(network: str = "host") -> dict[str, dict[str, Any]]:
 
 def test_network_of_a_machine() -> None:
     worker = {"NCCL_IB_HCA": "mlx5_7", "NCCL_IB_GID_INDEX": "3"}
-    found = machine_expectations(GROUPS, inventory(), 20000, 8265, "host")
+    found = machine_expectations(GROUPS, inventory(), [], 20000, 8265, "host")
     names = ("address", "trains", "network_env")
-    assert [found["gpu"][name] for name in names] == ["10.0.0.11", True, worker]
-    assert [found["ctl"][name] for name in names] == ["10.0.0.10", False, {}]
-    own = machine_expectations(GROUPS, inventory("mvp-ray"), 20000, 8265, "mvp-ray")
-    assert [own["ctl"][name] for name in names] == ["", False, {}]
+    assert [found["w0"][name] for name in names] == ["10.0.0.11", True, worker]
+    assert [found["ray-head"][name] for name in names] == ["10.0.0.10", False, {}]
+    own = machine_expectations(GROUPS, inventory("mvp-ray"), [], 20000, 8265, "mvp-ray")
+    assert [own["ray-head"][name] for name in names] == ["", False, {}]
 
 
 def probed(address: str) -> dict[str, Any]:
@@ -99,17 +99,15 @@ def test_machine_whose_task_crashed_is_a_finding() -> None:
 
 
 NODES = ["ray-head", "worker-0", "worker-1"]
-CLUSTER = {"machines": ["box", "other"], "ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
+CLUSTER = {"ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
 
 
 def nodes_of(**others: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The variables of all hosts, whose nodes are on one machine unless `others` has other values."""
-    hostvars: dict[str, dict[str, Any]] = {
-        "box": {},
-        "other": {},
-        **{name: {"ray_node_machine": "box"} for name in NODES},
-    }
-    return hostvars | {name.replace("_", "-"): changed for name, changed in others.items()}
+    """The variables of all hosts, which are on one machine unless `others` has other values."""
+    hostvars: dict[str, dict[str, Any]] = {name: {"ray_node_machine": "box"} for name in NODES}
+    for name, changed in others.items():
+        hostvars[name.replace("_", "-")] = {"ray_node_machine": "box", **changed}
+    return hostvars
 
 
 def answer_of(**changed: Any) -> dict[str, Any]:
@@ -119,7 +117,7 @@ def answer_of(**changed: Any) -> dict[str, Any]:
 
 
 def test_expectations_of_a_machine() -> None:
-    expected = machine_expectations(CLUSTER, nodes_of(), "20000", "9000", "host")["box"]
+    expected = machine_expectations(CLUSTER, nodes_of(), [], "20000", "9000", "host")["ray-head"]
     assert expected["ports"][0] == {
         "node": "ray-head",
         "use": "the dashboard and the Jobs API",
@@ -129,7 +127,7 @@ def test_expectations_of_a_machine() -> None:
     assert expected["ports"][1] == {"node": "ray-head", "use": "GCS", "first": 20000, "last": 20000}
     assert expected["ports"][-1]["last"] == 22999
     assert (expected["rdma"], expected["groups"]) == ("auto", [])
-    in_network = machine_expectations(CLUSTER, nodes_of(), 20000, 9000, "mvp-ray")["box"]
+    in_network = machine_expectations(CLUSTER, nodes_of(), [], 20000, 9000, "mvp-ray")["ray-head"]
     assert [ports["first"] for ports in in_network["ports"]] == [9000]
     assert in_network["rdma"] == "false"
 
@@ -148,29 +146,30 @@ def test_most_demanding_worker_decides(asked: tuple[Any, Any], network: str, rdm
         "worker_0": {"ray_node_machine": "box", "ray_node_rdma": asked[0], "ray_node_groups": [44]},
         "worker_1": {"ray_node_machine": "box", "ray_node_rdma": asked[1], "ray_node_groups": "render,44"},
     }
-    expected = machine_expectations(CLUSTER, nodes_of(**workers), 20000, 8265, network)["box"]
+    expected = machine_expectations(CLUSTER, nodes_of(**workers), [], 20000, 8265, network)["ray-head"]
     assert (expected["rdma"], expected["groups"]) == (rdma, ["44", "render"])
-    # A machine without nodes needs none of it.
-    assert "other" not in machine_expectations(CLUSTER, nodes_of(**workers), 20000, 8265, network)
 
 
 def test_missing_images() -> None:
     kinds = {"cpu": "cpu:1", "cuda": "cuda:1"}
     there = {"cpu:1": Image("sha256:1", {}), "cuda:1": None}
-    assert image_findings(["box"], nodes_of(box=answer_of(images=there)), CLUSTER, kinds) == []
+    assert image_findings(NODES[:1], nodes_of(ray_head=answer_of(images=there)), CLUSTER, kinds) == []
     # One GPU makes it a cluster of the other kind.
-    (finding,) = image_findings(["box"], nodes_of(box=answer_of(images=there, gpus=gpus(1))), CLUSTER, kinds)
+    (finding,) = image_findings(NODES[:1], nodes_of(ray_head=answer_of(images=there, gpus=gpus(1))), CLUSTER, kinds)
     assert (finding["where"], finding["severity"]) == ("box", "error")
     assert finding["what"].startswith("the image cuda:1 is missing")
     # Without an image for the kind, and without a probed machine.
-    assert image_findings(["box"], nodes_of(box=answer_of(images=there, gpus=gpus(1))), CLUSTER, {"cpu": "cpu:1"}) == []
-    assert image_findings([], nodes_of(box=answer_of(images={"cpu:1": None})), CLUSTER, kinds) == []
+    assert (
+        image_findings(NODES[:1], nodes_of(ray_head=answer_of(images=there, gpus=gpus(1))), CLUSTER, {"cpu": "cpu:1"})
+        == []
+    )
+    assert image_findings([], nodes_of(ray_head=answer_of(images={"cpu:1": None})), CLUSTER, kinds) == []
 
 
 def test_expectations_of_the_host_of_a_process() -> None:
     process = {"ray_node_runtime": "process", "ray_node_env": {"NCCL_IB_HCA": "=mlx5_0"}}
     hostvars = dict.fromkeys(GROUPS["ray"], process)
-    expected = machine_expectations({**GROUPS, "machines": []}, hostvars, 20000, 8265, "mvp-ray")
+    expected = machine_expectations(GROUPS, hostvars, [], 20000, 8265, "mvp-ray")
     assert list(expected) == GROUPS["ray"]
     assert [each["first"] for each in expected["ray-head"]["ports"][:2]] == [8265, 20000]
     assert {each["node"] for each in expected["w1"]["ports"]} == {"w1"}
@@ -182,12 +181,10 @@ def test_expectations_of_the_host_of_a_process() -> None:
 
 def test_largest_object_store_of_a_machine() -> None:
     hostvars = {
-        "box": {},
         "head": {"ray_node_machine": "box", "ray_node_shm_gib": "8"},
         "w0": {"ray_node_machine": "box", "ray_node_shm_gib": 128},
         "w1": {"ray_node_machine": "other"},
-        "other": {},
     }
-    groups = {"ray": ["head", "w0", "w1"], "head": ["head"], "workers": ["w0", "w1"], "machines": ["box", "other"]}
-    expected = machine_expectations(groups, hostvars, 20000, 8265, "ray")
-    assert {machine: found["object_store_gib"] for machine, found in expected.items()} == {"box": 64, "other": 1}
+    groups = {"ray": ["head", "w0", "w1"], "head": ["head"], "workers": ["w0", "w1"]}
+    expected = machine_expectations(groups, hostvars, [], 20000, 8265, "ray")
+    assert {machine: found["object_store_gib"] for machine, found in expected.items()} == {"head": 64, "w1": 1}

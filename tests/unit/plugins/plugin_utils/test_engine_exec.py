@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import (
-    LONGEST_REASON,
-    Place,
-    escalation_in_node,
-    escalation_problem,
-    refusal,
-    unreachable,
-    wrong_engine,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, refusal
 
 PLACE = Place("ray-head", "gpu-0", "docker")
 CONTAINER = "3f" * 32
-
-
-def test_a_command_reaches_the_container_as_it_is() -> None:
-    command = """echo 'a  "b"' $HOME; exit 3"""
-    line = Place("ray-head", "gpu-0", "podman").command("/bin/sh", command)
-    assert shlex.split(line) == ["podman", "exec", "-i", "ray-head", "/bin/sh", "-c", command]
-
-
-def test_a_command_of_another_user() -> None:
-    assert Place("n", "m", "docker", "0").command("sh", "id") == "docker exec -i --user 0 n sh -c id"
 
 
 ABSENT = "there is no container ray-head on gpu-0. cluster_up.yml starts it"
@@ -101,56 +81,3 @@ def test_a_machine_without_an_engine(stderr: str) -> None:
         "ray-head: gpu-0 has no command docker, or not on the PATH of its user"
     )
     assert refusal(PLACE, 1, b"", stderr.encode()) == ""
-
-
-@pytest.mark.parametrize("engine", ["", "sh -c true; docker", "docker --host x", "bin/docker", "sh", "docker\n"])
-def test_what_is_no_engine_is_not_run(engine: str) -> None:
-    assert wrong_engine(Place("n", "m", engine)).startswith(
-        f"n: its engine is {engine!r}. Set cluster_engine to docker"
-    )
-
-
-def test_engines() -> None:
-    assert not any(wrong_engine(Place("n", "m", engine)) for engine in ("docker", "podman", "/opt/bin/docker"))
-
-
-@pytest.mark.parametrize("error", ["sudo: a password is required", "Missing sudo password", "Missing su password"])
-def test_a_machine_that_asks_for_a_password(error: str) -> None:
-    text = escalation_problem(PLACE, f"Premature end of stream\n>>> Standard Error\n{error}")
-    assert text.startswith("ray-head: becoming another user on gpu-0 needs a password.")
-    assert "ansible_become_password for gpu-0" in text
-
-
-def test_other_problems_of_escalation() -> None:
-    assert escalation_problem(PLACE, "Incorrect sudo password").endswith("on gpu-0 is wrong")
-    assert escalation_problem(PLACE, "Incorrect argument") == ""
-    assert escalation_problem(PLACE, "the password has expired") == ""
-
-
-def test_escalation_in_an_image_without_sudo() -> None:
-    assert escalation_in_node(PLACE, "sudo", b"/bin/sh: 1: sudo: not found\n") == (
-        "ray-head: its image has no sudo. Set ansible_become for the group machines, and become for no node"
-    )
-    assert escalation_in_node(PLACE, "sudo", b"/bin/sh: 1: visudo: not found\n") == ""
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        ("Failed to connect to the host via ssh: x@y: Permission denied (key).", "x@y: Permission denied (key)"),
-        (
-            'Data could not be sent to remote host "y". Make sure this host can be reached over ssh: ssh: connect to '
-            "host y port 22: Connection refused\r\n",
-            "ssh: connect to host y port 22: Connection refused",
-        ),
-        ("Data could not be sent to remote host 'y'. Make sure this host can be reached over SSH: broke", "broke"),
-        ("", "no reason given"),
-        ("a\x1bb", "a\\x1bb"),
-    ],
-)
-def test_a_machine_that_does_not_answer(error: str, reason: str) -> None:
-    assert unreachable(PLACE, error) == f"ray-head: no connection to its machine gpu-0: {reason}"
-
-
-def test_a_long_reason_is_cut() -> None:
-    assert unreachable(PLACE, "x" * 10_000).count("x") == LONGEST_REASON

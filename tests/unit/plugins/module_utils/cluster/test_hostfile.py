@@ -102,19 +102,15 @@ HOSTS = [Host("gpu-0", 1, 8), Host("10.0.0.2", 4)]
 def test_nodes_in_containers() -> None:
     placed, found = inventory_of(HOSTS, "container", "hostfile", resolve)
     assert found == []
-    first = {"ray_node_machine": "gpu-0", "ray_node_address": "10.0.0.1"}
-    second = {"ray_node_machine": "10.0.0.2", "ray_node_address": "10.0.0.2"}
-    assert [(host.name, host.groups, host.variables) for host in placed] == [
-        ("gpu-0", ("machines",), {"ansible_host": "gpu-0"}),
-        ("ray-head", ("head",), first),
-        ("ray-worker-0", ("workers",), {**first, "ray_node_gpus": 8}),
-        ("10.0.0.2", ("machines",), {"ansible_host": "10.0.0.2"}),
-        ("ray-worker-1", ("workers",), second),
+    first = {"ansible_host": "gpu-0", "ray_node_machine": "gpu-0", "ray_node_address": "10.0.0.1"}
+    second = {"ansible_host": "10.0.0.2", "ray_node_machine": "10.0.0.2", "ray_node_address": "10.0.0.2"}
+    assert [(host.name, host.group, host.variables) for host in placed] == [
+        ("ray-head", "head", first),
+        ("ray-worker-0", "workers", {**first, "ray_node_gpus": 8}),
+        ("ray-worker-1", "workers", second),
     ]
     # The collection has nothing to say against it.
-    groups = {
-        group: [host.name for host in placed if group in host.groups] for group in ("machines", "head", "workers")
-    }
+    groups = {group: [host.name for host in placed if group == host.group] for group in ("head", "workers")}
     groups["ray"] = groups["head"] + groups["workers"]
     variables = {host.name: {**host.variables, "cluster_network": "host"} for host in placed}
     assert validate(variables, groups, {name for own in variables.values() for name in own}) == []
@@ -123,10 +119,10 @@ def test_nodes_in_containers() -> None:
 def test_nodes_that_are_processes() -> None:
     placed, found = inventory_of(HOSTS, "process", "hostfile", resolve)
     assert found == []
-    assert [(host.name, host.groups, host.variables) for host in placed] == [
-        ("ray-head", ("head",), {"ansible_host": "gpu-0"}),
-        ("ray-worker-0", ("workers",), {"ansible_host": "gpu-0", "ray_node_gpus": 8}),
-        ("ray-worker-1", ("workers",), {"ansible_host": "10.0.0.2"}),
+    assert [(host.name, host.group, host.variables) for host in placed] == [
+        ("ray-head", "head", {"ansible_host": "gpu-0"}),
+        ("ray-worker-0", "workers", {"ansible_host": "gpu-0", "ray_node_gpus": 8}),
+        ("ray-worker-1", "workers", {"ansible_host": "10.0.0.2"}),
     ]
 
 

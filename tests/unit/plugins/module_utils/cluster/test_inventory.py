@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
-    WORKERS,
-    machine_of,
-    nodes_of,
+    machine_name,
+    placement,
     run_findings,
     summary,
     validate,
@@ -30,10 +29,9 @@ KNOWN = {
 
 def one_machine() -> Inventory:
     """Like inventories/dev: three containers on this machine."""
-    node = {"ray_node_machine": "localhost", "cluster_name": "mvp"}
-    hostvars = {"localhost": {}, "ray-head": dict(node), "worker-0": dict(node), "worker-1": dict(node)}
+    node = {"ansible_connection": "local", "cluster_name": "mvp"}
+    hostvars = {"ray-head": dict(node), "worker-0": dict(node), "worker-1": dict(node)}
     groups = {
-        "machines": ["localhost"],
         "ray": ["ray-head", "worker-0", "worker-1"],
         "head": ["ray-head"],
         "workers": ["worker-0", "worker-1"],
@@ -47,7 +45,7 @@ def two_machines() -> Inventory:
         name: {"cluster_network": "host", "ray_node_address": address}
         for name, address in (("gpu-1", "10.0.0.1"), ("gpu-2", "10.0.0.2"))
     }
-    groups = {"machines": ["gpu-1", "gpu-2"], "ray": ["gpu-1", "gpu-2"], "head": ["gpu-1"], "workers": ["gpu-2"]}
+    groups = {"ray": ["gpu-1", "gpu-2"], "head": ["gpu-1"], "workers": ["gpu-2"]}
     return hostvars, groups
 
 
@@ -60,16 +58,54 @@ def test_correct_inventory_has_no_findings(inventory: Inventory) -> None:
     assert validate(*inventory, KNOWN) == []
 
 
-def test_nodes_of_a_machine_follow_the_inventory() -> None:
+SSH = {"ansible_host": "10.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        ({"ansible_connection": "local"}, {"ansible_connection": "local", "ansible_host": "10.0.0.1"}, True),
+        (SSH, SSH, True),
+        (SSH, {**SSH, "ansible_connection": "ssh"}, True),
+        (SSH, {**SSH, "ansible_connection": "argus.verl.ssh"}, False),
+        (SSH, {**SSH, "ansible_port": 2222}, False),
+        (SSH, {"ansible_host": "10.0.0.2"}, False),
+        # By default, Ansible reaches a host at its name.
+        ({}, {"ansible_host": "first"}, True),
+        ({}, {}, False),
+        ({"ray_node_machine": "box"}, {"ray_node_machine": "box", **SSH}, True),
+        ({"ray_node_machine": "box", **SSH}, {"ray_node_machine": "other", **SSH}, False),
+        ({"ray_node_machine": "localhost"}, {"ansible_connection": "local"}, True),
+        # Each has its host for itself, as on a platform.
+        ({"ray_node_runtime": "process", **SSH}, {"ray_node_runtime": "process", **SSH}, False),
+    ],
+)
+def test_nodes_share_a_machine(first: dict[str, Any], second: dict[str, Any], together: bool) -> None:
+    hostvars = {"first": first, "second": second}
+    expected = {"first": ["first", "second"]} if together else {"first": ["first"], "second": ["second"]}
+    assert placement(hostvars, hostvars) == expected
+
+
+def test_the_first_node_of_a_run_represents_its_machine() -> None:
     hostvars, groups = one_machine()
-    groups["workers"].reverse()
-    assert machine_of("worker-0", hostvars) == "localhost"
-    assert nodes_of("localhost", hostvars, groups, WORKERS) == ["worker-1", "worker-0"]
-    assert nodes_of("localhost", hostvars, groups) == ["ray-head", "worker-0", "worker-1"]
-    hostvars, groups = two_machines()
-    assert machine_of("gpu-2", hostvars) == "gpu-2"
-    assert nodes_of("gpu-1", hostvars, groups, WORKERS) == []
-    assert nodes_of("gpu-1", hostvars, groups) == ["gpu-1"]
+    nodes = groups["ray"]
+    assert placement(nodes, hostvars, nodes) == {"ray-head": nodes}
+    assert placement(nodes, hostvars, ["worker-1"]) == {"worker-1": nodes}
+    # Without any, it is a host that the run leaves out.
+    assert placement(nodes, hostvars, ["elsewhere"]) == {"ray-head": nodes}
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"ansible_connection": "local"}, "localhost"),
+        ({"ansible_connection": "local", "ray_node_machine": "box"}, "box"),
+        (SSH, "node"),
+        ({"ansible_connection": "local", "ray_node_runtime": "process"}, "node"),
+    ],
+)
+def test_name_of_a_machine(variables: dict[str, Any], name: str) -> None:
+    assert machine_name("node", variables) == name
 
 
 def test_cluster_has_one_head() -> None:
@@ -112,25 +148,6 @@ def test_node_in_both_groups_is_reported_once() -> None:
         ("gpu-1", "is in both head and workers"),
         ("gpu-1", "ray_node_address is '127.0.0.1' with cluster_network: host"),
     ]
-
-
-def test_unknown_machine_is_reported_with_a_suggestion() -> None:
-    hostvars, groups = one_machine()
-    groups["machines"] = ["gpu-box-1"]
-    hostvars["gpu-box-1"] = {}
-    for name in groups["ray"]:
-        hostvars[name]["ray_node_machine"] = "gpu-box-1"
-    hostvars["worker-1"]["ray_node_machine"] = "gpu-bx-1"
-    found = validate(hostvars, groups, KNOWN)
-    assert found[0] == Finding(
-        "worker-1",
-        "its machine 'gpu-bx-1' is not in the group machines",
-        'add the machine to the group machines, or correct ray_node_machine; did you mean "gpu-box-1"?',
-    )
-    hostvars["worker-1"]["ray_node_machine"] = "zzz"
-    assert validate(hostvars, groups, KNOWN)[0].todo == (
-        "add the machine to the group machines, or correct ray_node_machine"
-    )
 
 
 def test_nodes_are_in_the_group_ray() -> None:
@@ -213,11 +230,11 @@ NAMES = [
 def test_name_of_a_cluster_that_is_no_name(name: Any) -> None:
     """A directory, a label and a network have it: '' or '..' would be the state of all clusters."""
     hostvars, groups = one_machine()
-    for host in ("localhost", *groups["ray"]):
+    for host in groups["ray"]:
         hostvars[host]["cluster_name"] = name
     assert validate(hostvars, groups, KNOWN) == [
         Finding(
-            "localhost, ray-head, worker-0, worker-1",
+            "ray-head, worker-0, worker-1",
             f"cluster_name is {name!r}",
             "use lower-case letters, digits, dots, dashes and underscores, at most 63, beginning with a letter or a "
             "digit: it is the name of a directory",
@@ -287,6 +304,14 @@ def test_host_network_needs_an_address_that_others_reach(address: str) -> None:
 def test_host_network_without_an_address() -> None:
     hostvars, groups = two_machines()
     del hostvars["gpu-2"]["ray_node_address"]
+    assert findings((hostvars, groups)) == [("gpu-2", "ray_node_address is '' with cluster_network: host")]
+
+
+def test_address_of_the_connection_is_that_of_the_node() -> None:
+    hostvars, groups = two_machines()
+    hostvars["gpu-2"] = {"cluster_network": "host", "ansible_host": "10.0.0.2"}
+    assert findings((hostvars, groups)) == []
+    hostvars["gpu-2"]["ansible_host"] = "gpu-2.example.org"
     assert findings((hostvars, groups)) == [("gpu-2", "ray_node_address is '' with cluster_network: host")]
 
 
@@ -386,11 +411,11 @@ def test_unknown_variable_is_reported_with_a_suggestion() -> None:
     hostvars, groups = one_machine()
     hostvars["worker-0"]["ray_node_gpu"] = 4
     hostvars["worker-1"]["ray_node_gpu"] = 4
-    hostvars["localhost"]["cluster_qqqqqqqqqqqq"] = 1
-    hostvars["localhost"]["other_variable"] = 1
+    hostvars["ray-head"]["cluster_qqqqqqqqqqqq"] = 1
+    hostvars["ray-head"]["other_variable"] = 1
     assert validate(hostvars, groups, KNOWN) == [
         Finding(
-            "localhost",
+            "ray-head",
             "variable cluster_qqqqqqqqqqqq is unknown",
             "remove it; the roles' READMEs list all variables",
         ),
@@ -427,42 +452,28 @@ def test_variables_of_users_are_left_alone(name: str) -> None:
 # --- What a run reaches -----------------------------------------------------------------------------------------------
 
 
-def reached(*hosts: str, works_on: tuple[str, ...], inventory: Inventory) -> list[Finding]:
-    return run_findings(hosts, works_on, *inventory)
+def reached(*hosts: str, works_on: tuple[str, ...]) -> list[Finding]:
+    return run_findings(hosts, works_on, one_machine()[1])
 
 
 def test_run_without_a_limit_reaches_everything() -> None:
-    hostvars, groups = one_machine()
-    assert reached(*hostvars, works_on=("machines", "ray", "head"), inventory=(hostvars, groups)) == []
+    assert reached("ray-head", "worker-0", "worker-1", works_on=("ray", "head")) == []
 
 
-@pytest.mark.parametrize("host", ["worker-0", "localhost", "elsewhere"])
+@pytest.mark.parametrize("host", ["worker-0", "elsewhere"])
 def test_limit_without_the_head_is_refused(host: str) -> None:
-    assert reached(host, works_on=("head",), inventory=one_machine()) == [
+    assert reached(host, works_on=("head",)) == [
         Finding("group head", "--limit leaves out all of its hosts", "add some of them: ray-head")
     ]
-    assert reached(host, works_on=(), inventory=one_machine()) == []
-    assert reached(host, "ray-head", works_on=("head",), inventory=one_machine()) == []
+    assert reached(host, works_on=()) == []
+    assert reached(host, "ray-head", works_on=("head",)) == []
 
 
-def test_limit_to_a_machine_without_its_nodes_is_refused() -> None:
-    assert reached("localhost", works_on=("machines", "ray"), inventory=one_machine()) == [
+def test_limit_without_nodes_is_refused() -> None:
+    assert reached("elsewhere", works_on=("ray",)) == [
         Finding("group ray", "--limit leaves out all of its hosts", "add some of them: ray-head, worker-0, worker-1")
     ]
-    assert reached("localhost", works_on=("machines",), inventory=one_machine()) == []
-    assert reached("gpu-2", works_on=("machines", "ray"), inventory=two_machines()) == []
-
-
-def test_limit_to_nodes_without_their_machines_is_refused() -> None:
-    assert reached("worker-1", "ray-head", works_on=("machines", "ray"), inventory=one_machine()) == [
-        Finding(node, "--limit leaves out its machine localhost", f"add it: --limit 'localhost,{node}'")
-        for node in ("ray-head", "worker-1")
-    ]
-    # Playbooks for machines do not need the nodes; those for the head work on its machine whatever the limit is.
-    assert [finding.where for finding in reached("worker-1", works_on=("machines",), inventory=one_machine())] == [
-        "group machines"
-    ]
-    assert reached("ray-head", works_on=("head",), inventory=one_machine()) == []
+    assert reached("worker-1", works_on=("ray",)) == []
 
 
 def test_words_that_belong_to_no_variable() -> None:
@@ -474,10 +485,7 @@ def test_words_that_belong_to_no_variable() -> None:
 
 
 def test_missing_groups_are_not_reported_again() -> None:
-    hostvars, groups = one_machine()
-    del groups["head"], groups["ray"]
-    groups["machines"] = []
-    assert reached("worker-0", works_on=("machines", "ray", "head"), inventory=(hostvars, groups)) == []
+    assert run_findings(["worker-0"], ("ray", "head"), {"workers": ["worker-0"]}) == []
 
 
 # --- Sources ----------------------------------------------------------------------------------------------------------
@@ -496,17 +504,16 @@ def test_summary() -> None:
 def test_all_problems_are_reported_at_once() -> None:
     hostvars, groups = copy.deepcopy(one_machine())
     groups["head"], groups["workers"] = [], ["worker-0", "Worker_1"]
-    hostvars["Worker_1"] = {"ray_node_machine": "localhots", "shared_root": "private", "cluster_nmae": "mvp"}
+    hostvars["Worker_1"] = {"ray_node_machine": "box", "shared_root": "private", "cluster_nmae": "mvp"}
     hostvars["worker-0"]["ray_node_gpus"] = "four"
     assert findings((hostvars, groups)) == [
         ("group head", "has no hosts"),
         ("Worker_1", "is not in the group ray"),
-        ("Worker_1", "its machine 'localhots' is not in the group machines"),
         ("worker-0", "ray_node_gpus is 'four'"),
         ("Worker_1", "is not a valid node name"),
         (
             "worker-0, Worker_1",
-            "a container network does not span 2 machines (localhost, localhots)",
+            "a container network does not span 2 machines (localhost, box)",
         ),
         ("Worker_1", "shared_root is 'private'"),
         ("Worker_1", "variable cluster_nmae is unknown"),
@@ -524,17 +531,11 @@ def processes(**changes: Any) -> tuple[dict[str, dict[str, Any]], dict[str, list
 KNOWN_OF_PROCESSES = {"ray_node_runtime", "ray_node_python", "ray_node_address", "cluster_state_dir", *KNOWN}
 
 
-def test_nodes_alone_are_an_inventory_if_they_are_processes() -> None:
+def test_processes() -> None:
     hostvars, groups = processes()
     assert validate(hostvars, groups, KNOWN_OF_PROCESSES) == []
-    assert run_findings(["gpu-0"], ["machines", "ray"], hostvars, groups) == []
-    (finding,) = run_findings(["elsewhere"], ["machines"], hostvars, groups)
-    assert finding.where == "group ray"
     hostvars, groups = processes(cluster_state_dir="~/state")
     assert validate(hostvars, groups, KNOWN_OF_PROCESSES) == []
-    hostvars, groups = processes(ray_node_runtime="container")
-    found = {finding.what for finding in validate(hostvars, groups, KNOWN_OF_PROCESSES)}
-    assert "its machine 'ctl' is not in the group machines" in found
 
 
 @pytest.mark.parametrize(

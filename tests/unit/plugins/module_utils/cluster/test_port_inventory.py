@@ -24,7 +24,6 @@ def shared(**variables: Any) -> Inventory:
         for node, machine in machines.items()
     }
     groups = {
-        "machines": ["gpu-0", "gpu-1"],
         "ray": ["head", "w0", "w1", "w2"],
         "head": ["head"],
         "workers": ["w0", "w1", "w2"],
@@ -37,8 +36,8 @@ def test_nodes_of_each_machine() -> None:
     hostvars["w3"] = {}
     groups["workers"].append("w3")
     assert placed_nodes(hostvars, groups) == {
-        "gpu-0": Placed(["head"], ["w0", "w1"]),
-        "gpu-1": Placed([], ["w2"]),
+        "head": Placed(["head"], ["w0", "w1"]),
+        "w2": Placed([], ["w2"]),
         # By default, a node is its own machine.
         "w3": Placed([], ["w3"]),
     }
