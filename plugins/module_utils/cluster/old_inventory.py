@@ -78,7 +78,7 @@ def listed(variables: Mapping[str, Any]) -> str:
 
 
 def text(name: str, value: Any) -> str:
-    """A value in YAML, of which JSON is a part; not one that nobody else may see."""
+    """A value in YAML, of which JSON is a part. Passwords are not shown."""
     if SECRET.search(name):
         return '"as before"'
     plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z/][\w./-]*|[0-9]+(\.[0-9]+){3}", value)

@@ -51,7 +51,7 @@ def test_this_machine() -> None:
     local = {"ansible_connection": "local", "ansible_become_password": "secret: word"}
     found = written({"ctl-0": local, "gpu-0": local}, {node: {"ray_node_machine": "ctl-0"} for node in GROUPS["ray"]})
     assert found["children"]["workers"]["hosts"] == {"w0": None, "w1": None}
-    # Nobody else may see it.
+    # It is not shown.
     assert found["vars"] == {"ansible_connection": "local", "ansible_become_password": "as before"}
 
 
