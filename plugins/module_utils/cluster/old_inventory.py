@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..argus.common.findings import Finding
@@ -25,22 +24,18 @@ SECRET = re.compile("pass|secret|token")
 OF_COLLECTION = ("preflight_", "cluster_", "ray_node_", "shared_root")
 
 
-def is_old_form(hostvars: HostVars, groups: Groups) -> bool:
-    return bool(groups.get(MACHINES)) or any(map(partial(_is_in_node, hostvars), cluster_nodes(groups)))
+def old_form(hostvars: HostVars, groups: Groups) -> list[str]:
+    """What is of the old form; nothing where each host is a node."""
+    in_node = any(hostvars[node].get("ansible_connection") == IN_NODE for node in cluster_nodes(groups))
+    return [
+        *([f"the group {MACHINES} has hosts"] if groups.get(MACHINES) else []),
+        *([f"ansible_connection is {IN_NODE}"] if in_node else []),
+    ]
 
 
-def _is_in_node(hostvars: HostVars, node: str) -> bool:
-    return bool(hostvars[node].get("ansible_connection") == IN_NODE)
-
-
-def old_form_finding(hostvars: HostVars, groups: Groups) -> Finding:
-    what = [f"the group {MACHINES} has hosts"] if groups.get(MACHINES) else []
-    in_node = any(map(partial(_is_in_node, hostvars), cluster_nodes(groups)))
-    what += [f"ansible_connection is {IN_NODE}"] if in_node else []
-    todo = (
-        f"write the lines below in place of {MACHINES}, {NODES} and their variables: each host is a node, and Ansible "
-    )
-    return Finding("inventory", " and ".join(what), f"{todo}connects to its machine")
+def old_form_finding(found: Sequence[str]) -> Finding:
+    todo = f"write the lines below in place of {MACHINES}, {NODES} and their variables: each host is a node, and "
+    return Finding("inventory", " and ".join(found), f"{todo}Ansible connects to its machine")
 
 
 def new_form(hostvars: HostVars, groups: Groups) -> list[str]:

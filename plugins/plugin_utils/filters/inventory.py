@@ -64,9 +64,9 @@ def inventory_findings(
 ) -> list[dict[str, str]]:
     if not any(groups.values()):
         return [finding.as_dict() for finding in inventory_files.without_hosts([str(source) for source in sources])]
-    if old_inventory.is_old_form(hostvars, groups):
+    if old := old_inventory.old_form(hostvars, groups):
         # What else is wrong with it follows from this.
-        return [old_inventory.old_form_finding(hostvars, groups).as_dict()]
+        return [old_inventory.old_form_finding(old).as_dict()]
     # Keys of a JobSpec are variables of the command line.
     found = inventory.validate(hostvars, groups, {*public_variables(), *jobspec_keys(), *OF_INVENTORY, "set"})
     found += port_inventory.port_inventory_findings(hostvars, groups)
@@ -84,7 +84,7 @@ def inventory_findings(
 
 def inventory_lines(hostvars: HostVars, groups: Groups) -> list[str]:
     """What to write in place of an inventory of an earlier form."""
-    return old_inventory.new_form(hostvars, groups) if old_inventory.is_old_form(hostvars, groups) else []
+    return old_inventory.new_form(hostvars, groups) if old_inventory.old_form(hostvars, groups) else []
 
 
 def inventory_summary(hostvars: HostVars, groups: Groups) -> str:

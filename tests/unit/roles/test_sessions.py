@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 REPO = Path(__file__).resolve().parents[3]
-HEADS = ("groups.head", "__ray_node_head_machine", "__preflight_head_machine")
+HEADS = ("groups.head",)
 INCLUDES = ("import_tasks", "include_tasks", "import_role", "include_role")
 Task = dict[str, Any]
 
@@ -62,6 +62,6 @@ def test_the_head_is_asked_once_for_all_hosts() -> None:
     found = list(played_on_many())
     asked = [(file, task) for file, task in found if any(head in str(task.get("delegate_to", "")) for head in HEADS)]
     # What is searched is there: the token, the wait for the cluster, and the end of its jobs.
-    assert {file.name for file, _task in asked} >= {"machine.yml", "main.yml", "missing.yml", "status.yml", "down.yml"}
+    assert {file.name for file, _task in asked} >= {"machine.yml", "ready.yml", "missing.yml", "status.yml", "down.yml"}
     often = [f"{file.relative_to(REPO)}: {task['name']}" for file, task in asked if not task.get("run_once")]
     assert often == []

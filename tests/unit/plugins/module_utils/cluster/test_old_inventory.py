@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.old_inventory import (
-    is_old_form,
     new_form,
+    old_form,
     old_form_finding,
 )
 
@@ -19,7 +19,7 @@ GROUPS = {"machines": ["ctl-0", "gpu-0"], "ray": ["head", "w0", "w1"], "head": [
 def written(machines: dict[str, Any], nodes: dict[str, Any]) -> dict[str, Any]:
     """The new inventory of these hosts, as YAML."""
     hostvars = {**machines, **{node: {**NODE, **own} for node, own in nodes.items()}}
-    assert is_old_form(hostvars, GROUPS)
+    assert old_form(hostvars, GROUPS)
     loaded = yaml.safe_load("\n".join(new_form(hostvars, GROUPS)))
     assert isinstance(loaded, dict)
     return dict(loaded["ray"])
@@ -71,10 +71,9 @@ def test_machine_without_an_address_is_reached_at_its_name() -> None:
 def test_what_is_left_of_the_old_form(groups: dict[str, list[str]], connection: str, what: str) -> None:
     hostvars: dict[str, Any] = {host: {} for host in ("ctl-0", "gpu-0")}
     hostvars |= {node: {"ansible_connection": connection} for node in GROUPS["ray"]}
-    assert is_old_form(hostvars, groups)
-    assert old_form_finding(hostvars, groups).what == what
+    assert old_form_finding(old_form(hostvars, groups)).what == what
 
 
 def test_new_form_is_none_of_it() -> None:
     hostvars = {node: {"ansible_connection": "local"} for node in GROUPS["ray"]}
-    assert not is_old_form(hostvars, {**GROUPS, "machines": []})
+    assert not old_form(hostvars, {**GROUPS, "machines": []})
