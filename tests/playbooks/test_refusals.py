@@ -53,7 +53,7 @@ def test_inventory_with_machines_beside_its_nodes(tmp_path: Path) -> None:
     old = yaml.safe_load(hosts[0].read_text())
     old["ray"]["vars"] = {"ansible_connection": "argus.verl.node", "ray_node_machine": "here"}
     hosts[0].write_text(yaml.safe_dump({**old, "machines": {"hosts": {"here": {"ansible_connection": "local"}}}}))
-    refused("the group machines has hosts", "write the lines below in place of machines, ray", inventories=hosts)
+    refused("the group machines has hosts", "write the lines below in place of", inventories=hosts)
     shown = playbook("validate", check=False, inventories=hosts).stdout
     hosts[0].write_text(shown[shown.index("ray:\n") : shown.index("\n\nTASK")])
     assert "1 head, 1 worker" in playbook("validate", inventories=hosts).stdout
