@@ -23,7 +23,7 @@ def inventory(path: Path, **settings: Any) -> tuple[Path, ...]:
 def without_the_worker(tmp_path: Path) -> tuple[Path, ...]:
     """The inventory of the tests, which the worker has left."""
     hosts = yaml.safe_load((INVENTORY / "hosts.yml").read_text())
-    del hosts["all"]["children"]["ray"]["children"]["workers"]["hosts"][WORKER]
+    del hosts["ray"]["children"]["workers"]["hosts"][WORKER]
     file = tmp_path / "hosts.yml"
     file.write_text(yaml.safe_dump(hosts))
     # Its variables name directories that are found from its own.
