@@ -17,7 +17,7 @@ from typing import BinaryIO
 from .archive import Archive
 from .job_warnings import Logged, Raised
 from .output import FRAME, process_and_text
-from .reading import UnreadableError, status_of
+from .reading import UnreadableError
 
 # How many lines a traceback may have, and how many processes may have one at the same time.
 TRACEBACK_LINES, MOST_PROCESSES = 500, 1000
@@ -207,9 +207,9 @@ class LogFollower:
         if self.file is None:
             return ""
         own = os.fstat(self.file.fileno()).st_ino
-        names = [path.name for path in self.archive.log_files()]
-        found = [status_of(self.archive.jobs, self.archive.below(f"logs/{name}")) for name in names]
-        inodes = [each.st_ino if each else 0 for each in found]
+        files = self.archive.log_files()
+        names = [path.name for path in files]
+        inodes = [path.stat().st_ino if path.exists() else 0 for path in files]
         # A part that was removed since was the oldest but the first: what is left follows it.
         following = inodes.index(own) + 1 if own in inodes else min(1, len(names) - 1)
         return names[following] if following < len(names) else ""

@@ -78,9 +78,8 @@ def store(archive: Path, values: Mapping[str, str]) -> None:
 
 def load(archive: Path) -> dict[str, str]:
     """The job's secrets; empty if it has none, or if it has ended. Raises UnreadableError."""
-    file = secrets_file(archive)
     try:
-        return dict(read_mapping(file.parent, file.name))
+        return read_mapping(secrets_file(archive))
     except FileNotFoundError:
         return {}
 
