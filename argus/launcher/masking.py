@@ -79,13 +79,16 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without its secrets, also without a beginning or an end of one where the text was cut off."""
-        if not self.forms:
-            return text
         # A stream may escape surrogates when it writes; they must not fail here.
-        data = text.encode(errors="surrogatepass")
+        return self.masked(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+
+    def masked(self, data: bytes) -> bytes:
+        """The same of bytes."""
+        if not self.forms:
+            return data
         start = self._end_of_a_secret(data)
         spans = [(0, start)] * bool(start) + self._all_secrets(data, start)
-        return masked(data, spans, 0, len(data)).decode(errors="surrogatepass")
+        return masked(data, spans, 0, len(data))
 
     def feed(self, data: bytes) -> bytes:
         """The part of a stream that can be written now; the beginning of a secret at its end is held back."""
