@@ -222,15 +222,21 @@ class Archive:
         """Append an event."""
         self.append("events.jsonl", json.dumps({"time": now(), "event": kind, **details}, ensure_ascii=False) + "\n")
 
-    def log_files(self) -> list[Path]:
-        """The existing parts of the driver's log, oldest first: driver.log.1, .2, …, driver.log.
+    def log_parts(self) -> dict[int, Path]:
+        """The parts of the driver's log by permanent numbers, oldest first: driver.log.1, .2, …, driver.log.
 
-        Raises UnreadableError.
+        driver.log has the number that its name will get. Raises UnreadableError.
         """
         matches = map(LOG_PART.fullmatch, reading.list_directory(self.path / "logs"))
-        parts = {int(match["number"] or 0): match[0] for match in matches if match}
-        own = [parts.pop(0)] if 0 in parts else []
-        return [self.path / "logs" / name for name in (*(parts[number] for number in sorted(parts)), *own)]
+        parts = {int(match["number"] or 0): self.path / "logs" / match[0] for match in matches if match}
+        current = parts.pop(0, None)
+        if current:
+            parts[max(parts, default=0) + 1] = current
+        return dict(sorted(parts.items()))
+
+    def log_files(self) -> list[Path]:
+        """The same, without their numbers."""
+        return list(self.log_parts().values())
 
     def log_tail(self, size: int) -> str:
         """The last `size` bytes of the driver's log, as text; what is unreadable is left out."""
