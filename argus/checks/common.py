@@ -112,7 +112,7 @@ class CheckRequest:
 def read_verl_version(code_path: str | Path) -> str | None:
     """The version of verl that a snapshot declares; None if it cannot be read."""
     try:
-        return one_line(read_text(Path(code_path), "verl/version/version", VERSION_BYTES), LONGEST_VERSION)
+        return one_line(read_text(Path(code_path, "verl/version/version"), VERSION_BYTES), LONGEST_VERSION)
     except (OSError, UnreadableError):
         return None
 

@@ -169,7 +169,7 @@ def staging_measured(request: CheckRequest, directory: str, limit: int) -> bool:
     if [file for split in ("train", "val") for file in data_files(request, split)] != own:
         return False
     try:
-        manifest = json.loads(read_text(Path(request.dataset), "manifest.json", MANIFEST_BYTES))
+        manifest = json.loads(read_text(Path(request.dataset, "manifest.json"), MANIFEST_BYTES))
         measured, report = manifest["measured"], manifest.get("report") or []
         # A name is that of a staged model.
         model = Path(request.shared_root, "common/models", measured["model"])

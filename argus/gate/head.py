@@ -28,7 +28,7 @@ MARKER_BYTES = 4096
 def read_marker(code_path: Path) -> str | None:
     """The MARKER of a snapshot; None if it has none. Jobs can write to snapshots, so nothing of them runs here."""
     try:
-        tree = ast.parse(read_text(code_path, "mvp_marker.py", MARKER_BYTES))
+        tree = ast.parse(read_text(code_path / "mvp_marker.py", MARKER_BYTES))
     except (OSError, UnreadableError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     values = [

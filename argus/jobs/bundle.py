@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
-import stat
 import tarfile
 import tempfile
-import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO
 
 from ..common.text import size_text
-from ..launcher.reading import DIRECTORY_FLAGS, MIB, names_in, open_directory, open_regular, reason
-from ..launcher.schema import LATEST
+from ..launcher.reading import MIB, UnreadableError, open_file, reason
 
 CHECKPOINTS = "checkpoints"
 # What one file and all files have at most: without checkpoints, and with them.
@@ -41,13 +37,8 @@ SHOWN_CHARACTERS = 300
 # The largest read from a bundle: one of a header is as large as the header.
 MOST_READ = 1 << 20
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
-KINDS = {
-    stat.S_IFLNK: "a link",
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+# The latest time of a file that a header of a tar has.
+LATEST = (1 << 33) - 1
 
 
 class BundleError(Exception):
@@ -74,34 +65,23 @@ def limits(checkpoints: bool, file_mib: int = 0, total_mib: int = 0) -> Limits:
 
 
 class Contents:
-    """The names and sizes of the files in a bundle so far."""
+    """The number and the size of the files in a bundle so far."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.size = self.files = 0
-        # Files, and directories with a slash, by the form in which a file system of the controller may compare them.
-        self.paths: dict[str, str] = {}
 
-    def add(self, name: str, size: int) -> str:
+    def add(self, size: int) -> str:
         """Why a file cannot be in the bundle; empty if it is in it now."""
-        path = PurePosixPath(name)
-        paths = {folded(name): name, **{folded(str(parent)): f"{parent}/" for parent in path.parents}}
-        if folded(name) in self.paths or any(self.paths.get(key, value) != value for key, value in paths.items()):
-            return "another name is the same, or differs from it only by upper and lower case"
         if size > self.limits.file:
             return f"it has {size_text(size)}, more than {size_text(self.limits.file)}"
         if self.size + size > self.limits.total:
             return f"with its {size_text(size)}, all files would have more than {size_text(self.limits.total)}"
         if self.files >= MOST_FILES:
             return f"there are more than {MOST_FILES} files"
-        self.paths |= paths
         self.size += size
         self.files += 1
         return ""
-
-
-def folded(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()
 
 
 def bad_name(name: str) -> str:
@@ -129,11 +109,6 @@ def shown(name: str) -> str:
     return beginning if beginning.isprintable() else ascii(beginning)
 
 
-def sane_time(seconds: float) -> int:
-    """A time of modification that every file system can store."""
-    return int(min(max(0, seconds), LATEST))
-
-
 # --- Packing ---------------------------------------------------------------------------------------------------------
 
 
@@ -156,65 +131,60 @@ class Exactly:
 def pack(archive: Path, checkpoints: bool, size: Limits, file: BinaryIO) -> list[str]:
     """Write a compressed tar of an archive, in one pass; returns what was skipped, as ``<name>: <reason>``.
 
-    While the job runs, files may grow or disappear meanwhile. Raises OSError if the bundle cannot be written, and
-    UnreadableError if the archive cannot be read.
+    While the job runs, files may grow or disappear meanwhile. Raises OSError if the bundle cannot be written.
     """
     contents, more = Contents(size), 0
     skipped: list[str] = []
-    directory = open_directory(archive.parent, archive.name)
-    try:
-        # Level 1 shrinks logs tenfold; higher levels are usually slower than the network.
-        with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
-            for name, content in files_below(directory, "", checkpoints):
-                problem = content if isinstance(content, str) else add(tar, name, content, contents)
-                if problem and len(skipped) < MOST_NAMED:
-                    skipped.append(f"{shown(name)}: {problem}")
-                elif problem:
-                    more += 1
-    finally:
-        os.close(directory)
+    # Level 1 shrinks logs tenfold; higher levels are usually slower than the network.
+    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
+        for name, path in files_below(archive, "", checkpoints):
+            problem = path if isinstance(path, str) else add(tar, name, path, contents)
+            if problem and len(skipped) < MOST_NAMED:
+                skipped.append(f"{shown(name)}: {problem}")
+            elif problem:
+                more += 1
     return [*skipped, f"{more} more"] if more else skipped
 
 
-def files_below(directory: int, prefix: str, checkpoints: bool) -> Iterator[tuple[str, BinaryIO | str]]:
-    """The files in an open directory in order, opened for reading, or why one is skipped. Hidden ones are left out."""
+def files_below(directory: Path, prefix: str, checkpoints: bool) -> Iterator[tuple[str, Path | str]]:
+    """The names and paths of the files in a directory, in order, or why one is skipped. Hidden ones are left out."""
     try:
-        entries = sorted(names_in(directory))
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError as error:
         yield prefix or ".", f"it cannot be listed ({reason(error)})"
         return
     for entry in entries:
-        name = f"{prefix}{entry}"
-        if entry.startswith(".") or (name == CHECKPOINTS and not checkpoints):
+        name = f"{prefix}{entry.name}"
+        if entry.name.startswith(".") or (name == CHECKPOINTS and not checkpoints):
             continue
-        try:
-            mode = os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mode
-            kind = KINDS.get(stat.S_IFMT(mode))
-            if problem := f"it is {kind}" if kind else bad_name(name):
-                yield name, problem
-            elif stat.S_ISDIR(mode):
-                below = os.open(entry, DIRECTORY_FLAGS, dir_fd=directory)
-                try:
-                    yield from files_below(below, f"{name}/", checkpoints)
-                finally:
-                    os.close(below)
-            else:
-                yield name, open_regular(directory, entry)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            yield name, f"it cannot be opened ({reason(error)})"
+        if entry.is_symlink():
+            yield name, "it is a link"
+        elif problem := bad_name(name):
+            yield name, problem
+        elif entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry), f"{name}/", checkpoints)
+        elif not entry.is_file(follow_symlinks=False):
+            yield name, "it is not a regular file"
+        else:
+            yield name, Path(entry)
 
 
-def add(tar: tarfile.TarFile, name: str, content: BinaryIO, contents: Contents) -> str:
+def add(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
     """Add a file, also if it has several names, with the size that it has now; returns what is wrong with it."""
+    try:
+        content = open_file(path)
+    except FileNotFoundError:
+        return ""
+    except UnreadableError as error:
+        return f"it {error.why}"
     with content:
         status = os.fstat(content.fileno())
-        if problem := contents.add(name, status.st_size):
+        if problem := contents.add(status.st_size):
             return problem
         # Its user, group and mode are of no use elsewhere.
         member = tarfile.TarInfo(name)
-        member.size, member.mtime, member.mode = status.st_size, sane_time(status.st_mtime), FILE_MODE
+        member.size, member.mode = status.st_size, FILE_MODE
+        member.mtime = int(min(max(0, status.st_mtime), LATEST))
         exactly = Exactly(content)
         tar.addfile(member, exactly)  # type: ignore[arg-type]  # it only reads
     return f"it shrank while it was packed; its last {exactly.missing} bytes are zeros" if exactly.missing else ""
@@ -238,21 +208,23 @@ class Pieces:
 
 
 def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
-    """Extract new and changed files to a directory; returns their number.
+    """Extract new and changed files to a directory, each completely or not at all; returns their number.
 
     Raises BundleError before anything is extracted if the bundle has anything but regular files with plain names, or
-    more than the limits. No link in the directory is followed, and none instead of it.
+    more than the limits.
     """
     try:
         with gzip.open(bundle) as file, tarfile.open(fileobj=Pieces(file), mode="r:") as tar:  # type: ignore[call-overload]
-            members = checked_members(tar, size)
-            for directory in directories(target, members):
-                if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
-                    raise BundleError(f"{directory} is not a directory; move it away, then fetch again")
-            changed = [member for member in members if differs(target / member.name, member)]
+            changed = [member for member in checked_members(tar, size) if differs(target / member.name, member)]
+            # Before Python 3.11.4, tarfile has no filters. The members were checked for all that they refuse.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
             if change and changed:
-                require_space(target.parent, sum(member.size for member in changed))
-                extract(tar, changed, target)
+                target.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(prefix=".", suffix=".fetching", dir=target) as new:
+                    for member in changed:
+                        tar.extract(member, new)
+                        (target / member.name).parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+                        Path(new, member.name).replace(target / member.name)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as error:
         raise BundleError(f"the bundle is damaged: {error}") from error
     except OSError as error:
@@ -262,50 +234,20 @@ def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
 
 def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]:
     """The members of a bundle; raises BundleError for what pack does not write."""
-    members: list[tarfile.TarInfo] = []
-    contents = Contents(size)
+    members, contents = [], Contents(size)
     for member in tar:
         problem = "" if member.isreg() and not member.issparse() else "it is not a regular file"
-        problem = problem or bad_name(member.name)
-        problem = problem or ("" if member.size >= 0 else "it has a negative size")
-        if problem := problem or contents.add(member.name, member.size):
+        problem = problem or bad_name(member.name) or ("" if member.size >= 0 else "it has a negative size")
+        if problem := problem or contents.add(member.size):
             raise BundleError(f"the bundle has {shown(member.name)}, which was refused: {problem}")
-        member.mtime, member.mode = sane_time(member.mtime), FILE_MODE
+        member.mtime = int(min(max(0, member.mtime), LATEST))
         members.append(member)
     return members
 
 
-def directories(target: Path, members: Iterable[tarfile.TarInfo]) -> list[Path]:
-    """The directories of files below `target`, each after the one that it is in."""
-    return sorted({target / parent for member in members for parent in PurePosixPath(member.name).parents})
-
-
 def differs(path: Path, member: tarfile.TarInfo) -> bool:
     try:
-        present = path.lstat()
+        present = path.stat()
     except FileNotFoundError:
         return True
-    same = (present.st_size, int(present.st_mtime)) == (member.size, int(member.mtime))
-    return not (stat.S_ISREG(present.st_mode) and same)
-
-
-def require_space(dest: Path, size: int) -> None:
-    """Raises BundleError if the files do not fit; a full disk would harm others."""
-    existing = next(path for path in (dest, *dest.parents) if path.is_dir())
-    free = shutil.disk_usage(existing).free
-    if size > free:
-        raise BundleError(f"{dest} has {size_text(free)} of free space; the files have {size_text(size)}")
-
-
-def extract(tar: tarfile.TarFile, members: Iterable[tarfile.TarInfo], target: Path) -> None:
-    """Extract files, each completely or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    for directory in directories(target, members):
-        directory.mkdir(DIRECTORY_MODE, exist_ok=True)
-    # Before Python 3.11.4, tarfile has no filters. The members were checked for all that they refuse.
-    tar.extraction_filter = getattr(tarfile, "data_filter", None)
-    with tempfile.TemporaryDirectory(prefix=".", suffix=".fetching", dir=target) as new:
-        for member in members:
-            tar.extract(member, new)
-            # This replaces a link, and does not follow it.
-            Path(new, member.name).replace(target / member.name)
+    return (present.st_size, int(present.st_mtime)) != (member.size, member.mtime)

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..launcher import failures
+from ..launcher.archive import Archive
 from ..launcher.failures import Failure
 from ..launcher.job_warnings import JobWarning
-from ..launcher.schema import Count, MalformedError, Time, parse
-from ..launcher.status import ENDED, Attempt, known_fields
+from ..launcher.reading import UnreadableError
+from ..launcher.schema import parse
+from ..launcher.status import Attempt
 
 # The state of a job whose archive has no status.json yet.
 UNKNOWN = "UNKNOWN"
@@ -23,54 +26,24 @@ UNREADABLE = "UNREADABLE"
 
 
 @dataclass(frozen=True)
-class RayRecord:
-    """What Ray's Jobs API knows of one submission. Statuses are Ray's own, among them PENDING."""
-
-    submission_id: str
-    status: str
-    message: str = ""
-    # In seconds since the epoch.
-    started_at: float = 0.0
-    driver_node_id: str | None = None
-    # Set once the driver has connected to Ray.
-    driver_node_ip: str | None = None
-
-    @property
-    def ended(self) -> bool:
-        return self.status in ENDED
-
-    @classmethod
-    def from_json(cls, answer: Mapping[str, Any]) -> RayRecord:
-        return cls(
-            submission_id=str(answer["submission_id"]),
-            status=str(answer["status"]),
-            message=str(answer.get("message") or ""),
-            started_at=(answer.get("start_time") or 0) / 1000,
-            driver_node_id=answer.get("driver_node_id"),
-            driver_node_ip=(answer.get("driver_info") or {}).get("node_ip_address"),
-        )
-
-
-@dataclass(frozen=True)
 class Heartbeat:
     """What the launcher writes every 2 seconds while its trainer runs. Times are those of the launcher's clock."""
 
-    time: Time | None = None
-    step: Count | None = None
-    total_steps: Count | None = None
+    time: float | None = None
+    step: int | None = None
+    total_steps: int | None = None
     # The first step of this attempt, and when it was done.
-    first_step: Count | None = None
-    first_step_at: Time | None = None
+    first_step: int | None = None
+    first_step_at: float | None = None
     # A Phase, before the first step.
     phase: str = ""
 
     @classmethod
-    def from_json(cls, stored: object) -> Heartbeat:
-        """A heartbeat as it was stored; without values if it is malformed."""
-        try:
-            return parse(cls, stored)
-        except MalformedError:
-            return cls()
+    def of(cls, archive: Archive) -> Heartbeat:
+        """The last heartbeat of a job; without values if there is none that is readable."""
+        with contextlib.suppress(UnreadableError):
+            return archive.typed("heartbeat.json", cls) or cls()
+        return cls()
 
 
 @dataclass(frozen=True)
@@ -137,30 +110,11 @@ class JobInfo:
     unattended: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {
-            "failure": dataclasses.asdict(self.failure) | {"lines": list(self.failure.lines)} if self.failure else None,
-            "attempts": [attempt.to_json() for attempt in self.attempts],
-            "warnings": [warning.to_json() for warning in self.warnings],
-            "checkpoints": list(self.checkpoints),
-            "log": list(self.log),
-            "unreadable": list(self.unreadable),
-        }
+        return as_json(self)
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> JobInfo:
-        values = known_fields(cls, stored)
-        return cls(
-            **values
-            | {
-                "failure": failure_from(stored.get("failure")),
-                "attempts": tuple(map(Attempt.from_json, values.get("attempts", ()))),
-                "warnings": tuple(map(JobWarning.from_json, values.get("warnings", ()))),
-                "progress": Progress(**known_fields(Progress, values.get("progress", {}))),
-                "checkpoints": tuple(values.get("checkpoints", ())),
-                "log": tuple(values.get("log", ())),
-                "unreadable": tuple(values.get("unreadable", ())),
-            }
-        )
+    def from_json(cls, stored: object) -> JobInfo:
+        return parse(cls, stored)
 
 
 @dataclass(frozen=True)
@@ -180,22 +134,13 @@ class JobList:
     tags: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"jobs": [job.to_json() for job in self.jobs]}
+        return as_json(self)
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> JobList:
-        jobs = tuple(map(JobInfo.from_json, stored["jobs"]))
-        problems = str(stored["problem"]), str(stored.get("root_problem") or "")
-        tags = stored.get("tags") or {}
-        return cls(jobs, int(stored["total"]), str(stored["directory"]), *problems, tags)
+    def from_json(cls, stored: object) -> JobList:
+        return parse(cls, stored)
 
 
-def failure_from(stored: Mapping[str, Any] | None) -> Failure | None:
-    """A failure as an archive or a module result holds it, perhaps of another version of this collection."""
-    if not stored:
-        return None
-    kind = str(stored.get("kind"))
-    known = failures.failure(kind if kind in failures.WHAT_TO_DO else "unknown", str(stored.get("reason") or ""))
-    return dataclasses.replace(
-        known, lines=tuple(stored.get("lines") or ()), todo=str(stored.get("todo") or known.todo)
-    )
+def as_json(value: JobInfo | JobList) -> dict[str, Any]:
+    """With lists and plain text only, as a result of Ansible has them."""
+    return dict(json.loads(json.dumps(dataclasses.asdict(value))))

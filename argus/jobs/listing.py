@@ -13,11 +13,11 @@ from ..common.text import printable
 from ..jobspec.submission_id import SUBMISSION_ID
 from ..launcher import attempts
 from ..launcher.archive import Archive, archives
-from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.ray_api import JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ray_id, submission_id_of
 from .defaults import on_machines
-from .info import JobInfo, JobList, RayRecord
+from .info import JobInfo, JobList
 from .state import job_info, unreadable_job
 
 # How many jobs the answer to an unknown id lists.
@@ -47,7 +47,7 @@ def unknown_job(jobs: Path, submission_id: str) -> str:
     return f"There is no job {asked} in {on_machines(str(jobs.parent))}/{jobs.name}. The latest jobs are: {latest}."
 
 
-def foreign_job(record: RayRecord) -> JobInfo:
+def foreign_job(record: JobRecord) -> JobInfo:
     """A job without an archive, which was submitted to Ray directly. It may hold what ours wait for."""
     return JobInfo(
         submission_id=record.submission_id,
@@ -55,7 +55,7 @@ def foreign_job(record: RayRecord) -> JobInfo:
         ended=record.ended,
         reason=record.message,
         submitted_at=record.started_at,
-        driver_node_ip=record.driver_node_ip,
+        driver_node_ip=record.driver_node_ip or None,
     )
 
 
@@ -77,23 +77,23 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
 
     tags: only jobs with these tags, which jobs that were submitted to Ray directly do not have.
     """
-    records: dict[str, RayRecord] = {}
+    records: dict[str, JobRecord] = {}
     problem = ""
     if head:
         try:
-            records = {record.submission_id: record for record in map(RayRecord.from_json, head.jobs())}
+            records = {record.submission_id: record for record in map(JobRecord.from_api, head.jobs())}
         except RayApiError as error:
             problem = str(error)
     own = archives(jobs)
     ours = {archive.submission_id for archive in own}
     foreign = [one for name, one in records.items() if submission_id_of(name) not in ours]
     wanted = [archive for archive in own if not tags or has_tags(archive, tags)]
-    found: list[tuple[float, Archive | RayRecord]] = [(archive.created_at(), archive) for archive in wanted]
+    found: list[tuple[float, Archive | JobRecord]] = [(archive.created_at(), archive) for archive in wanted]
     found += [(record.started_at, record) for record in foreign if not tags]
     found.sort(key=lambda one: one[0], reverse=True)
 
-    def row(one: Archive | RayRecord) -> JobInfo:
-        if isinstance(one, RayRecord):
+    def row(one: Archive | JobRecord) -> JobInfo:
+        if isinstance(one, JobRecord):
             return foreign_job(one)
         try:
             identifier = ray_id(one.submission_id, attempts.current(one))

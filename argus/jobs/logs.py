@@ -41,22 +41,13 @@ def shown_lines(data: bytes) -> list[str]:
     return [line for line in shown if line.strip()]
 
 
-def log_parts(archive: Archive) -> dict[int, Path]:
-    """The files of the driver's log by permanent numbers: driver.log has the number that its name will get."""
-    files = archive.log_files()
-    parts = {int(path.suffix[1:]): path for path in files if path != archive.driver_log}
-    if archive.driver_log in files:
-        parts[max(parts, default=0) + 1] = archive.driver_log
-    return parts
-
-
 def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothing: LogPart) -> LogPart:
     """The result of `read` for the log's files. It is called again if they were renamed meanwhile.
 
     Raises UnreadableError.
     """
     for attempt in range(READ_ATTEMPTS):
-        parts = log_parts(archive)
+        parts = archive.log_parts()
         try:
             answer = read(parts)
         except FileNotFoundError:
@@ -65,7 +56,7 @@ def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothi
             if attempt < READ_ATTEMPTS - 1:
                 continue
             raise UnreadableError(archive.driver_log.parent, f"cannot be read ({error})") from error
-        if log_parts(archive) == parts:
+        if archive.log_parts() == parts:
             return answer
     return nothing
 

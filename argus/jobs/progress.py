@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..common.text import duration, printable
-from ..launcher import log, metrics, reading
+from ..launcher import log, metrics
 from ..launcher.archive import Archive
 from ..launcher.job_warnings import JobWarning
+from ..launcher.reading import open_file
 from ..launcher.status import ENDED, JobState, Status
 from .info import Heartbeat, JobInfo, Progress
 
@@ -41,10 +43,10 @@ def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
     return log.total_steps(archive) if heartbeat.total_steps is None else heartbeat.total_steps
 
 
-def first_value(archive: Archive, files: Sequence[str], metric: str) -> float | None:
+def first_value(files: Sequence[Path], metric: str) -> float | None:
     left = FIRST_BYTES
-    for name in files:
-        with reading.open_file(archive.jobs, name) as file:
+    for path in files:
+        with open_file(path) as file:
             for step in metrics.steps(file, left):
                 value = step.value(metric)
                 if value is not None:
@@ -66,10 +68,10 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
     UnreadableError or FileNotFoundError.
     """
     metric = KEY_METRICS.get(status.workload, "")
-    files = metrics.files(archive.jobs, archive.submission_id)
+    files = metrics.files(archive.path)
     done, last, found = 0, None, []
     for file in reversed(files[-MOST_FILES:]):
-        found = metrics.last_steps(archive.jobs, file, METRICS_BYTES)
+        found = metrics.last_steps(file, METRICS_BYTES)
         done = done or (found[-1].step if found else 0)
         known = values(found, metric)
         if known:
@@ -80,7 +82,7 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
         step=done or status.resumed_from_step or 0,
         total_steps=total_steps(archive, heartbeat),
         metric=metric,
-        first=first_value(archive, files, metric) if last is not None else None,
+        first=first_value(files, metric) if last is not None else None,
         last=last,
         tokens_per_second=tokens_per_second(found, heartbeat),
         tokens_per_second_per_gpu=next(iter(values(found, THROUGHPUT)[-1:]), None),

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +18,9 @@ from typing import Any
 
 from ..jobspec.submission_id import SUBMISSION_ID
 from ..launcher.admission import registry_path
-from ..launcher.reading import MIB, UnreadableError, open_directory, read_mapping
+from ..launcher.reading import MIB, UnreadableError, read_json
+from ..launcher.schema import MalformedError, parse
+from ..launcher.writing import write_text
 
 ENDING = ".json"
 # A JobSpec has at most 1 MiB; JSON may escape each of its characters.
@@ -55,33 +55,24 @@ class Registry:
         """A job; None if it is not registered. Raises UnreadableError for anything but an entry of this job."""
         if not SUBMISSION_ID.fullmatch(submission_id):
             return None
-        name = f"{submission_id}{ENDING}"
+        file = self.path / f"{submission_id}{ENDING}"
         try:
-            entry = read_mapping(self.path, name, ENTRY_BYTES)
-        except (FileNotFoundError, NotADirectoryError):
+            job = parse(Registered, read_json(file, ENTRY_BYTES))
+        except FileNotFoundError:
             return None
-        except OSError as error:
-            raise UnreadableError(self.path, f"cannot be opened ({error.strerror})") from error
-        problem = problem_of(entry, submission_id)
-        if problem:
-            raise UnreadableError(self.path / name, problem)
-        at, root, address = float(entry["submitted_at"]), entry["shared_root"], str(entry.get("address") or "")
-        return Registered(submission_id, at, entry["jobspec"], root, address)
+        except MalformedError as error:
+            raise UnreadableError(file, f"is malformed: {error}") from error
+        if job.submission_id != submission_id:
+            raise UnreadableError(file, "belongs to another job")
+        return job
 
     def write(self, job: Registered) -> None:
         """Register a job whose archive was just created; on the disk when this returns."""
         if not SUBMISSION_ID.fullmatch(job.submission_id):
             raise ValueError(f"{job.submission_id!r} is not a submission id")
-        content = json.dumps({**asdict(job), "jobspec": dict(job.jobspec)}, indent=2) + "\n"
-        directory = open_directory(self.path)
-        # No id begins with a dot, so this is never read as an entry.
-        temporary = f".{job.submission_id}.{secrets.token_hex(4)}"
-        try:
-            _write(directory, temporary, content.encode())
-            os.rename(temporary, f"{job.submission_id}{ENDING}", src_dir_fd=directory, dst_dir_fd=directory)
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        # Who is not on the head has none.
+        self.path.stat()
+        write_text(self.path / f"{job.submission_id}{ENDING}", json.dumps(asdict(job), indent=2) + "\n")
 
     def ids(self) -> list[str]:
         """The ids of all registered jobs, sorted."""
@@ -89,26 +80,3 @@ class Registry:
             ids = [path.name.removesuffix(ENDING) for path in self.path.iterdir() if path.name.endswith(ENDING)]
             return sorted(filter(SUBMISSION_ID.fullmatch, ids))
         return []
-
-
-def problem_of(entry: Mapping[str, Any], submission_id: str) -> str:
-    """Why this is not the entry of a job, or ""."""
-    if entry.get("submission_id") != submission_id:
-        return "belongs to another job"
-    at = entry.get("submitted_at")
-    if not isinstance(at, (int, float)) or isinstance(at, bool):
-        return "has no submitted_at"
-    if not isinstance(entry.get("jobspec"), dict):
-        return "has no jobspec"
-    return "" if isinstance(entry.get("shared_root"), str) else "has no shared_root"
-
-
-def _write(directory: int, name: str, content: bytes) -> None:
-    """A new file in a directory, on the disk when this returns."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, 0o640, dir_fd=directory), "wb") as file:
-        # Whatever the umask is.
-        os.fchmod(file.fileno(), 0o640)
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -31,6 +31,8 @@ METRIC_NAMES = {"critic/rewards/mean": "reward", "train/loss": "loss"}
 TAGS_LENGTH = 40
 # The columns of the list that are left out if no job has a value there.
 OPTIONAL = {"class", "metric", "tokens/s", "attempt", "tags", "where"}
+# The end of the year 9999: dates have no later one.
+LATEST = 253_402_300_799
 # How much of a line of a log a report shows.
 LINE_LENGTH = 160
 
@@ -68,7 +70,8 @@ def age(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    # A job can write any number into its status.
+    return datetime.fromtimestamp(min(max(0.0, seconds), LATEST), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def steps(progress: Progress) -> str:

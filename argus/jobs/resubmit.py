@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..common.findings import WARNING, Finding
 from ..common.shared_root import archive_path
-from ..jobspec.limits import limit_findings
 from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
 from ..launcher.hydra import override_list
 from ..launcher.reading import UnreadableError, read_mapping
@@ -22,8 +20,6 @@ from .request import Request
 from .services import OperationError
 
 FILE = "config/job_spec.json"
-# More names would not help to find the cause.
-MAX_NAMES = 10
 
 
 def resubmission(request: Request, submission_id: str, registry: Registry) -> Request:
@@ -52,7 +48,7 @@ def original(registry: Registry, submission_id: str) -> tuple[Mapping[str, Any],
             f"to archives; {todo}"
         )
     archive = Path(archive_path(job.shared_root, submission_id))
-    return _without_local_dir(job.jobspec, archive), tuple(_differences(job.jobspec, archive))
+    return _without_local_dir(job.jobspec, archive), difference(job.jobspec, archive)
 
 
 def _without_local_dir(jobspec: Mapping[str, Any], archive: Path) -> Mapping[str, Any]:
@@ -63,44 +59,15 @@ def _without_local_dir(jobspec: Mapping[str, Any], archive: Path) -> Mapping[str
     return jobspec if kept == overrides else {**jobspec, OVERRIDES: kept}
 
 
-def _differences(jobspec: Mapping[str, Any], archive: Path) -> Iterator[Finding]:
-    try:
-        archived = read_mapping(archive.parent, f"{archive.name}/{FILE}", ENTRY_BYTES)
-    except FileNotFoundError:
-        # Archives may be removed.
-        return
-    except (UnreadableError, OSError) as error:
-        yield _changed(archive, f"cannot be compared with the original: {error}")
-        return
-    names = changed_keys(jobspec, archived)
-    if names:
-        listed = ", ".join(names[:MAX_NAMES]) + (
-            f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        )
-        yield _changed(archive, f"was changed after the submission: {listed}")
-
-
-def _changed(archive: Path, what: str) -> Finding:
+def difference(jobspec: Mapping[str, Any], archive: Path) -> tuple[Finding, ...]:
+    """A warning if the JobSpec in the archive is another one. Archives may be removed."""
     todo = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
-    return Finding(f"{archive}/{FILE}", what, todo, WARNING)
-
-
-def changed_keys(submitted: Mapping[str, Any], archived: Mapping[str, Any]) -> list[str]:
-    """The keys in which two JobSpecs differ, those in mappings with dots."""
-    problem = limit_findings(archived)
-    if problem:
-        return [f"{problem[0].where} {problem[0].what}"]
-    found = []
-    for key in sorted({*submitted, *archived}):
-        before, after = submitted.get(key), archived.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            parts = sorted({*before, *after})
-            found += [f"{key}.{part}" for part in parts if _text(before, part) != _text(after, part)]
-        elif _text(submitted, key) != _text(archived, key):
-            found.append(key)
-    return [name if len(name) <= 100 else f"{name[:100]}…" for name in found]
-
-
-def _text(given: Mapping[str, Any], key: str) -> str:
-    """A value as text; NaN, which a JobSpec may have, does not equal itself."""
-    return json.dumps(given[key], sort_keys=True) if key in given else ""
+    try:
+        if read_mapping(archive / FILE, ENTRY_BYTES) == jobspec:
+            return ()
+        problem = "was changed after the submission"
+    except FileNotFoundError:
+        return ()
+    except UnreadableError as error:
+        problem = f"cannot be compared with the original: {error}"
+    return (Finding(f"{archive}/{FILE}", problem, todo, WARNING),)

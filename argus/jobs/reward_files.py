@@ -20,7 +20,6 @@ from ..common.shared_root import USER_CODE, under_root
 from ..jobspec.spec import JobSpec
 from ..launcher.archive import Archive
 from ..launcher.reading import MIB, UnreadableError, read_text
-from ..launcher.schema import parse
 
 RECORD = "config/reward.json"
 COPIES = "config/reward"
@@ -111,10 +110,9 @@ class Search:
     def read(self, name: str) -> str | None:
         """The text of a file; None if it is left out."""
         try:
-            # People may have links in user/code. Nothing below the real path is followed.
-            root = self.root.resolve()
             real = (self.root / name).resolve()
-            text = read_text(root, str(real.relative_to(root)), FILE_BYTES)
+            real.relative_to(self.root.resolve())
+            text = read_text(real, FILE_BYTES)
         except (OSError, ValueError, RuntimeError, UnreadableError) as error:
             self.left_out[name] = error.why if isinstance(error, UnreadableError) else str(error)
             return None
@@ -176,7 +174,7 @@ def changes(archive: Archive, now: RewardFiles | None) -> list[Finding]:
     if now is None:
         return []
     try:
-        before = archive.typed(RECORD, lambda stored: parse(RewardRecord, stored))
+        before = archive.typed(RECORD, RewardRecord)
     except UnreadableError as error:
         what = f"cannot be compared with the reward function of {archive.submission_id}: {error}"
         return [_changed(what)]

@@ -15,19 +15,15 @@ LEAST_BYTES, LEAST_FILES = 1 << 20, 16
 def root_problem(root: Path) -> str:
     """Why nothing can be written to a shared root, as this host sees it, or ""."""
     try:
-        found = os.statvfs(root)
+        status = os.statvfs(root)
     except OSError as error:
         return f"The shared root cannot be examined: {root}: {error.strerror}"
-    return describe(str(root), found)
-
-
-def describe(root: str, found: os.statvfs_result) -> str:
-    if found.f_flag & os.ST_RDONLY:
+    free = status.f_bavail * status.f_frsize
+    if status.f_flag & os.ST_RDONLY:
         return f"The shared root is mounted read-only: {root}"
-    free = found.f_bavail * found.f_frsize
     # Some file systems count neither blocks nor files.
-    if found.f_blocks and free < LEAST_BYTES:
+    if status.f_blocks and free < LEAST_BYTES:
         return f"The shared root is full: {root} has {free >> 10} KiB free"
-    if found.f_files and found.f_favail < LEAST_FILES:
-        return f"The shared root is full: {root} has {found.f_favail} inodes free"
+    if status.f_files and status.f_favail < LEAST_FILES:
+        return f"The shared root is full: {root} has {status.f_favail} inodes free"
     return ""

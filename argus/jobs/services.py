@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from ..common.findings import Finding
 from ..launcher import attempts
 from ..launcher.ray_api import RayHead
+from ..launcher.recording import Clock
 from .registry import Registry
 
 
@@ -28,28 +28,12 @@ class OperationError(Exception):
     """An operation failed. The message is for people."""
 
 
-class JobClient(attempts.JobClient, Protocol):
-    """The methods of ray.job_submission.JobSubmissionClient that operations call."""
-
-    def stop_job(self, job_id: str) -> Any: ...
-
-
-class Clock(Protocol):
-    """The functions of `time` that operations call."""
-
-    def monotonic(self) -> float: ...
-
-    def time(self) -> float: ...
-
-    def sleep(self, seconds: float, /) -> None: ...
-
-
 @dataclass(frozen=True)
 class Services:
     """The head, its Jobs API, its registry and its processes. `head` and `client` take the address of the Jobs API."""
 
     head: Callable[[str], RayHead]
-    client: Callable[[str], JobClient]
+    client: Callable[[str], attempts.JobClient]
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
     registry: Registry = field(default_factory=Registry)
     clock: Clock = time

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import TypeVar
 
 from ..common.text import duration
@@ -15,11 +17,10 @@ from ..launcher import attempts, checkpoints, ending
 from ..launcher.archive import Archive, StewardHeartbeat
 from ..launcher.job_warnings import JobWarning, WarningKind
 from ..launcher.log_scan import Phase
-from ..launcher.ray_api import RayApiError, RayHead
+from ..launcher.ray_api import JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.schema import seconds_of
 from ..launcher.status import ENDED, JobState, Status, ray_id
-from .info import UNKNOWN, UNREADABLE, Heartbeat, JobInfo, Progress, RayRecord, failure_from
+from .info import UNKNOWN, UNREADABLE, Heartbeat, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left
 
@@ -37,7 +38,7 @@ STARTED = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
 NO_STEWARD = "waits for the steward of its cluster, which has written nothing for a minute"
 
 
-def merge_states(status: Status, record: RayRecord | None) -> tuple[str, str]:
+def merge_states(status: Status, record: JobRecord | None) -> tuple[str, str]:
     """The state of a job and its reason, from the archive and from Ray's own record.
 
     The archive decides how a job has ended: its launcher knows best, and its steward decides whether another attempt
@@ -65,7 +66,7 @@ def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: H
         return False
     # A launcher works without a steward. A job that is being submitted has none for a moment.
     launched = heartbeat.time if status.state in STARTED else None
-    return now - (launched or 0) > ALIVE_SECONDS and now - seconds_of(status.updated_at) > SUBMITTING_SECONDS
+    return now - (launched or 0) > ALIVE_SECONDS and now - updated_at(status) > SUBMITTING_SECONDS
 
 
 def describe(archive: Archive, head: RayHead | None, tail: int, position: str | None = None) -> JobInfo:
@@ -82,7 +83,7 @@ def describe(archive: Archive, head: RayHead | None, tail: int, position: str | 
     if head:
         try:
             answer = head.job(identifier)
-            record = RayRecord.from_json(answer) if answer else None
+            record = JobRecord.from_api(answer) if answer else None
         except RayApiError as error:
             problem = str(error)
     return job_info(archive, record, bool(head) and not problem, tail, position, problem)
@@ -120,7 +121,7 @@ class Parts:
 
 def job_info(
     archive: Archive,
-    record: RayRecord | None,
+    record: JobRecord | None,
     answered: bool,
     tail: int = 0,
     position: str | None = None,
@@ -134,20 +135,8 @@ def job_info(
         status = archive.read_status()
     except UnreadableError as error:
         return unreadable_job(archive, error, problem)
-    return readable_job(archive, status, record, answered, tail, position, problem)
-
-
-def readable_job(
-    archive: Archive,
-    status: Status,
-    record: RayRecord | None,
-    answered: bool,
-    tail: int,
-    position: str | None,
-    problem: str,
-) -> JobInfo:
     parts, now = Parts(), time.time()
-    heartbeat = Heartbeat.from_json(archive.read_json("heartbeat.json"))
+    heartbeat = Heartbeat.of(archive)
     state, reason = merge_states(status, record)
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
@@ -159,7 +148,7 @@ def readable_job(
         state=state,
         ended=is_complete(status, now),
         reason=reason,
-        failure=failure_from(status.failure) if status.state in (*ENDED, JobState.RETRYING) else None,
+        failure=status.failure if status.state in (*ENDED, JobState.RETRYING) else None,
         workload=status.workload,
         code_id=status.code_id,
         tags=status.tags,
@@ -175,8 +164,8 @@ def readable_job(
         silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
         time_left=left,
         driver_host=str(status.driver.get("host") or "") or None,
-        driver_node_id=record.driver_node_id if record else None,
-        driver_node_ip=record.driver_node_ip if record else None,
+        driver_node_id=(record.driver_node_id or None) if record else None,
+        driver_node_ip=(record.driver_node_ip or None) if record else None,
         progress=done,
         archive=str(archive.path),
         log=tuple(log.lines),
@@ -199,7 +188,14 @@ def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
 
 def written_at(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat) -> float | None:
     """When a process of the job last wrote to its archive."""
-    return max(heartbeat.time or 0, steward.time if steward else 0, seconds_of(status.updated_at)) or None
+    return max(heartbeat.time or 0, steward.time if steward else 0, updated_at(status)) or None
+
+
+def updated_at(status: Status) -> float:
+    """When the status was written, in seconds since the epoch; 0 if it does not tell."""
+    with contextlib.suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(status.updated_at).timestamp()
+    return 0.0
 
 
 def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
@@ -240,7 +236,7 @@ def steward_notice(steward: StewardHeartbeat | None, state: str) -> str:
     return steward.notice if steward and steward.is_recent and state not in ENDED else ""
 
 
-def no_steward(record: RayRecord | None, answered: bool) -> str:
+def no_steward(record: JobRecord | None, answered: bool) -> str:
     """What a job waits for that nothing looks after. Ray keeps its jobs in the memory of the head."""
     if not answered:
         return f"{NO_STEWARD}: cluster_up.yml starts a head that is gone"

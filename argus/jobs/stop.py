@@ -13,10 +13,9 @@ from ..common.shared_root import JOBS
 from ..launcher import attempts
 from ..launcher.archive import Archive
 from ..launcher.plan import Plan
-from ..launcher.ray_api import RayHead
+from ..launcher.ray_api import JobRecord, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState, submission_id_of
-from .info import RayRecord
 from .listing import UnknownJobError, find_job, unknown_job
 from .services import OperationError, Services
 from .state import resumable
@@ -24,7 +23,6 @@ from .state import resumable
 # How long a stopped job may take to end. The launcher gives its trainer 10 s before it kills it.
 STOP_SECONDS = 60
 POLL_SECONDS = 0.2
-PENDING = "PENDING"
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> None:
         runs = runs or record.status == JobState.RUNNING
         if record.status == JobState.RUNNING:
             services.client(plan.address).stop_job(record.submission_id)
-        elif record.status == PENDING:
+        elif record.pending:
             services.cancel_pending(record.submission_id)
     if damaged:
         archive.set_status(JobState.STOPPED, reason=f"stopped; its status was lost: {damaged}")
@@ -116,9 +114,9 @@ def plan_of(archive: Archive) -> Plan:
         return Plan()
 
 
-def attempts_of(archive: Archive, head: RayHead) -> list[RayRecord]:
+def attempts_of(archive: Archive, head: RayHead) -> list[JobRecord]:
     """Ray's records of the attempts of a job."""
-    records = map(RayRecord.from_json, head.jobs())
+    records = map(JobRecord.from_api, head.jobs())
     return [one for one in records if submission_id_of(one.submission_id) == archive.submission_id]
 
 

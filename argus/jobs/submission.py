@@ -54,8 +54,7 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     if submission.reward:
         submission.reward.write(archive)
     if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
-        with writing.directory(archive.jobs, archive.below(WANDB_DIRECTORY)):
-            pass
+        writing.make_directory(archive.path / WANDB_DIRECTORY)
     if submission.secrets:
         redact.store(archive.path, submission.secrets)
 

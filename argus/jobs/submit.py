@@ -24,12 +24,13 @@ from ..launcher.archive import Archive
 from ..launcher.plan import Plan
 from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
+from ..launcher.recording import Clock
 from ..launcher.room import Demand
 from ..launcher.status import JobState
 from .registry import Registered, Registry
 from .request import Request
 from .reward_files import RewardFiles, changes, reward_files
-from .services import Clock, OperationError, RefusedError, Services
+from .services import OperationError, RefusedError, Services
 from .state import describe
 from .submission import Submission, same_spec, send
 from .time_limit import time_limit_findings

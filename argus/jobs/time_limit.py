@@ -47,7 +47,7 @@ def time_of(spec: JobSpec, resumed_step: int) -> float | None:
         return None
     origin = Archive(archive_path(spec.shared_root, spec.resume_from))
     try:
-        heartbeat = Heartbeat.from_json(origin.read_json("heartbeat.json"))
+        heartbeat = Heartbeat.of(origin)
         total, seconds = total_steps(origin, heartbeat), pace(heartbeat)
     except (UnreadableError, OSError):
         return None

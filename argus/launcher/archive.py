@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from . import checkpoints, metrics, reading, writing
 from .output import one_line
 from .plan import Plan
 from .reading import MIB, UnreadableError
-from .schema import MalformedError, Time, is_text, parse
+from .schema import MalformedError, parse
 from .status import JobState, Status
 from .writing import DIRECTORY_MODE
 
@@ -36,7 +36,6 @@ HEARTBEAT_OF_STEWARD = "keeper.json"
 KEEPER_LOG = "logs/keeper.log"
 # The maximum age of a steward's heartbeat; a shared root may hang for a while.
 SILENT_SECONDS = 60.0
-READ_ATTEMPTS, READ_SECONDS = 5, 0.2
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 # What the files of an archive need at most. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
@@ -49,18 +48,6 @@ LOG_PART = re.compile(r"driver\.log(?:\.(?P<number>[1-9][0-9]{0,8}))?")
 Value = TypeVar("Value")
 
 
-def patiently(read: Callable[[], Value]) -> Value:
-    """Read, again after an error that may pass. Raises what reading raises."""
-    for _attempt in range(READ_ATTEMPTS - 1):
-        try:
-            return read()
-        except UnreadableError as error:
-            if not error.is_transient:
-                raise
-            time.sleep(READ_SECONDS)
-    return read()
-
-
 def now() -> str:
     """UTC, to the millisecond, sortable as text."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -70,7 +57,7 @@ def now() -> str:
 class StewardHeartbeat:
     """What ``keeper.json`` holds."""
 
-    time: Time = 0
+    time: float = 0
     # The name of the head, and of its cluster.
     host: str = ""
     cluster: str = ""
@@ -86,8 +73,7 @@ class StewardHeartbeat:
 class Archive:
     """One job's directory. Files appear complete or not at all.
 
-    Jobs can write to archives. Nothing here follows a link below the directory of archives, or reads anything but
-    regular files of limited size.
+    Jobs can write to archives: nothing but regular files of limited size is read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -102,29 +88,23 @@ class Archive:
         """The directory of archives."""
         return self.path.parent
 
-    def below(self, name: str) -> str:
-        """The name of a file relative to the directory of archives."""
-        return f"{self.submission_id}/{name}"
-
     @property
     def driver_log(self) -> Path:
         return self.path / "logs" / "driver.log"
 
     def exists(self) -> bool:
         """Whether the archive is a directory, and not a link to one."""
-        found = reading.status_of(self.jobs, self.submission_id)
-        return found is not None and stat.S_ISDIR(found.st_mode)
+        with contextlib.suppress(OSError):
+            return stat.S_ISDIR(os.lstat(self.path).st_mode)
+        return False
 
     def created_at(self) -> float:
         """When the archive was created, at most now. The JobSpec is the only file that is written once, and first."""
-        # Of thousands of archives, so without the descriptors that reading takes. Only a time is read.
-        path = os.fspath(self.path)
-        found = os.stat_result((0,) * 10)
-        with contextlib.suppress(OSError):
-            found = os.lstat(path)
-            if stat.S_ISDIR(os.lstat(f"{path}/config").st_mode):
-                found = os.lstat(f"{path}/config/job_spec.json")
-        return min(max(0.0, found.st_mtime), time.time())
+        created = 0.0
+        for path in (self.path, self.path / "config/job_spec.json"):
+            with contextlib.suppress(OSError):
+                created = os.lstat(path).st_mtime
+        return min(max(0.0, created), time.time())
 
     # --- Writing -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +117,7 @@ class Archive:
 
     def write_text(self, name: str, text: str, durable: bool = True) -> None:
         """Write a file, completely or not at all. durable: wait until it is on the disk."""
-        writing.write_text(self.jobs, self.below(name), text, durable)
+        writing.write_text(self.path / name, text, durable)
 
     def write_json(self, name: str, value: Any) -> None:
         self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
@@ -148,43 +128,29 @@ class Archive:
 
     def append(self, name: str, text: str) -> None:
         """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
-        writing.append(self.jobs, self.below(name), text)
+        writing.append(self.path / name, text)
 
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading. Raises FileNotFoundError or UnreadableError."""
-        return reading.open_file(self.jobs, self.below(name))
+        return reading.open_file(self.path / name)
 
     def read_text(self, name: str, limit: int = FILE_BYTES) -> str:
         """The text of a file. Raises FileNotFoundError or UnreadableError."""
-        return patiently(lambda: reading.read_text(self.jobs, self.below(name), limit))
-
-    def value(self, name: str, limit: int = FILE_BYTES) -> Any:
-        """The value of a JSON file. Raises FileNotFoundError or UnreadableError."""
-        text = self.read_text(name, limit)
-        value = reading.parse_json(text, self.path / name)
-        # The halves of a surrogate pair cannot be printed.
-        if "\\u" in text and not is_text(json.dumps(value, ensure_ascii=False)):
-            raise UnreadableError(self.path / name, "has characters that no text has")
-        return value
-
-    def read_json(self, name: str) -> Any:
-        """The value, or None if the file does not exist or is unreadable."""
-        try:
-            return self.value(name)
-        except (FileNotFoundError, UnreadableError):
-            return None
+        return reading.read_text(self.path / name, limit)
 
     def read_mapping(self, name: str) -> dict[str, Any]:
-        """The mapping in a file; empty if the file does not exist, is unreadable or has another value."""
-        found = self.read_json(name)
-        return found if isinstance(found, dict) else {}
+        """The mapping in a JSON file; empty if the file does not exist, is unreadable or has another value."""
+        try:
+            return reading.read_mapping(self.path / name, FILE_BYTES)
+        except (FileNotFoundError, UnreadableError):
+            return {}
 
     def read_lines(self, name: str) -> list[dict[str, Any]]:
         """The mappings of a file with one for each line; none if the file does not exist or is unreadable."""
         try:
-            content = patiently(lambda: reading.read_bytes(self.jobs, self.below(name), LINES_BYTES))
+            content = reading.read_bytes(self.path / name, LINES_BYTES)
         except (FileNotFoundError, UnreadableError):
             return []
         found = []
@@ -201,12 +167,12 @@ class Archive:
 
     def plan(self) -> Plan | None:
         """The job's plan; None if the submission failed before the plan was written. Raises UnreadableError."""
-        return self.typed("config/plan.json", Plan.from_json)
+        return self.typed("config/plan.json", Plan)
 
-    def typed(self, name: str, convert: Callable[[Any], Value], limit: int = FILE_BYTES) -> Value | None:
-        """A converted JSON file; None if it does not exist. Raises UnreadableError."""
+    def typed(self, name: str, kind: type[Value], limit: int = FILE_BYTES) -> Value | None:
+        """A JSON file as a dataclass; None if it does not exist. Raises UnreadableError."""
         try:
-            return convert(self.value(name, limit))
+            return parse(kind, reading.read_json(self.path / name, limit))
         except FileNotFoundError:
             return None
         except MalformedError as error:
@@ -218,7 +184,7 @@ class Archive:
 
     def read_status(self) -> Status:
         """The status; empty if the archive has none yet. Raises UnreadableError."""
-        return self.typed("status.json", Status.from_json, STATUS_BYTES) or Status()
+        return self.typed("status.json", Status, STATUS_BYTES) or Status()
 
     def state(self) -> JobState | None:
         """The state; None if the archive has none yet, or none that is readable."""
@@ -249,8 +215,6 @@ class Archive:
 
     def close(self) -> None:
         """Mark the archive as complete; nothing is written to it afterwards."""
-        for name in ("", *DIRECTORIES):
-            writing.remove_temporary(self.jobs, self.below(name))
         self.write_json("status.json", {**self.status_json(), "closed_at": now()})
         self.event("CLOSED")
 
@@ -258,15 +222,21 @@ class Archive:
         """Append an event."""
         self.append("events.jsonl", json.dumps({"time": now(), "event": kind, **details}, ensure_ascii=False) + "\n")
 
-    def log_files(self) -> list[Path]:
-        """The existing parts of the driver's log, oldest first: driver.log.1, .2, …, driver.log.
+    def log_parts(self) -> dict[int, Path]:
+        """The parts of the driver's log by permanent numbers, oldest first: driver.log.1, .2, …, driver.log.
 
-        Raises UnreadableError.
+        driver.log has the number that its name will get. Raises UnreadableError.
         """
-        matches = map(LOG_PART.fullmatch, reading.list_directory(self.jobs, self.below("logs")))
-        parts = {int(match["number"] or 0): match[0] for match in matches if match}
-        own = [parts.pop(0)] if 0 in parts else []
-        return [self.path / "logs" / name for name in (*(parts[number] for number in sorted(parts)), *own)]
+        matches = map(LOG_PART.fullmatch, reading.list_directory(self.path / "logs"))
+        parts = {int(match["number"] or 0): self.path / "logs" / match[0] for match in matches if match}
+        current = parts.pop(0, None)
+        if current:
+            parts[max(parts, default=0) + 1] = current
+        return dict(sorted(parts.items()))
+
+    def log_files(self) -> list[Path]:
+        """The same, without their numbers."""
+        return list(self.log_parts().values())
 
     def log_tail(self, size: int) -> str:
         """The last `size` bytes of the driver's log, as text; what is unreadable is left out."""
@@ -292,8 +262,8 @@ class Archive:
         If several attempts did a step, the numbers of the last one count.
         """
         steps: dict[int, dict[str, Any]] = {}
-        for name in metrics.files(self.jobs, self.submission_id):
-            own = metrics.by_step(self.jobs, name)
+        for file in metrics.files(self.path):
+            own = metrics.by_step(file)
             if own:
                 # Steps of an earlier attempt beyond its last checkpoint are repeated. The step that this attempt
                 # resumed from may be there as well, with a validation.
@@ -306,8 +276,8 @@ class Archive:
     def last_step(self) -> int:
         """The last step of the job, from the ends of its metrics files; 0 without one. Never raises."""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
-            for name in reversed(metrics.files(self.jobs, self.submission_id)):
-                found = metrics.last_steps(self.jobs, name, metrics.LINE_BYTES)
+            for file in reversed(metrics.files(self.path)):
+                found = metrics.last_steps(file, metrics.LINE_BYTES)
                 if found:
                     return max(step.step for step in found)
         return 0
@@ -315,7 +285,7 @@ class Archive:
     def steward_heartbeat(self) -> StewardHeartbeat | None:
         """The last heartbeat of the job's steward; None if there is none that is readable."""
         with contextlib.suppress(UnreadableError):
-            return self.typed(HEARTBEAT_OF_STEWARD, lambda stored: parse(StewardHeartbeat, stored))
+            return self.typed(HEARTBEAT_OF_STEWARD, StewardHeartbeat)
         return None
 
     def has_steward(self) -> bool:
@@ -325,15 +295,14 @@ class Archive:
 
     def needs_steward(self) -> bool:
         """Whether the archive is neither closed nor gone. Raises UnreadableError."""
-        there = reading.status_of(self.jobs, self.below(HEARTBEAT_OF_STEWARD)) is not None
-        return there and not self.read_status().closed_at
+        return os.path.lexists(self.path / HEARTBEAT_OF_STEWARD) and not self.read_status().closed_at
 
     def ask_to_stop(self, who: str = "") -> None:
         """Request the job's end: its steward or launcher ends it, and does not retry it. who: ``user@controller``."""
         self.append(STOP_REQUESTED, f"{' '.join(who.split())[:WHO_LENGTH]}\n" if who else "")
 
     def stop_requested(self) -> bool:
-        return reading.status_of(self.jobs, self.below(STOP_REQUESTED)) is not None
+        return os.path.lexists(self.path / STOP_REQUESTED)
 
     def stop_requested_by(self) -> str:
         """Who requested the job's end first, as the file tells, which jobs can write; "" if it does not tell."""

@@ -20,8 +20,7 @@ from .plan import Plan
 from .ray_api import with_names
 from .reading import UnreadableError
 from .room import Demand
-from .schema import MalformedError, parse
-from .status import ENDED, Attempt, JobState, StoredFailure, ray_id
+from .status import ENDED, Attempt, JobState, ray_id
 
 # How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
@@ -107,11 +106,9 @@ def set_verdict(archive: Archive, failure: Failure) -> None:
 
 def verdict(archive: Archive) -> Failure | None:
     """Why the current attempt is being stopped from outside, if it is."""
-    stored = archive.read_mapping(verdict_file(archive))
-    try:
-        return Failure.from_json(parse(StoredFailure, stored).to_json()) if stored else None
-    except MalformedError:
-        return None
+    with contextlib.suppress(UnreadableError):
+        return archive.typed(verdict_file(archive), Failure)
+    return None
 
 
 def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobState:
@@ -172,9 +169,9 @@ def record_end(
 def record_stop(archive: Archive, reason: str) -> JobState:
     """Record the end of a job that is stopped and that no process looks after. Raises UnreadableError."""
     status = archive.read_status()
-    failed = status.state is JobState.ENDING and status.failure
     # A trainer that had failed before the request has failed.
-    failure = Failure.from_json(failed) if failed else failures.failure(FailureKind.STOPPED, reason)
+    failed = status.failure if status.state is JobState.ENDING else None
+    failure = failed or failures.failure(FailureKind.STOPPED, reason)
     return record_end(
         archive,
         JobState.FAILED if failed else JobState.STOPPED,
@@ -199,13 +196,13 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
     named = dataclasses.replace(
         status,
         reason=with_names(status.reason, nodes),
-        failure=status.failure and {**status.failure, "reason": with_names(status.failure["reason"], nodes)},
+        failure=status.failure and dataclasses.replace(status.failure, reason=with_names(status.failure.reason, nodes)),
         attempts=tuple(dataclasses.replace(one, reason=with_names(one.reason, nodes)) for one in status.attempts),
     )
     if named != status:
         changed = {
             "reason": named.reason,
-            "failure": named.failure,
+            "failure": named.failure and named.failure.to_json(),
             "attempts": [one.to_json() for one in named.attempts],
         }
         archive.write_json("status.json", {**archive.status_json(), **changed})
@@ -214,14 +211,15 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
 def explain_removal(archive: Archive, node: str) -> None:
     """Put into the reason of an attempt that its node was removed, which looks like any other loss from inside."""
     status = archive.read_status()
-    kind = str((status.failure or {}).get("kind"))
-    said = f"drain.yml removed node {node} with allow_disruption: "
-    if kind not in OF_A_REMOVED_NODE or archive.stop_requested() or status.reason.startswith(said):
+    failure, said = status.failure, f"drain.yml removed node {node} with allow_disruption: "
+    if failure is None or failure.kind not in OF_A_REMOVED_NODE:
+        return
+    if archive.stop_requested() or status.reason.startswith(said):
         return
     reason = said + status.reason
     changed = {
         "reason": reason,
-        "failure": {**(status.failure or {}), "reason": reason, "todo": failures.NODE_REMOVED},
+        "failure": dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED).to_json(),
         "attempts": [
             (dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one).to_json()
             for one in status.attempts
@@ -239,11 +237,13 @@ def with_requester(archive: Archive, stopped: Failure) -> Failure:
 
 
 class JobClient(Protocol):
-    """The methods of ray.job_submission.JobSubmissionClient that are called here."""
+    """The methods of ray.job_submission.JobSubmissionClient that are called."""
 
     def submit_job(self, **arguments: Any) -> str: ...
 
     def get_job_status(self, job_id: str) -> Any: ...
+
+    def stop_job(self, job_id: str) -> Any: ...
 
 
 def prepare(archive: Archive, attempt: int, **details: Any) -> None:
@@ -269,7 +269,7 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
 def submit(archive: Archive, attempt: int, client: JobClient) -> None:
     """Submit a prepared attempt to Ray, as the plan specifies."""
     plan = archive.plan() or Plan()
-    runtime_env = archive.read_json("config/runtime_env.json")
+    runtime_env = archive.read_mapping("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
     identifier = ray_id(archive.submission_id, attempt)
     try:

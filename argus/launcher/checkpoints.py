@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .hydra import override_key, override_text
-from .reading import UnreadableError, list_directory, open_directory, open_file, read_text
+from .reading import UnreadableError, list_directory, open_file, read_text
 
 # verl/utils/checkpoint/fsdp_checkpoint_manager.py: one file per kind and rank.
 SHARD = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P<rank>[0-9]{1,6})\.pt")
@@ -56,7 +56,7 @@ def inspect(path: Path, workload: str) -> Checkpoint:
     sizes: set[int] = set()
     for part in PARTS.get(workload, ("",)):
         try:
-            problems += part_problems(path / part, path.parents[2], sizes)
+            problems += part_problems(path / part, sizes)
         except UnreadableError as error:
             problems.append(str(error))
     if len(sizes) > 1:
@@ -64,10 +64,9 @@ def inspect(path: Path, workload: str) -> Checkpoint:
     return Checkpoint(int(match["step"]) if match else 0, path, max(sizes, default=0), "; ".join(problems))
 
 
-def part_problems(directory: Path, jobs: Path, sizes: set[int]) -> Iterator[str]:
+def part_problems(directory: Path, sizes: set[int]) -> Iterator[str]:
     """The problems of the shards in one directory; adds the numbers of ranks that they are for to `sizes`."""
-    name = str(directory.relative_to(jobs))
-    found = list_directory(jobs, name)
+    found = list_directory(directory)
     shards = {}
     for file in found:
         match = SHARD.fullmatch(file)
@@ -82,14 +81,14 @@ def part_problems(directory: Path, jobs: Path, sizes: set[int]) -> Iterator[str]
         if missing:
             yield f"{directory} has no {kind} shard of rank {listed(missing, ', ')} of {size}"
     for file in sorted(shards.values()):
-        if not is_complete(jobs, f"{name}/{file}"):
+        if not is_complete(directory / file):
             yield f"{directory / file} is truncated"
 
 
-def is_complete(jobs: Path, shard: str) -> bool:
+def is_complete(shard: Path) -> bool:
     """Whether a shard is whole. torch writes zip files, whose directory is at their end: a truncated file has none."""
     try:
-        with open_file(jobs, shard) as file:
+        with open_file(shard) as file:
             return zipfile.is_zipfile(file)
     except FileNotFoundError:
         return False
@@ -102,9 +101,8 @@ def listed(numbers: list[int], separator: str) -> str:
 
 def recorded(directory: Path) -> int:
     """The step of the last checkpoint that verl has saved; -1 without one. directory: `checkpoints` in an archive."""
-    jobs = directory.parents[1]
     try:
-        text = read_text(jobs, f"{directory.relative_to(jobs)}/{TRACKER}", TRACKER_BYTES).strip()
+        text = read_text(directory / TRACKER, TRACKER_BYTES).strip()
     except (FileNotFoundError, UnreadableError):
         return -1
     return int(text) if NUMBER.fullmatch(text) else -1
@@ -112,8 +110,7 @@ def recorded(directory: Path) -> int:
 
 def steps_in(directory: Path, last: float = math.inf) -> list[int]:
     """The steps that have a directory, up to the last one, newest first. Raises UnreadableError."""
-    jobs = directory.parents[1]
-    matches = map(STEP.fullmatch, list_directory(jobs, str(directory.relative_to(jobs))))
+    matches = map(STEP.fullmatch, list_directory(directory))
     return sorted((step for match in matches if match and (step := int(match["step"])) <= last), reverse=True)
 
 
@@ -153,19 +150,10 @@ class Retention:
             # As verl does, which leaves the state of the data loader.
             paths = [self.directory / f"global_step_{step}" / part for step in steps]
             for path in [path for path in paths if os.path.lexists(path)][kept:] if kept else ():
-                remove(path, self.directory.parents[1])
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def limit(overrides: Sequence[str], key: str) -> int:
     """How many checkpoints a job keeps; 0 if all of them. The last override counts, also that of a parent."""
     values = [override_text(each) for each in overrides if override_key(each) in (key, key.partition(".")[0])]
     return int(values[-1]) if values and NUMBER.fullmatch(values[-1]) else 0
-
-
-def remove(path: Path, jobs: Path) -> None:
-    """Remove a directory below the directory of archives; nothing above it may be a link."""
-    above = open_directory(jobs, str(path.parent.relative_to(jobs)))
-    try:
-        shutil.rmtree(path.name, ignore_errors=True, dir_fd=above)
-    finally:
-        os.close(above)

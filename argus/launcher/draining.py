@@ -17,6 +17,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .reading import UnreadableError, read_json
 from .schema import MalformedError, parse
 
 # Beside the registry's entries, none of which begins with a dot. A file for each node.
@@ -41,8 +42,8 @@ def remember(node_id: str, directory: str | Path, removal: Removal | None = None
 def removed_under(attempt: str, directory: str | Path) -> str:
     """The name of the node whose removal ended an attempt, or ""."""
     for node_id in draining(directory):
-        with contextlib.suppress(OSError, ValueError, MalformedError):
-            removal = parse(Removal, json.loads((Path(directory) / f"{PREFIX}{node_id}").read_text()))
+        with contextlib.suppress(OSError, UnreadableError, MalformedError):
+            removal = parse(Removal, read_json(Path(directory) / f"{PREFIX}{node_id}"))
             if attempt in removal.attempts:
                 return removal.node
     return ""

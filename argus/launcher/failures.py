@@ -87,10 +87,11 @@ NODE_REMOVED = "Nothing is wrong with the node. The job can resume from its last
 class Failure:
     """Why a job failed, the log lines that show it, and what to do."""
 
-    kind: FailureKind
-    reason: str
-    lines: tuple[str, ...]
-    todo: str
+    # A kind that only another version of this collection has counts as unknown.
+    kind: FailureKind = UNKNOWN
+    reason: str = ""
+    lines: tuple[str, ...] = ()
+    todo: str = ""
 
     def __post_init__(self) -> None:
         # Messages of Ray have a traceback in them.
@@ -98,17 +99,6 @@ class Failure:
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": str(self.kind), "reason": self.reason, "lines": list(self.lines), "todo": self.todo}
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Failure:
-        """A failure as `to_json` wrote it. A kind of another version of this collection counts as unknown."""
-        kind = stored["kind"]
-        return cls(
-            kind=FailureKind(kind) if kind in list(FailureKind) else UNKNOWN,
-            reason=stored["reason"],
-            lines=tuple(stored["lines"]),
-            todo=stored["todo"],
-        )
 
 
 @dataclass(frozen=True)

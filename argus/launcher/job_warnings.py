@@ -14,7 +14,6 @@ from typing import Any
 from .hydra import override_key, override_text
 from .metrics import Step
 from .output import one_line
-from .schema import Count, parse
 
 # What a status holds at most; there are fewer kinds.
 MOST_WARNINGS = 50
@@ -71,16 +70,11 @@ class JobWarning:
 
     kind: str
     text: str = ""
-    count: Count = 0
-    of: Count = 0
+    count: int = 0
+    of: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": str(self.kind), "text": self.text, "count": self.count, "of": self.of}
-
-    @classmethod
-    def from_json(cls, stored: object) -> JobWarning:
-        """A warning as it was stored. Raises MalformedError."""
-        return parse(cls, stored)
 
 
 @dataclass(frozen=True)

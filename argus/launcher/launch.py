@@ -281,9 +281,8 @@ def read_marker(file: str | None) -> str | None:
     """The id of the snapshot that a marker file names. The file is not run: this process has the job's secrets."""
     if not file:
         return None
-    path = Path(file)
     try:
-        found = MARKER.search(read_text(path.parent, path.name, MARKER_BYTES))
+        found = MARKER.search(read_text(Path(file), MARKER_BYTES))
     except (UnreadableError, OSError):
         return None
     return found[2] if found else None

@@ -8,16 +8,15 @@ The lines are those of verl 0.9. What a job prints itself may look the same; at 
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
 from dataclasses import replace
 from enum import StrEnum
-from typing import BinaryIO
 
 from .archive import Archive
 from .job_warnings import Logged, Raised
 from .output import FRAME, process_and_text
-from .reading import UnreadableError, status_of
+from .reading import UnreadableError, open_file
 
 # How many lines a traceback may have, and how many processes may have one at the same time.
 TRACEBACK_LINES, MOST_PROCESSES = 500, 1000
@@ -181,35 +180,20 @@ class LogFollower:
     def __init__(self, archive: Archive) -> None:
         """Begins at the end of the log: all before it is of an earlier attempt."""
         self.archive = archive
-        self.file: BinaryIO | None = None
-        try:
-            self.file = archive.open(f"logs/{archive.driver_log.name}")
-            self.file.seek(0, os.SEEK_END)
-        except (FileNotFoundError, UnreadableError):
-            pass
+        self.part, self.position = 0, 0
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            for self.part, path in archive.log_parts().items():
+                self.position = path.stat().st_size
 
     def read(self, size: int) -> bytes:
         """At most `size` bytes; none if nothing was appended. Raises FileNotFoundError, UnreadableError or OSError."""
-        if self.file is None:
-            self.file = self.archive.open(f"logs/{self.archive.driver_log.name}")
-        data = self.file.read(size)
-        if not data and (following := self.next_part()):
-            # The end of the part may have been written before it was renamed.
-            data = self.file.read(size)
-            if not data:
-                self.file.close()
-                self.file = self.archive.open(f"logs/{following}")
-                data = self.file.read(size)
-        return data
-
-    def next_part(self) -> str:
-        """The name of the part after the open file, or ""."""
-        if self.file is None:
-            return ""
-        own = os.fstat(self.file.fileno()).st_ino
-        names = [path.name for path in self.archive.log_files()]
-        found = [status_of(self.archive.jobs, self.archive.below(f"logs/{name}")) for name in names]
-        inodes = [each.st_ino if each else 0 for each in found]
-        # A part that was removed since was the oldest but the first: what is left follows it.
-        following = inodes.index(own) + 1 if own in inodes else min(1, len(names) - 1)
-        return names[following] if following < len(names) else ""
+        for number, path in self.archive.log_parts().items():
+            if number >= self.part:
+                position = self.position if number == self.part else 0
+                with open_file(path) as file:
+                    file.seek(position)
+                    data = file.read(size)
+                if data:
+                    self.part, self.position = number, position + len(data)
+                    return data
+        return b""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .reading import MIB, is_whole, list_directory, open_file
-from .schema import LARGEST, is_text
+from .reading import MIB, is_text, is_whole, list_directory, open_file
+from .schema import LARGEST
 
 FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
 # One step of PPO takes about 8 KiB.
@@ -42,11 +42,10 @@ class Step:
         return float(value) if isinstance(value, float) or -LARGEST <= value <= LARGEST else None
 
 
-def files(jobs: Path, submission_id: str) -> list[str]:
-    """The metrics files of a job relative to the directory of archives, in the order of attempts."""
-    logs = f"{submission_id}/logs"
-    found = [match for match in map(FILE.fullmatch, list_directory(jobs, logs)) if match]
-    return [f"{logs}/{match[0]}" for match in sorted(found, key=lambda match: int(match["attempt"]))]
+def files(archive: Path) -> list[Path]:
+    """The metrics files of a job, in the order of attempts. Raises UnreadableError."""
+    matches = [match for match in map(FILE.fullmatch, list_directory(archive / "logs")) if match]
+    return [archive / "logs" / match[0] for match in sorted(matches, key=lambda match: int(match["attempt"]))]
 
 
 def step_of(line: bytes) -> Step | None:
@@ -75,17 +74,17 @@ def steps(file: BinaryIO, limit: int) -> Iterator[Step]:
             yield found
 
 
-def last_steps(jobs: Path, name: str, size: int) -> list[Step]:
+def last_steps(path: Path, size: int) -> list[Step]:
     """The steps in the last `size` bytes of a file. The first line is usually incomplete."""
-    with open_file(jobs, name) as file:
+    with open_file(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size))
         return list(steps(file, size))
 
 
-def by_step(jobs: Path, name: str) -> dict[int, dict[str, Any]]:
+def by_step(path: Path) -> dict[int, dict[str, Any]]:
     """The metrics of one attempt by step, ``{"step": int, "data": {name: value}}``."""
     found: dict[int, dict[str, Any]] = {}
-    with open_file(jobs, name) as file:
+    with open_file(path) as file:
         for step in steps(file, FILE_BYTES):
             found.setdefault(step.step, {"step": step.step, "data": {}})["data"].update(step.metrics)
     return found

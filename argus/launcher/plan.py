@@ -8,11 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from .schema import LARGEST, Bounds, Count, Seconds, parse
-
-Amount = Annotated[float, Bounds(0, LARGEST)]
 # What starts the processes of a trainer: verl itself with Ray, or torchrun on each node.
 RAY, TORCHRUN = "ray", "torchrun"
 
@@ -34,37 +31,32 @@ class Plan:
     address: str = "http://127.0.0.1:8265"
     # The number of the attempt follows it.
     entrypoint: str = ""
-    entrypoint_resources: Mapping[str, Amount] = field(default_factory=dict)
-    entrypoint_num_cpus: Amount = 1
+    entrypoint_resources: Mapping[str, float] = field(default_factory=dict)
+    entrypoint_num_cpus: float = 1
     workload: str = ""
     # RAY or TORCHRUN.
     launcher: str = RAY
-    nnodes: Count = 0
-    gpus_per_node: Count = 0
+    nnodes: int = 0
+    gpus_per_node: int = 0
     # CPUs that the job's processes ask for on each of its nodes, without its driver.
-    cpus_per_node: Amount = 0
+    cpus_per_node: float = 0
     # Names only.
     secrets: tuple[str, ...] = ()
-    retries: Count = 0
+    retries: int = 0
     # "report" or "stop".
     on_stall: str = "report"
-    deadline: Seconds | None = None
-    wait_for_resources: Seconds | None = None
-    start_timeout: Seconds | None = None
-    stall_timeout: Seconds | None = None
+    deadline: float | None = None
+    wait_for_resources: float | None = None
+    start_timeout: float | None = None
+    stall_timeout: float | None = None
     # Whether the trainer keeps its samples in verl's TransferQueue.
     transfer_queue: bool = False
     # The storage units of TransferQueue, each with a CPU of a worker.
-    storage_units: Count = 0
+    storage_units: int = 0
     # A backend of TransferQueue that cannot serve two jobs of a cluster; "" for the others.
     exclusive_backend: str = ""
     resumed_from: str | None = None
-    resumed_from_step: Count | None = None
+    resumed_from_step: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"overrides": list(self.overrides), "secrets": list(self.secrets)}
-
-    @classmethod
-    def from_json(cls, stored: object) -> Plan:
-        """A plan as it was stored, perhaps by another version of this collection. Raises MalformedError."""
-        return parse(cls, stored)

@@ -57,7 +57,7 @@ class LauncherRunner:
         with contextlib.ExitStack() as stack:
             # A job may have put something else there. Its errors are lost then, but it is looked after as before.
             with contextlib.suppress(OSError):
-                log = stack.enter_context(writing.appended(self.archive.jobs, self.archive.below(KEEPER_LOG)))
+                log = stack.enter_context(writing.appended(self.archive.path / KEEPER_LOG))
             subprocess.run(**arguments, stdout=log, stderr=log, timeout=RAY_CLIENT_SECONDS, check=False)
 
 

@@ -330,8 +330,13 @@ class JobRecord:
     # Ray's own id of the driver; "" until it has started.
     job_id: str = ""
     driver_node_id: str = ""
+    # Set once the driver has connected to Ray.
+    driver_node_ip: str = ""
     message: str = ""
     driver_exit_code: int | None = None
+    submission_id: str = ""
+    # In seconds since the epoch.
+    started_at: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -347,8 +352,11 @@ class JobRecord:
             status=record["status"],
             job_id=record.get("job_id") or "",
             driver_node_id=record.get("driver_node_id") or "",
+            driver_node_ip=(record.get("driver_info") or {}).get("node_ip_address") or "",
             message=str(record.get("message") or ""),
             driver_exit_code=record.get("driver_exit_code"),
+            submission_id=str(record.get("submission_id") or ""),
+            started_at=(record.get("start_time") or 0) / 1000,
         )
 
 

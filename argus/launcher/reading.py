@@ -1,7 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Read files that jobs can write: regular files only, never through a link, never more than a limit."""
+"""Read files that jobs can write: regular files only, without waiting, never more than a limit.
+
+Links are followed: what reads such files runs as the nodes' user, as jobs do.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import json
 import math
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
@@ -22,9 +26,9 @@ JSON_BYTES = 32 * MIB
 JSON_DEPTH = 64
 # Shards of a checkpoint of thousands of GPUs are in one directory.
 DIRECTORY_ENTRIES = 100_000
-DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # What a network file system answers while it hangs, or about a file that was just replaced.
 TRANSIENT = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
+READ_ATTEMPTS, READ_SECONDS = 5, 0.2
 
 
 class UnreadableError(Exception):
@@ -41,143 +45,71 @@ class UnreadableError(Exception):
         return isinstance(self.__cause__, OSError) and self.__cause__.errno in TRANSIENT
 
 
-def open_directory(root: Path, name: str = "") -> int:
-    """A descriptor of a directory below `root`; no component below `root` may be a link.
-
-    Raises FileNotFoundError, and UnreadableError for anything but directories.
-    """
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    if name.startswith("/") or ".." in parts:
-        raise UnreadableError(root / name, "lies outside")
-    try:
-        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        for part in parts:
-            above, descriptor = descriptor, open_below(descriptor, part)
-            os.close(above)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise UnreadableError(root / name, f"cannot be opened as a directory ({reason(error)})") from error
-    return descriptor
-
-
-def open_below(directory: int, name: str) -> int:
-    """A descriptor of a directory in another one; closes the other one if that fails."""
-    try:
-        return os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
-    except BaseException:
-        os.close(directory)
-        raise
-
-
 def reason(error: OSError | ValueError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
-class NotRegularError(OSError):
-    """There is a directory, a FIFO, a device or a socket instead of a file."""
-
-
-def open_regular(directory: int, name: str) -> BinaryIO:
-    """Open a regular file in a directory for reading. Raises OSError, for anything but regular files as well."""
-    # Opening a device may do something.
-    require_regular(os.stat(name, dir_fd=directory, follow_symlinks=False))
-    # Without O_NONBLOCK, opening a FIFO waits for a writer for ever.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    descriptor = os.open(name, flags, dir_fd=directory)
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading. Raises FileNotFoundError, and UnreadableError for anything else."""
     try:
-        require_regular(os.fstat(descriptor))
-    except NotRegularError:
-        os.close(descriptor)
+        # Without O_NONBLOCK, opening a FIFO waits for a writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
         raise
+    except (OSError, ValueError) as error:
+        raise UnreadableError(path, f"cannot be opened ({reason(error)})") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnreadableError(path, "is not a regular file")
     return os.fdopen(descriptor, "rb")
 
 
-def require_regular(found: os.stat_result) -> None:
-    if stat.S_ISLNK(found.st_mode):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    if not stat.S_ISREG(found.st_mode):
-        raise NotRegularError(errno.EINVAL, "it is not a regular file")
+def list_directory(path: Path, kind: Callable[[os.DirEntry[str]], bool] | None = None) -> list[str]:
+    """The names in a directory, of a kind or all, without an order; none if it does not exist.
 
-
-def open_file(root: Path, name: str) -> BinaryIO:
-    """Open the regular file `name` below `root` for reading; no component below `root` may be a link.
-
-    Raises FileNotFoundError, and UnreadableError for anything else that is there.
+    Raises UnreadableError, for too many of them as well.
     """
-    above, slash, base = name.rpartition("/")
-    directory = open_directory(root, above + slash)
     try:
-        return open_regular(directory, base)
-    except FileNotFoundError:
-        raise
-    except NotRegularError as error:
-        raise UnreadableError(root / name, "is not a regular file") from error
-    except (OSError, ValueError) as error:
-        raise UnreadableError(root / name, f"cannot be opened ({reason(error)})") from error
-    finally:
-        os.close(directory)
-
-
-Kind = Callable[["os.DirEntry[str]"], bool]
-
-
-def list_directory(root: Path, name: str = "", kind: Kind | None = None) -> list[str]:
-    """The names in a directory, without an order; none if it does not exist. Raises UnreadableError."""
-    try:
-        directory = open_directory(root, name)
+        with os.scandir(path) as entries:
+            names = [entry.name for entry in itertools.islice(filter(kind, entries), DIRECTORY_ENTRIES + 1)]
     except FileNotFoundError:
         return []
-    try:
-        return names_in(directory, kind)
-    except OSError as error:
-        raise UnreadableError(root / name, f"cannot be listed ({reason(error)})") from error
-    finally:
-        os.close(directory)
+    except (OSError, ValueError) as error:
+        raise UnreadableError(path, f"cannot be listed ({reason(error)})") from error
+    if len(names) > DIRECTORY_ENTRIES:
+        raise UnreadableError(path, f"cannot be listed (it has more than {DIRECTORY_ENTRIES} entries)")
+    return names
 
 
-def names_in(directory: int, kind: Kind | None = None) -> list[str]:
-    """The names in an open directory, of a kind or all. Raises OSError, for too many of them as well."""
-    with os.scandir(directory) as entries:
-        found = [entry.name for entry in itertools.islice(filter(kind, entries), DIRECTORY_ENTRIES + 1)]
-    if len(found) > DIRECTORY_ENTRIES:
-        raise OSError(errno.E2BIG, f"it has more than {DIRECTORY_ENTRIES} entries")
-    return found
+def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
+    """The content of a file of at most `limit` bytes, after errors that may pass; raises as open_file does."""
+    for attempt in range(READ_ATTEMPTS):
+        try:
+            return read_once(path, limit)
+        except UnreadableError as error:
+            if not error.is_transient or attempt == READ_ATTEMPTS - 1:
+                raise
+            time.sleep(READ_SECONDS)
+    raise AssertionError
 
 
-def status_of(root: Path, name: str) -> os.stat_result | None:
-    """The type, size and times of a path, without following a link; None if it does not exist or is out of reach."""
-    above, slash, base = name.rpartition("/")
-    try:
-        directory = open_directory(root, above + slash)
-    except (FileNotFoundError, UnreadableError):
-        return None
-    try:
-        return os.stat(base or ".", dir_fd=directory, follow_symlinks=False)
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(directory)
-
-
-def read_bytes(root: Path, name: str, limit: int = JSON_BYTES) -> bytes:
-    """The content of a file of at most `limit` bytes; raises as open_file does."""
-    with open_file(root, name) as file:
+def read_once(path: Path, limit: int) -> bytes:
+    with open_file(path) as file:
         try:
             content = file.read(limit + 1)
         except OSError as error:
-            raise UnreadableError(root / name, f"cannot be read ({error.strerror})") from error
+            raise UnreadableError(path, f"cannot be read ({error.strerror})") from error
     if len(content) > limit:
-        raise UnreadableError(root / name, f"has more than {limit / MIB:g} MiB")
+        raise UnreadableError(path, f"has more than {limit / MIB:g} MiB")
     return content
 
 
-def read_text(root: Path, name: str, limit: int = JSON_BYTES) -> str:
+def read_text(path: Path, limit: int = JSON_BYTES) -> str:
     """The same as text."""
     try:
-        return read_bytes(root, name, limit).decode("utf-8")
+        return read_bytes(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UnreadableError(root / name, f"is not UTF-8 ({error.reason} at byte {error.start})") from error
+        raise UnreadableError(path, f"is not UTF-8 ({error.reason} at byte {error.start})") from error
 
 
 def refuse(constant: str) -> float:
@@ -194,7 +126,7 @@ DECODER = json.JSONDecoder(parse_constant=refuse, parse_float=finite)
 
 
 def parse_json(text: str, path: Path | str) -> Any:
-    """The value of a JSON text; raises UnreadableError."""
+    """The value of a JSON text, which can be printed and written again; raises UnreadableError."""
     try:
         value = DECODER.decode(text)
     except RecursionError as error:
@@ -203,25 +135,30 @@ def parse_json(text: str, path: Path | str) -> Any:
         raise UnreadableError(path, f"is not JSON ({error})") from error
     if is_deep(value):
         raise UnreadableError(path, "is nested too deeply")
+    if "\\u0000" in text or ("\\u" in text and not is_text(json.dumps(value, ensure_ascii=False))):
+        raise UnreadableError(path, "has characters that no text has")
     return value
 
 
-def is_deep(value: object) -> bool:
-    """Whether a JSON value has more levels than JSON_DEPTH."""
-    level = [value]
-    for _depth in range(JSON_DEPTH):
-        values = itertools.chain.from_iterable(
-            each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))
-        )
-        level = [each for each in values if isinstance(each, (dict, list))]
-        if not level:
-            return False
-    return True
+def is_deep(value: object, levels: int = JSON_DEPTH) -> bool:
+    """Whether a JSON value has more levels."""
+    if not isinstance(value, (dict, list)):
+        return False
+    entries = value.values() if isinstance(value, dict) else value
+    return not levels or any(is_deep(entry, levels - 1) for entry in entries if isinstance(entry, (dict, list)))
 
 
-def read_json(root: Path, name: str, limit: int = JSON_BYTES) -> Any:
+def is_text(value: str) -> bool:
+    """Whether text can be written to a file, and can be part of a path: no null byte, no half of a surrogate pair."""
+    try:
+        return b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
     """The value of a JSON file; raises as open_file does."""
-    return parse_json(read_text(root, name, limit), root / name)
+    return parse_json(read_text(path, limit), path)
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -229,9 +166,9 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def read_mapping(root: Path, name: str, limit: int = JSON_BYTES) -> dict[str, Any]:
+def read_mapping(path: Path, limit: int = JSON_BYTES) -> dict[str, Any]:
     """The same for a file that has a mapping."""
-    value = read_json(root, name, limit)
+    value = read_json(path, limit)
     if not isinstance(value, dict):
-        raise UnreadableError(root / name, "is not a mapping")
+        raise UnreadableError(path, "is not a mapping")
     return value

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from .failures import Failure
-from .reading import UnreadableError
+from .reading import UnreadableError, parse_json
 from .schema import MalformedError, parse
-from .status import StoredFailure
 
 # For how long the end of an attempt is tried to be recorded; its trainer is gone meanwhile.
 RECORD_SECONDS = 300.0
@@ -29,7 +28,9 @@ Value = TypeVar("Value")
 
 
 class Clock(Protocol):
-    """The calls of the module `time` that are made here."""
+    """The functions of the module `time` that stewards, launchers and verbs call."""
+
+    def time(self) -> float: ...
 
     def monotonic(self) -> float: ...
 
@@ -71,8 +72,7 @@ def told(message: str) -> Failure | None:
     for line in reversed(message.splitlines()[-MESSAGE_LINES:]):
         if line.startswith(NOT_RECORDED):
             try:
-                found = parse(StoredFailure, json.loads(line.removeprefix(NOT_RECORDED)))
-            except (MalformedError, ValueError, RecursionError):
+                return parse(Failure, parse_json(line.removeprefix(NOT_RECORDED), "the end"))
+            except (MalformedError, UnreadableError):
                 return None
-            return Failure.from_json(found.to_json())
     return None

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import json
 import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from .masking import MASK, SHORTEST, Redactor
-from .reading import DIRECTORY_FLAGS, JSON_BYTES, UnreadableError, open_regular
+from .reading import read_mapping
 
 __all__ = ["MASK", "SHORTEST", "Redactor"]
 
@@ -64,147 +65,75 @@ def secrets_file(archive: Path) -> Path:
     return archive.parent / SECRETS / f"{archive.name}.json"
 
 
-@contextlib.contextmanager
-def directory_of(archive: Path) -> Iterator[int]:
-    """A descriptor of the directory of secrets. Raises FileNotFoundError, and NotADirectoryError also for a link."""
-    directory = os.open(secrets_file(archive).parent, DIRECTORY_FLAGS)
-    try:
-        yield directory
-    finally:
-        os.close(directory)
-
-
-@contextlib.contextmanager
-def private_directory(archive: Path) -> Iterator[int]:
-    """The same, if no other user can enter it. Raises FileNotFoundError, and UnreadableError for anything else."""
-    wrong = UnreadableError(
-        secrets_file(archive).parent,
-        f"is not a directory of user id {os.geteuid()} with mode 0700, so it holds no secrets. Move it away",
-    )
-    try:
-        with directory_of(archive) as directory:
-            found = os.fstat(directory)
-            if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-                raise wrong
-            yield directory
-    except NotADirectoryError as error:
-        raise wrong from error
-
-
 def store(archive: Path, values: Mapping[str, str]) -> None:
-    """Write the values to a file that only the user of the nodes can read. Raises UnreadableError or OSError."""
+    """Write the values to a file that only the user of the nodes can read. Raises OSError."""
     file = secrets_file(archive)
-    with contextlib.suppress(FileExistsError):
-        file.parent.mkdir(mode=0o700)
-    with private_directory(archive) as directory:
-        # A job may have left a file there that others can read, or that has another name as well.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(file.name, dir_fd=directory)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            descriptor = os.open(file.name, flags, 0o600, dir_fd=directory)
-        except FileExistsError as error:
-            raise UnreadableError(file, "was created by another process at the same time") from error
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(dict(values), stream)
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    # A job may have left a file there that others can read.
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(dict(values), stream)
 
 
 def load(archive: Path) -> dict[str, str]:
-    """The job's secrets; empty if it has none, or if it has ended. Raises UnreadableError or OSError."""
-    file = secrets_file(archive)
+    """The job's secrets; empty if it has none, or if it has ended. Raises UnreadableError."""
     try:
-        with private_directory(archive) as directory, open_regular(directory, file.name) as stream:
-            found = os.fstat(stream.fileno())
-            if found.st_uid != os.geteuid() or found.st_nlink > 1:
-                raise UnreadableError(file, "is not the file that submit has written")
-            return dict(json.loads(stream.read(JSON_BYTES)))
+        return read_mapping(secrets_file(archive))
     except FileNotFoundError:
         return {}
 
 
 def forget(archive: Path) -> None:
     """Remove the job's secrets, if it has any. What a job has put in place of their directory has none."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory_of(archive) as directory:
-        os.unlink(secrets_file(archive).name, dir_fd=directory)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        secrets_file(archive).unlink()
 
 
-class RedactedStream:
-    """A stream of text that masks secrets in what is written to it, also to its `buffer`.
+class RedactedOutput(io.BufferedIOBase):
+    """The binary side of a standard stream, without secrets.
 
     print() writes each of its arguments on its own, so the end of a text may be the beginning of a secret. What can
     tell nothing about a secret is written when the stream is flushed.
     """
 
     def __init__(self, stream: TextIO, redactor: Redactor) -> None:
+        # Without a reference, Python would close it.
         self._stream = stream
         self._redactor = redactor
-        self._binary = getattr(stream, "buffer", None)
         # Data loaders and loggers write from threads of their own.
         self._lock = threading.RLock()
-        self.buffer = RedactedBuffer(self)
+        self.raw = self
 
-    def write(self, text: str) -> int:
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        self.write_bytes(text.encode(encoding, getattr(self._stream, "errors", None) or "surrogatepass"))
-        return len(text)
+    def writable(self) -> bool:
+        return True
 
-    def write_bytes(self, data: bytes) -> None:
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        content = bytes(data)
         with self._lock:
-            self._put(self._redactor.feed(data))
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
+            self._put(self._redactor.feed(content))
+        return len(content)
 
     def flush(self) -> None:
         with self._lock:
             self._put(self._redactor.release())
-            self._stream.flush()
 
     def finish(self) -> None:
         """Write what is held back at the end of the process."""
         with self._lock, contextlib.suppress(ValueError, OSError):
             self._put(self._redactor.rest())
-            self._stream.flush()
 
     def _put(self, data: bytes) -> None:
-        if not data:
-            return
-        if self._binary is None:
-            self._stream.write(data.decode(errors="surrogatepass"))
-        else:
+        if data:
             self._stream.flush()
-            self._binary.write(data)
-            self._binary.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class RedactedBuffer:
-    """The binary side of a RedactedStream."""
-
-    def __init__(self, stream: RedactedStream) -> None:
-        self._redacted = stream
-
-    def write(self, data: bytes | bytearray | memoryview) -> int:
-        content = bytes(data)
-        self._redacted.write_bytes(content)
-        return len(content)
-
-    def writelines(self, lines: Iterable[bytes]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        self._redacted.flush()
-
-    @property
-    def raw(self) -> RedactedBuffer:
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._redacted._binary, name)
+            self._stream.buffer.write(data)
+            self._stream.buffer.flush()
 
 
 def environment(variables: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
@@ -226,7 +155,9 @@ def enter_worker() -> None:
         return
     os.environ.update(values)
     for name in ("stdout", "stderr"):
-        stream = RedactedStream(getattr(sys, name), Redactor(values.values()))
-        atexit.register(stream.finish)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+        stream: TextIO = getattr(sys, name)
+        output = RedactedOutput(stream, Redactor(values.values()))
+        text = io.TextIOWrapper(output, stream.encoding, stream.errors, write_through=True)  # type: ignore[type-var]
+        atexit.register(output.finish)
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from .evidence import is_of
-from .plan import Amount, Plan
+from .plan import Plan
 from .ray_api import JobRecord, WorkerCapacity
-from .schema import Count, MalformedError, parse
+from .reading import UnreadableError, parse_json
+from .schema import MalformedError, parse
 
 # The key of Ray's metadata of a job.
 METADATA = "argus_verl_demand"
@@ -50,12 +51,12 @@ class Demand:
     exclusive: the name of a service that the cluster can have only once; "" for most jobs.
     """
 
-    nnodes: Count = 0
-    gpus: Amount = 0
-    cpus: Amount = 0
-    driver_cpus: Amount = 0
-    controller_cpus: Amount = 0
-    storage_units: Count = 0
+    nnodes: int = 0
+    gpus: float = 0
+    cpus: float = 0
+    driver_cpus: float = 0
+    controller_cpus: float = 0
+    storage_units: int = 0
     exclusive: str = ""
 
     @classmethod
@@ -77,9 +78,11 @@ class Demand:
     def from_job(cls, record: Mapping[str, Any]) -> Demand | None:
         """The demand in a record of Ray's; None for a job that was not submitted by this collection."""
         try:
-            return parse(cls, json.loads(record["metadata"][METADATA]))
-        except (KeyError, TypeError, ValueError, MalformedError, RecursionError):
+            demand = parse(cls, parse_json(record["metadata"][METADATA], METADATA))
+        except (KeyError, TypeError, UnreadableError, MalformedError):
             return None
+        amounts = (demand.nnodes, demand.gpus, demand.cpus, demand.driver_cpus, demand.controller_cpus)
+        return demand if min(*amounts, demand.storage_units) >= 0 else None
 
     def units_per_worker(self, workers: int) -> int:
         return math.ceil(self.storage_units / workers) if workers else 0

@@ -9,17 +9,14 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
-from .job_warnings import MOST_WARNINGS, JobWarning
+from .failures import Failure
+from .job_warnings import JobWarning
 from .output import one_line
-from .schema import Bounds, Count, MalformedError, Time, TimeText, parse
 
-# A JobSpec allows 100 retries.
-MOST_ATTEMPTS = 1000
 # No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
 SEPARATOR = "~"
-AttemptNumber = Annotated[int, Bounds(1, MOST_ATTEMPTS)]
 
 
 class JobState(StrEnum):
@@ -54,12 +51,6 @@ def submission_id_of(ray_id: str) -> str:
     return ray_id.partition(SEPARATOR)[0]
 
 
-def known_fields(kind: type[Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored values that a dataclass knows; null counts as missing."""
-    names = {each.name for each in dataclasses.fields(kind)}
-    return {name: value for name, value in stored.items() if name in names and value is not None}
-
-
 @dataclass(frozen=True)
 class Attempt:
     """One attempt that has ended. Times are in seconds since the epoch."""
@@ -68,42 +59,16 @@ class Attempt:
     state: str = ""
     kind: str = ""
     reason: str = ""
-    started_at: Time | None = None
-    ended_at: Time | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
     # The step of the checkpoint that it resumed from.
-    resumed_from: Count | None = None
+    resumed_from: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", one_line(self.reason))
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, stored: object) -> Attempt:
-        """An attempt as it was stored. Raises MalformedError."""
-        return parse(cls, stored)
-
-
-@dataclass(frozen=True)
-class StoredFailure:
-    """What failures.Failure.to_json writes."""
-
-    kind: str = ""
-    reason: str = ""
-    lines: tuple[str, ...] = ()
-    todo: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"lines": list(self.lines)}
-
-
-@dataclass(frozen=True)
-class Given:
-    """The values of ``status.json`` that Status holds in another form."""
-
-    state: str = ""
-    failure: StoredFailure | None = None
 
 
 @dataclass(frozen=True)
@@ -120,41 +85,23 @@ class Status:
     tags: Mapping[str, Any] = field(default_factory=dict)
     # How the job came about: resumed_from, checkpoint, resubmitted_from.
     lineage: Mapping[str, str] = field(default_factory=dict)
-    attempt: AttemptNumber = 1
+    attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
-    submitted_at: Time | None = None
-    queued_at: Time | None = None
-    attempt_submitted_at: Time | None = None
-    started_at: Time | None = None
-    attempt_started_at: Time | None = None
-    ended_at: Time | None = None
-    updated_at: TimeText = ""
-    closed_at: TimeText = ""
+    submitted_at: float | None = None
+    queued_at: float | None = None
+    attempt_submitted_at: float | None = None
+    started_at: float | None = None
+    attempt_started_at: float | None = None
+    ended_at: float | None = None
+    updated_at: str = ""
+    closed_at: str = ""
     # The step of the checkpoint that the current attempt resumed from.
-    resumed_from_step: Count | None = None
+    resumed_from_step: int | None = None
     # Host and process id of the launcher.
     driver: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
-    # As failures.Failure.to_json writes it.
-    failure: Mapping[str, Any] | None = None
+    failure: Failure | None = None
     exit_code: int | None = None
-    steps: Count = 0
-    attempt_steps: Count = 0
+    steps: int = 0
+    attempt_steps: int = 0
     warnings: tuple[JobWarning, ...] = ()
-
-    @classmethod
-    def from_json(cls, stored: object) -> Status:
-        """A status as it was stored, perhaps by another version of this collection. Raises MalformedError."""
-        if not isinstance(stored, Mapping):
-            raise MalformedError("it is not a mapping")
-        given = parse(Given, stored)
-        found = parse(cls, {name: value for name, value in stored.items() if name not in ("failure", "state")})
-        if len(found.attempts) > MOST_ATTEMPTS:
-            raise MalformedError(f"attempts: has more than {MOST_ATTEMPTS} entries")
-        if len(found.warnings) > MOST_WARNINGS:
-            raise MalformedError(f"warnings: has more than {MOST_WARNINGS} entries")
-        return dataclasses.replace(
-            found,
-            state=JobState(given.state) if given.state in list(JobState) else None,
-            failure=given.failure.to_json() if given.failure else None,
-        )

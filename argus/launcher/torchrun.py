@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from . import attempts, redact
@@ -159,7 +159,7 @@ def rank(archive: Archive, attempt: str) -> int:
         # torchrun ends the group of the trainer, whose last lines are still to be read.
         os.setsid()
         os.close(writer)
-        copy_lines(reader, sys.stdout.fileno(), Lines(prefix, redact.load(archive.path).values()))
+        copy_lines(reader, sys.stdout.fileno(), prefix, redact.Redactor(redact.load(archive.path).values()))
         os._exit(0)
     os.close(reader)
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
@@ -168,34 +168,11 @@ def rank(archive: Archive, attempt: str) -> int:
     os.execv(command[0], command)  # noqa: S606 - there is no shell
 
 
-class Lines:
-    """Puts a prefix before each line, and masks secrets."""
-
-    def __init__(self, prefix: bytes, secrets: Iterable[str]) -> None:
-        self.prefix = prefix
-        self.redactor = redact.Redactor(secrets)
-        self.open = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """The lines that are complete."""
-        *lines, self.open = (self.open + self.redactor.feed(data)).split(b"\n")
-        if len(self.open) > LINE_BYTES:
-            lines, self.open = [*lines, self.open], b""
-        return self._prefixed(lines)
-
-    def rest(self) -> bytes:
-        """What is left at the end of the output."""
-        lines = (self.open + self.redactor.rest()).split(b"\n")
-        return self._prefixed(lines if lines[-1] else lines[:-1])
-
-    def _prefixed(self, lines: Iterable[bytes]) -> bytes:
-        return b"".join(self.prefix + line + b"\n" for line in lines)
-
-
-def copy_lines(reader: int, output: int, lines: Lines) -> None:
-    while data := os.read(reader, 1 << 16):
-        write_whole(output, lines.feed(data))
-    write_whole(output, lines.rest())
+def copy_lines(reader: int, output: int, prefix: bytes, redactor: redact.Redactor) -> None:
+    """Copy lines with a prefix, and without secrets: values of several lines are masked line by line."""
+    with os.fdopen(reader, "rb") as lines:
+        while line := lines.readline(LINE_BYTES):
+            write_whole(output, prefix + redactor.masked(line).removesuffix(b"\n") + b"\n")
 
 
 def write_whole(output: int, data: bytes) -> None:

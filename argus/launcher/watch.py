@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from . import ending, failures, metrics, reading
+from . import ending, failures, metrics
 from .archive import Archive
 from .evidence import Moment
 from .failures import Failure, FailureKind
@@ -81,12 +81,10 @@ class Watch:
         self.runner.run("evidence", moment, seconds=EVIDENCE_SECONDS)
 
     def read_metrics(self, now: float) -> None:
-        name = self.archive.below(f"logs/{self.metrics.name}")
-        found = reading.status_of(self.archive.jobs, name)
-        if not found or found.st_size == self.size:
+        if not self.metrics.exists() or (size := self.metrics.stat().st_size) == self.size:
             return
-        self.size, self.last_metric = found.st_size, now
-        steps = metrics.last_steps(self.archive.jobs, name, metrics.LINE_BYTES)
+        self.size, self.last_metric = size, now
+        steps = metrics.last_steps(self.metrics, metrics.LINE_BYTES)
         if steps:
             self.step = max(step.step for step in steps)
             self.first = self.first or (self.step, now)

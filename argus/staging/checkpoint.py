@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ..common.shared_root import HF_HOME, JOBS, under_root
 from ..common.text import printable
@@ -107,7 +107,7 @@ class CheckpointSource:
             good = self._complete(archive.path / "checkpoints", plan.workload)
             directory = good.path / checkpoints.PARTS[plan.workload][0]
             code_path = merger_of(plan.code_path, self.shared_root)
-            size = shard_bytes(directory, archive.jobs)
+            size = shard_bytes(directory)
         except UnreadableError as error:
             raise StagingError(where, f"cannot be read: {error}.", "Choose another job.") from error
         return Found(good.step, directory, code_path, plan.code_id, plan.workload, size)
@@ -135,10 +135,9 @@ def merger_of(code_path: str, shared_root: Path) -> Path:
     return Path(code_path)
 
 
-def shard_bytes(directory: Path, jobs: Path) -> int:
+def shard_bytes(directory: Path) -> int:
     """The size of the weights; an error if another backend than FSDP has written them, or a part is missing."""
-    name = str(PurePosixPath(directory.relative_to(jobs)))
-    there = set(list_directory(jobs, name))
+    there = set(list_directory(directory))
     if "fsdp_config.json" not in there or "huggingface" not in there:
         missing = " and ".join(sorted({"fsdp_config.json", "huggingface"} - there))
         what = f"has no {missing}: it was not saved by FSDP of verl 0.5 or newer, and only that can be merged."

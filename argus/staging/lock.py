@@ -160,7 +160,7 @@ def read_progress(target: Path) -> ProgressReport | None:
     file = lock_file(target)
     try:
         # The end of a longer text may still follow.
-        line = read_text(file.parent, file.name, REPORT_BYTES).partition("\n")[0]
+        line = read_text(file, REPORT_BYTES).partition("\n")[0]
         return ProgressReport.from_json(parse_json(line, file))
     except (OSError, UnreadableError):
         return None

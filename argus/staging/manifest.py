@@ -230,8 +230,7 @@ def read_manifest(target: Path) -> Manifest | None:
     if not target.is_symlink() and not target.is_dir():
         raise unstaged
     try:
-        # Below the parent: the target itself must not be replaced by a link meanwhile.
-        text = read_text(target.parent, file.relative_to(target.parent).as_posix(), LARGEST_MANIFEST)
+        text = read_text(file, LARGEST_MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
         raise unstaged from None
     except PermissionError as error:

@@ -148,7 +148,7 @@ def decide_waiting(view: View) -> Action:
 
 def decide_ending(view: View) -> Action:
     """For an attempt that has failed, perhaps because of a lost node that Ray has not noticed yet."""
-    known = Failure.from_json(view.status.failure) if view.status.failure else None
+    known = view.status.failure
     if view.head and view.head.lost_node:
         lost = failures.failure(FailureKind.NODE_LOST, f"node {view.head.lost_node} was lost")
         return Action(ActionKind.FAIL, replace(lost, lines=known.lines if known else ()))

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ..launcher import attempts, draining, evidence, room
 from ..launcher.admission import one_at_a_time, registry_path
@@ -27,6 +27,7 @@ from ..launcher.identity import cluster_name, node_name
 from ..launcher.plan import Plan
 from ..launcher.processes import LauncherRunner, Process, Runner
 from ..launcher.ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, names_of, with_names
+from ..launcher.recording import Clock
 from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, JobState, Status, ray_id
 from .attempt_checks import AttemptChecks, Progress
@@ -45,16 +46,6 @@ PERIODIC_SECONDS = 300.0
 CLEAN_UP_SECONDS = 300.0
 # A stop that Ray has not carried out is repeated.
 STOP_AGAIN_SECONDS = 60.0
-
-
-class Clock(Protocol):
-    """The calls of the module `time` that are made here."""
-
-    def time(self) -> float: ...
-
-    def monotonic(self) -> float: ...
-
-    def sleep(self, seconds: float, /) -> None: ...
 
 
 @dataclass

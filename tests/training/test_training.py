@@ -45,7 +45,7 @@ def assert_snapshot(job: Job, code_id: str) -> None:
 def assert_archive(job: Job) -> None:
     """The archive has everything that docs/archive.md lists."""
     archive = job.archive
-    spec = archive.read_json("config/job_spec.json")
+    spec = archive.read_mapping("config/job_spec.json")
     evidence = set(re.findall(r"Z-\w+-(ray_\w+)\.", typed("1.6", job.submission_id)))
     assert evidence >= {"ray_status", "ray_job_list", "ray_list_nodes", "ray_list_actors"}
     seen("1.6", f"{job.submission_id}: {', '.join(sorted(evidence))}")
@@ -54,7 +54,7 @@ def assert_archive(job: Job) -> None:
     if spec["workload"] != "ppo":
         seen({"grpo": "2.2", "sft": "2.4"}[spec["workload"]], f"{job.submission_id}: {', '.join(parts)}")
     assert spec["submission_id"] == job.submission_id
-    environment = archive.read_json("config/runtime_env.json")["env_vars"]
+    environment = archive.read_mapping("config/runtime_env.json")["env_vars"]
     assert environment["PYTHONPATH"].startswith("/private/common/code/verl/")
     # As ray_node_env of the inventory sets it, in place of an image.
     assert environment["PYTHONPATH"].endswith(":/opt/of-the-image")
@@ -65,7 +65,7 @@ def assert_archive(job: Job) -> None:
     assert command.startswith("ray job submit ") and '{"worker_node": 1}' in command
     composed = yaml.safe_load((archive.path / "config" / "hydra" / "config.yaml").read_text())
     assert composed["trainer"]["default_local_dir"] == f"/private/jobs/{job.submission_id}/checkpoints"
-    assert archive.read_json("config/versions.json")["ray"]
+    assert archive.read_mapping("config/versions.json")["ray"]
     resolved = yaml.safe_load((archive.path / "config" / "resolved.yaml").read_text())
     # The configuration composed before the submission is the one that the trainer got.
     assert resolved["trainer"] == composed["trainer"]
@@ -239,12 +239,12 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     counted = zip(*map(job.values, names), strict=True)
     assert {round(tokens - 6 * (prompt + response)) for tokens, prompt, response in counted} == {2 * 128}
     assert_runtime_env(job, of_ray)
-    spec = job.archive.read_json("config/job_spec.json")
+    spec = job.archive.read_mapping("config/job_spec.json")
     assert (spec["retries"], spec["tags"]) == (1, {"by": "hand"})
     assert [one for one in spec["trainer_overrides"] if "total_training_steps" in one] == [
         "trainer.total_training_steps=10"
     ]
-    copied = job.archive.read_json("config/reward.json")
+    copied = job.archive.read_mapping("config/reward.json")
     assert sorted(copied["files"]) == [f"user/code/graders/{name}.py" for name in ("__init__", "digits", "share")]
     copy = job.archive.path / "config" / "reward" / "user" / "code" / "graders" / "share.py"
     assert copy.read_text() == (package / "share.py").read_text()

@@ -149,7 +149,7 @@ def test_no_code_of_a_snapshot_runs_on_the_head(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mvp_marker.py", "verl/version/version"])
-@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory", "large", "device"])
+@pytest.mark.parametrize("kind", ["dangling", "fifo", "directory", "large", "device"])
 def test_files_of_a_snapshot_that_are_something_else(root: Path, name: str, kind: str) -> None:
     file = root / CODE / name
     original = root / "original"
@@ -161,7 +161,7 @@ def test_files_of_a_snapshot_that_are_something_else(root: Path, name: str, kind
     elif kind == "directory":
         file.mkdir()
     else:
-        file.symlink_to({"link": original, "dangling": root / "nothing", "device": Path("/dev/zero")}[kind])
+        file.symlink_to({"dangling": root / "nothing", "device": Path("/dev/zero")}[kind])
     started = time.monotonic()
     (finding,) = found(root)
     assert time.monotonic() - started < 20

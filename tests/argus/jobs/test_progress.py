@@ -18,6 +18,7 @@ from argus.jobs.progress import (
 from argus.launcher import log
 from argus.launcher.archive import Archive
 from argus.launcher.job_warnings import JobWarning
+from argus.launcher.schema import parse
 from argus.launcher.status import Status
 
 
@@ -169,9 +170,9 @@ def test_two_steps_at_the_same_time_have_no_throughput(archive: Archive) -> None
 )
 def test_the_time_left(heartbeat: dict[str, Any], total: int | None, left: float | None) -> None:
     at = heartbeat.get("time", 0)
-    assert time_left(Heartbeat.from_json(heartbeat), total, at + 9) == left
+    assert time_left(parse(Heartbeat, heartbeat), total, at + 9) == left
     # Its launcher writes no more.
-    assert time_left(Heartbeat.from_json(heartbeat), total, at + 11) is None
+    assert time_left(parse(Heartbeat, heartbeat), total, at + 11) is None
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(-3, "0:00"), (65.9, "1:05"), (3599, "59:59"), (7265, "2:01:05")])

@@ -11,7 +11,7 @@ import pytest
 
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request
-from argus.jobs.resubmit import changed_keys, original, resubmission
+from argus.jobs.resubmit import original, resubmission
 from argus.jobs.services import OperationError
 
 JOBSPEC = {
@@ -82,7 +82,7 @@ def test_a_changed_archive_is_named_and_not_used(registry: Registry) -> None:
         "env_vars": {"A": 1, "C": 2},
     }
     archive(registry, json.dumps(changed))
-    assert warnings(registry) == ["was changed after the submission: env_vars.B, env_vars.C, reward_fn_path, secrets"]
+    assert warnings(registry) == ["was changed after the submission"]
 
 
 def test_an_archive_that_was_removed(registry: Registry) -> None:
@@ -90,7 +90,7 @@ def test_an_archive_that_was_removed(registry: Registry) -> None:
     assert warnings(registry) == []
 
 
-@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "parent"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
 def test_an_archive_that_is_something_else(registry: Registry, kind: str) -> None:
     file = archived(registry)
     file.unlink()
@@ -98,16 +98,12 @@ def test_an_archive_that_is_something_else(registry: Registry, kind: str) -> Non
         file.symlink_to("/etc/passwd")
     elif kind == "fifo":
         os.mkfifo(file)
-    elif kind == "directory":
-        file.mkdir()
     else:
-        file.parent.rmdir()
-        file.parent.symlink_to("/etc")
+        file.mkdir()
     started = time.monotonic()
     (what,) = warnings(registry)
     assert time.monotonic() - started < 20
-    where = file.parent if kind == "parent" else file
-    assert what.startswith(f"cannot be compared with the original: {where} ")
+    assert what.startswith(f"cannot be compared with the original: {file} ")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\0", '{"a": ' * 50_000])
@@ -132,30 +128,3 @@ def test_a_registry_that_cannot_be_read(registry: Registry) -> None:
         original(registry, "grpo-1")
     assert str(raised.value).startswith(f"grpo-1 cannot be submitted again: {registry.path}/grpo-1.json is not JSON")
     assert str(raised.value).endswith("of its archive: -e jobspec=FILE")
-
-
-# --- The comparison ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("archived", "names"),
-    [
-        ({"a": 1, "b": {"c": [1], "d": None}, "n": 0.5}, []),
-        ({"b": {"c": [1], "d": None}, "n": 0.5}, ["a"]),
-        ({"a": True, "b": {"c": [1], "d": None}, "n": 0.5}, ["a"]),
-        ({"a": None, "b": {"c": [1], "d": None}, "n": 0.5}, ["a"]),
-        ({"a": 1, "b": {"c": [2], "e": 1}, "n": 0.5}, ["b.c", "b.d", "b.e"]),
-        ({"a": 1, "b": [], "n": 0.5, "x": 1}, ["b", "x"]),
-        ({"a": 1, "b": {"c": [1], "d": None}, "n": 0.5, "x" * 300: 1}, ["x" * 100 + "…"]),
-        ({"a": "\x1b[2J"}, ["a contains the control character U+001B"]),
-        ({"a": [[[1]] * 9999]}, ["jobspec has more than 10,000 values"]),
-    ],
-)
-def test_the_keys_that_differ(archived: dict[str, Any], names: list[str]) -> None:
-    assert changed_keys({"a": 1, "b": {"c": [1], "d": None}, "n": 0.5}, archived) == names
-
-
-def test_only_some_of_many_keys_are_named(registry: Registry) -> None:
-    archive(registry, json.dumps({**JOBSPEC, **{f"k{number:02}": 1 for number in range(30)}}))
-    names = ", ".join(f"k{number:02}" for number in range(10))
-    assert warnings(registry) == [f"was changed after the submission: {names} and 20 more"]

@@ -227,14 +227,6 @@ def test_nothing_that_a_record_names_is_opened(root: Path, archive: Archive, tmp
     assert "gone or no longer imported" in what and str(pipe) in what and "x" * 101 not in what
 
 
-def test_a_record_that_is_a_link(root: Path, archive: Archive, tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("{}")
-    (archive.path / "config" / "reward.json").unlink()
-    (archive.path / "config" / "reward.json").symlink_to(tmp_path / "x.json")
-    (what,) = warnings(root, archive)
-    assert what.startswith("cannot be compared")
-
-
 def test_only_some_of_many_files_are_named() -> None:
     assert shortened(list("abcde")) == "a, b, c, d, e"
     assert shortened(list("abcdefg")) == "a, b, c, d, e and 2 more"

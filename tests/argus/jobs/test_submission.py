@@ -115,7 +115,7 @@ def test_the_archive_has_the_jobspec_as_its_author_wrote_it(root: Path, archive:
     written = {key: value for key, value in asked.items() if key != "workload"}
     send(archive, Submission(written, planned(asked)), FakeRay(), registry_of(archive))
     assert archive.read_status().workload == "grpo"
-    assert archive.read_json("config/job_spec.json") == written
+    assert archive.read_mapping("config/job_spec.json") == written
 
 
 def test_secrets_are_beside_the_archive_and_not_in_it(root: Path, archive: Archive) -> None:
@@ -167,12 +167,12 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
         "debug",
         "logs",
     }
-    assert archive.read_json("config/job_spec.json") == asked
-    assert archive.read_json("config/runtime_env.json") == job.runtime_env
-    assert archive.read_json("config/plan.json") == job.plan.to_json()
+    assert archive.read_mapping("config/job_spec.json") == asked
+    assert archive.read_mapping("config/runtime_env.json") == job.runtime_env
+    assert archive.read_mapping("config/plan.json") == job.plan.to_json()
     assert (archive.path / "config" / "submit_cmd.txt").read_text() == job.submit_command()
     assert (archive.path / "config" / "resolved.yaml").read_text() == "trainer:\n  save_freq: 5\n"
-    record = archive.read_json("config/argus.json")
+    record = archive.read_mapping("config/argus.json")
     assert record == {"version": VERSION, "program": Program.of_this_process().name}
 
 
@@ -183,7 +183,7 @@ def test_a_failed_submission_leaves_its_reason(root: Path, archive: Archive) -> 
     status = archive.read_status()
     assert (status.state, status.workload) == ("FAILED", "grpo")
     assert status.reason == "it could not be submitted: the head does not answer"
-    assert archive.read_json("config/job_spec.json") == asked
+    assert archive.read_mapping("config/job_spec.json") == asked
     events = [json.loads(line)["event"] for line in (archive.path / "events.jsonl").read_text().splitlines()]
     # The steward collects evidence and closes the archive.
     assert events == ["SUBMITTED", "FAILED"]
@@ -245,7 +245,7 @@ def test_an_id_is_submitted_once(root: Path, archive: Archive) -> None:
     with pytest.raises(FileExistsError):
         sent(archive, given(root, model="other"), again)
     assert again.calls == []
-    assert archive.read_json("config/job_spec.json") == asked
+    assert archive.read_mapping("config/job_spec.json") == asked
     assert (archive.path / "status.json").read_text() == before
 
 
@@ -279,7 +279,7 @@ def test_a_submission_that_is_interrupted_is_found_by_the_head(
 def test_the_code_of_the_reward_function_is_archived(root: Path, archive: Archive) -> None:
     sent(archive, given(root), FakeRay(), reward=RewardFiles("user/code/r.py", "f", {"user/code/r.py": "x"}, {}))
     assert (archive.path / "config/reward/user/code/r.py").read_text() == "x"
-    assert archive.read_json("config/reward.json")["entry"] == "user/code/r.py"
+    assert archive.read_mapping("config/reward.json")["entry"] == "user/code/r.py"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from argus.jobspec.verl_releases import Profile
 from argus.launcher.checkpoints import Checkpoint
 from argus.launcher.plan import Plan
 from argus.launcher.program import Program
+from argus.launcher.schema import parse
 
 # Where workers find the program.
 HOOK = Program.of_this_process().python_path
@@ -293,7 +294,7 @@ def test_the_plan_as_it_is_stored() -> None:
         "storage_units": 0,
         "exclusive_backend": "",
     }
-    assert Plan.from_json(json.loads(json.dumps(job.plan.to_json()))) == job.plan
+    assert parse(Plan, json.loads(json.dumps(job.plan.to_json()))) == job.plan
 
 
 def test_the_driver_runs_on_a_worker() -> None:

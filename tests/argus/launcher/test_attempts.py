@@ -15,6 +15,7 @@ from argus.launcher.checkpoints import Checkpoint
 from argus.launcher.failures import Failure, FailureKind
 from argus.launcher.plan import Plan
 from argus.launcher.room import Demand
+from argus.launcher.schema import parse
 
 OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
 PLAN: dict[str, Any] = {
@@ -154,7 +155,7 @@ def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
 
 def test_a_failure_is_stored_as_json() -> None:
     failure = Failure(FailureKind.UNKNOWN, "exit code 1", ("one", "two"), "Read the log.")
-    assert Failure.from_json(json.loads(json.dumps(failure.to_json()))) == failure
+    assert parse(Failure, json.loads(json.dumps(failure.to_json()))) == failure
 
 
 def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(archive: Archive) -> None:
@@ -165,7 +166,7 @@ def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(archi
     status = archive.status_json()
     assert (status["state"], status["exit_code"], status["attempt_steps"]) == ("ENDING", 1, 3)
     assert before <= status["ended_at"] <= time.time()
-    assert Failure.from_json(status["failure"]) == failure
+    assert parse(Failure, status["failure"]) == failure
     assert "attempts" not in status
 
 
@@ -201,7 +202,7 @@ def test_an_attempt_that_failed_for_good(archive: Archive) -> None:
     assert attempts.record_end(archive, "FAILED", failure, exit_code=1, attempt_steps=0) == "FAILED"
     status = archive.status_json()
     assert (status["state"], status["reason"]) == ("FAILED", failure.reason)
-    assert Failure.from_json(status["failure"]) == failure
+    assert parse(Failure, status["failure"]) == failure
     assert [(ended["state"], ended["kind"]) for ended in status["attempts"]] == [("FAILED", "config")]
 
 
@@ -255,8 +256,8 @@ def test_an_attempt_whose_node_was_removed(archive: Archive, retries: int) -> No
         attempts.explain_removal(archive, "worker-1")
     status = archive.read_status()
     assert status.reason == "drain.yml removed node worker-1 with allow_disruption: node worker-1 was lost"
-    assert status.failure and status.failure["reason"] == status.reason
-    assert status.failure["kind"] == "node_lost" and status.failure["todo"].startswith("Nothing is wrong with the node")
+    assert status.failure and status.failure.reason == status.reason
+    assert status.failure.kind == "node_lost" and status.failure.todo.startswith("Nothing is wrong with the node")
     assert [one.reason for one in status.attempts] == [status.reason]
     assert (status.state, status.ended_at) == (before.state, before.ended_at)
 
@@ -396,13 +397,13 @@ def test_the_first_attempt_may_resume_from_another_job(archive: Archive) -> None
     # Without a checkpoint of its own, the next one goes on from there as well.
     attempts.prepare(archive, 2)
     assert archive.status_json()["resumed_from_step"] == 30
-    assert archive.read_json("config/attempt-2.json") == {"overrides": ["data.seed=1"]}
+    assert archive.read_mapping("config/attempt-2.json") == {"overrides": ["data.seed=1"]}
 
 
 def test_the_next_attempt_resumes_from_the_last_checkpoint(archive: Archive) -> None:
     path = checkpoint(archive, 10)
     attempts.prepare(archive, 2)
-    assert archive.read_json("config/attempt-2.json")["overrides"] == [
+    assert archive.read_mapping("config/attempt-2.json")["overrides"] == [
         "data.seed=1",
         "trainer.resume_mode=resume_path",
         f"trainer.resume_from_path={path}",
@@ -413,7 +414,7 @@ def test_the_next_attempt_resumes_from_the_last_checkpoint(archive: Archive) -> 
 
 def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
     attempts.prepare(archive, 2)
-    assert archive.read_json("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
+    assert archive.read_mapping("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
     assert archive.status_json()["resumed_from_step"] is None
 
 

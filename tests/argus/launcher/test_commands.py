@@ -154,7 +154,7 @@ def test_the_end_of_an_attempt_collects_and_sweeps(
     assert commands.main(["end", str(archive.path)]) == 0
     # Evidence is collected before the sweep.
     assert order == [("collect", "end", "Ray"), ("sweep", "Ray")]
-    assert archive.read_json("debug/sweep-2.json") == found
+    assert archive.read_mapping("debug/sweep-2.json") == found
     event = json.loads((archive.path / "events.jsonl").read_text().splitlines()[-1])
     event.pop("time")
     shown = {"problems": problems} if problems else {}

@@ -15,6 +15,7 @@ from argus.launcher.failures import (
     classify,
     failure,
 )
+from argus.launcher.schema import parse
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "failures.md"
 FROM_NO_LOG = {"stalled", "stopped", "deadline", "no_resources"}
@@ -24,9 +25,9 @@ CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 G
 def test_a_stored_failure() -> None:
     found = classify(CUDA_OOM, 1)
     stored = json.loads(json.dumps(found.to_json()))
-    assert Failure.from_json(stored) == found
+    assert parse(Failure, stored) == found
     # Another version of this collection may know more kinds.
-    assert Failure.from_json({**stored, "kind": "new"}) == replace(found, kind=FailureKind.UNKNOWN)
+    assert parse(Failure, {**stored, "kind": "new"}) == replace(found, kind=FailureKind.UNKNOWN)
 
 
 def test_a_failure_as_a_dictionary() -> None:

@@ -19,7 +19,7 @@ from argus.launcher.job_warnings import (
     find,
 )
 from argus.launcher.output import MAX_LENGTH
-from argus.launcher.schema import MalformedError
+from argus.launcher.schema import MalformedError, parse
 
 GRPO = Settings.of(
     [
@@ -208,8 +208,8 @@ def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...]
 
 def test_a_warning_as_it_is_stored() -> None:
     warning = JobWarning("reward_raises", "it raised", 3, 4)
-    assert JobWarning.from_json(json.loads(json.dumps(warning.to_json()))) == warning
-    assert JobWarning.from_json({"kind": "of a later version"}) == JobWarning("of a later version")
+    assert parse(JobWarning, json.loads(json.dumps(warning.to_json()))) == warning
+    assert parse(JobWarning, {"kind": "of a later version"}) == JobWarning("of a later version")
     for malformed in ({}, {"kind": 3}, {"kind": "x", "count": -1}, []):
         with pytest.raises(MalformedError):
-            JobWarning.from_json(malformed)
+            parse(JobWarning, malformed)

@@ -71,7 +71,7 @@ def test_a_job_that_succeeds(job: Setup) -> None:
 
 def test_the_versions_of_the_image_are_recorded(job: Setup) -> None:
     job.run("ok")
-    versions = job.archive.read_json("config/versions.json")
+    versions = job.archive.read_mapping("config/versions.json")
     assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert versions["pytest"] == pytest.__version__
 
@@ -240,7 +240,7 @@ def test_a_trainer_that_is_ended_by_its_launcher(job: Setup, policy: dict[str, A
     assert f"The launcher ends the job: {reason}\n" in output
     assert all_end(*pids(job.log()))
     assert {entry["moment"] for entry in job.index()} == {"stall" if kind == "stalled" else kind}
-    assert job.archive.read_json("heartbeat.json")["step"] == 2
+    assert job.archive.read_mapping("heartbeat.json")["step"] == 2
 
 
 def test_a_stall_with_a_known_cause_is_a_failure_of_that_kind(job: Setup) -> None:

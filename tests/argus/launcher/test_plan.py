@@ -8,6 +8,7 @@ import json
 import pytest
 
 from argus.launcher.plan import Plan
+from argus.launcher.schema import parse
 
 PLAN = Plan(
     code_path="/private/common/code/verl/x",
@@ -41,12 +42,12 @@ def test_a_plan_survives_its_file() -> None:
     stored = json.loads(json.dumps(PLAN.to_json()))
     assert set(stored) == {field.name for field in dataclasses.fields(Plan)}
     assert (stored["overrides"], stored["secrets"]) == (["a=1", "b=2"], ["HF_TOKEN"])
-    assert Plan.from_json(stored) == PLAN
+    assert parse(Plan, stored) == PLAN
 
 
 def test_a_plan_of_another_version() -> None:
     """Keys that this version does not know are ignored; those that the other version lacked have their defaults."""
-    plan = Plan.from_json({"workload": "sft", "from_the_future": 1, "secrets": None})
+    plan = parse(Plan, {"workload": "sft", "from_the_future": 1, "secrets": None})
     assert plan == Plan(workload="sft")
     assert (plan.retries, plan.on_stall, plan.stall_timeout, plan.transfer_queue) == (0, "report", None, False)
     assert (plan.address, plan.entrypoint_num_cpus) == ("http://127.0.0.1:8265", 1)
@@ -54,4 +55,4 @@ def test_a_plan_of_another_version() -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Plan)])
 def test_every_key_is_read(name: str) -> None:
-    assert getattr(Plan.from_json({name: PLAN.to_json()[name]}), name) == getattr(PLAN, name)
+    assert getattr(parse(Plan, {name: PLAN.to_json()[name]}), name) == getattr(PLAN, name)

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from pathlib import Path
 
 import pytest
 
 from argus.launcher import reading
-from argus.launcher.reading import (
-    MIB,
-    UnreadableError,
-    list_directory,
-    open_directory,
-    read_bytes,
-    read_json,
-    read_mapping,
-    read_text,
-    status_of,
-)
+from argus.launcher.reading import MIB, UnreadableError, list_directory, read_bytes, read_json, read_mapping, read_text
 
 
 def refused(root: Path, name: str = "a/file") -> str:
     started = time.monotonic()
     with pytest.raises(UnreadableError) as error:
-        read_mapping(root, name, MIB)
+        read_mapping(root / name, MIB)
     assert time.monotonic() - started < 30
     assert str(root) in error.value.path
     return error.value.why
@@ -40,31 +29,16 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_regular_file_is_read(root: Path) -> None:
     (root / "a" / "file").write_text('{"key": "välue"}')
-    assert read_mapping(root, "a/file") == {"key": "välue"}
-    assert read_json(root, "a/file") == {"key": "välue"}
-    assert read_text(root, "a/file") == '{"key": "välue"}'
-    assert read_bytes(root, "a/file", 17) == '{"key": "välue"}'.encode()
+    assert read_mapping(root / "a/file") == {"key": "välue"}
+    assert read_json(root / "a/file") == {"key": "välue"}
+    assert read_text(root / "a/file") == '{"key": "välue"}'
+    assert read_bytes(root / "a/file", 17) == '{"key": "välue"}'.encode()
 
 
 def test_a_missing_file_is_missing(root: Path) -> None:
     for name in ("a/file", "b/file", "file"):
         with pytest.raises(FileNotFoundError):
-            read_bytes(root, name)
-
-
-def test_no_link_is_followed(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("{}")
-    (root / "a" / "file").symlink_to(tmp_path / "secret")
-    assert refused(root) == "cannot be opened (Too many levels of symbolic links)"
-    (root / "b").symlink_to(root / "a")
-    (root / "a" / "real").write_text("{}")
-    assert refused(root, "b/real") == "cannot be opened as a directory (Not a directory)"
-
-
-@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../secret"])
-def test_nothing_outside_is_read(root: Path, name: str) -> None:
-    with pytest.raises(UnreadableError, match="lies outside"):
-        read_bytes(root, name)
+            read_bytes(root / name)
 
 
 def test_a_fifo_does_not_hang(root: Path) -> None:
@@ -79,7 +53,7 @@ def test_a_directory_is_no_file(root: Path) -> None:
 
 def test_a_file_instead_of_a_directory(root: Path) -> None:
     (root / "b").write_text("")
-    assert "cannot be opened as a directory" in refused(root, "b/file")
+    assert refused(root, "b/file") == "cannot be opened (Not a directory)"
 
 
 def test_a_sparse_file_is_not_read_into_memory(root: Path) -> None:
@@ -90,9 +64,9 @@ def test_a_sparse_file_is_not_read_into_memory(root: Path) -> None:
 
 def test_the_limit_itself_is_allowed(root: Path) -> None:
     (root / "a" / "file").write_bytes(b"12345")
-    assert read_bytes(root, "a/file", 5) == b"12345"
+    assert read_bytes(root / "a/file", 5) == b"12345"
     with pytest.raises(UnreadableError):
-        read_bytes(root, "a/file", 4)
+        read_bytes(root / "a/file", 4)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +80,8 @@ def test_the_limit_itself_is_allowed(root: Path) -> None:
         (b'{"a": -Infinity}', "is not JSON (-Infinity is not a number)"),
         (b'{"a": 1e999}', "is not JSON (1e999 is not a number)"),
         (b"\xff", "is not UTF-8 (invalid start byte at byte 0)"),
+        (b'{"a": "\\ud800"}', "has characters that no text has"),
+        (b'{"a": "\\u0000"}', "has characters that no text has"),
         (b"\0", "is not JSON (Expecting value: line 1 column 1 (char 0))"),
     ],
 )
@@ -116,11 +92,10 @@ def test_other_content(root: Path, content: bytes, why: str) -> None:
 
 def test_no_descriptor_is_left_open(root: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    (root / "a" / "link").symlink_to("file")
-    for name in ("a/link", "a", "a/missing", "missing/file"):
+    for name in ("a", "a/missing", "missing/file"):
         with pytest.raises((UnreadableError, FileNotFoundError)):
-            read_bytes(root, name)
-    os.close(open_directory(root, "a"))
+            read_bytes(root / name)
+    list_directory(root / "a")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -128,30 +103,19 @@ def test_a_listing(root: Path) -> None:
     (root / "a" / "file").touch()
     (root / "a" / "sub").mkdir()
     (root / "a" / "link").symlink_to("sub")
-    assert sorted(list_directory(root, "a")) == ["file", "link", "sub"]
-    assert list_directory(root, "a", lambda entry: entry.is_dir(follow_symlinks=False)) == ["sub"]
-    assert list_directory(root, "missing") == []
-    (root / "b").symlink_to("a")
-    for name, why in (("b", "Not a directory"), ("a/file", "Not a directory"), ("a\0b", "embedded null byte")):
-        with pytest.raises(UnreadableError, match=f"cannot be opened as a directory \\({why}\\)$"):
-            list_directory(root, name)
+    assert sorted(list_directory(root / "a")) == ["file", "link", "sub"]
+    assert list_directory(root / "a", lambda entry: entry.is_dir(follow_symlinks=False)) == ["sub"]
+    assert list_directory(root / "missing") == []
+    for name, why in (("a/file", "Not a directory"), ("a\0b", "embedded null byte")):
+        with pytest.raises(UnreadableError, match=f"cannot be listed \\({why}\\)$"):
+            list_directory(root / name)
 
 
 def test_a_listing_has_a_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "DIRECTORY_ENTRIES", 3)
     for name in "123":
         (root / "a" / name).touch()
-    assert len(list_directory(root, "a")) == 3
+    assert len(list_directory(root / "a")) == 3
     (root / "a" / "4").touch()
     with pytest.raises(UnreadableError, match=r"a cannot be listed \(it has more than 3 entries\)$"):
-        list_directory(root, "a")
-
-
-def test_what_is_there(root: Path) -> None:
-    (root / "a" / "link").symlink_to("/etc/passwd")
-    found = status_of(root, "a/link")
-    assert found
-    assert stat.S_ISLNK(found.st_mode)
-    assert status_of(root, "a/missing") is None
-    assert status_of(root, "a/link/x") is None
-    assert status_of(root, "../root") is None
+        list_directory(root / "a")

@@ -16,7 +16,7 @@ import pytest
 
 from argus.launcher import redact
 from argus.launcher.reading import UnreadableError
-from argus.launcher.redact import RedactedStream, Redactor
+from argus.launcher.redact import RedactedOutput, Redactor
 
 
 @pytest.fixture
@@ -77,49 +77,20 @@ def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_pat
     assert elsewhere.read_text() == "{}"
 
 
-@pytest.mark.parametrize("kind", ["link", "dangling", "file", "open"])
-def test_a_directory_that_others_can_enter_gets_no_secrets(archive: Path, tmp_path: Path, kind: str) -> None:
-    directory, elsewhere = redact.secrets_file(archive).parent, tmp_path / "elsewhere"
-    if kind == "link":
-        elsewhere.mkdir(mode=0o700)
-        (elsewhere / "sft-1.json").write_text('{"A": "of the job"}')
-    if kind in ("link", "dangling"):
-        directory.symlink_to(elsewhere)
-    elif kind == "file":
-        directory.write_text("")
-    else:
-        directory.mkdir()
-        directory.chmod(0o710)
-    told = rf"/jobs/\.secrets is not a directory of user id {os.geteuid()} with mode 0700, .* Move it away$"
-    for work in (lambda: redact.store(archive, {"HF_TOKEN": "hf_secret"}), lambda: redact.load(archive)):
-        with pytest.raises(UnreadableError, match=told):
-            work()
-    assert "hf_secret" not in "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
-    # The end of a job needs no such directory, and removes nothing elsewhere.
-    redact.forget(archive)
-    assert kind != "link" or (elsewhere / "sft-1.json").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-@pytest.mark.parametrize("whose", ["directory", "file"])
-def test_secrets_of_another_user_are_neither_read_nor_written(archive: Path, whose: str) -> None:
-    redact.store(archive, {"HF_TOKEN": "hf_secret"})
-    file = redact.secrets_file(archive)
-    os.chown(file.parent if whose == "directory" else file, 61000, 61000)
+def test_what_is_no_directory_of_secrets_has_none(archive: Path) -> None:
+    redact.secrets_file(archive).parent.write_text("")
+    with pytest.raises(OSError, match="File exists"):
+        redact.store(archive, {"HF_TOKEN": "hf_secret"})
     with pytest.raises(UnreadableError):
         redact.load(archive)
-
-
-@pytest.mark.parametrize("kind", ["hard link", "link", "fifo"])
-def test_only_what_was_stored_is_read(archive: Path, tmp_path: Path, kind: str) -> None:
-    file, elsewhere = secrets_of(archive), tmp_path / "elsewhere"
-    elsewhere.write_text('{"A": "of the job"}')
-    os.mkfifo(file) if kind == "fifo" else (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
-    with pytest.raises(UnreadableError if kind == "hard link" else OSError):
-        redact.load(archive)
+    # The end of a job needs no such directory.
     redact.forget(archive)
-    assert not os.path.lexists(file)
-    assert elsewhere.read_text() == '{"A": "of the job"}'
+
+
+def test_a_fifo_in_place_of_the_file_does_not_hang(archive: Path) -> None:
+    os.mkfifo(secrets_of(archive))
+    with pytest.raises(UnreadableError):
+        redact.load(archive)
 
 
 # --- Out of what is written -------------------------------------------------------------------------------------------
@@ -224,15 +195,13 @@ def test_a_complete_secret_is_not_held_back_beside_a_longer_one() -> None:
 
 
 def test_a_stream_of_text() -> None:
-    kept = io.StringIO()
-    stream = RedactedStream(kept, Redactor(["hf_secret"]))
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(RedactedOutput(io.TextIOWrapper(written), Redactor(["hf_secret"])), write_through=True)
     assert stream.write("hf_secret\n") == 10
     stream.writelines(["one\n", "hf_secret two\n"])
-    print("three", "hf_secret", file=stream)  # type: ignore[call-overload]
+    print("three", "hf_secret", file=stream)
     stream.flush()
-    assert kept.getvalue() == "[secret]\none\n[secret] two\nthree [secret]\n"
-    # In all else it is the stream itself.
-    assert stream.getvalue() == kept.getvalue()
+    assert written.getvalue() == b"[secret]\none\n[secret] two\nthree [secret]\n"
     assert stream.isatty() is False
 
 

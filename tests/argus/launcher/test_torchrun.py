@@ -16,6 +16,7 @@ from launcher_job import Setup
 
 from argus.launcher import redact, torchrun
 from argus.launcher.archive import Archive
+from argus.launcher.masking import Redactor
 from argus.launcher.plan import Plan
 
 PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=40)
@@ -156,20 +157,23 @@ def test_the_threads_of_a_rank(plan: Plan, given: str, expected: dict[str, str])
     assert torchrun.threads(plan, given) == expected
 
 
-def test_lines() -> None:
-    lines = torchrun.Lines(b"> ", [])
-    assert lines.feed(b"one\ntw") == b"> one\n"
-    assert lines.feed(b"o\r50%\n\n") == b"> two\r50%\n> \n"
-    assert lines.feed(b"end") == b""
-    assert lines.rest() == b"> end\n"
-    assert torchrun.Lines(b"> ", []).rest() == b""
+def copied(tmp_path: Path, data: bytes, *secrets: str) -> bytes:
+    (tmp_path / "written").write_bytes(data)
+    reader = os.open(tmp_path / "written", os.O_RDONLY)
+    with (tmp_path / "copied").open("wb") as output:
+        torchrun.copy_lines(reader, output.fileno(), b"> ", Redactor(secrets))
+    return (tmp_path / "copied").read_bytes()
 
 
-def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
-    lines = torchrun.Lines(b"> ", [])
-    assert lines.feed(b"x" * torchrun.LINE_BYTES) == b""
-    assert lines.feed(b"y") == b"> " + b"x" * torchrun.LINE_BYTES + b"y\n"
-    assert lines.rest() == b""
+def test_lines(tmp_path: Path) -> None:
+    assert copied(tmp_path, b"one\ntwo\r50%\n\nend") == b"> one\n> two\r50%\n> \n> end\n"
+    assert copied(tmp_path, b"") == b""
+    assert copied(tmp_path, b"a hf_secret\n\xff hf_secret", "hf_secret") == b"> a [secret]\n> \xff [secret]\n"
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever(tmp_path: Path) -> None:
+    long = b"x" * torchrun.LINE_BYTES
+    assert copied(tmp_path, long + b"y\n") == b"> " + long + b"\n> y\n"
 
 
 class FakeRay:

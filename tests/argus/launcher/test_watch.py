@@ -62,7 +62,7 @@ def events(archive: Archive) -> list[str]:
 def test_heartbeats(archive: Archive, runner: Runner) -> None:
     watch = watch_of(archive, Plan(), 2, runner)
     assert watch.check(1001.0, lambda: 1000.5) is None
-    assert archive.read_json("heartbeat.json") == {
+    assert archive.read_mapping("heartbeat.json") == {
         "time": 1001.0,
         "step": 0,
         "total_steps": None,
@@ -77,7 +77,7 @@ def test_heartbeats(archive: Archive, runner: Runner) -> None:
     watch.check(1002.0, lambda: 1001.5)
     metrics.write_text('{"step": 3, "data": {}}\n{"step": 4, "data": {}}\n')
     watch.check(1003.0, lambda: 1001.5)
-    assert archive.read_json("heartbeat.json") == {
+    assert archive.read_mapping("heartbeat.json") == {
         "time": 1003.0,
         "step": 4,
         "total_steps": 7,
@@ -89,7 +89,7 @@ def test_heartbeats(archive: Archive, runner: Runner) -> None:
     # The total is read once: the log may be large.
     archive.driver_log.unlink()
     watch.check(1004.0, lambda: 1001.5)
-    assert archive.read_json("heartbeat.json")["total_steps"] == 7
+    assert archive.read_mapping("heartbeat.json")["total_steps"] == 7
     assert runner.calls == []
 
 
@@ -97,10 +97,10 @@ def test_the_phase_is_that_before_the_first_step(archive: Archive, runner: Runne
     watch = watch_of(archive, Plan(), 1, runner)
     archive.driver_log.write_text("INFO:2026:reward loop manager initialized\n")
     watch.check(1001.0, lambda: 1000.5)
-    assert archive.read_json("heartbeat.json")["phase"] == "starting the rollout engine"
+    assert archive.read_mapping("heartbeat.json")["phase"] == "starting the rollout engine"
     archive.metrics_file(1).write_text('{"step": 1, "data": {"train/lr": 1.0}}\n')
     watch.check(1002.0, lambda: 1000.5)
-    assert archive.read_json("heartbeat.json")["phase"] is None
+    assert archive.read_mapping("heartbeat.json")["phase"] is None
 
 
 def test_a_stall_is_reported_once_and_so_is_its_end(archive: Archive, runner: Runner) -> None:

@@ -10,6 +10,7 @@ import pytest
 from argus.launcher import failures, recording
 from argus.launcher.plan import Plan
 from argus.launcher.ray_api import JobRecord
+from argus.launcher.schema import parse
 from argus.launcher.status import Status
 from argus.steward.decisions import (
     FORGOTTEN_SECONDS,
@@ -55,7 +56,7 @@ def view(
     head = HeadAnswer(**{"job": job, "head_node_id": "h", **(answer or {})})
     return View(
         now=NOW,
-        status=Status.from_json({**known, **(status or {})}),
+        status=parse(Status, {**known, **(status or {})}),
         plan=plan or Plan(),
         head=head if answered else None,
         **{"cleaned_up": True, **observed},
