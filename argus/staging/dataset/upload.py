@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from ...checks.rows import SPLITS
 from ...common.shared_root import DATASETS
 from ..copying import CHUNK, new_file, write_all
 from ..errors import StagingError, changed_meanwhile, reported
@@ -21,7 +22,6 @@ from ..files import remove_tree
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from ..options import check_parent
-from .schema import SPLITS
 from .source import Fetched
 
 # The directory of what has arrived for a dataset, beside the dataset.
