@@ -72,10 +72,10 @@ def message_problems(
     workload: str, messages: Sequence[Mapping[str, Any] | None] | None
 ) -> Iterator[tuple[str, str, str]]:
     """The problems of a conversation: severity, text, and the role that has it."""
-    messages = [message or {} for message in messages or ()]
-    if not messages:
+    conversation = [message or {} for message in messages or ()]
+    if not conversation:
         yield ERROR, "has no messages", ""
-    for message in messages:
+    for message in conversation:
         role = message.get("role")
         if not role or not role.strip():
             yield ERROR, "has a message without a role", ""
@@ -86,9 +86,9 @@ def message_problems(
         elif role in ("system", "developer") and is_empty(message):
             yield WARNING, "has an empty system or developer message", role
     # utils/dataset/multiturn_sft_dataset.py: _process_single_message masks all other roles.
-    answers = [message.get("role") == "assistant" and not is_empty(message) for message in messages]
-    if workload == SFT and messages:
-        last = str(messages[-1].get("role"))
+    answers = [message.get("role") == "assistant" and not is_empty(message) for message in conversation]
+    if workload == SFT and conversation:
+        last = str(conversation[-1].get("role"))
         if not any(answers):
             yield ERROR, "has no assistant message with content, so there is nothing to learn", last
         elif last != "assistant":

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from .errors import SourceError
@@ -27,7 +27,6 @@ Opener = Callable[[], IO[bytes]]
 PACKAGES = ("verl", "recipe", "examples")
 # A snapshot is for code. A sparse file has any size.
 MOST_BYTES = 4 << 30
-MOST_LINKS = 40
 # The beginning of the identity of a directory, of which its SHA-256 is known.
 CONTENT = "content "
 # Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
@@ -122,24 +121,25 @@ def _unless_missing(error: OSError) -> None:
 def open_within(path: str, root: Path) -> BufferedReader:
     """A regular file below a directory, opened for reading; links are followed if they do not lead out of it.
 
-    The kernel says where the file really is, after it was found and before it is opened: opening a FIFO waits, and
-    opening a device can do anything.
+    Where an open file really is, the kernel says: the source may belong to another user, who can replace a link.
     """
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    # Without O_NONBLOCK, opening a FIFO waits for a writer.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     try:
-        found, real = os.fstat(place), os.readlink(f"/proc/self/fd/{place}")
+        status, real = os.fstat(file.fileno()), os.readlink(f"/proc/self/fd/{file.fileno()}")
         if not real.startswith(f"{root}/"):
             what = f"leads out of {root}, to {real}."
             raise SourceError(path, what, "Replace it by a copy of its destination, or remove it.")
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise special_file(path)
-        if found.st_nlink > 1 and found.st_uid != os.stat(root).st_uid:
+        if status.st_nlink > 1 and status.st_uid != os.stat(root).st_uid:
             # The owner of the source may not be able to read it.
-            what = f"is a hard link to a file of user id {found.st_uid}, who does not own {root}."
+            what = f"is a hard link to a file of user id {status.st_uid}, who does not own {root}."
             raise SourceError(path, what, "Replace it by a copy, or remove it.")
-        return open(f"/proc/self/fd/{place}", "rb")
-    finally:
-        os.close(place)
+        return file
+    except BaseException:
+        file.close()
+        raise
 
 
 def special_file(path: object) -> SourceError:
@@ -148,26 +148,8 @@ def special_file(path: object) -> SourceError:
 
 
 def source_directory(path: Path, shared_root: Path | None) -> Path:
-    """The real path of a directory that the user named; an error if a link of another user decides where it leads.
-
-    shared_root: where no link may lead to either; only the program opens files there.
-    """
-    todo = [*reversed(path.expanduser().absolute().parts[1:])]
-    found, links = Path("/"), 0
-    while todo:
-        if found == shared_root:
-            raise SourceError(path, "leads to the shared root through a link.", f"Give its path below {shared_root}.")
-        step = PurePosixPath(todo.pop())
-        here = found / step
-        if step == PurePosixPath(".."):
-            found = found.parent
-        elif not here.is_symlink():
-            found = here
-        else:
-            owner, destination, links = here.lstat().st_uid, here.readlink(), links + 1
-            if owner not in (0, os.geteuid()) or links > MOST_LINKS:
-                what = f"leads through {here}, a link of user id {owner}."
-                raise SourceError(path, what, f"Give the path without this link: it leads to {destination}.")
-            found = Path("/") if destination.is_absolute() else found
-            todo += reversed([part for part in destination.parts if part != "/"])
-    return found
+    """The real path of a directory that the user named. No link may lead to the shared root: only nodes open files there."""
+    real = path.expanduser().resolve()
+    if shared_root and real.is_relative_to(shared_root.resolve()):
+        raise SourceError(path, "leads to the shared root through a link.", f"Give its path below {shared_root}.")
+    return real

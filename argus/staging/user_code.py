@@ -12,7 +12,7 @@ from ..common.shared_root import USER_CODE
 from ..snapshot.tree import is_plain_path
 from .dataset.upload import FilesNeededError, UploadFile, place
 from .errors import StagingError, reported
-from .files import change_mode, file_sha256
+from .files import file_sha256
 from .items import UserCode
 from .options import check_parent, check_shared_root
 from .result import Status
@@ -36,7 +36,7 @@ def stage_user_code(shared_root: Path, item: UserCode, received: Path | None, *,
                 raise FilesNeededError(file.path)
             target = code / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
-            change_mode(place(received, number, file), MODE)
+            place(received, number, file).chmod(MODE)
             place(received, number, file).replace(target)
     status = Status.STAGED if changed else Status.EXISTS
     path = str(code / item.name)
@@ -45,7 +45,7 @@ def stage_user_code(shared_root: Path, item: UserCode, received: Path | None, *,
 
 def is_same(path: Path, file: UploadFile) -> bool:
     try:
-        return path.lstat().st_mode & 0o777 == MODE and file_sha256(str(path), links=False) == file.sha256
+        return path.lstat().st_mode & 0o777 == MODE and file_sha256(path) == file.sha256
     except OSError:
         return False
 

@@ -202,7 +202,9 @@ class Writer:
     """Writes a parquet file, with the same bytes for the same rows."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.rows, self.file = path, 0, None
+        self.path = path
+        self.rows = 0
+        self.file: Any = None
 
     def write(self, batch: Batch) -> None:
         from pyarrow import ArrowException, parquet

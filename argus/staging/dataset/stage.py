@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,9 +16,8 @@ from ..files import remove_tree
 from ..lock import Progress, locked
 from ..manifest import Manifest, read_manifest
 from ..options import StageOptions, check_name, check_parent, check_shared_root
-from ..removal import Removal, remove_downloaded
 from ..result import Staged
-from ..store import Built, Request, replace_manifest, stage
+from ..store import Built, Request, remove_downloaded, replace_manifest, stage
 from .builder import DatasetBuilder, original_numbers, verdict
 from .checks import Checker, Limit
 from .form import Form, form_of
@@ -142,24 +140,7 @@ def remove_dataset(
         remove_tree(inbox(shared_root, name))
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]
-
-    def is_needed(manifest: Manifest) -> bool:
-        return (manifest.source, manifest.commit) in revisions(datasets)
-
-    removal = Removal(kind, name, target, shared_root / HUB_CACHE, "dataset", is_needed)
-    return remove_downloaded(removal, users, check=check)
-
-
-def revisions(datasets: Path) -> set[tuple[str, str | None]]:
-    """The repositories and commits of all datasets."""
-    found = set()
-    for path in datasets.iterdir():
-        # A directory that was not staged has none.
-        with contextlib.suppress(StagingError):
-            manifest = read_manifest(path)
-            if manifest:
-                found.add((manifest.source, manifest.commit))
-    return found
+    return remove_downloaded(kind, name, target, shared_root / HUB_CACHE, users, check=check)
 
 
 def token_limit(shared_root: Path, measure: Measure) -> Limit:

@@ -16,9 +16,8 @@ from typing import BinaryIO
 
 from ...checks.rows import SPLITS
 from ...common.shared_root import DATASETS
-from ..copying import CHUNK, new_file, write_all
 from ..errors import StagingError, changed_meanwhile, reported
-from ..files import remove_tree
+from ..files import CHUNK, remove_tree
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from ..options import check_parent
@@ -92,9 +91,9 @@ def place(directory: Path, number: int, file: UploadFile) -> Path:
 
 def receive_file(file: UploadFile, stream: BinaryIO, target: Path) -> None:
     digest, left = hashlib.sha256(), file.size
-    with new_file(target, 0o600) as writing:
+    with target.open("xb") as writing:
         while left and (part := stream.read(min(left, CHUNK))):
-            write_all(writing, part)
+            writing.write(part)
             digest.update(part)
             left -= len(part)
     if left:
