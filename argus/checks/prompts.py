@@ -208,13 +208,8 @@ def fate(request: CheckRequest, split: str, measured: Lengths, longer: int) -> t
     if request.is_since((0, 8)):
         # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, whatever data.truncation is
         return "verl cuts off their beginnings, whatever data.truncation is", WARNING
-    if request.is_since((0, 7)):
-        # experimental/agent_loop/agent_loop.py pads to that length, and joins what must have one length.
-        return "this verl neither cuts nor drops them, and ends", ERROR
-    if truncation == "error":
-        # utils/dataset/rl_dataset.py: __getitem__
-        return "verl ends at the first (data.truncation: error)", ERROR
-    return f"verl cuts them (data.truncation: {one_line(truncation, 20)})", WARNING
+    # experimental/agent_loop/agent_loop.py pads to that length, and joins what must have one length.
+    return "this verl neither cuts nor drops them, and ends", ERROR
 
 
 def refusals(split: str, measured: Lengths) -> Sequence[Finding]:

@@ -121,25 +121,24 @@ def _unless_missing(error: OSError) -> None:
 def open_within(path: str, root: Path) -> BufferedReader:
     """A regular file below a directory, opened for reading; links are followed if they do not lead out of it.
 
-    Where an open file really is, the kernel says: the source may belong to another user, who can replace a link.
+    The kernel says where the file really is, after it was found and before it is opened: opening a FIFO waits, and
+    opening a device can do anything.
     """
-    # Without O_NONBLOCK, opening a FIFO waits for a writer.
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        status, real = os.fstat(file.fileno()), os.readlink(f"/proc/self/fd/{file.fileno()}")
+        found, real = os.fstat(place), os.readlink(f"/proc/self/fd/{place}")
         if not real.startswith(f"{root}/"):
             what = f"leads out of {root}, to {real}."
             raise SourceError(path, what, "Replace it by a copy of its destination, or remove it.")
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(found.st_mode):
             raise special_file(path)
-        if status.st_nlink > 1 and status.st_uid != os.stat(root).st_uid:
+        if found.st_nlink > 1 and found.st_uid != os.stat(root).st_uid:
             # The owner of the source may not be able to read it.
-            what = f"is a hard link to a file of user id {status.st_uid}, who does not own {root}."
+            what = f"is a hard link to a file of user id {found.st_uid}, who does not own {root}."
             raise SourceError(path, what, "Replace it by a copy, or remove it.")
-        return file
-    except BaseException:
-        file.close()
-        raise
+        return open(f"/proc/self/fd/{place}", "rb")
+    finally:
+        os.close(place)
 
 
 def special_file(path: object) -> SourceError:
@@ -148,7 +147,7 @@ def special_file(path: object) -> SourceError:
 
 
 def source_directory(path: Path, shared_root: Path | None) -> Path:
-    """The real path of a directory that the user named. No link may lead to the shared root: only nodes open files there."""
+    """The real path of a directory that the user named; not on the shared root, where only nodes open files."""
     real = path.expanduser().resolve()
     if shared_root and real.is_relative_to(shared_root.resolve()):
         raise SourceError(path, "leads to the shared root through a link.", f"Give its path below {shared_root}.")

@@ -94,10 +94,7 @@ FILTER = {"data.filter_overlong_prompts": True}
         ("0.9.1", {}, "warning", CUT),
         ("0.8.0", {"data.truncation": "error"}, "warning", CUT),
         ("0.7.1", {}, "error", "this verl neither cuts nor drops them, and ends"),
-        ("0.6.1", {}, "error", "verl ends at the first (data.truncation: error)"),
-        ("0.6.1", {"data.truncation": "middle"}, "warning", "verl cuts them (data.truncation: middle)"),
         ("0.9.1", FILTER, "warning", DROPPED),
-        ("0.6.1", FILTER, "warning", DROPPED),
         (
             "0.9.1",
             {**FILTER, "data.train_batch_size": 3},
