@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 
@@ -162,24 +161,8 @@ def check_facts(facts: Facts) -> None:
         raise ValueError("staged_at is not a time in UTC")
 
 
-class Change(StrEnum):
-    """How a file differs from its manifest."""
-
-    MISSING = "missing"
-    SIZE = "size"
-    CONTENT = "content"
-    ADDED = "added"
-
-
-@dataclass(frozen=True)
-class FileProblem:
-    """A file that no longer fits the manifest; as text, the end of a sentence that begins with its name."""
-
-    change: Change
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+# How a file differs from its manifest, as the end of a sentence that begins with its name.
+ADDED = "is not in the manifest"
 
 
 def manifest_file(target: Path) -> Path:
@@ -239,7 +222,7 @@ def list_files(directory: Path, hashes: Mapping[str, str] | None = None) -> dict
     return dict(zip(names, parallel_map(entry, names), strict=True))
 
 
-def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[str, FileProblem]:
+def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[str, str]:
     """The files that no longer fit the manifest.
 
     A file with the same size and modification time counts as unchanged, as with rsync, unless `full`.
@@ -248,18 +231,18 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
     # Only in the hub's cache files are links.
     is_link = target.is_symlink()
 
-    def problem(name: str) -> FileProblem | None:
+    def problem(name: str) -> str | None:
         path, entry = f"{target}/{name}", expected[name]
         try:
             found = os.stat(path, follow_symlinks=is_link)
         except (FileNotFoundError, NotADirectoryError):
-            return FileProblem(Change.MISSING, "is missing")
+            return "is missing"
         if not stat.S_ISREG(found.st_mode):
-            return FileProblem(Change.CONTENT, "is not a regular file")
+            return "is not a regular file"
         if found.st_size != entry.size:
-            return FileProblem(Change.SIZE, f"has {found.st_size} bytes, not {entry.size}")
+            return f"has {found.st_size} bytes, not {entry.size}"
         if (full or found.st_mtime_ns != entry.mtime_ns) and file_sha256(path) != entry.sha256:
-            return FileProblem(Change.CONTENT, "has other content")
+            return "has other content"
         return None
 
     names = sorted(expected)
@@ -268,16 +251,16 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
     # As many of them as a job likes: one is as good as all.
     extra = sorted(islice((name for name in names_there if name not in expected and name != MANIFEST), MOST_ADDED))
     found = dict(zip(names, parallel_map(problem, names), strict=True))
-    found |= dict.fromkeys(extra, FileProblem(Change.ADDED, "is not in the manifest"))
+    found |= dict.fromkeys(extra, ADDED)
     return {name: wrong for name, wrong in found.items() if wrong is not None}
 
 
-def notes(wrong: Mapping[str, object]) -> list[str]:
+def notes(wrong: Mapping[str, str]) -> list[str]:
     """A line for each file, its name and its problem; only the first ones if there are many."""
     return first(f"{name} {what}" for name, what in wrong.items())
 
 
-def named(wrong: Mapping[str, object]) -> str:
+def named(wrong: Mapping[str, str]) -> str:
     """The same as text."""
     return ", ".join(notes(wrong))
 

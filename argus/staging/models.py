@@ -27,7 +27,7 @@ from .files import copy_all, file_sha256, parallel_map
 from .hub import COMMIT, NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, named, read_manifest
-from .options import NAME_WITH_CAPITALS, check_name, check_parent, check_shared_root
+from .options import NAME_WITH_CAPITALS, check_name, check_shared_root
 from .result import Staged
 from .store import Built, Request, remove_downloaded
 
@@ -208,7 +208,7 @@ def request(shared_root: Path, name: str | None, source: Source) -> Request:
             raise StagingError("name", "is not set.", "Set it to the name by which JobSpecs use the model.")
         source = source.pinned()
         name = source.default_name
-    directory = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
+    directory = check_shared_root(shared_root) / MODELS
     target = directory / check_name("name", name, NAME_WITH_CAPITALS)
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -238,7 +238,7 @@ def remove_model(
     shared_root: Path, name: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
 ) -> Staged:
     """Removes a model, and its commit from the hub's cache unless another model needs it."""
-    models = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
+    models = check_shared_root(shared_root) / MODELS
     target = models / check_name("name", name, NAME_WITH_CAPITALS)
     return remove_downloaded(KIND, name, target, shared_root / HUB_CACHE, users, check=check)
 

@@ -22,7 +22,7 @@ from .errors import StagingError, changed_meanwhile, listed
 from .files import CHUNK
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, problems, read_manifest
-from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_parent, check_shared_root
+from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
 from .store import Built, Request, remove, stage
 from .users import users
@@ -190,7 +190,7 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
 
 
 def snapshots(shared_root: Path) -> Path:
-    return check_parent(shared_root, check_shared_root(shared_root) / SNAPSHOTS)
+    return check_shared_root(shared_root) / SNAPSHOTS
 
 
 def snapshot(

@@ -21,10 +21,9 @@ from .files import check_space, remove_tree, sync_all, writable
 from .hub import forget
 from .lock import Progress, lock_file, locked, try_lock
 from .manifest import (
-    Change,
+    ADDED,
     Facts,
     FileEntry,
-    FileProblem,
     Manifest,
     check_facts,
     list_files,
@@ -100,10 +99,10 @@ def stage(request: Request, options: StageOptions | None = None) -> Staged:
             return repair(request, progress, wrong) if wrong else request.result(Status.EXISTS)
 
 
-def examine(request: Request, options: StageOptions) -> dict[str, FileProblem] | None:
+def examine(request: Request, options: StageOptions) -> dict[str, str] | None:
     """The same as compare; anything that may not be repaired is an error."""
     wrong = compare(request, full=options.full)
-    added = any(problem.change is Change.ADDED for problem in (wrong or {}).values())
+    added = ADDED in (wrong or {}).values()
     if wrong and (added or not options.repair):
         raise StagingError(
             request.target,
@@ -115,7 +114,7 @@ def examine(request: Request, options: StageOptions) -> dict[str, FileProblem] |
     return wrong
 
 
-def compare(request: Request, *, full: bool) -> dict[str, FileProblem] | None:
+def compare(request: Request, *, full: bool) -> dict[str, str] | None:
     """The files that are not as they were staged; None if there is no target, an error if it is something else."""
     manifest = read_manifest(request.target)
     if manifest is None:
@@ -147,7 +146,7 @@ def publish_link(building: Path, target: Path) -> None:
     target.symlink_to(building.readlink())
 
 
-def repair(request: Request, progress: Progress, wrong: Mapping[str, FileProblem]) -> Staged:
+def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> Staged:
     """Builds it again, and replaces the files that were changed or lost."""
     target = request.target
     files = (read_manifest(target) or Manifest()).files

@@ -14,7 +14,7 @@ from .dataset.upload import FilesNeededError, UploadFile, place
 from .errors import StagingError, reported
 from .files import file_sha256
 from .items import UserCode
-from .options import check_parent, check_shared_root
+from .options import check_shared_root
 from .result import Status
 
 MODE = 0o644
@@ -24,7 +24,7 @@ DIFF_BYTES = 104448
 
 def stage_user_code(shared_root: Path, item: UserCode, received: Path | None, *, check: bool = False) -> dict[str, Any]:
     """Replace the files that differ, each at once. received: the directory with all of them, as they arrived."""
-    code = check_parent(shared_root, check_shared_root(shared_root) / USER_CODE)
+    code = check_shared_root(shared_root) / USER_CODE
     for file in item.files:
         if not is_plain_path(file.path):
             raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")

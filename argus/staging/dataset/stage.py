@@ -15,7 +15,7 @@ from ..errors import StagingError, reported
 from ..files import remove_tree
 from ..lock import Progress, locked
 from ..manifest import Manifest, read_manifest
-from ..options import StageOptions, check_name, check_parent, check_shared_root
+from ..options import StageOptions, check_name, check_shared_root
 from ..result import Staged
 from ..store import Built, Request, remove_downloaded, replace_manifest, stage
 from .builder import DatasetBuilder, original_numbers, verdict
@@ -45,7 +45,7 @@ def request(
 
     val_rows: how many rows of train become val, if the source has none. measure: how prompts are measured, if at all.
     """
-    target = check_parent(shared_root, shared_root / DATASETS) / check_name("name", name)
+    target = shared_root / DATASETS / check_name("name", name)
     own = {**form.identity, **({} if val_rows is None else {"val_rows": val_rows})}
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -134,7 +134,7 @@ def remove_dataset(
     shared_root: Path, name: str, workload: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
 ) -> Staged:
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
-    datasets = check_parent(shared_root, check_shared_root(shared_root) / DATASETS)
+    datasets = check_shared_root(shared_root) / DATASETS
     target = datasets / check_name("name", name)
     if not check:
         remove_tree(inbox(shared_root, name))

@@ -20,7 +20,6 @@ from ..errors import StagingError, changed_meanwhile, reported
 from ..files import CHUNK, remove_tree
 from ..lock import Progress
 from ..manifest import Facts, Manifest
-from ..options import check_parent
 from .source import Fetched
 
 # The directory of what has arrived for a dataset, beside the dataset.
@@ -66,7 +65,7 @@ class UploadFile:
 
 def inbox(shared_root: Path, name: str) -> Path:
     """What has arrived for a dataset; beside it, because the node itself may not have the space."""
-    return check_parent(shared_root, shared_root / DATASETS) / f".{name}.upload"
+    return shared_root / DATASETS / f".{name}.upload"
 
 
 def receive(files: Sequence[UploadFile], stream: BinaryIO, parent: Path) -> Path:
