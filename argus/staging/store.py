@@ -261,10 +261,10 @@ def replace_manifest(target: Path, manifest: Manifest) -> None:
     written = manifest_beside(beside(target))
     try:
         written.write_text(manifest.text(), encoding="utf-8")
+        sync_all(target)
         written.replace(manifest_file(target))
     finally:
         remove_leftovers(target)
-    sync_all(target)
 
 
 def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]], *, check: bool = False) -> Staged:
