@@ -14,6 +14,7 @@ Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import resource
@@ -27,12 +28,11 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from argus.staging.dataset.checks import Checker
+from argus.checks.rows import RL, SPLITS
+from argus.staging.dataset.checks import Checker, schema_problem
 from argus.staging.dataset.form import Form
-from argus.staging.dataset.formats import BATCH_ROWS
 from argus.staging.dataset.options import Columns
-from argus.staging.dataset.rows import Rows, Writer
-from argus.staging.dataset.schema import RL, SPLITS, schema_problem
+from argus.staging.dataset.rows import BATCH_ROWS, Rows, Writer
 from argus.staging.dataset.sources import Files
 from argus.staging.dataset.stage import request
 from argus.staging.lock import Progress
@@ -65,14 +65,15 @@ def make(directory: Path, rows: int) -> None:
     """Writes the files: in verl's schema as parquet, and with other columns as JSON lines."""
     form, checker, words = CONVERTED, Checker(RL), vocabulary()
     for split, first, count in (("train", 0, rows), ("val", rows, VAL_ROWS)):
-        with Writer(directory / f"{split}.parquet") as writer, (directory / f"{split}.jsonl").open("w") as file:
+        with (
+            contextlib.closing(Writer(directory / f"{split}.parquet")) as writer,
+            (directory / f"{split}.jsonl").open("w") as file,
+        ):
             for start in range(first, first + count, BATCH_ROWS):
                 some = problems(start, min(BATCH_ROWS, first + count - start), words)
                 file.writelines(json.dumps(each) + "\n" for each in some)
-                batch = form.apply(
-                    pyarrow.RecordBatch.from_pylist(some), split, pyarrow.array(range(len(some))), checker
-                )
-                writer.write(form.finish(batch, split, writer.rows))
+                batch = pyarrow.RecordBatch.from_pylist(some)
+                writer.write(form.apply(batch, split, range(len(some)), writer.rows, checker))
 
 
 def read(directory: Path) -> None:

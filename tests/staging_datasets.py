@@ -15,9 +15,9 @@ from hub import Hub
 from pyarrow import parquet
 from staging_tools import manifest_json
 
+from argus.checks.rows import RL
 from argus.staging.dataset import stage as datasets
 from argus.staging.dataset.options import DatasetOptions
-from argus.staging.dataset.schema import RL
 from argus.staging.errors import StagingError
 from argus.staging.options import StageOptions
 from argus.staging.result import Staged

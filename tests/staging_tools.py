@@ -30,8 +30,7 @@ def manifest_json(target: Path) -> dict[str, Any]:
 
 def problems(target: Path, *, full: bool = False) -> dict[str, str]:
     """What is wrong with each file, as text."""
-    found = file_problems(target, read_manifest(target) or Manifest(), full=full)
-    return {name: str(problem) for name, problem in found.items()}
+    return file_problems(target, read_manifest(target) or Manifest(), full=full)
 
 
 def source_of(text: str, snapshots_directory: Path, git: Git | None = None) -> sources.Source:

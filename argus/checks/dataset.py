@@ -6,20 +6,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about, errors
+from ..common.text import one_line
 from .common import CheckRequest, error_text, is_lfs_pointer, listed, pointer_problem
-from .conversation import ROLES, UNKNOWN_ROLE_SEVERITY
 from .facts import Facts
+from .rows import MESSAGES, RL, SFT, extra_info_problem, message_problems, messages_problem, reward_problems
 
 # The rows of each file that are read.
 SAMPLE_ROWS = 64
+SHOWN_ROLE = 60
 STAGE_AGAIN = "correct the data and stage it again"
-VERL_FORMAT = "stage it in verl's format; see examples/data_preprocess in verl"
 
 
 def problem(what: str, todo: str, severity: str = ERROR) -> Finding:
@@ -119,8 +120,12 @@ def parquet_findings(request: CheckRequest, facts: Facts, path: Path) -> tuple[l
 
 
 def messages_key(request: CheckRequest) -> str:
-    key, default = ("data.messages_key", "messages") if request.is_sft else ("data.prompt_key", "prompt")
-    return str(request.setting(key, default))
+    key = "data.messages_key" if request.is_sft else "data.prompt_key"
+    return str(request.setting(key, MESSAGES[kind_of(request)]))
+
+
+def kind_of(request: CheckRequest) -> str:
+    return SFT if request.is_sft else RL
 
 
 def reward_columns(request: CheckRequest) -> list[str]:
@@ -131,75 +136,21 @@ def reward_columns(request: CheckRequest) -> list[str]:
     return [request.data_source_key, "reward_model"]
 
 
-def fields_of(kind: Any) -> list[str]:
-    """The names of the fields of an Arrow type."""
-    from pyarrow import types
-
-    return [kind.field(index).name for index in range(kind.num_fields)] if types.is_struct(kind) else []
-
-
 def schema_findings(request: CheckRequest, path: Path, schema: Any) -> tuple[list[Finding], list[str]]:
     """Problems with the columns, and those columns that verl reads and the file has."""
-    found = message_column_findings(request, path, schema)
-    if found:
-        return found, []
-    reward = reward_columns(request)
-    if reward:
-        found += reward_column_findings(request, path, schema, reward)
-    if not request.is_sft and "extra_info" in schema.names:
-        found += extra_info_findings(path, schema)
-    return found, [name for name in (messages_key(request), *reward) if name in schema.names]
-
-
-def message_column_findings(request: CheckRequest, path: Path, schema: Any) -> list[Finding]:
-    from pyarrow import types
-
-    workload, names, key = request.workload, schema.names, messages_key(request)
-    if key not in names:
-        if request.is_sft and {"prompt", "reward_model"} <= set(names):
-            what = f"{path} is a dataset for ppo and grpo (prompt, reward_model), not for sft: it has no column {key}"
-            return [problem(what, "choose a dataset for sft, or workload: grpo or ppo")]
-        if not request.is_sft and "messages" in names:
-            what = f"{path} is a dataset for sft (messages), not for {workload}: it has no column {key}"
-            return [problem(what, f"choose a dataset for {workload}, or workload: sft")]
-        option = "data.messages_key" if request.is_sft else "data.prompt_key"
-        todo = f"set {option} to its column of messages in trainer_overrides, or stage it in verl's format"
-        return [problem(f"{path} has no column {key}; its columns are {', '.join(names)}", todo)]
-    kind = schema.field(key).type
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    if is_list and {"role", "content"} <= set(fields_of(kind.value_type)):
-        return []
-    what = f"{path}: column {key} is of type {kind}, but verl reads a list of {{role, content}}"
-    return [problem(what, VERL_FORMAT)]
-
-
-def reward_column_findings(request: CheckRequest, path: Path, schema: Any, columns: Sequence[str]) -> list[Finding]:
-    names = schema.names
-    found = []
-    for name in columns:
-        if name not in names:
-            has = f"its columns are {', '.join(names)}"
-            what = f"{path} has no column {name}, which verl's reward managers read; {has}"
-            found.append(problem(what, VERL_FORMAT))
-    if "reward_model" in names and "ground_truth" not in fields_of(schema.field("reward_model").type):
-        what = f"{path}: column reward_model ({schema.field('reward_model').type}) has no field ground_truth"
-        found.append(problem(what, "give it the form {style: rule, ground_truth: …}"))
+    key, reward = messages_key(request), reward_columns(request)
+    wrong = messages_problem(schema, kind_of(request), key)
+    if wrong:
+        return [problem(f"{path} {wrong[0]}", wrong[1])], []
+    problems = [*reward_problems(schema, reward)] if reward else []
+    if not request.is_sft and (of_info := extra_info_problem(schema)):
+        problems.append(of_info)
+    found = [problem(f"{path} {what}", todo) for what, todo in problems]
     asked = request.setting("data.reward_fn_key", "data_source")
-    if asked != request.data_source_key:
+    if reward and asked != request.data_source_key:
         what = f"data.reward_fn_key={asked} has no effect: since verl 0.9 the column is always data_source"
         found.append(problem(what, "remove it", WARNING))
-    return found
-
-
-def extra_info_findings(path: Path, schema: Any) -> list[Finding]:
-    from pyarrow import types
-
-    kind = schema.field("extra_info").type
-    # utils/dataset/rl_dataset.py: __getitem__ calls its get().
-    if types.is_struct(kind) or types.is_null(kind):
-        return []
-    what = f"{path}: column extra_info is of type {kind}, but verl reads a mapping"
-    return [problem(what, "convert it to a mapping, or remove the column")]
+    return found, [name for name in (key, *reward) if name in schema.names]
 
 
 def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[dict[str, Any]]) -> list[Finding]:
@@ -207,13 +158,15 @@ def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[d
     problems: dict[tuple[str, str], list[int]] = {}
     sources: dict[str, int] = {}
     for number, row in enumerate(sample):
-        for found in message_problems(request, row):
-            problems.setdefault(found, []).append(number)
+        for severity, what, role in message_problems(kind_of(request), row[messages_key(request)]):
+            problems.setdefault((f"{what} ({one_line(role, SHOWN_ROLE)})" if role else what, severity), []).append(
+                number
+            )
         if "reward_model" not in row:
             continue
         sources.setdefault(str(row[request.data_source_key]), number)
         if not request.reward_file and (row["reward_model"] or {}).get("ground_truth") is None:
-            problems.setdefault(("ground_truth is null", ERROR), []).append(number)
+            problems.setdefault(("has no reward_model.ground_truth", ERROR), []).append(number)
     facts.data_sources = sorted({*(facts.data_sources or ()), *sources})
     findings = []
     for (what, severity), rows in problems.items():
@@ -233,25 +186,6 @@ def source_findings(request: CheckRequest, path: Path, sources: Mapping[str, int
         for source, number in sources.items()
         if not known.has(source)
     ]
-
-
-def message_problems(request: CheckRequest, row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Problems with the messages of a row, and their severities."""
-    messages = row[messages_key(request)] or []
-    roles = [(message or {}).get("role") for message in messages]
-    if not messages:
-        yield "there are no messages", ERROR
-    elif request.is_sft and "assistant" not in roles:
-        # utils/dataset/multiturn_sft_dataset.py: _process_single_message masks all other roles.
-        what = "no message is from the assistant, so there is nothing to learn"
-        yield f"{what} (roles: {', '.join(map(str, roles))})", ERROR
-    for role, message in zip(roles, messages, strict=True):
-        if not role:
-            yield "a message has no role", ERROR
-        elif role not in ROLES:
-            yield f"chat templates do not know the role {role!r} (known: {', '.join(ROLES)})", UNKNOWN_ROLE_SEVERITY
-        elif role in ("user", "assistant") and not message.get("content") and not message.get("tool_calls"):
-            yield f"a message from the {role} is empty", ERROR
 
 
 @dataclass(frozen=True)

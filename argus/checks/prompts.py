@@ -22,109 +22,46 @@ from .facts import Facts
 # The rows of a split that are measured, from several places of its files, and how much text of them.
 SAMPLED_ROWS, SAMPLED_BYTES = 320, 4 << 20
 PLACES = 8
-# The program stops by itself and says what it has measured until then.
+# The program stops by itself and says what it has measured until then; before that, it imports transformers.
 MEASURING_SECONDS = 3.0
-LONGEST_SECONDS = 12.0
+LONGEST_SECONDS = 15.0
 LIMITS = Limits(LONGEST_SECONDS, memory_bytes=4 << 30)
 MANIFEST_BYTES = 8 << 20
 # Rows with these are longer by an amount that only a processor knows.
 MEDIA = ("images", "videos", "audios")
 TOO_LONG = "is longer than"
-# Up to this part of the limit, no other way to split the text makes a row too long.
-CERTAIN = 0.7
-# tokenizers is imported in milliseconds, transformers in seconds, most of them for torch, which is hidden from it here.
-# transformers 5 replaces parts of some tokenizer.json by those of the model's class, so lengths near the limit are
-# counted again with it. A template is rendered as in transformers/utils/chat_template_utils.py.
+# Most of the seconds in which transformers is imported are for torch, which is hidden from it here.
 PROGRAM = """
-import time
+import importlib.util, time
+find_spec = importlib.util.find_spec
+hidden = {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "scipy", "sklearn", "pandas", "PIL"}
+importlib.util.find_spec = lambda name, *more: None if name.split(".")[0] in hidden else find_spec(name, *more)
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained(given["directory"])
+arguments = {**given["arguments"], "add_generation_prompt": given["generation"], "tokenize": False}
+if given["template"]:
+    arguments["chat_template"] = given["template"]
 until = time.monotonic() + given["seconds"]
-from datetime import datetime
-from pathlib import Path
-import jinja2.ext
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from tokenizers import Tokenizer
-
-directory = Path(given["directory"])
-
-def read(name):
-    path = directory / name
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-def chat_template(settings):
-    file = directory / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    found = read("chat_template.json").get("chat_template") or settings.get("chat_template")
-    if isinstance(found, list):
-        found = {each["name"]: each["template"] for each in found}.get("default")
-    return found
-
-class Generation(jinja2.ext.Extension):
-    tags = {"generation"}
-    def parse(self, parser):
-        next(parser.stream)
-        return parser.parse_statements(["name:endgeneration"], drop_needle=True)
-
-def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-def raise_exception(message):
-    raise jinja2.exceptions.TemplateError(message)
-
-settings = {**read("special_tokens_map.json"), **read("tokenizer_config.json")}
-special = {name: value["content"] if isinstance(value, dict) else value
-           for name, value in settings.items() if name.endswith("_token") and isinstance(value, (str, dict))}
-environment = ImmutableSandboxedEnvironment(
-    trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
-environment.filters["tojson"] = tojson
-environment.globals["raise_exception"] = raise_exception
-environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-template = environment.from_string(given["template"] or chat_template(settings))
-tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-tokenizer.no_truncation()
-tokenizer.no_padding()
-
-texts = {split: [] for split in given["rows"]}
-longest = 0
 for split, rows in given["rows"].items():
     for row in rows:
         if time.monotonic() > until:
             break
         try:
-            text = template.render(messages=row, tools=None, documents=None, **{
-                **special, "add_generation_prompt": given["generation"], **given["arguments"]})
+            text = tokenizer.apply_chat_template(row, **arguments)
         except Exception as error:
             say(split=split, refused=f"{type(error).__name__}: {error}"[:300])
         else:
-            length = len(tokenizer.encode(text, add_special_tokens=False).ids)
-            longest = max(longest, length)
-            texts[split].append(text)
-            say(split=split, length=length)
-
-if longest > given["limit"] * given["certain"]:
-    import importlib.util
-    find_spec = importlib.util.find_spec
-    hidden = {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "scipy", "sklearn", "pandas", "PIL"}
-    importlib.util.find_spec = lambda name, *more: None if name.split(".")[0] in hidden else find_spec(name, *more)
-    from transformers import AutoTokenizer
-    tokenizer = AutoTokenizer.from_pretrained(str(directory))
-    for split, rendered in texts.items():
-        found = tokenizer(rendered, add_special_tokens=False)["input_ids"] if rendered else []
-        say(split=split, exact=[len(tokens) for tokens in found])
+            say(split=split, length=len(tokenizer(text, add_special_tokens=False)["input_ids"]))
 """
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """What was measured of a split: the lengths in tokens, and why the chat template refused other rows.
-
-    about: "about " unless they were counted as the job's tokenizer does, which is done where it can matter.
-    """
+    """What was measured of a split: the lengths in tokens, and why the chat template refused other rows."""
 
     lengths: tuple[int, ...]
     refused: tuple[str, ...]
     total: int
-    about: str = ""
 
     @property
     def rows(self) -> int:
@@ -147,9 +84,9 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     samples = {split: sample(request, split) for split in ("train", "val")}
     rows = {split: found for split, (found, _total) in samples.items() if found}
     found = []
-    for split, measured in measure(request, directory, limit, samples).items() if rows else ():
+    for split, measured in measure(request, directory, samples).items() if rows else ():
         if measured.rows:
-            longest = f"the longest has {measured.about}{max(measured.lengths, default=0)} tokens of {key} {limit}"
+            longest = f"the longest has {max(measured.lengths, default=0)} tokens of {key} {limit}"
             facts.note(f"Prompts: {measured.rows} of {measured.total} in {split} measured, {longest}")
             found += [*length_findings(request, split, key, limit, measured), *refusals(split, measured)]
     return found
@@ -215,15 +152,11 @@ def samples_of(path: Path, key: str, wanted: int) -> Iterator[tuple[list[Any], i
         return
 
 
-def measure(
-    request: CheckRequest, directory: str, limit: int, samples: dict[str, tuple[list[Any], int]]
-) -> dict[str, Lengths]:
+def measure(request: CheckRequest, directory: str, samples: dict[str, tuple[list[Any], int]]) -> dict[str, Lengths]:
     section = "model" if request.is_sft else "actor_rollout_ref.model"
     arguments = request.setting("data.apply_chat_template_kwargs")
     given = {
         "directory": directory,
-        "limit": limit,
-        "certain": CERTAIN,
         "template": request.setting(f"{section}.custom_chat_template"),
         "arguments": arguments if isinstance(arguments, dict) else {},
         "generation": not request.is_sft,
@@ -238,25 +171,18 @@ def lengths_in(answer: Answer, split: str, total: int) -> Lengths:
     own = [line for line in answer.lines if line.get("split") == split]
     lengths = [line["length"] for line in own if isinstance(line.get("length"), int)]
     refused = tuple(str(line["refused"]) for line in own if "refused" in line)
-    exact = next((line["exact"] for line in own if isinstance(line.get("exact"), list)), None)
-    if exact is not None and len(exact) == len(lengths) and all(isinstance(length, int) for length in exact):
-        return Lengths(tuple(exact), refused, total)
-    return Lengths(tuple(lengths), refused, total, "about ")
+    return Lengths(tuple(lengths), refused, total)
 
 
 def length_findings(request: CheckRequest, split: str, key: str, limit: int, measured: Lengths) -> list[Finding]:
     longer, longest = measured.longer(limit), max(measured.lengths, default=0)
     sampled = "" if measured.rows >= measured.total else "sampled "
     kind = "conversations" if request.is_sft else "prompts"
-    if not longer and measured.about and longest > CERTAIN * limit:
-        what = f"is {limit}, and the longest of the {sampled}{kind} in {split} has about {longest} tokens"
-        todo = "set it a few tokens higher, or check again when the node is less busy"
-        return [about(key, f"{what}: there was no time to count them exactly", todo, WARNING)]
     if not longer:
         return []
     outcome, severity = fate(request, split, measured, longer)
     what = f"is {limit}, but {longer} of {measured.rows} {sampled}{kind} in {split} are longer"
-    what = f"{what} (the longest has {measured.about}{longest} tokens): {outcome}"
+    what = f"{what} (the longest has {longest} tokens): {outcome}"
     todo = f"set it to {longest} or more, with the memory that this takes"
     if not request.is_sft:
         todo += ", or data.filter_overlong_prompts=True to leave them out"
@@ -282,13 +208,8 @@ def fate(request: CheckRequest, split: str, measured: Lengths, longer: int) -> t
     if request.is_since((0, 8)):
         # experimental/agent_loop/agent_loop.py: _cap_text_prompt_length, whatever data.truncation is
         return "verl cuts off their beginnings, whatever data.truncation is", WARNING
-    if request.is_since((0, 7)):
-        # experimental/agent_loop/agent_loop.py pads to that length, and joins what must have one length.
-        return "this verl neither cuts nor drops them, and ends", ERROR
-    if truncation == "error":
-        # utils/dataset/rl_dataset.py: __getitem__
-        return "verl ends at the first (data.truncation: error)", ERROR
-    return f"verl cuts them (data.truncation: {one_line(truncation, 20)})", WARNING
+    # experimental/agent_loop/agent_loop.py pads to that length, and joins what must have one length.
+    return "this verl neither cuts nor drops them, and ends", ERROR
 
 
 def refusals(split: str, measured: Lengths) -> Sequence[Finding]:

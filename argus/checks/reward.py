@@ -5,38 +5,32 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
+from .child import Limits, run_program
 from .common import LONGEST_ERROR, CheckRequest, error_text
 from .facts import Facts
 
-REWARD_SECONDS = 20
+REWARD_SECONDS = 20.0
+LIMITS = Limits(REWARD_SECONDS, memory_bytes=8 << 30)
 # What verl's reward managers pass, all by name (experimental/reward_loop/reward_manager/*.py: run_single).
 REWARD_ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 # What they pass as well if a reward model is enabled.
 REWARD_MODEL_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
-# Imports the file, or the module, as verl's utils/import_utils.py: load_module does, in a process of its own, and
-# discards its output.
+# Imports the file, or the module, as verl's utils/import_utils.py: load_module does.
 REWARD_PROBE = """
-import json, os, sys
-answer = os.dup(1)
-os.dup2(2, 1)
-# Ray's workers do not search the current directory.
-sys.path[:] = [path for path in sys.path if path]
-path, function, name = sys.argv[1:]
+import importlib, importlib.util, inspect, traceback
 
 def report(**values):
-    os.write(answer, json.dumps(values).encode())
+    say(**values)
     os._exit(0)
 
-import importlib.util, inspect, traceback
+path, function, name = given["path"], given["function"], given["module"]
 try:
     if name:
         module = importlib.import_module(name)
@@ -97,12 +91,9 @@ class Probed:
     parameters: tuple[Parameter, ...] | None = None
 
     @classmethod
-    def from_json(cls, text: bytes) -> Probed:
-        """Raises ValueError if the probe reported nothing."""
-        values = json.loads(text)
-        if "parameters" in values:
-            values["parameters"] = tuple(Parameter(*each) for each in values["parameters"])
-        return cls(**values)
+    def of(cls, values: Mapping[str, Any]) -> Probed:
+        parameters = values.get("parameters")
+        return cls(**{**values, "parameters": parameters and tuple(Parameter(*each) for each in parameters)})
 
 
 def problem(what: str, todo: str, severity: str = ERROR) -> Finding:
@@ -116,17 +107,16 @@ def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     found = syntax_findings(path)
     if found:
         return found
-    try:
-        done = probe(request, path, function)
-    except subprocess.TimeoutExpired:
-        what = f"{path} could not be imported within {REWARD_SECONDS} s, so its function was not checked"
+    given = {"path": str(path), "function": function, "module": request.reward_module}
+    answer = run_program(REWARD_PROBE, given, request.environment, LIMITS)
+    if answer.status is None:
+        what = f"{path} could not be imported within {LIMITS.seconds:g} s, so its function was not checked"
         todo = "move slow code from the module into the function: every reward worker imports the module"
         return [problem(what, todo, WARNING)]
-    try:
-        probed = Probed.from_json(done.stdout)
-    except ValueError:
-        what = f"{path}: importing it ends the process (exit status {done.returncode})"
+    if not answer.lines:
+        what = f"{path}: importing it ends the process (exit status {answer.status})"
         return [problem(what, "run the file on a node, and correct it")]
+    probed = Probed.of(answer.lines[-1])
     return import_findings(path, function, probed) or signature_findings(request, path, function, probed)
 
 
@@ -141,20 +131,6 @@ def syntax_findings(path: Path) -> list[Finding]:
     except SyntaxError as error:
         return [problem(f"{path}, line {error.lineno}: {error.msg}", "correct the file")]
     return []
-
-
-def probe(request: CheckRequest, path: Path, function: str) -> subprocess.CompletedProcess[bytes]:
-    """Import the file with the environment of the job."""
-    return subprocess.run(
-        # -B: user/code belongs to users, and may be read-only.
-        [sys.executable, "-B", "-c", REWARD_PROBE, str(path), function, request.reward_module],
-        env={**os.environ, **{name: str(value) for name, value in request.environment.items()}},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        timeout=REWARD_SECONDS,
-        check=False,
-    )
 
 
 def import_findings(path: Path, function: str, probed: Probed) -> list[Finding]:

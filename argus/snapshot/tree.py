@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from .errors import SourceError
@@ -27,7 +27,6 @@ Opener = Callable[[], IO[bytes]]
 PACKAGES = ("verl", "recipe", "examples")
 # A snapshot is for code. A sparse file has any size.
 MOST_BYTES = 4 << 30
-MOST_LINKS = 40
 # The beginning of the identity of a directory, of which its SHA-256 is known.
 CONTENT = "content "
 # Control characters, surrogates of names that are not UTF-8, and characters that change the direction of text.
@@ -148,26 +147,8 @@ def special_file(path: object) -> SourceError:
 
 
 def source_directory(path: Path, shared_root: Path | None) -> Path:
-    """The real path of a directory that the user named; an error if a link of another user decides where it leads.
-
-    shared_root: where no link may lead to either; only the program opens files there.
-    """
-    todo = [*reversed(path.expanduser().absolute().parts[1:])]
-    found, links = Path("/"), 0
-    while todo:
-        if found == shared_root:
-            raise SourceError(path, "leads to the shared root through a link.", f"Give its path below {shared_root}.")
-        step = PurePosixPath(todo.pop())
-        here = found / step
-        if step == PurePosixPath(".."):
-            found = found.parent
-        elif not here.is_symlink():
-            found = here
-        else:
-            owner, destination, links = here.lstat().st_uid, here.readlink(), links + 1
-            if owner not in (0, os.geteuid()) or links > MOST_LINKS:
-                what = f"leads through {here}, a link of user id {owner}."
-                raise SourceError(path, what, f"Give the path without this link: it leads to {destination}.")
-            found = Path("/") if destination.is_absolute() else found
-            todo += reversed([part for part in destination.parts if part != "/"])
-    return found
+    """The real path of a directory that the user named; not on the shared root, where only nodes open files."""
+    real = path.expanduser().resolve()
+    if shared_root and real.is_relative_to(shared_root.resolve()):
+        raise SourceError(path, "leads to the shared root through a link.", f"Give its path below {shared_root}.")
+    return real

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from ..launcher import checkpoints
 from ..launcher.archive import Archive
 from ..launcher.reading import UnreadableError, list_directory
 from .errors import StagingError
-from .files import change_mode, entries_below
+from .files import files_below
 from .lock import Progress
 from .manifest import MANIFEST, Manifest
 from .merge_worker import MergeRequest, merge_on_worker
@@ -148,9 +149,9 @@ def shard_bytes(directory: Path) -> int:
 def settle(directory: Path) -> None:
     """What the code of a job has written must be plain files, which everybody who reads models can read."""
     (directory / MANIFEST).unlink(missing_ok=True)
-    for name, entry in entries_below(directory, lambda _name: False):
-        if not entry.is_file(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_nlink > 1:
+    for name in files_below(directory):
+        if not stat.S_ISREG((directory / name).lstat().st_mode):
             what = f"{name} is a link or a special file, which a model has not."
             raise StagingError(directory, what, "Nothing was staged. Look at the code of the job's snapshot.")
         # safetensors writes mode 0600.
-        change_mode(entry.path, 0o644)
+        (directory / name).chmod(0o644)

@@ -25,12 +25,6 @@ class StagingError(SourceError):
         return Finding(self.where, self.what, self.todo)
 
 
-def failure(error: Exception) -> dict[str, object]:
-    """The arguments of fail_json for an error: its message, and the finding."""
-    finding = error.finding if isinstance(error, StagingError) else Finding("staging", str(error), "see the message")
-    return {"msg": str(error), "finding": finding.as_dict()}
-
-
 @contextlib.contextmanager
 def reported(target: Path, what: str) -> Iterator[None]:
     """Turns errors of the file system into a StagingError for the target; `what` is a participle, such as "staged"."""

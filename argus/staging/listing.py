@@ -19,7 +19,7 @@ from .errors import StagingError, listed
 from .files import files_below
 from .lock import LOCK, is_held, read_progress
 from .manifest import Facts, notes, problems, read_manifest
-from .options import Verify, check_parent
+from .options import Verify
 from .store import LEFTOVER
 from .users import used_by
 
@@ -56,12 +56,11 @@ def list_staged(shared_root: Path, verify: str = Verify.NO) -> Iterator[Entry]:
     for parent in PARENTS:
         directory = shared_root / parent
         try:
-            check_parent(shared_root, directory)
             # Hidden names are locks and builds.
             paths = sorted(path for path in directory.iterdir() if path.name[0] != ".")
         except FileNotFoundError:
             continue
-        except (StagingError, OSError) as error:
+        except OSError as error:
             yield Entry(UNKNOWN, directory.name, str(directory), problems=[str(error)])
             continue
         for path in paths:

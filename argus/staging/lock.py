@@ -12,17 +12,15 @@ import json
 import os
 import re
 import socket
-import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..common.text import duration, size_text
 from ..launcher.reading import UnreadableError, is_whole, parse_json, read_text
 from .errors import StagingError
-from .files import GONE
 
 LOCK = re.compile(r"\.(?P<name>.+)\.lock")
 # How often a waiting process tries the lock, and how often the holder writes its progress.
@@ -30,14 +28,14 @@ LOCK_SECONDS, PROGRESS_SECONDS = 0.2, 1.0
 # A holder that is alive writes more often, unless the shared root itself hangs.
 SILENT_SECONDS = 600.0
 # A report is far smaller; its numbers are bytes, or seconds since the epoch.
-REPORT_BYTES, LARGEST_TEXT, LARGEST_NUMBER = 64 << 10, 4096, 1 << 63
-# A job can put anything in the place of a lock: a link to another file, or a FIFO, on which open() would wait.
-SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+REPORT_BYTES, LONGEST_TEXT, LARGEST_NUMBER = 64 << 10, 4096, 1 << 63
+# NFS says at any use of a file that another machine has removed it.
+GONE = (errno.ENOENT, errno.ESTALE)
 
 
 @dataclass(frozen=True)
 class ProgressReport:
-    """The progress of a build at one moment, as the lock file and the module staged_info have it.
+    """The progress of a build at one moment, as the lock file has it.
 
     what: the current step, empty before the first one. done, total: in bytes; a total of 0 is not known.
     started_at: when the step began, in seconds since the epoch. time: when this was written.
@@ -53,25 +51,19 @@ class ProgressReport:
 
     @classmethod
     def from_json(cls, value: object) -> ProgressReport | None:
-        """The report; None if the value is not one. Unknown keys are ignored."""
-        if not isinstance(value, dict):
-            return None
+        """The report; None if a job has written something else. Unknown keys are ignored."""
         try:
-            report = cls(**{name: value[name] for name in cls.__dataclass_fields__ if name in value})
+            report = cls(**{name: value[name] for name in cls.__dataclass_fields__ if name in value})  # type: ignore[index,operator]
         except TypeError:
             return None
-        return report if report.is_sound() else None
-
-    def is_sound(self) -> bool:
-        """Whether all values have their types and can be shown; a job can write whatever it likes into a lock file."""
-        texts = all(
-            isinstance(text, str) and text.isprintable() and len(text) <= LARGEST_TEXT
-            for text in (self.host, self.what)
+        texts = (report.host, report.what)
+        numbers = (report.pid, report.done, report.total, report.started_at, report.time)
+        is_sound = (
+            all(isinstance(text, str) and text.isprintable() and len(text) <= LONGEST_TEXT for text in texts)
+            and all(is_whole(number) for number in numbers[:3])
+            and all(isinstance(number, int | float) and 0 <= number < LARGEST_NUMBER for number in numbers)
         )
-        whole = all(is_whole(number) for number in (self.pid, self.done, self.total))
-        moments = all(is_whole(number) or isinstance(number, float) for number in (self.started_at, self.time))
-        numbers = (self.pid, self.done, self.total, self.started_at, self.time)
-        return texts and whole and moments and all(0 <= number < LARGEST_NUMBER for number in numbers)
+        return report if is_sound else None
 
     def line(self) -> str:
         """The progress as one line of text."""
@@ -98,11 +90,12 @@ class Progress:
         self.what = ""
         self.total = 0
         self.done = 0
+        self.counter: Callable[[], int] | None = None
         self.counting = threading.Lock()
 
-    def begin(self, what: str, total: int = 0) -> None:
-        """Starts a step; `total` in bytes, 0 if it is not known."""
-        self.what, self.total, self.done, self.started_at = what, total, 0, time.time()
+    def begin(self, what: str, total: int = 0, counter: Callable[[], int] | None = None) -> None:
+        """Starts a step; `total` in bytes, 0 if it is not known. counter: returns what another library has done."""
+        self.what, self.total, self.done, self.started_at, self.counter = what, total, 0, time.time(), counter
         self.write()
 
     def add(self, size: int) -> None:
@@ -131,18 +124,12 @@ class Progress:
     def write(self) -> None:
         if self.lock is None:
             return
-        report = ProgressReport(
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            what=self.what,
-            done=self.done,
-            total=self.total,
-            started_at=self.started_at,
-            time=time.time(),
-        )
+        if self.counter:
+            self.done = max(0, self.counter())
+        where, when = (socket.gethostname(), os.getpid()), (self.started_at, time.time())
+        report = ProgressReport(*where, self.what, self.done, self.total, *when)
         line = (json.dumps(asdict(report)) + "\n").encode()
-        # In place, because the file is the lock, and through the descriptor, because another file may have its name by
-        # now. A reader that sees half of it reads again.
+        # In place, because the file is the lock. A reader that sees half of it reads again.
         with contextlib.suppress(OSError):
             os.pwrite(self.lock, line, 0)
             os.ftruncate(self.lock, len(line))
@@ -169,17 +156,12 @@ def read_progress(target: Path) -> ProgressReport | None:
 def is_held(target: Path) -> bool:
     """Whether a process holds the lock of a target; one that starts in this moment tries again."""
     try:
-        lock = os.open(lock_file(target), os.O_RDONLY | SAFELY)
-    except OSError as error:
-        # A lock that cannot be read belongs to another user. A link and a socket are no locks.
-        return error.errno not in (*GONE, errno.ELOOP, errno.ENXIO)
-    try:
-        if stat.S_ISREG(os.fstat(lock).st_mode):
+        with open(lock_file(target), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in GONE
-    finally:
-        os.close(lock)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
     return False
 
 
@@ -188,7 +170,7 @@ def locked(target: Path) -> Iterator[Progress]:
     """Holds the lock of a target on all machines that mount it; the kernel frees it if the holder dies."""
     file = lock_file(target)
     file.parent.mkdir(parents=True, exist_ok=True)
-    lock = _wait_for_lock(target, file)
+    lock = wait_for_lock(target, file)
     try:
         progress = Progress(lock)
         try:
@@ -200,89 +182,41 @@ def locked(target: Path) -> Iterator[Progress]:
         os.close(lock)
 
 
-def _wait_for_lock(target: Path, file: Path) -> int:
+def wait_for_lock(target: Path, file: Path) -> int:
     """A descriptor of the locked file; closing it frees the lock."""
     silent_since, last = time.monotonic(), None
-    while (lock := _try_lock(file)) is None:
-        now = read_progress(target)
-        if now != last:
-            silent_since, last = time.monotonic(), now
+    while (lock := try_lock(file)) is None:
+        report = read_progress(target)
+        if report != last:
+            silent_since, last = time.monotonic(), report
         if time.monotonic() - silent_since > SILENT_SECONDS:
-            raise _silent_holder(target, last) from None
+            holder = f"{last.host}, process {last.pid}" if last else "another process"
+            what = f"is being staged by {holder}, which has sent no heartbeat for {SILENT_SECONDS:.0f} s."
+            raise StagingError(target, what, "Find out what that process waits for, or end it.")
         time.sleep(LOCK_SECONDS)
     return lock
 
 
-def _try_lock(file: Path) -> int | None:
+def try_lock(file: Path) -> int | None:
     """A descriptor of the locked file; None if another process holds the lock, or has removed the file meanwhile."""
     try:
-        lock = open_lock(file, os.O_CREAT)
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        # NFS notices at any use of a file that another machine has removed it.
         if error.errno != errno.ESTALE:
             raise
         return None
-    ours = False
+    is_ours = False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # This makes NFS ask its server for the names; otherwise it answers from its cache for some seconds.
+        os.close(os.open(file.parent, os.O_RDONLY))
         # The previous holder may have removed the file that was opened here.
-        ours = is_at(file, lock)
+        is_ours = os.path.samestat(os.fstat(lock), file.lstat())
     except OSError as error:
         # Any other error is not of a held lock, such as ENOLCK of a file system without locks.
-        if error.errno not in (errno.EAGAIN, errno.EACCES, errno.ESTALE):
+        if error.errno not in (errno.EAGAIN, errno.EACCES, *GONE):
             raise
     finally:
-        if not ours:
+        if not is_ours:
             os.close(lock)
-    return lock if ours else None
-
-
-def open_lock(file: Path, flags: int = 0) -> int:
-    """A descriptor of a lock file for writing; an error if a job has put something else in its place.
-
-    Nothing is written through a link, and not to a file that has a second name elsewhere.
-    """
-    try:
-        lock = os.open(file, os.O_RDWR | SAFELY | flags, 0o644)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise _no_lock(file, "is not a regular file") from error
-        raise
-    try:
-        found = os.fstat(lock)
-    except OSError:
-        os.close(lock)
-        raise
-    why = ""
-    if not stat.S_ISREG(found.st_mode):
-        why = "is not a regular file"
-    elif found.st_nlink > 1:
-        why = "has a second name, so it may be another file"
-    elif found.st_uid != os.geteuid():
-        why = f"belongs to user id {found.st_uid}, not to user id {os.geteuid()}, which stages here"
-    if why:
-        os.close(lock)
-        raise _no_lock(file, why)
-    return lock
-
-
-def _no_lock(file: Path, why: str) -> StagingError:
-    return StagingError(file, f"{why}: it is no lock of staging.", "Nothing was written to it. Remove it.")
-
-
-def _silent_holder(target: Path, last: ProgressReport | None) -> StagingError:
-    holder = f"{last.host}, process {last.pid}" if last else "another process"
-    what = f"is being staged by {holder}, which has sent no heartbeat for {SILENT_SECONDS:.0f} s."
-    return StagingError(target, what, "Find out what that process waits for, or end it.")
-
-
-def is_at(file: Path, descriptor: int) -> bool:
-    """Whether an open file is the one that has this name now."""
-    # This makes NFS ask its server; otherwise it answers from its cache for some seconds.
-    os.close(os.open(file.parent, os.O_RDONLY))
-    try:
-        return os.path.samestat(os.fstat(descriptor), file.lstat())
-    except OSError as error:
-        if error.errno not in GONE:
-            raise
-        return False
+    return lock if is_ours else None

@@ -12,25 +12,17 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 
 from ..launcher.reading import MIB, UnreadableError, is_whole, parse_json, read_text
 from ..snapshot.tree import is_ignored, is_plain_path
 from .errors import StagingError, first
-from .files import (
-    change_mode,
-    directories_of,
-    entries_below,
-    file_sha256,
-    files_below,
-    parallel_map,
-)
+from .files import file_sha256, files_below, parallel_map
 
 MANIFEST = "manifest.json"
-# A manifest of 300,000 files has this size. The facts beside the files are nested in three levels at most.
-LARGEST_MANIFEST, DEEPEST_FACT = 64 * MIB, 16
+# A manifest of 300,000 files has this size.
+LARGEST_MANIFEST = 64 * MIB
 LARGEST_TEXT, LARGEST_SIZE = 4096, 1 << 60
 # The identity of a snapshot has about 80 characters for each overlay.
 LARGEST_FACT = 16 * LARGEST_TEXT
@@ -50,8 +42,7 @@ class FileEntry:
 
     size: int
     sha256: str
-    # The first manifests did not have it.
-    mtime_ns: int | None = None
+    mtime_ns: int
 
     @classmethod
     def from_json(cls, name: str, value: object) -> FileEntry:
@@ -60,18 +51,17 @@ class FileEntry:
             raise ValueError(f"{name!r} is not a relative path of printable characters")
         if not isinstance(value, dict):
             raise ValueError(f"{name!r} has no size and sha256")
-        entry = cls(value.get("size"), value.get("sha256"), value.get("mtime_ns"))  # type: ignore[arg-type]
-        if not is_whole(entry.size) or not 0 <= entry.size < LARGEST_SIZE:
-            raise ValueError(f"{name!r} has the size {str(entry.size)[:20]}")
-        if not isinstance(entry.sha256, str) or not SHA256.fullmatch(entry.sha256):
+        size, sha256, mtime_ns = (value.get(key) for key in ("size", "sha256", "mtime_ns"))
+        if not is_whole(size) or not 0 <= size < LARGEST_SIZE:
+            raise ValueError(f"{name!r} has the size {str(size)[:20]}")
+        if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
             raise ValueError(f"{name!r} has no SHA-256 of 64 digits")
-        if entry.mtime_ns is not None and (not is_whole(entry.mtime_ns) or abs(entry.mtime_ns) >= 1 << 63):
-            raise ValueError(f"{name!r} has a modification time that is none")
-        return entry
+        if not is_whole(mtime_ns) or abs(mtime_ns) >= 1 << 63:
+            raise ValueError(f"{name!r} has no modification time")
+        return cls(size, sha256, mtime_ns)
 
     def to_json(self) -> Facts:
-        mtime = {} if self.mtime_ns is None else {"mtime_ns": self.mtime_ns}
-        return {"size": self.size, **mtime, "sha256": self.sha256}
+        return {"size": self.size, "mtime_ns": self.mtime_ns, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
@@ -163,50 +153,16 @@ def check_facts(facts: Facts) -> None:
             continue
         if not isinstance(fact, str) or len(fact) > LARGEST_FACT or not fact.isprintable():
             raise ValueError(f"{name} is not a text of printable characters")
-    staged_at = facts.get("staged_at")
-    if staged_at is not None and (not isinstance(staged_at, str) or not is_moment(staged_at)):
-        raise ValueError("staged_at is not a time in UTC")
     rows = facts.get("rows", {})
     if not isinstance(rows, dict) or not all(is_whole(count) and count >= 0 for count in rows.values()):
         raise ValueError("rows does not count rows")
-    level: list[object] = [facts]
-    for _depth in range(DEEPEST_FACT):
-        level = [
-            below
-            for value in level
-            if isinstance(value, dict | list)
-            for below in (value.values() if isinstance(value, dict) else value)
-        ]
-    if level:
-        raise ValueError(f"more than {DEEPEST_FACT} levels are nested")
+    # Times are compared with each other, which needs their offsets.
+    if facts.get("staged_at") is not None and datetime.fromisoformat(str(facts["staged_at"])).tzinfo is None:
+        raise ValueError("staged_at is not a time in UTC")
 
 
-def is_moment(text: str) -> bool:
-    """Whether a text is a time with its offset, which other times can be compared with."""
-    try:
-        return datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return False
-
-
-class Change(StrEnum):
-    """How a file differs from its manifest."""
-
-    MISSING = "missing"
-    SIZE = "size"
-    CONTENT = "content"
-    ADDED = "added"
-
-
-@dataclass(frozen=True)
-class FileProblem:
-    """A file that no longer fits the manifest; as text, the end of a sentence that begins with its name."""
-
-    change: Change
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+# How a file differs from its manifest, as the end of a sentence that begins with its name.
+ADDED = "is not in the manifest"
 
 
 def manifest_file(target: Path) -> Path:
@@ -246,31 +202,26 @@ def read_manifest(target: Path) -> Manifest | None:
         raise StagingError(file, f"is not a manifest ({error}).", again) from error
 
 
-def list_files(
-    directory: Path, known: Mapping[str, str] | None = None, *, read_only: bool = False
-) -> dict[str, FileEntry]:
+def list_files(directory: Path, hashes: Mapping[str, str] | None = None) -> dict[str, FileEntry]:
     """The files below a directory by their relative paths, in order.
 
-    known: the SHA-256 of every file that belongs to the directory, if the caller has them; otherwise all files are
-    listed and read. read_only: remove write permissions as well.
+    hashes: the SHA-256 of every file that belongs to the directory, if the caller has them; otherwise all files are
+    listed and read.
     """
 
     def entry(name: str) -> FileEntry:
         if not is_plain_path(name):
             what = f"the name {name!r} has characters that cannot be shown, or more than {LARGEST_TEXT} of them."
             raise StagingError(directory, what, "Rename the file in its source.")
-        path = f"{directory}/{name}"
-        found = os.stat(path)
-        if read_only and stat.S_IMODE(found.st_mode) != 0o444:
-            change_mode(path, 0o444)
-        sha256 = file_sha256(path) if known is None else known[name]
-        return FileEntry(found.st_size, sha256, found.st_mtime_ns)
+        status = os.stat(f"{directory}/{name}")
+        sha256 = file_sha256(f"{directory}/{name}") if hashes is None else hashes[name]
+        return FileEntry(status.st_size, sha256, status.st_mtime_ns)
 
-    names = sorted(files_below(directory) if known is None else known)
+    names = sorted(files_below(directory) if hashes is None else hashes)
     return dict(zip(names, parallel_map(entry, names), strict=True))
 
 
-def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[str, FileProblem]:
+def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[str, str]:
     """The files that no longer fit the manifest.
 
     A file with the same size and modification time counts as unchanged, as with rsync, unless `full`.
@@ -279,42 +230,43 @@ def problems(target: Path, manifest: Manifest, *, full: bool = False) -> dict[st
     # Only in the hub's cache files are links.
     is_link = target.is_symlink()
 
-    def problem(name: str) -> FileProblem | None:
+    def problem(name: str) -> str | None:
         path, entry = f"{target}/{name}", expected[name]
         try:
             found = os.stat(path, follow_symlinks=is_link)
         except (FileNotFoundError, NotADirectoryError):
-            return FileProblem(Change.MISSING, "is missing")
+            return "is missing"
         if not stat.S_ISREG(found.st_mode):
-            return FileProblem(Change.CONTENT, "is not a regular file")
+            return "is not a regular file"
         if found.st_size != entry.size:
-            return FileProblem(Change.SIZE, f"has {found.st_size} bytes, not {entry.size}")
-        if (full or found.st_mtime_ns != entry.mtime_ns) and file_sha256(path, links=is_link) != entry.sha256:
-            return FileProblem(Change.CONTENT, "has other content")
+            return f"has {found.st_size} bytes, not {entry.size}"
+        if (full or found.st_mtime_ns != entry.mtime_ns) and file_sha256(path) != entry.sha256:
+            return "has other content"
         return None
 
     names = sorted(expected)
-    # The destination of a link may contain other files, and files that imports create change nothing. Listed before
-    # the files are examined, because NFS then has most of their attributes.
-    there = () if is_link else (name for name, _entry in entries_below(target, is_ignored))
+    # The destination of a link may contain other files, and files that imports create change nothing.
+    names_there = () if is_link else files_below(target, is_ignored)
     # As many of them as a job likes: one is as good as all.
-    extra = sorted(islice((name for name in there if name not in expected and name != MANIFEST), MOST_ADDED))
+    extra = sorted(islice((name for name in names_there if name not in expected and name != MANIFEST), MOST_ADDED))
     found = dict(zip(names, parallel_map(problem, names), strict=True))
-    found |= dict.fromkeys(extra, FileProblem(Change.ADDED, "is not in the manifest"))
+    found |= dict.fromkeys(extra, ADDED)
     return {name: wrong for name, wrong in found.items() if wrong is not None}
 
 
-def notes(wrong: Mapping[str, object]) -> list[str]:
+def notes(wrong: Mapping[str, str]) -> list[str]:
     """A line for each file, its name and its problem; only the first ones if there are many."""
     return first(f"{name} {what}" for name, what in wrong.items())
 
 
-def named(wrong: Mapping[str, object]) -> str:
+def named(wrong: Mapping[str, str]) -> str:
     """The same as text."""
     return ", ".join(notes(wrong))
 
 
-def protect(directory: Path, names: Iterable[str]) -> None:
-    """Removes write permissions from a directory, its manifest, and the directories that contain its files."""
-    change_mode(directory / MANIFEST, 0o444)
-    parallel_map(lambda name: change_mode(directory / name, 0o555), [*directories_of(names), "."])
+def protect(directory: Path) -> None:
+    """Removes write permissions from a directory and all that is in it."""
+    for parent, _directories, names in os.walk(directory):
+        for name in names:
+            os.chmod(f"{parent}/{name}", 0o444)
+        os.chmod(parent, 0o555)  # noqa: S103 - every user of a node reads it

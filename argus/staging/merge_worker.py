@@ -14,7 +14,7 @@ from ..common.text import size_text
 from ..launcher.tasks import Connection, last_line
 from . import merging
 from .errors import StagingError
-from .files import entries_below
+from .listing import size_below
 from .lock import Progress
 
 WORKER = "worker_node"
@@ -100,7 +100,7 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
         )
         merge = task.remote(request.code_path, request.checkpoint, str(request.target), request.hf_home, MERGE_SECONDS)
         while not ray.wait([merge], timeout=POLL_SECONDS)[0]:
-            progress.done = size_of(request.target)
+            progress.done = size_below(request.target)
         code, output = ray.get(merge)
         return int(code), str(output)
     except StagingError:
@@ -111,13 +111,3 @@ def _merge(request: MergeRequest, progress: Progress, ray: Any) -> tuple[int, st
         raise StagingError(request.label, what, "Run it again; cluster_status.yml shows the workers.") from error
     finally:
         remove_placement_group(room)
-
-
-def size_of(directory: Path) -> int:
-    """The bytes that have been written, while another process writes them."""
-    try:
-        return sum(
-            entry.stat(follow_symlinks=False).st_size for _name, entry in entries_below(directory, lambda _name: False)
-        )
-    except OSError:
-        return 0

@@ -9,7 +9,6 @@ once, and the library manages it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,18 +22,14 @@ from ..snapshot.tree import is_ignored
 from . import tiny
 from .checkpoint import PREFIX, CheckpointSource
 from .checkpoint import SOURCE as CHECKPOINT
-from .copying import copy_all
 from .errors import StagingError
-from .hub.cache import fetch, missing_bytes
-from .hub.files import hashes_of, matches, normal
-from .hub.location import COMMIT, NAME, resolve_endpoint
-from .hub.repository import Repository
+from .files import copy_all, file_sha256, parallel_map
+from .hub import COMMIT, NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, named, read_manifest
-from .options import NAME_WITH_CAPITALS, check_name, check_parent, check_shared_root
-from .removal import Removal, remove_downloaded
+from .options import NAME_WITH_CAPITALS, check_name, check_shared_root
 from .result import Staged
-from .store import Built, Request
+from .store import Built, Request, remove_downloaded
 
 KIND = "model"
 TINY = "tiny"
@@ -144,8 +139,8 @@ class DirectorySource:
         progress.begin(f"copying {self.path}", sum(files.values()))
         copy_all(self.path, directory, files, progress)
         progress.begin(f"reading the copy of {self.path}", sum(files.values()))
-        hashes = hashes_of({name: directory / name for name in files}, progress)
-        return Built({"source": str(self.path)}, {name: sha256 for name, (sha256, _git) in hashes.items()})
+        hashes = parallel_map(lambda name: file_sha256(directory / name, progress.add), list(files))
+        return Built({"source": str(self.path)}, dict(zip(files, hashes, strict=True)))
 
     def _files(self) -> dict[str, int]:
         """The sizes of the files to copy, by their relative paths."""
@@ -213,7 +208,7 @@ def request(shared_root: Path, name: str | None, source: Source) -> Request:
             raise StagingError("name", "is not set.", "Set it to the name by which JobSpecs use the model.")
         source = source.pinned()
         name = source.default_name
-    directory = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
+    directory = check_shared_root(shared_root) / MODELS
     target = directory / check_name("name", name, NAME_WITH_CAPITALS)
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -243,25 +238,9 @@ def remove_model(
     shared_root: Path, name: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
 ) -> Staged:
     """Removes a model, and its commit from the hub's cache unless another model needs it."""
-    models = check_parent(shared_root, check_shared_root(shared_root) / MODELS)
+    models = check_shared_root(shared_root) / MODELS
     target = models / check_name("name", name, NAME_WITH_CAPITALS)
-
-    def is_needed(manifest: Manifest) -> bool:
-        return manifest.commit in commits(models)
-
-    removal = Removal(KIND, name, target, shared_root / HUB_CACHE, "model", is_needed)
-    return remove_downloaded(removal, users, check=check)
-
-
-def commits(models: Path) -> set[str | None]:
-    """The commits of all models, including links that were created by hand."""
-    found: set[str | None] = set()
-    for path in models.iterdir():
-        with contextlib.suppress(StagingError):
-            manifest = read_manifest(path)
-            found.add(manifest.commit if manifest else None)
-        found.add(path.resolve().name)
-    return found
+    return remove_downloaded(KIND, name, target, shared_root / HUB_CACHE, users, check=check)
 
 
 def model_files(directory: Path) -> Iterator[str]:

@@ -55,15 +55,3 @@ def check_shared_root(shared_root: Path) -> Path:
         todo = "Mount or create it first, or correct its path."
         raise StagingError(f'shared_root "{shared_root}"', "is not a directory here.", todo)
     return shared_root
-
-
-def check_parent(shared_root: Path, directory: Path) -> Path:
-    """A directory below the shared root itself; an error if a link there leads out of the shared root.
-
-    A job can put one there, to have files written elsewhere on the machine.
-    """
-    real, root = directory.resolve(), shared_root.resolve()
-    if not real.is_relative_to(root):
-        todo = "Remove the link. To use another disk, mount it there."
-        raise StagingError(directory, f"leads out of the shared root, to {real}.", todo)
-    return directory

@@ -18,11 +18,11 @@ from typing import BinaryIO, cast
 from ..common.shared_root import SNAPSHOTS
 from ..snapshot.sources import PATCH, Source, read_verl_version, unknown_source
 from ..snapshot.tree import CONTENT, MOST_BYTES, Content, Opener, content_identity, is_plain_path, open_within
-from .copying import CHUNK, new_file, write_all
 from .errors import StagingError, changed_meanwhile, listed
+from .files import CHUNK
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, problems, read_manifest
-from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_parent, check_shared_root
+from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
 from .store import Built, Request, remove, stage
 from .users import users
@@ -139,10 +139,10 @@ class Tree:
         target.parent.mkdir(parents=True, exist_ok=True)
         # An overlay replaces a file that exists.
         target.unlink(missing_ok=True)
-        with opener() as file, new_file(target) as written:
+        with opener() as file, target.open("xb") as written:
             while part := file.read(CHUNK):
                 digest.update(part)
-                write_all(written, part)
+                written.write(part)
         self.hashes[name] = digest.hexdigest()
         return self.hashes[name]
 
@@ -190,7 +190,7 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
 
 
 def snapshots(shared_root: Path) -> Path:
-    return check_parent(shared_root, check_shared_root(shared_root) / SNAPSHOTS)
+    return check_shared_root(shared_root) / SNAPSHOTS
 
 
 def snapshot(

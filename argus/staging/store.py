@@ -6,27 +6,24 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import glob
 import os
 import re
 import secrets
 import socket
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from .errors import StagingError, listed, reported
-from .files import change_mode, check_space, remove_tree, set_mtime, sync, sync_all, writable
-from .lock import Progress, is_at, lock_file, locked, open_lock
+from .files import check_space, remove_tree, sync_all, writable
+from .hub import forget
+from .lock import Progress, lock_file, locked, try_lock
 from .manifest import (
-    Change,
+    ADDED,
     Facts,
     FileEntry,
-    FileProblem,
     Manifest,
     check_facts,
     list_files,
@@ -102,10 +99,10 @@ def stage(request: Request, options: StageOptions | None = None) -> Staged:
             return repair(request, progress, wrong) if wrong else request.result(Status.EXISTS)
 
 
-def examine(request: Request, options: StageOptions) -> dict[str, FileProblem] | None:
+def examine(request: Request, options: StageOptions) -> dict[str, str] | None:
     """The same as compare; anything that may not be repaired is an error."""
     wrong = compare(request, full=options.full)
-    added = any(problem.change is Change.ADDED for problem in (wrong or {}).values())
+    added = ADDED in (wrong or {}).values()
     if wrong and (added or not options.repair):
         raise StagingError(
             request.target,
@@ -117,7 +114,7 @@ def examine(request: Request, options: StageOptions) -> dict[str, FileProblem] |
     return wrong
 
 
-def compare(request: Request, *, full: bool) -> dict[str, FileProblem] | None:
+def compare(request: Request, *, full: bool) -> dict[str, str] | None:
     """The files that are not as they were staged; None if there is no target, an error if it is something else."""
     manifest = read_manifest(request.target)
     if manifest is None:
@@ -135,64 +132,61 @@ def compare(request: Request, *, full: bool) -> dict[str, FileProblem] | None:
 def create(request: Request, progress: Progress) -> Staged:
     """Builds beside the target, and renames."""
     with built(request, progress) as building:
-        try:
-            if building.is_symlink():
-                publish_link(building, request.target)
-            else:
-                building.rename(request.target)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
-                raise
-            # Where locks do not reach all machines, another one was faster; its target must be what was requested.
-            examine(request, StageOptions())
-            return request.result(Status.EXISTS)
-    sync(request.target.parent)
+        if building.is_symlink():
+            publish_link(building, request.target)
+        else:
+            building.rename(request.target)
+        sync_all(request.target.parent)
     return request.result(Status.STAGED)
 
 
 def publish_link(building: Path, target: Path) -> None:
-    """A link is complete as soon as it exists: its manifest comes first, and nothing with its name is replaced."""
-    if os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    """A link is complete as soon as it exists: its manifest comes first."""
     manifest_beside(building).rename(manifest_beside(target))
     target.symlink_to(building.readlink())
 
 
-def repair(request: Request, progress: Progress, wrong: Mapping[str, FileProblem]) -> Staged:
+def repair(request: Request, progress: Progress, wrong: Mapping[str, str]) -> Staged:
     """Builds it again, and replaces the files that were changed or lost."""
     target = request.target
     files = (read_manifest(target) or Manifest()).files
     with built(request, progress) as building:
-        _check_same_content(target, files, (read_manifest(building) or Manifest()).files)
+        check_same_content(target, files, (read_manifest(building) or Manifest()).files)
         if target.is_symlink():
             # The build has repaired the link's destination; the link may have pointed elsewhere.
             for name in wrong:
-                set_mtime(building / name, files[name].mtime_ns)
+                set_mtime(building / name, files[name])
             building.replace(target)
         else:
             for name in wrong:
-                _restore(building, target, name, files[name])
+                restore(building, target, name, files[name])
+            if request.read_only:
+                protect(target)
+            sync_all(target)
     return request.result(Status.REPAIRED, notes(wrong))
 
 
-def _check_same_content(target: Path, before: Mapping[str, FileEntry], now: Mapping[str, FileEntry]) -> None:
+def check_same_content(target: Path, before: Mapping[str, FileEntry], now: Mapping[str, FileEntry]) -> None:
     other = [name for name, entry in before.items() if name not in now or now[name].sha256 != entry.sha256]
     if other:
         what = f"cannot be repaired: its source has other content now ({listed(other)})."
         raise StagingError(target, what, "Remove it (state: absent) and stage it again, or choose another name.")
 
 
-def _restore(building: Path, target: Path, name: str, entry: FileEntry) -> None:
+def restore(building: Path, target: Path, name: str, entry: FileEntry) -> None:
     """Moves one file from a build to its place, with the directories that it needs."""
     for parent in reversed(Path(name).parents):
         if not (target / parent).exists():
             with writable((target / parent).parent):
                 (target / parent).mkdir()
-            change_mode(target / parent, stat.S_IMODE((building / parent).lstat().st_mode))
     with writable((target / name).parent), writable((building / name).parent):
-        set_mtime(building / name, entry.mtime_ns)
+        set_mtime(building / name, entry)
         (building / name).replace(target / name)
-        sync(target / name)
+
+
+def set_mtime(path: Path, entry: FileEntry) -> None:
+    """Sets the modification time that the manifest has, so that verification need not read the file."""
+    os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))
 
 
 @contextlib.contextmanager
@@ -208,7 +202,7 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
         progress.begin("building")
         content = request.build(building, progress)
         progress.begin("writing to disk")
-        files = list_files(building, content.hashes, read_only=request.read_only)
+        files = list_files(building, content.hashes)
         facts = {
             "kind": request.kind,
             "name": request.name,
@@ -224,7 +218,7 @@ def built(request: Request, progress: Progress) -> Iterator[Path]:
             raise StagingError(target, f"cannot be described in a manifest: {error}.", todo) from error
         manifest_file(building).write_text(Manifest(facts, files).text(), encoding="utf-8")
         if request.read_only:
-            protect(building, files)
+            protect(building)
         sync_all(building)
         if building.is_symlink():
             # The link's destination may be on another file system.
@@ -252,19 +246,14 @@ def remove_leftovers(target: Path) -> None:
 def tidy(target: Path) -> None:
     """Removes what a process has left that was killed at its very end; nothing if the lock is held."""
     file = lock_file(target)
-    try:
-        lock = open_lock(file)
-    except (OSError, StagingError):
-        # A user without write permission has nothing to tidy up, and what is no lock is reported when it is needed.
-        return
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if is_at(file, lock):
+    # A user without write permission has nothing to tidy up.
+    with contextlib.suppress(OSError):
+        if file.exists() and (lock := try_lock(file)) is not None:
+            try:
                 remove_leftovers(target)
                 file.unlink()
-    finally:
-        os.close(lock)
+            finally:
+                os.close(lock)
 
 
 def replace_manifest(target: Path, manifest: Manifest) -> None:
@@ -272,11 +261,10 @@ def replace_manifest(target: Path, manifest: Manifest) -> None:
     written = manifest_beside(beside(target))
     try:
         written.write_text(manifest.text(), encoding="utf-8")
-        sync(written)
+        sync_all(target)
         written.replace(manifest_file(target))
     finally:
         remove_leftovers(target)
-    sync(target)
 
 
 def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]], *, check: bool = False) -> Staged:
@@ -306,3 +294,26 @@ def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]
                 target.rename(beside(target))
                 remove_leftovers(target)
         return result(Status.REMOVED)
+
+
+def remove_downloaded(
+    kind: str, name: str, target: Path, cache: Path, users: Callable[[Path], Sequence[str]], *, check: bool = False
+) -> Staged:
+    """Removes something that may have been downloaded from the hub, and its commit unless another item needs it."""
+    manifest = None if check else read_manifest(target)
+    removed = remove(kind, name, target, lambda: users(target), check=check)
+    if not manifest or not manifest.commit or removed.status is not Status.REMOVED:
+        return removed
+    if not any(needs(path, manifest) for path in target.parent.iterdir()):
+        forget(cache, manifest.source, manifest.commit, "model" if kind == "model" else "dataset")
+    return removed
+
+
+def needs(path: Path, manifest: Manifest) -> bool:
+    """Whether an item needs the commit of a manifest; it may be a link that was created by hand."""
+    other = None
+    # A directory that was not staged has none.
+    with contextlib.suppress(StagingError):
+        other = read_manifest(path)
+    same = other is not None and (other.source, other.commit) == (manifest.source, manifest.commit)
+    return same or path.resolve().name == manifest.commit

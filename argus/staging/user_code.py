@@ -12,9 +12,9 @@ from ..common.shared_root import USER_CODE
 from ..snapshot.tree import is_plain_path
 from .dataset.upload import FilesNeededError, UploadFile, place
 from .errors import StagingError, reported
-from .files import change_mode, file_sha256
+from .files import file_sha256
 from .items import UserCode
-from .options import check_parent, check_shared_root
+from .options import check_shared_root
 from .result import Status
 
 MODE = 0o644
@@ -24,7 +24,7 @@ DIFF_BYTES = 104448
 
 def stage_user_code(shared_root: Path, item: UserCode, received: Path | None, *, check: bool = False) -> dict[str, Any]:
     """Replace the files that differ, each at once. received: the directory with all of them, as they arrived."""
-    code = check_parent(shared_root, check_shared_root(shared_root) / USER_CODE)
+    code = check_shared_root(shared_root) / USER_CODE
     for file in item.files:
         if not is_plain_path(file.path):
             raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")
@@ -36,7 +36,7 @@ def stage_user_code(shared_root: Path, item: UserCode, received: Path | None, *,
                 raise FilesNeededError(file.path)
             target = code / file.path
             target.parent.mkdir(parents=True, exist_ok=True)
-            change_mode(place(received, number, file), MODE)
+            place(received, number, file).chmod(MODE)
             place(received, number, file).replace(target)
     status = Status.STAGED if changed else Status.EXISTS
     path = str(code / item.name)
@@ -45,7 +45,7 @@ def stage_user_code(shared_root: Path, item: UserCode, received: Path | None, *,
 
 def is_same(path: Path, file: UploadFile) -> bool:
     try:
-        return path.lstat().st_mode & 0o777 == MODE and file_sha256(str(path), links=False) == file.sha256
+        return path.lstat().st_mode & 0o777 == MODE and file_sha256(path) == file.sha256
     except OSError:
         return False
 

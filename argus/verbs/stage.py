@@ -33,7 +33,7 @@ from ..staging.files import remove_tree
 from ..staging.items import ModelItem, UserCode
 from ..staging.lock import read_progress
 from ..staging.manifest import read_manifest
-from ..staging.options import check_name, check_parent, check_shared_root
+from ..staging.options import check_name, check_shared_root
 from ..staging.result import Staged, Status, module_result
 from ..staging.store import stage
 from ..staging.user_code import stage_user_code
@@ -89,7 +89,7 @@ def with_files(item: Item, root: Path) -> tuple[Item, Path | None]:
         received = receive(item.upload.all, stream, inbox(check_shared_root(root), item.name))
         return item.model_copy(update={"upload": dataclasses.replace(item.upload, received=received)}), received
     if isinstance(item, UserCode):
-        code = check_parent(root, check_shared_root(root) / USER_CODE)
+        code = check_shared_root(root) / USER_CODE
         return item, receive(item.files, stream, code.with_name(".code.upload"))
     return item, None
 

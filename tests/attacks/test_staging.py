@@ -25,11 +25,15 @@ from staging_tools import manifest_json
 
 from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from argus.launcher.identity import NODE
-from argus.staging.errors import StagingError, failure
+from argus.staging.errors import StagingError
 from argus.staging.lock import read_progress
 from argus.staging.store import remove, stage
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked as root")
+
+
+# What the user of the nodes can write without a loss for anybody else.
+AS_GOOD_AS_A_LOCK = ("FIFO", "hard link")
 
 
 @pytest.fixture
@@ -136,21 +140,18 @@ def test_nothing_is_written_through_what_stands_in_the_place_of_a_lock(
     put_in_place(form, lock, victim.file)
     give_to_nobody(shared_root)
     started = time.monotonic()
-    refused = code_snapshot(shared_root, tree)
-    assert refused["failed"], refused
-    why = "has a second name, so it may be another file" if form == "hard link" else "is not a regular file"
-    assert refused["msg"] == f"{lock}: {why}: it is no lock of staging. Nothing was written to it. Remove it."
-    listed = staged_info(shared_root)
-    assert "was left unfinished: .mine.lock" in json.dumps(listed)
-    assert read_progress(lock.with_name("mine")) is None
+    answer = code_snapshot(shared_root, tree)
     assert time.monotonic() - started < 60
     victim.require_unchanged()
-    if form == "hard link":
-        assert (lock.parent / "a file of the user").read_text() == SECRET
-    else:
-        # When it is removed, everything works again.
-        lock.rmdir() if form == "directory" else lock.unlink()
-        assert code_snapshot(shared_root, tree)["status"] == "staged"
+    if form in AS_GOOD_AS_A_LOCK:
+        assert answer["status"] == "staged"
+        return
+    assert "mine: cannot be staged: " in str(answer["msg"]) and ".mine.lock" in str(answer["msg"])
+    assert "was left unfinished: .mine.lock" in json.dumps(staged_info(shared_root))
+    assert read_progress(lock.with_name("mine")) is None
+    # When it is removed, everything works again.
+    lock.rmdir() if form == "directory" else lock.unlink()
+    assert code_snapshot(shared_root, tree)["status"] == "staged"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -171,11 +172,11 @@ def test_a_lock_beside_something_staged_is_not_written_either(
         answer = code_snapshot(shared_root, tree)
     if state == "exists":
         assert answer["status"] == "exists"
+    elif form in AS_GOOD_AS_A_LOCK:
+        assert answer["status"] == {"repair": "repaired", "absent": "removed"}[state]
     else:
-        assert "it is no lock of staging" in str(answer["msg"])
+        assert "mine: cannot be " in str(answer["msg"])
     victim.require_unchanged()
-    if form == "hard link":
-        assert (lock.parent / "a file of the user").read_text() == SECRET
 
 
 @pytest.mark.parametrize("name", ["common", "common/code", SNAPSHOTS])
@@ -195,24 +196,6 @@ def test_directories_that_are_swapped_during_the_run_lead_nowhere(
             number += 1
     victim.require_unchanged()
     assert owners(shared_root) == {NOBODY}
-
-
-@pytest.mark.parametrize("name", ["common", "common/code", SNAPSHOTS])
-def test_a_link_that_leads_out_of_the_shared_root_is_named(
-    shared_root: Path, tree: Path, tmp_path: Path, name: str
-) -> None:
-    """Also without root: the user of the nodes may have files on the machine that no job sees."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    os.chown(outside, NOBODY, NOBODY)
-    (shared_root / name).rename(shared_root / "aside")
-    (shared_root / name).symlink_to(outside)
-    refused = code_snapshot(shared_root, tree)
-    assert "leads out of the shared root, to " in str(refused["msg"])
-    assert "Remove the link. To use another disk, mount it there." in str(refused["msg"])
-    entries = staged_info(shared_root)["staged"]
-    assert "leads out of the shared root" in json.dumps(entries)
-    assert list(outside.iterdir()) == []
 
 
 def forge(shared_root: Path, name: str, manifest: object) -> Path:
@@ -318,7 +301,7 @@ def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> Non
         try:
             return {"status": remove("rl_dataset", "mine", target, list).status}
         except StagingError as error:
-            return {"failed": True, **failure(error)}
+            return {"failed": True, "msg": str(error)}
 
     assert without_root(shared_root, work) == {"status": "removed"}
     assert not target.exists()
@@ -341,7 +324,7 @@ def test_a_name_is_only_a_name(shared_root: Path, tree: Path, code_id: str, stat
 # The engine of a machine: it is called by root, and runs the program as the user of the nodes.
 ENGINE = """#!{python}
 import os, sys
-import argus.cli, argus.verbs.stage, pyarrow.compute, pyarrow.parquet
+import argus.cli, argus.verbs.stage, encodings.utf_8_sig, pyarrow.compute, pyarrow.parquet
 os.setgroups([])
 os.setgid({user})
 os.setuid({user})

@@ -3,6 +3,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Datasets: where their rows come from, how they are converted to verl's schema, and how every row is checked.
 
-``stage`` is what the module ``rl_dataset`` calls. It imports all other modules here; ``options`` and ``schema`` import
-none of them. pyarrow is imported inside functions, because only nodes have it.
+pyarrow is imported inside functions, because only nodes have it.
 """

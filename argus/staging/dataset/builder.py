@@ -9,22 +9,15 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ...checks.rows import SPLITS
 from ...common.text import one_line
 from ..errors import StagingError
 from ..lock import Progress
-from .arrow import numbers
-from .checks import Checker
+from .checks import Checker, schema_problem
 from .form import Form
-from .formats import work
-from .rows import Rows, Writer
-from .schema import SPLITS, schema_problem
+from .rows import Batch, Rows, Writer
 from .sources import check_val
-
-# pyarrow's own types, which are not available to the type checker.
-Array = Any
-Batch = Any
 
 
 @dataclass
@@ -40,9 +33,11 @@ class DatasetBuilder:
     def run(self, files: Mapping[str, Sequence[Path]], val_rows: int | None) -> dict[str, int]:
         """How many rows each split has; if rows have errors, all of them are in one StagingError."""
         check_val("val" in files, val_rows)
-        self.progress.begin("reading", sum(work(path) for paths in files.values() for path in paths))
+        self.progress.begin("reading", sum(path.stat().st_size for paths in files.values() for path in paths))
         with contextlib.ExitStack() as stack:
-            writers = {split: stack.enter_context(Writer(self.directory / f"{split}.parquet")) for split in SPLITS}
+            writers = {split: Writer(self.directory / f"{split}.parquet") for split in SPLITS}
+            for writer in writers.values():
+                stack.callback(writer.close)
             for split in SPLITS:
                 if split in files:
                     with described(files[split]):
@@ -55,19 +50,16 @@ class DatasetBuilder:
         rows = Rows(paths, self.progress, self.form.needs())
         taken = spread(rows.count(), val_rows) if val_rows is not None else None
         start = 0
-        for raw in rows.batches():
-            named = numbers(start, raw.num_rows)
-            batch = self.form.apply(raw, split, named, self.checker)
-            if start == 0:
-                wrong = schema_problem(batch.schema, self.form.workload)
+        for batch in rows.batches():
+            for to, part, numbers in divided(split, batch, start, taken):
+                converted = self.form.apply(part, to, numbers, writers[to].rows, self.checker)
+                wrong = schema_problem(converted.schema, self.form.workload)
                 if wrong:
-                    raise StagingError(paths[0], *wrong)
-            start += raw.num_rows
-            for to, some, which in divided(split, batch, named, taken):
-                self.checker.check(to, some, which)
-                writers[to].write(self.form.finish(some, to, writers[to].rows))
-        if start == 0:
-            raise StagingError(", ".join(map(str, paths)), "there are no rows.", "Give files that have rows.")
+                    what, todo = wrong
+                    raise StagingError(paths[0], f"{what}.", f"{todo[:1].upper()}{todo[1:]}.")
+                self.checker.check(to, converted, numbers)
+                writers[to].write(converted)
+            start += batch.num_rows
 
 
 @contextlib.contextmanager
@@ -79,45 +71,39 @@ def described(paths: Sequence[Path]) -> Iterator[None]:
         yield
     except ArrowException as error:
         where = f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
-        raise StagingError(
-            where, f"cannot be converted to verl's schema: {one_line(error)}.", "Change this column."
-        ) from error
+        what = f"cannot be converted to verl's schema: {one_line(error)}."
+        raise StagingError(where, what, "Change this column, or download the file again.") from error
 
 
-def spread(count: int, wanted: int) -> Array:
+def spread(count: int, wanted: int) -> frozenset[int]:
     """The numbers of the wanted rows, evenly spread with the first among them; the same at every call."""
-    import pyarrow
-
     if not 0 < wanted < count:
-        raise StagingError(
-            "val_rows", f"is {wanted}, of {count} rows.", "Leave at least one row for each of train and val."
-        )
-    return pyarrow.array((index * count // wanted for index in range(wanted)), pyarrow.int64())
+        todo = "Leave at least one row for each of train and val."
+        raise StagingError("val_rows", f"is {wanted}, of {count} rows.", todo)
+    return frozenset(index * count // wanted for index in range(wanted))
 
 
-def original_numbers(counts: Mapping[str, int], val_rows: int | None) -> dict[str, Array]:
+def original_numbers(counts: Mapping[str, int], val_rows: int | None) -> dict[str, Sequence[int]]:
     """The numbers that the rows of each split had when they were read, before some of train became val."""
-    from pyarrow import compute
-
     if val_rows is None:
-        return {split: numbers(0, count) for split, count in counts.items()}
-    every = numbers(0, sum(counts.values()))
-    taken = spread(len(every), val_rows)
-    return {"train": every.filter(compute.invert(compute.is_in(every, value_set=taken))), "val": taken}
+        return {split: range(count) for split, count in counts.items()}
+    count = sum(counts.values())
+    taken = spread(count, val_rows)
+    return {"train": [number for number in range(count) if number not in taken], "val": sorted(taken)}
 
 
-def divided(split: str, batch: Batch, rows: Array, taken: Array | None) -> Iterator[tuple[str, Batch, Array]]:
+def divided(
+    split: str, batch: Batch, start: int, taken: frozenset[int] | None
+) -> Iterator[tuple[str, Batch, Sequence[int]]]:
     """The parts of a batch, each with its split and the numbers of its rows."""
-    from pyarrow import compute
-
+    rows = range(start, start + batch.num_rows)
     if taken is None:
         yield split, batch, rows
         return
-    mask = compute.is_in(rows, value_set=taken)
-    for to, which in (("train", compute.invert(mask)), ("val", mask)):
-        some = batch.filter(which)
-        if some.num_rows:
-            yield to, some, rows.filter(which)
+    for to in SPLITS:
+        numbers = [row for row in rows if (row in taken) == (to == "val")]
+        if numbers:
+            yield to, batch.take([row - start for row in numbers]), numbers
 
 
 def verdict(target: Path, checker: Checker) -> list[str]:

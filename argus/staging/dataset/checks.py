@@ -1,31 +1,39 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks every row of a dataset in verl's schema, a batch at a time, column by column.
-
-A row becomes a Python object only if it has a problem, so a million rows take seconds; a checked row takes eight bytes
-of memory.
-"""
+"""Checks every row of a dataset in verl's schema, and collects the problems."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...checks.conversation import ROLES, UNKNOWN_ROLE_SEVERITY
+from ...checks.rows import (
+    MESSAGES,
+    RL,
+    SFT,
+    extra_info_problem,
+    is_text,
+    message_problems,
+    messages_problem,
+    reward_problems,
+)
 from ...common.findings import ERROR, WARNING
-from .arrow import Conversations, as_bytes, as_text, fingerprints, is_blank, numbers, repeated
-from .schema import MESSAGES, RL, SFT, SPLITS, Array, Batch, is_text
+from .rows import Batch, Schema
 
 # Prompts with the same text but other media are different prompts.
 MEDIA = ("images", "videos", "audios")
 GSM8K = "openai/gsm8k"
+# utils/reward_score/gsm8k.py: extract_solution finds such a number in an answer, and removes its commas.
+NUMBER = re.compile(r"-?[0-9.]+")
 # For each kind of problem.
 SHOWN_ROWS = 10
 SHOWN_CHARACTERS = 60
 # How many conversations are rendered and tokenized at once.
 TOKENIZED_ROWS = 256
+Conversation = Sequence[Mapping[str, Any]]
 
 
 class Tokenizer(Protocol):
@@ -38,21 +46,6 @@ class Tokenizer(Protocol):
     def __call__(self, text: list[str], *, add_special_tokens: bool) -> Mapping[str, list[list[int]]]: ...
 
 
-@dataclass(frozen=True)
-class Found:
-    """Rows with a problem.
-
-    mask: which of the rows have it. rows: the numbers of the rows, as long as the mask. values: what is shown for each
-    row, if anything.
-    """
-
-    what: str
-    mask: Array
-    rows: Array
-    values: Array | None = None
-    severity: str = ERROR
-
-
 @dataclass
 class Problem:
     """One kind of problem in one split: how many rows have it, and the first of them with their values."""
@@ -61,17 +54,8 @@ class Problem:
     what: str
     severity: str
     count: int = 0
+    last_row: int = -1
     shown: dict[int, str] = field(default_factory=dict)
-
-    def add(self, rows: Array, values: Array | None) -> None:
-        from pyarrow import compute
-
-        # A row may have it in more than one message.
-        self.count += len(compute.unique(rows))
-        for index, row in enumerate(rows.to_pylist()):
-            if len(self.shown) >= SHOWN_ROWS:
-                break
-            self.shown.setdefault(row, "" if values is None else shown(values[index].as_py()))
 
     def __str__(self) -> str:
         rows = ", ".join(f"{row} ({value})" if value else str(row) for row, value in self.shown.items())
@@ -80,11 +64,30 @@ class Problem:
         return f"{self.split}: {self.what}: {self.count} {unit}, counted from 0: {rows}{more}"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as text; only the beginning of a long one."""
     text = value if isinstance(value, str) else repr(value)
     text = " ".join(text.split()) if text.strip() else repr(text)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def schema_problem(schema: Schema, workload: str) -> tuple[str, str] | None:
+    """What is wrong with the columns, and what to do; None if verl can read them."""
+    found = messages_problem(schema, workload, MESSAGES[workload])
+    if found or workload == SFT:
+        return found
+    for problem in reward_problems(schema, ("data_source", "reward_model")):
+        return problem
+    kind = schema.field("data_source").type
+    return (
+        extra_info_problem(schema)
+        if is_text(kind)
+        else (f"has a column data_source of type {kind}", "write it as text")
+    )
+
+
+def is_blank(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 @dataclass(frozen=True)
@@ -96,21 +99,17 @@ class Limit:
 
 
 class Checker:
-    """Checks batch after batch, and collects the problems.
-
-    A row is named by its number in its split, or by the number that `check` gets for it.
-    """
+    """Checks batch after batch. A row has its number in its split as its name, or the number that `check` gets."""
 
     def __init__(self, workload: str, limit: Limit | None = None) -> None:
         self.workload = workload
         self.limit = limit
         self.problems: dict[tuple[str, str], Problem] = {}
         self.rows: dict[str, int] = {}
-        self.overhead: dict[str, int] = {}
-        # For each split: the numbers of the rows, and the fingerprints of whole rows and of prompts.
-        self.numbers: dict[str, list[Array]] = {}
-        self.seen: dict[str, list[Array]] = {}
-        self.prompts: dict[str, list[Array]] = {}
+        self.overhead: dict[tuple[str, ...], int] = {}
+        # For each split: the first row with a conversation, by its hash, and the hash of each row's prompt.
+        self.seen: dict[str, dict[int, int]] = {}
+        self.prompts: dict[str, dict[int, int]] = {}
 
     def errors(self) -> list[str]:
         return [str(problem) for problem in self.problems.values() if problem.severity == ERROR]
@@ -118,191 +117,114 @@ class Checker:
     def warnings(self) -> list[str]:
         return [str(problem) for problem in self.problems.values() if problem.severity == WARNING]
 
-    def check(self, split: str, batch: Batch, rows: Array | None = None) -> None:
+    def add(self, split: str, row: int, what: str, value: str = "", severity: str = ERROR) -> None:
+        """Adds a problem of a row; once, if more than one of its messages has it."""
+        problem = self.problems.setdefault((split, what), Problem(split, what, severity))
+        if row != problem.last_row:
+            problem.count, problem.last_row = problem.count + 1, row
+            if len(problem.shown) < SHOWN_ROWS:
+                problem.shown[row] = value
+
+    def check(self, split: str, batch: Batch, rows: Sequence[int] | None = None) -> None:
         """Checks a batch whose schema has no schema_problem."""
         first = self.rows.get(split, 0)
         self.rows[split] = first + batch.num_rows
-        rows = numbers(first, batch.num_rows) if rows is None else rows
-        self.numbers.setdefault(split, []).append(rows)
-        conversations = Conversations(batch.column(MESSAGES[self.workload]))
-        for found in self._message_problems(conversations, rows):
-            self.add(split, found)
-        for found in (
-            self._sft_problems(conversations, rows)
-            if self.workload == SFT
-            else self._rl_problems(batch, conversations, rows)
-        ):
-            self.add(split, found)
-        self._remember(split, batch, conversations)
-        if self.limit is not None and is_text(conversations.content.type) and not set(MEDIA) & set(batch.schema.names):
+        rows = range(first, first + batch.num_rows) if rows is None else rows
+        conversations = [messages or [] for messages in batch.column(MESSAGES[self.workload]).to_pylist()]
+        media = [batch.column(name).to_pylist() for name in MEDIA if name in batch.schema.names]
+        for index, (row, messages) in enumerate(zip(rows, conversations, strict=True)):
+            for severity, what, role in message_problems(self.workload, messages):
+                self.add(split, row, what, shown(role) if role else "", severity)
+            self._remember(split, row, messages, [column[index] for column in media])
+        if self.workload == RL:
+            self._check_rewards(split, batch, conversations, rows)
+        if self.limit is not None and not media:
             self._measure(split, conversations, rows, self.limit)
 
-    def add(self, split: str, found: Found) -> None:
-        """Adds rows with a problem, if there are any."""
-        from pyarrow import compute
+    def _check_rewards(
+        self, split: str, batch: Batch, conversations: Sequence[Conversation], rows: Sequence[int]
+    ) -> None:
+        sources, rewards = batch.column("data_source").to_pylist(), batch.column("reward_model").to_pylist()
+        for row, messages, source, reward in zip(rows, conversations, sources, rewards, strict=True):
+            if messages and (messages[-1] or {}).get("role") == "assistant":
+                what = "has a prompt that ends with an assistant message, so there is nothing to answer"
+                self.add(split, row, what, "assistant")
+            if is_blank(source):
+                what = "has an empty data_source, by which verl selects the reward function"
+                self.add(split, row, what, shown(source))
+            truth = (reward or {}).get("ground_truth")
+            if is_blank(truth):
+                # A reward model does not need it.
+                if (reward or {}).get("style") != "model":
+                    self.add(split, row, "has no reward_model.ground_truth", shown(truth))
+            elif source == GSM8K and not (isinstance(truth, str) and NUMBER.fullmatch(truth)):
+                what = f"has a ground_truth that verl's reward function for {GSM8K} never matches: "
+                self.add(split, row, f"{what}not a number without commas", shown(truth), WARNING)
 
-        if compute.any(found.mask).as_py():
-            problem = self.problems.setdefault((split, found.what), Problem(split, found.what, found.severity))
-            values = None if found.values is None else found.values.filter(found.mask)
-            problem.add(found.rows.filter(found.mask), values)
-
-    def _message_problems(self, conversations: Conversations, rows: Array) -> Iterator[Found]:
-        from pyarrow import compute
-
-        yield Found("has no messages", compute.equal(conversations.lengths, 0), rows)
-        of_message, role = rows.take(conversations.row), conversations.role
-        unknown = compute.invert(conversations.has_role(*ROLES))
-        if compute.any(unknown).as_py():
-            missing = is_blank(role)
-            yield Found("has a message without a role", missing, of_message)
-            what = f"has a role that is none of {', '.join(ROLES)}"
-            unknown = compute.and_(unknown, compute.invert(missing))
-            yield Found(what, unknown, of_message, role, UNKNOWN_ROLE_SEVERITY)
-        for severity, roles in ((ERROR, ("user", "assistant")), (WARNING, ("system", "developer"))):
-            mask = compute.and_(conversations.empty, conversations.has_role(*roles))
-            yield Found(f"has an empty {' or '.join(roles)} message", mask, of_message, role, severity)
-
-    def _rl_problems(self, batch: Batch, conversations: Conversations, rows: Array) -> Iterator[Found]:
-        from pyarrow import compute
-
-        having, last = conversations.last()
-        what = "has a prompt that ends with an assistant message, so there is nothing to answer"
-        yield Found(what, compute.equal(last, "assistant"), rows.take(having), last)
-        source = batch.column("data_source")
-        what = "has an empty data_source, by which verl selects the reward function"
-        yield Found(what, is_blank(source), rows, as_text(source))
-        reward = batch.column("reward_model")
-        truth = compute.struct_field(reward, "ground_truth")
-        empty = missing = is_blank(truth) if is_text(truth.type) else compute.is_null(truth)
-        if reward.type.get_field_index("style") >= 0:
-            # A reward model does not need it.
-            style = as_text(compute.struct_field(reward, "style"))
-            missing = compute.and_(missing, compute.fill_null(compute.not_equal(style, "model"), True))
-        yield Found("has no reward_model.ground_truth", missing, rows, truth)
-        # utils/reward_score/gsm8k.py: extract_solution finds such a number in an answer, and removes its commas.
-        lost = compute.fill_null(compute.equal(as_text(source), GSM8K), False)
-        if is_text(truth.type):
-            is_number = compute.match_substring_regex(as_text(truth), r"^-?[0-9.]+$")
-            lost = compute.and_(lost, compute.invert(compute.fill_null(is_number, False)))
-        what = f"has a ground_truth that verl's reward function for {GSM8K} never matches: not a number without commas"
-        yield Found(what, compute.and_(lost, compute.invert(empty)), rows, truth, WARNING)
-
-    def _sft_problems(self, conversations: Conversations, rows: Array) -> Iterator[Found]:
-        from pyarrow import compute
-
-        having, last = conversations.last()
-        answers = compute.and_(conversations.has_role("assistant"), compute.invert(conversations.empty))
-        answered = compute.is_in(having, value_set=compute.unique(conversations.row.filter(answers)).cast(having.type))
-        # utils/dataset/multiturn_sft_dataset.py: _process_single_message masks out all other roles.
-        what = "has no assistant message with content, so there is nothing to learn"
-        yield Found(what, compute.invert(answered), rows.take(having), last)
-        open_end = compute.and_(answered, compute.fill_null(compute.not_equal(last, "assistant"), False))
-        what = "has messages after the last assistant message, which are not learned"
-        yield Found(what, open_end, rows.take(having), last, WARNING)
-
-    # --- Equal rows ---
-
-    def _remember(self, split: str, batch: Batch, conversations: Conversations) -> None:
-        import pyarrow
-        from pyarrow import compute
-
-        media = [as_bytes(batch.column(name)) for name in MEDIA if name in batch.schema.names]
-        role = conversations.role.cast(pyarrow.binary())
-
-        def prints(content: Array) -> Array:
-            messages = compute.binary_join_element_wise(compute.fill_null(role, b""), content, b"\x1f")
-            whole = conversations.per_row(messages, b"\x1e")
-            return fingerprints(compute.binary_join_element_wise(whole, *media, b"\x1d") if media else whole)
-
-        content = as_bytes(conversations.content)
-        seen = prints(content)
-        self.seen.setdefault(split, []).append(seen)
+    def _remember(self, split: str, row: int, messages: Conversation, media: Sequence[object]) -> None:
+        """Finds an equal row, and keeps hashes of 64 bits: all that is kept of a row without a problem."""
+        pairs = [((message or {}).get("role"), (message or {}).get("content")) for message in messages]
+        whole = hash(repr((pairs, media)))
+        earlier = self.seen.setdefault(split, {}).setdefault(whole, row)
+        if earlier != row:
+            what = f"has the same {'prompt' if self.workload == RL else 'messages'} as an earlier row"
+            self.add(split, row, what, f"as {earlier}", WARNING)
         if self.workload == SFT:
             # The same question with another answer is the same prompt.
-            seen = prints(compute.if_else(conversations.has_role("assistant"), b"", content))
-        self.prompts.setdefault(split, []).append(seen)
+            whole = hash(repr(([(role, None if role == "assistant" else content) for role, content in pairs], media)))
+        self.prompts.setdefault(split, {})[row] = whole
 
     def compare(self) -> None:
-        """Finds equal rows, after the last batch."""
-        import pyarrow
-        from pyarrow import compute
+        """Finds rows that are in both splits, after the last batch."""
+        known = set(self.prompts.get("train", {}).values())
+        for row, prompt in self.prompts.get("val", {}).items():
+            if prompt in known:
+                what = "has a prompt that is also in train, so validation repeats training data"
+                self.add("val", row, what, severity=WARNING)
 
-        what = "prompt" if self.workload == RL else "messages"
-        named = {split: pyarrow.chunked_array(parts, pyarrow.int64()) for split, parts in self.numbers.items()}
-        for split, parts in self.seen.items():
-            later, earlier = repeated(pyarrow.chunked_array(parts, pyarrow.int64()))
-            rows, values = named[split].take(later), named[split].take(earlier)
-            values = compute.binary_join_element_wise("as", values.cast(pyarrow.string()), " ")
-            every = pyarrow.chunked_array([pyarrow.repeat(True, len(later))])
-            self.add(split, Found(f"has the same {what} as an earlier row", every, rows, values, WARNING))
-        train, val = (self.prompts.get(split, []) for split in SPLITS)
-        if train and val:
-            known = pyarrow.chunked_array(train).combine_chunks()
-            both = compute.is_in(pyarrow.chunked_array(val), value_set=known)
-            what = "has a prompt that is also in train, so validation repeats training data"
-            self.add("val", Found(what, both, named["val"], severity=WARNING))
-
-    # --- Length ---
-
-    def _measure(self, split: str, conversations: Conversations, rows: Array, limit: Limit) -> None:
+    def _measure(self, split: str, conversations: Sequence[Conversation], rows: Sequence[int], limit: Limit) -> None:
         """Tokenizes the rows that could be too long: a token is at least one byte of the text."""
-        import pyarrow
-        from pyarrow import compute
-
-        roles = conversations.per_row(conversations.role, b",").cast(pyarrow.string()).dictionary_encode()
-        overhead = [self._overhead(each or "", limit) for each in roles.dictionary.to_pylist()]
-        overheads = pyarrow.array(overhead, pyarrow.int64()).take(roles.indices)
-        suspects = compute.greater(compute.add(conversations.bytes(), overheads), limit.tokens)
-        suspects = compute.indices_nonzero(compute.and_(suspects, compute.greater(conversations.lengths, 0)))
+        # The template must not see fields that only other messages of the dataset have.
+        plain = [
+            [{name: value for name, value in (message or {}).items() if value is not None} for message in messages]
+            for messages in conversations
+        ]
+        suspects = [
+            (row, messages) for row, messages in zip(rows, plain, strict=True) if self._may_be_long(messages, limit)
+        ]
         for start in range(0, len(suspects), TOKENIZED_ROWS):
-            some = suspects.slice(start, TOKENIZED_ROWS)
-            counts, refusals = self._tokens(conversations.column.take(some).to_pylist(), limit)
-            counted = pyarrow.array(counts, pyarrow.int64())
-            what = f"is longer than {limit.tokens} tokens, so verl drops the row or stops"
-            values = compute.binary_join_element_wise(counted.cast(pyarrow.string()), "tokens", " ")
-            is_long = compute.greater(counted, limit.tokens)
-            self.add(split, Found(what, is_long, rows.take(some), values, WARNING))
-            refused = pyarrow.array(refusals, pyarrow.string())
-            what = "is rejected by the model's chat template"
-            self.add(split, Found(what, compute.is_valid(refused), rows.take(some), refused, WARNING))
+            texts: dict[int, str] = {}
+            for row, messages in suspects[start : start + TOKENIZED_ROWS]:
+                try:
+                    texts[row] = self._render(messages, limit)
+                except Exception as error:
+                    # Templates raise errors of all kinds.
+                    what = "is rejected by the model's chat template"
+                    self.add(split, row, what, shown(f"{type(error).__name__}: {error}"), WARNING)
+            tokens = limit.tokenizer([*texts.values()], add_special_tokens=False)["input_ids"] if texts else []
+            for row, length in zip(texts, map(len, tokens), strict=True):
+                if length > limit.tokens:
+                    what = f"is longer than {limit.tokens} tokens, so verl drops the row or stops"
+                    self.add(split, row, what, f"{length} tokens", WARNING)
 
-    def _overhead(self, roles: str, limit: Limit) -> int:
+    def _may_be_long(self, messages: Conversation, limit: Limit) -> bool:
+        contents = [message.get("content") or "" for message in messages]
+        if not messages or not all(isinstance(content, str) for content in contents):
+            return False
+        return sum(len(content.encode()) for content in contents) + self._overhead(messages, limit) > limit.tokens
+
+    def _overhead(self, messages: Conversation, limit: Limit) -> int:
         """How many bytes the chat template adds to messages of these roles."""
+        roles = tuple(str(message.get("role")) for message in messages)
         if roles not in self.overhead:
-            messages = [{"role": role, "content": ""} for role in roles.split(",")]
             try:
-                self.overhead[roles] = len(self._render([messages], limit)[0].encode())
+                empty = self._render([{"role": role, "content": ""} for role in roles], limit)
+                self.overhead[roles] = len(empty.encode())
             except Exception:
                 # It may accept them with content: every such row is tokenized.
                 self.overhead[roles] = limit.tokens + 1
         return self.overhead[roles]
 
-    def _render(self, conversations: Sequence[Any], limit: Limit) -> list[str]:
-        return limit.tokenizer.apply_chat_template(
-            conversations, tokenize=False, add_generation_prompt=self.workload == RL
-        )
-
-    def _tokens(
-        self, conversations: list[list[Mapping[str, Any]]], limit: Limit
-    ) -> tuple[list[int | None], list[str | None]]:
-        """How many tokens each conversation has, or why that is not known."""
-        # The template must not see fields that only other messages of the dataset have.
-        plain = [
-            [{name: value for name, value in (message or {}).items() if value is not None} for message in conversation]
-            for conversation in conversations
-        ]
-        rendered: list[str | None] = []
-        refusals: list[str | None] = [None] * len(plain)
-        try:
-            rendered += self._render(plain, limit)
-        except Exception:
-            for index, conversation in enumerate(plain):
-                try:
-                    rendered += self._render([conversation], limit)
-                except Exception as error:
-                    # Templates raise errors of all kinds.
-                    rendered.append(None)
-                    refusals[index] = f"{type(error).__name__}: {error}"
-        texts = [text for text in rendered if text is not None]
-        lengths = map(len, limit.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else [])
-        return [None if text is None else next(lengths) for text in rendered], refusals
+    def _render(self, messages: Conversation, limit: Limit) -> str:
+        is_prompt = self.workload == RL
+        return limit.tokenizer.apply_chat_template([messages], tokenize=False, add_generation_prompt=is_prompt)[0]

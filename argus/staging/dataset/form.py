@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...checks.rows import RL, SFT, content_type, is_text
 from ..errors import StagingError
 from ..manifest import Facts
-from .arrow import as_text, numbers
-from .checks import Checker, Found
-from .messages import Messages, messages_of
+from .checks import Checker
 from .options import COLUMN_TEXTS, Columns, DatasetOptions
-from .schema import RL, SFT, content_type, is_text
+from .rows import Array, Batch
 
-# pyarrow's own types, which are not available to the type checker.
-Array = Any
-Batch = Any
+Messages = list[dict[str, Any]]
 # The roles that columns can have for each workload.
 ROLES_OF_COLUMNS = {
     RL: ("prompt", "ground_truth", "data_source", "ability", "extra"),
@@ -115,140 +112,111 @@ class Form:
         named = [[value] if isinstance(value, str) else value for value in self.columns.given.values()]
         return list(dict.fromkeys(name for names in named for name in names))
 
-    def apply(self, batch: Batch, split: str, rows: Array, checker: Checker) -> Batch:
-        """The rows in verl's schema, without split and index.
+    def apply(self, batch: Batch, split: str, rows: Sequence[int], first: int, checker: Checker) -> Batch:
+        """The rows in verl's schema. Rows that cannot be converted are added to the checker.
 
-        Rows that cannot be converted are added to the checker.
+        rows: their numbers in the source. first: the index of the first one in its split.
         """
+        import pyarrow
+
         if not self.has_columns:
             return batch
-        return self._rl(batch, split, rows, checker) if self.workload == RL else self._sft(batch, split, rows, checker)
-
-    def finish(self, batch: Batch, split: str, first: int) -> Batch:
-        """The rows with split and index in extra_info, as in the output of verl's own scripts."""
-        import pyarrow
-
-        if not self.has_columns or self.workload != RL:
-            return batch
-        info = batch.column("extra_info")
-        names = [info.type.field(index).name for index in range(info.type.num_fields)]
-        own = {"split": pyarrow.repeat(split, batch.num_rows), "index": numbers(first, batch.num_rows)}
-        fields = {
-            **own,
-            **{name: values for name, values in zip(names, info.flatten(), strict=True) if name not in own},
-        }
-        index = batch.schema.get_field_index("extra_info")
-        return batch.set_column(index, "extra_info", pyarrow.StructArray.from_arrays(fields.values(), list(fields)))
-
-    def _rl(self, batch: Batch, split: str, rows: Array, checker: Checker) -> Batch:
-        import pyarrow
-
-        count = batch.num_rows
-        prompt = messages_of(self._prompt(batch, split, rows, checker), count)
-        truth = self._ground_truth(batch.column(self.columns.ground_truth), split, rows, checker)
-        info = {"split": pyarrow.nulls(count), **{name: batch.column(name) for name in self.columns.extra}}
+        columns = self.columns
+        extra = {name: batch.column(name) for name in columns.extra}
+        if columns.messages:
+            return pyarrow.RecordBatch.from_pydict({"messages": batch.column(columns.messages), **extra})
+        prompts, kind = self._prompts(batch.column(columns.prompt), split, rows, checker)
+        if self.workload == SFT:
+            for prompt, answer in zip(prompts, text_column(batch, columns.response).to_pylist(), strict=True):
+                prompt.append({"role": "assistant", "content": answer})
+            return pyarrow.RecordBatch.from_pydict({"messages": pyarrow.array(prompts, kind), **extra})
+        truth = self._ground_truth(batch.column(columns.ground_truth), split, rows, checker)
+        # As in the output of verl's own scripts.
+        index = pyarrow.array(range(first, first + batch.num_rows), pyarrow.int64())
+        info = {"split": pyarrow.repeat(split, batch.num_rows), "index": index, **extra}
+        reward = {"style": pyarrow.repeat("rule", batch.num_rows), "ground_truth": truth}
         converted = {
             "data_source": self._text(batch, "data_source"),
-            "prompt": prompt,
+            "prompt": pyarrow.array(prompts, kind),
             "ability": self._text(batch, "ability"),
-            "reward_model": pyarrow.StructArray.from_arrays(
-                [pyarrow.repeat("rule", count), truth], ["style", "ground_truth"]
-            ),
+            "reward_model": pyarrow.StructArray.from_arrays(reward.values(), list(reward)),
             "extra_info": pyarrow.StructArray.from_arrays(info.values(), list(info)),
         }
         return pyarrow.RecordBatch.from_pydict(converted)
-
-    def _sft(self, batch: Batch, split: str, rows: Array, checker: Checker) -> Batch:
-        import pyarrow
-
-        if self.columns.messages:
-            messages = batch.column(self.columns.messages)
-        else:
-            parts = self._prompt(batch, split, rows, checker)
-            answer = text_column(batch, self.columns.response)
-            parts.append(Messages.one_per_row("assistant", answer, parts[-1].values.type))
-            messages = messages_of(parts, batch.num_rows)
-        extra = {name: batch.column(name) for name in self.columns.extra}
-        return pyarrow.RecordBatch.from_pydict({"messages": messages, **extra})
 
     def _text(self, batch: Batch, name: str) -> Array:
         """A column, or the same text in every row."""
         import pyarrow
 
         column = getattr(self.columns, name)
-        if column:
-            return text_column(batch, column)
-        return pyarrow.repeat(getattr(self, name) or "", batch.num_rows)
+        return text_column(batch, column) if column else pyarrow.repeat(getattr(self, name) or "", batch.num_rows)
 
-    def _prompt(self, batch: Batch, split: str, rows: Array, checker: Checker) -> list[Messages]:
+    def _prompts(self, column: Array, split: str, rows: Sequence[int], checker: Checker) -> tuple[list[Messages], Any]:
+        """The messages of each row, and their type."""
         import pyarrow
-        from pyarrow import compute
 
-        column = batch.column(self.columns.prompt)
-        if is_text(column.type):
-            prompt = Messages.one_per_row("user", as_text(column))
-        elif content_type(column.type) is not None:
-            prompt = Messages.of(column)
+        kind, values = column.type, column.to_pylist()
+        if is_text(kind):
+            prompts = [[{"role": "user", "content": value}] for value in values]
+            text = pyarrow.string()
+            kind = pyarrow.list_(pyarrow.struct([("role", text), ("content", text)]))
+        elif content_type(kind) is not None:
+            prompts = [list(value or ()) for value in values]
         else:
-            what = f"is of type {column.type}, neither text nor a list of {{role, content}}."
+            what = f"is of type {kind}, neither text nor a list of {{role, content}}."
             raise StagingError(f"column {self.columns.prompt}", what, "Set another column, or change its type.")
-        if self.instruction is not None:
-            prompt = prompt.with_instruction(self.instruction)
-        if self.system_prompt is None:
-            return [prompt]
-        has_own = compute.equal(prompt.role(prompt.firsts()), "system")
-        what = "has its own system message besides system_prompt"
-        checker.add(split, Found(what, has_own, rows.filter(compute.greater(prompt.lengths, 0))))
-        text = pyarrow.repeat(self.system_prompt, batch.num_rows)
-        return [Messages.one_per_row("system", text, prompt.values.type), prompt]
+        content = content_type(kind)
+        if not is_text(content) and (self.system_prompt is not None or self.instruction is not None):
+            what = f"has content of type {content}, to which no text can be added."
+            todo = "Omit system_prompt and instruction, or convert it to text."
+            raise StagingError("columns.prompt", what, todo)
+        for row, prompt in zip(rows, prompts, strict=True):
+            if self.instruction is not None and prompt and (last := prompt[-1]["content"] or "").strip():
+                space = "" if self.instruction[:1].isspace() else " "
+                prompt[-1] = {**prompt[-1], "content": f"{last}{space}{self.instruction}"}
+            if self.system_prompt is not None:
+                if prompt and prompt[0]["role"] == "system":
+                    checker.add(split, row, "has its own system message besides system_prompt")
+                prompt.insert(0, {"role": "system", "content": self.system_prompt})
+        return prompts, kind
 
-    def _ground_truth(self, column: Array, split: str, rows: Array, checker: Checker) -> Array:
-        from pyarrow import compute
-
-        truth = self._matched(column, split, rows, checker)
-        for character in self.ground_truth_remove or "":
-            if not is_text(truth.type):
-                what = f"is of type {truth.type}, but ground_truth_remove applies to text."
-                raise StagingError(f"column {self.columns.ground_truth}", what, "Omit ground_truth_remove.")
-            truth = compute.replace_substring(truth, character, "")
-        return truth
-
-    def _matched(self, column: Array, split: str, rows: Array, checker: Checker) -> Array:
+    def _ground_truth(self, column: Array, split: str, rows: Sequence[int], checker: Checker) -> Array:
         import pyarrow
         from pyarrow import types
 
-        kind = column.type
+        kind, pattern = column.type, self._regex()
         if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
             # verl's reward functions compare texts: the number 42 does not equal "42".
             column = column.cast(pyarrow.string())
-        pattern = self._regex()
-        if pattern is None:
-            return as_text(column) if is_text(column.type) else column
         if not is_text(column.type):
-            what = f"is of type {kind}, but ground_truth_pattern applies to text."
-            raise StagingError(f"column {self.columns.ground_truth}", what, "Omit ground_truth_pattern.")
-        texts = column.to_pylist()
-        found = [None if text is None else last_group(pattern, text) for text in texts]
-        missed = pyarrow.array([text is not None and truth is None for text, truth in zip(texts, found, strict=True)])
-        what = "has a ground truth that ground_truth_pattern does not match"
-        checker.add(split, Found(what, missed, rows, as_text(column)))
-        # So that these rows are not reported as without a ground truth too.
-        kept = [text if truth is None else truth for text, truth in zip(texts, found, strict=True)]
-        return pyarrow.array(kept, pyarrow.string())
-
-
-def last_group(pattern: re.Pattern[str], text: str) -> str | None:
-    """The group of the last match: a result comes last, after its derivation."""
-    matches = list(pattern.finditer(text))
-    return matches[-1][1] if matches else None
+            used = [name for name in ("ground_truth_pattern", "ground_truth_remove") if getattr(self, name)]
+            if used:
+                what = f"is of type {kind}, but {used[0]} applies to text."
+                raise StagingError(f"column {self.columns.ground_truth}", what, f"Omit {used[0]}.")
+            return column
+        truths = []
+        for row, text in zip(rows, column.to_pylist(), strict=True):
+            truth = text
+            if pattern and text is not None:
+                matches = pattern.findall(text)
+                if not matches:
+                    checker.add(split, row, "has a ground truth that ground_truth_pattern does not match", text)
+                # A result comes last, after its derivation.
+                truth = matches[-1] if matches else text
+            for character in (self.ground_truth_remove or "") if truth else "":
+                truth = truth.replace(character, "")
+            truths.append(truth)
+        return pyarrow.array(truths, pyarrow.string())
 
 
 def text_column(batch: Batch, name: str | None) -> Array:
+    import pyarrow
+
     column = batch.column(name)
     if not is_text(column.type):
         todo = "Set another column, or change its type."
         raise StagingError(f"column {name}", f"is of type {column.type}, not text.", todo)
-    return as_text(column)
+    return column.cast(pyarrow.string())
 
 
 def form_of(options: DatasetOptions) -> Form:

@@ -12,10 +12,7 @@ from pathlib import Path
 
 from ...common.shared_root import HUB_CACHE
 from ..errors import StagingError, listed
-from ..hub.cache import fetch, missing_bytes
-from ..hub.files import matches
-from ..hub.location import NAME, resolve_endpoint
-from ..hub.repository import Repository
+from ..hub import NAME, Repository, fetch, matches, missing_bytes, resolve_endpoint
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from .source import Fetched, difference_of

@@ -1,19 +1,50 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rows of several files as one table that is read, and written, a batch at a time."""
+"""The rows of files in each format, and the files of a dataset.
+
+Parquet is read in batches. Files in other formats are read as a whole: the types of their columns are known only at
+their end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...checks.common import is_lfs_pointer
 from ...common.text import nearest, one_line
 from ..errors import StagingError
 from ..lock import Progress
-from . import formats
-from .formats import Batch, Schema, part, unified
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+FORMATS = (".parquet", ".jsonl", ".json", ".csv")
+# The size of a batch, and of a row group of the output; it has fewer rows if they are large, for example with images.
+BATCH_ROWS, BATCH_BYTES = 16_384, 64 << 20
+# By default, pyarrow keeps all row groups of a file in memory until it has read the last one (seen with 26.0).
+READING = {"buffer_size": 1 << 20, "pre_buffer": False}
+# A value of a CSV file; the module's own limit is 128 KiB.
+LARGEST_VALUE = 1 << 30
+# pyarrow's own types, which are not available to the type checker.
+Array = Any
+Batch = Any
+Schema = Any
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file: its columns, how many rows it has, and a function that reads some of its columns."""
+
+    path: Path
+    schema: Schema
+    rows: int
+    batches: Callable[[list[str]], Iterator[Batch]]
 
 
 class Rows:
@@ -23,27 +54,135 @@ class Rows:
         """columns: the columns to read; empty for all."""
         import pyarrow
 
-        self.parts = [part(path, progress) for path in paths]
-        schemas = [each.schema for each in self.parts]
-        for path, each in zip(paths, self.parts, strict=True):
-            names = each.schema.names
-            if lacks := [name for name in columns if name not in names]:
-                what = f"has no column {' and no column '.join(lacks)}; it has: {', '.join(names)}."
-                hint = nearest(lacks[0], names)
+        self.parts = [part for part in (part_of(path, progress) for path in paths) if part.rows]
+        if not self.parts:
+            raise StagingError(", ".join(map(str, paths)), "there are no rows.", "Give files that have rows.")
+        for part in self.parts:
+            names = part.schema.names
+            if missing := [name for name in columns if name not in names]:
+                what = f"has no column {' and no column '.join(missing)}; it has: {', '.join(names)}."
+                hint = nearest(missing[0], names)
                 todo = f"Set columns to the names of its columns. {hint[:1].upper()}{hint[1:]}"
-                raise StagingError(path, what, todo.rstrip())
+                raise StagingError(part.path, what, todo.rstrip())
+        schemas = [part.schema for part in self.parts]
         if columns:
             schemas = [pyarrow.schema([schema.field(name) for name in columns]) for schema in schemas]
         self.schema = unified(schemas, paths[0])
 
     def count(self) -> int:
-        return sum(each.count() for each in self.parts)
+        return sum(part.rows for part in self.parts)
 
     def batches(self) -> Iterator[Batch]:
-        for each in self.parts:
-            for batch in each.batches(self.schema):
-                if batch.num_rows:
-                    yield conformed(batch, self.schema)
+        for part in self.parts:
+            names = [name for name in self.schema.names if name in part.schema.names]
+            yield from (conformed(batch, self.schema) for batch in part.batches(names) if batch.num_rows)
+
+
+def part_of(path: Path, progress: Progress) -> Part:
+    from pyarrow import ArrowException
+
+    kind = format_of(path)
+    if kind not in FORMATS or (kind == ".parquet" and path.suffix != kind):
+        known = f"{', '.join(FORMATS)}, and all but the first may be compressed ({', '.join(COMPRESSIONS)})"
+        raise StagingError(path, "has an unknown format.", f"Its name must end with one of {known}.")
+    if is_lfs_pointer(path):
+        raise StagingError(path, "is a Git LFS pointer, not the file.", "Download it with git lfs pull.")
+    try:
+        return parquet_part(path, progress) if kind == ".parquet" else text_part(path, kind, progress)
+    except (OSError, ValueError, csv.Error, RecursionError, ArrowException) as error:
+        what = f"is not readable as {kind[1:]}: {one_line(error)}."
+        raise StagingError(path, what, "Correct it, or download it again.") from error
+
+
+def format_of(path: Path) -> str:
+    """The suffix for the format of a file, without the suffix for its compression."""
+    return Path(path.stem).suffix if path.suffix in COMPRESSIONS else path.suffix
+
+
+def parquet_part(path: Path, progress: Progress) -> Part:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        schema, metadata = file.schema_arrow, file.metadata
+    count, groups = max(1, metadata.num_rows), range(metadata.num_row_groups)
+    row_bytes = max(1, sum(metadata.row_group(group).total_byte_size for group in groups) // count)
+    on_disk = path.stat().st_size / count
+
+    def batches(names: list[str]) -> Iterator[Batch]:
+        with parquet.ParquetFile(path, **READING) as file:
+            for batch in file.iter_batches(max(1, min(BATCH_ROWS, BATCH_BYTES // row_bytes)), columns=names):
+                progress.add(int(on_disk * batch.num_rows))
+                yield batch
+
+    return Part(path, schema, metadata.num_rows, batches)
+
+
+def text_part(path: Path, kind: str, progress: Progress) -> Part:
+    import pyarrow
+
+    with path.open("rb") as file:
+        compression = COMPRESSIONS.get(path.suffix)
+        content = pyarrow.CompressedInputStream(file, compression) if compression else file
+        # Editors on Windows begin a file with a byte order mark, which this encoding skips.
+        text = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
+        rows = csv_rows(text) if kind == ".csv" else json_rows(text, kind)
+        tables, counted = [], 0
+        while chunk := list(islice(rows, BATCH_ROWS)):
+            tables.append(pyarrow.Table.from_struct_array(pyarrow.array(chunk)))
+            progress.add(file.tell() - counted)
+            counted = file.tell()
+    table = pyarrow.concat_tables(tables or [pyarrow.table({})], promote_options="permissive")
+    return Part(path, table.schema, table.num_rows, lambda names: iter(table.select(names).to_batches(BATCH_ROWS)))
+
+
+def csv_rows(text: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Rows with names in the first line. Everything is text: 007 stays 007."""
+    csv.field_size_limit(LARGEST_VALUE)
+    reader = csv.DictReader(text, strict=True)
+    if not reader.fieldnames:
+        raise ValueError("it is empty")
+    for row in reader:
+        if None in row or None in row.values():
+            raise ValueError(f"line {reader.line_num} does not have {len(reader.fieldnames)} values")
+        yield row
+
+
+def json_rows(text: io.TextIOBase, kind: str) -> Iterator[dict[str, Any]]:
+    """Objects, one in each line. A file named .json may have one list of them instead."""
+    rows: Iterable[Any] = lines_of(text)
+    if kind == ".json":
+        content = text.read()
+        is_list = content.lstrip().startswith("[")
+        rows = json.loads(content) if is_list else lines_of(content.splitlines())
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ValueError(f"row {number} is not an object")
+        yield row
+
+
+def lines_of(text: Iterable[str]) -> Iterator[Any]:
+    for number, line in enumerate(text, 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+
+
+def unified(schemas: Sequence[Schema], path: Path) -> Schema:
+    """One schema for all of these; the first one if all are equal."""
+    import pyarrow
+
+    bare = [schema.remove_metadata() for schema in schemas]
+    try:
+        one = pyarrow.unify_schemas(bare, promote_options="permissive")
+    except pyarrow.ArrowException as error:
+        what = f"and later files have different types: {one_line(error)}."
+        raise StagingError(path, what, "Give the column one type in all files.") from error
+    # The metadata of datasets (for images, for example) is only valid for exactly these columns, and that of a data
+    # frame describes rows that the output does not have.
+    metadata = {name: value for name, value in (schemas[0].metadata or {}).items() if name != b"pandas"}
+    return one.with_metadata(metadata) if one == bare[0] and metadata else one
 
 
 def conformed(batch: Batch, schema: Schema) -> Batch:
@@ -65,43 +204,21 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows = 0
-        self.pending: list[Batch] = []
         self.file: Any = None
 
     def write(self, batch: Batch) -> None:
+        from pyarrow import ArrowException, parquet
+
         self.rows += batch.num_rows
-        self.pending.append(batch)
-        if sum(each.num_rows for each in self.pending) >= formats.BATCH_ROWS or (
-            sum(each.nbytes for each in self.pending) >= formats.BATCH_BYTES
-        ):
-            self.flush()
-
-    def flush(self) -> None:
-        import pyarrow
-        from pyarrow import parquet
-
-        if not self.pending:
-            return
-        table = pyarrow.Table.from_batches(self.pending)
-        self.pending = []
         try:
             if self.file is None:
-                self.file = parquet.ParquetWriter(self.path, table.schema, compression="zstd")
-            self.file.write_table(table, row_group_size=table.num_rows)
-        except pyarrow.ArrowException as error:
+                self.file = parquet.ParquetWriter(self.path, batch.schema, compression="zstd")
+            self.file.write_batch(batch)
+        except ArrowException as error:
             # For example a mapping without keys, which parquet does not support.
-            raise StagingError(
-                self.path.name, f"cannot be written: {one_line(error)}.", "Change this column."
-            ) from error
+            what = f"cannot be written: {one_line(error)}."
+            raise StagingError(self.path.name, what, "Change this column.") from error
 
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if error[0] is None:
-            self.flush()
-        self.close()

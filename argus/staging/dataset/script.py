@@ -16,9 +16,7 @@ from pathlib import Path
 
 from ...common.shared_root import HF_HOME, SNAPSHOTS
 from ..errors import StagingError
-from ..hub.errors import without_token
-from ..hub.files import followed
-from ..hub.location import resolve_endpoint
+from ..hub import resolve_endpoint, without_token
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from .source import Fetched, difference_of
@@ -91,7 +89,7 @@ class Script:
         output = scratch / "output"
         output.mkdir()
         progress.begin(f"running {self.name}")
-        log = self._run(scratch, output, progress)
+        log = self._run(scratch, output)
         files = {
             split: [next(path for name in names if (path := output / f"{name}.parquet").is_file())]
             for split, names in SCRIPT_SPLITS.items()
@@ -102,10 +100,10 @@ class Script:
             raise StagingError(self.path, f"wrote no train.parquet, but {wrote}:{log}", "Check its output above.")
         return Fetched(files)
 
-    def _run(self, directory: Path, output: Path, progress: Progress) -> str:
+    def _run(self, directory: Path, output: Path) -> str:
         """Runs the script, and returns the last lines of its output."""
         command = [sys.executable, str(self.path), self._output_flag(), str(output), *self.arguments]
-        with tempfile.TemporaryFile() as log, followed(progress, lambda: 0):
+        with tempfile.TemporaryFile() as log:
             done = subprocess.run(
                 command,
                 env=self._environment(),

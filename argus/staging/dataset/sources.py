@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...checks.rows import RL, SPLITS
 from ...common.shared_root import under_root
 from ...launcher.identity import SHARED_ROOT
 from ..errors import StagingError
@@ -20,7 +21,6 @@ from ..manifest import Facts, Manifest
 from ..tiny import build_dataset, rl_rows, sft_rows
 from .hub_source import Hub
 from .options import DatasetOptions
-from .schema import RL, SPLITS
 from .script import Script
 from .source import Fetched, Source, difference_of
 

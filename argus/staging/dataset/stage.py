@@ -5,27 +5,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ...checks.rows import RL, SFT, SPLITS
 from ...common.shared_root import DATASETS, HUB_CACHE, MODELS
 from ..errors import StagingError, reported
 from ..files import remove_tree
 from ..lock import Progress, locked
 from ..manifest import Manifest, read_manifest
-from ..options import StageOptions, check_name, check_parent, check_shared_root
-from ..removal import Removal, remove_downloaded
+from ..options import StageOptions, check_name, check_shared_root
 from ..result import Staged
-from ..store import Built, Request, replace_manifest, stage
+from ..store import Built, Request, remove_downloaded, replace_manifest, stage
 from .builder import DatasetBuilder, original_numbers, verdict
 from .checks import Checker, Limit
 from .form import Form, form_of
-from .formats import work
 from .options import DatasetOptions, Measure
 from .rows import Rows
-from .schema import RL, SFT, SPLITS
 from .source import Source, difference_of
 from .sources import source_of
 from .upload import inbox
@@ -48,7 +45,7 @@ def request(
 
     val_rows: how many rows of train become val, if the source has none. measure: how prompts are measured, if at all.
     """
-    target = check_parent(shared_root, shared_root / DATASETS) / check_name("name", name)
+    target = shared_root / DATASETS / check_name("name", name)
     own = {**form.identity, **({} if val_rows is None else {"val_rows": val_rows})}
 
     def build(directory: Path, progress: Progress) -> Built:
@@ -123,11 +120,11 @@ def check_again(target: Path, manifest: Manifest, checker: Checker, progress: Pr
     counts = {split: int(str(count)) for split, count in manifest.mapping("rows").items()}
     val_rows = manifest.mapping("identity").get("val_rows")
     named = original_numbers(counts, val_rows if isinstance(val_rows, int) else None)
-    progress.begin("checking", sum(map(work, files.values())))
+    progress.begin("checking", sum(path.stat().st_size for path in files.values()))
     for split, path in files.items():
         start = 0
         for batch in Rows([path], progress).batches():
-            checker.check(split, batch, named[split].slice(start, batch.num_rows))
+            checker.check(split, batch, named[split][start : start + batch.num_rows])
             start += batch.num_rows
     checker.compare()
     return verdict(target, checker)
@@ -137,30 +134,13 @@ def remove_dataset(
     shared_root: Path, name: str, workload: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
 ) -> Staged:
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
-    datasets = check_parent(shared_root, check_shared_root(shared_root) / DATASETS)
+    datasets = check_shared_root(shared_root) / DATASETS
     target = datasets / check_name("name", name)
     if not check:
         remove_tree(inbox(shared_root, name))
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]
-
-    def is_needed(manifest: Manifest) -> bool:
-        return (manifest.source, manifest.commit) in revisions(datasets)
-
-    removal = Removal(kind, name, target, shared_root / HUB_CACHE, "dataset", is_needed)
-    return remove_downloaded(removal, users, check=check)
-
-
-def revisions(datasets: Path) -> set[tuple[str, str | None]]:
-    """The repositories and commits of all datasets."""
-    found = set()
-    for path in datasets.iterdir():
-        # A directory that was not staged has none.
-        with contextlib.suppress(StagingError):
-            manifest = read_manifest(path)
-            if manifest:
-                found.add((manifest.source, manifest.commit))
-    return found
+    return remove_downloaded(kind, name, target, shared_root / HUB_CACHE, users, check=check)
 
 
 def token_limit(shared_root: Path, measure: Measure) -> Limit:

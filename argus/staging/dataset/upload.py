@@ -14,14 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from ...checks.rows import SPLITS
 from ...common.shared_root import DATASETS
-from ..copying import CHUNK, new_file, write_all
 from ..errors import StagingError, changed_meanwhile, reported
-from ..files import remove_tree
+from ..files import CHUNK, remove_tree
 from ..lock import Progress
 from ..manifest import Facts, Manifest
-from ..options import check_parent
-from .schema import SPLITS
 from .source import Fetched
 
 # The directory of what has arrived for a dataset, beside the dataset.
@@ -67,7 +65,7 @@ class UploadFile:
 
 def inbox(shared_root: Path, name: str) -> Path:
     """What has arrived for a dataset; beside it, because the node itself may not have the space."""
-    return check_parent(shared_root, shared_root / DATASETS) / f".{name}.upload"
+    return shared_root / DATASETS / f".{name}.upload"
 
 
 def receive(files: Sequence[UploadFile], stream: BinaryIO, parent: Path) -> Path:
@@ -92,9 +90,9 @@ def place(directory: Path, number: int, file: UploadFile) -> Path:
 
 def receive_file(file: UploadFile, stream: BinaryIO, target: Path) -> None:
     digest, left = hashlib.sha256(), file.size
-    with new_file(target, 0o600) as writing:
+    with target.open("xb") as writing:
         while left and (part := stream.read(min(left, CHUNK))):
-            write_all(writing, part)
+            writing.write(part)
             digest.update(part)
             left -= len(part)
     if left:

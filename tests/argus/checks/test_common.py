@@ -8,7 +8,6 @@ from checked_job import CODE, request, version
 
 from argus.checks.common import error_text, read_verl_version
 from argus.checks.configuration import Configuration
-from argus.checks.conversation import ROLES, UNKNOWN_ROLE_SEVERITY
 from argus.checks.facts import Facts
 from argus.common.findings import WARNING, Finding, about
 
@@ -90,11 +89,6 @@ def test_the_text_of_an_error() -> None:
     assert error_text(ValueError("one\n  two.")) == "one two"
     assert error_text(ValueError()) == "ValueError"
     assert len(error_text(ValueError("x" * 1000))) == 300
-
-
-def test_the_severity_of_unknown_roles() -> None:
-    assert UNKNOWN_ROLE_SEVERITY == WARNING
-    assert ROLES == ("system", "developer", "user", "assistant", "tool")
 
 
 # --- Configuration ----------------------------------------------------------------------------------------------------

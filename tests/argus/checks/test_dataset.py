@@ -57,14 +57,15 @@ def test_data_of_the_other_kind(root: Path) -> None:
     to_grpo = {f"data.{split}_files": file % "sft" for split, file in files.items()}
     assert found(root, settings=to_grpo)[0] == (
         "dataset",
-        "/private/datasets/sft/train.parquet is a dataset for sft (messages), not for grpo: it has no column prompt",
+        "/private/datasets/sft/train.parquet is a dataset for sft (messages), not for ppo and grpo: it has no "
+        "column prompt",
         "error",
     )
 
 
 def test_columns_of_other_names(root: Path) -> None:
     write(root, [{"question": "1", "answer": "2"}] * 8)
-    text = "/private/datasets/rl/train.parquet has no column prompt; its columns are question, answer"
+    text = "/private/datasets/rl/train.parquet has no column prompt; it has: question, answer"
     assert found(root) == [("dataset", text, "error")]
     write(root, [{"chat" if key == "prompt" else key: row[key] for key in row} for row in rl_rows()["train"]])
     write(
@@ -76,7 +77,8 @@ def test_columns_of_other_names(root: Path) -> None:
 def test_prompts_that_are_text(root: Path) -> None:
     write(root, rows_with(lambda row: row.update(prompt="How many?")))
     text = (
-        "/private/datasets/rl/train.parquet: column prompt is of type string, but verl reads a list of {role, content}"
+        "/private/datasets/rl/train.parquet has a column prompt of type string, where verl reads a list of "
+        "{role, content}"
     )
     assert found(root) == [("dataset", text, "error")]
 
@@ -96,7 +98,7 @@ def test_what_reward_managers_read(root: Path, name: str) -> None:
 
 def test_no_ground_truth(root: Path) -> None:
     write(root, rows_with(lambda row: row.update(reward_model={"style": "rule"})))
-    text = "/private/datasets/rl/train.parquet: column reward_model (struct<style: string>) has no field ground_truth"
+    text = "/private/datasets/rl/train.parquet has a column reward_model of type struct<style: string>"
     assert found(root) == [("dataset", text, "error")]
 
 
@@ -104,7 +106,7 @@ def test_a_ground_truth_that_is_null(root: Path) -> None:
     rows = rl_rows()["train"]
     rows[3]["reward_model"]["ground_truth"] = None
     write(root, rows)
-    text = "/private/datasets/rl/train.parquet, row 3: ground_truth is null"
+    text = "/private/datasets/rl/train.parquet, row 3: has no reward_model.ground_truth"
     assert found(root, reward_file=None) == [("dataset", text, "error")]
     assert found(root) == []
 
@@ -116,9 +118,7 @@ def test_a_key_that_verl_does_not_read(root: Path) -> None:
 
 def test_a_key_that_older_releases_read(root: Path) -> None:
     version(root, "0.8.0")
-    text = (
-        "/private/datasets/rl/train.parquet has no column source, which verl's reward managers read; its columns are "
-    )
+    text = "/private/datasets/rl/train.parquet has no column source, which verl's reward managers read; it has: "
     settings = {"data.reward_fn_key": "source"}
     assert found(root, settings=settings)[0][1].startswith(text)
     for split, rows in rl_rows().items():
@@ -128,7 +128,7 @@ def test_a_key_that_older_releases_read(root: Path) -> None:
 
 def test_extra_info_that_is_text(root: Path) -> None:
     write(root, rows_with(lambda row: row.update(extra_info="{}")))
-    text = "/private/datasets/rl/train.parquet: column extra_info is of type string, but verl reads a mapping"
+    text = "/private/datasets/rl/train.parquet has a column extra_info of type string, where verl reads a mapping"
     assert found(root) == [("dataset", text, "error")]
 
 
@@ -145,12 +145,12 @@ def test_a_data_source_without_a_reward(root: Path) -> None:
 @pytest.mark.parametrize(
     ("messages", "what", "severity"),
     [
-        ([], "there are no messages", "error"),
-        ([{"role": None, "content": "x"}], "a message has no role", "error"),
-        ([{"role": "user", "content": ""}], "a message from the user is empty", "error"),
+        ([], "has no messages", "error"),
+        ([{"role": None, "content": "x"}], "has a message without a role", "error"),
+        ([{"role": "user", "content": ""}], "has an empty user or assistant message (user)", "error"),
         (
             [{"role": "human", "content": "x"}],
-            "chat templates do not know the role 'human' (known: system, developer, user, assistant, tool)",
+            "has a role that is none of system, developer, user, assistant, tool (human)",
             "warning",
         ),
     ],
@@ -168,8 +168,8 @@ def test_messages_of_sft(root: Path) -> None:
     rows[2]["messages"] = [{"role": "user", "content": "x"}]
     write(root, rows, name="sft")
     text = (
-        "/private/datasets/sft/train.parquet, row 2: no message is from the assistant, so there is nothing to learn "
-        "(roles: user)"
+        "/private/datasets/sft/train.parquet, row 2: has no assistant message with content, so there is nothing to "
+        "learn (user)"
     )
     assert found(root, workload="sft") == [("dataset", text, "error")]
 
@@ -228,7 +228,7 @@ def test_files_in_the_home_directory(root: Path, monkeypatch: pytest.MonkeyPatch
 def test_rows_are_read_despite_warnings_about_columns(root: Path) -> None:
     write(root, rows_with(lambda row: row.update(prompt=[{"role": "user", "content": ""}])))
     findings = [what for _key, what, _severity in found(root, settings={"data.reward_fn_key": "source"})]
-    assert any("a message from the user is empty" in what for what in findings)
+    assert any("has an empty user or assistant message" in what for what in findings)
     assert any("data.reward_fn_key=source has no effect" in what for what in findings)
 
 
@@ -270,11 +270,15 @@ def test_an_answer_that_is_empty(root: Path) -> None:
     rows = sft_rows()["train"]
     rows[2]["messages"] = [{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}]
     write(root, rows, name="sft")
-    text = "/private/datasets/sft/train.parquet, row 2: a message from the assistant is empty"
-    assert found(root, workload="sft") == [("dataset", text, "error")]
+    row = "/private/datasets/sft/train.parquet, row 2"
+    assert [what for _key, what, _severity in found(root, workload="sft")] == [
+        f"{row}: has an empty user or assistant message (assistant)",
+        f"{row}: has no assistant message with content, so there is nothing to learn (assistant)",
+    ]
     rows[2]["messages"] = [{"role": "system", "content": ""}, {"role": "assistant", "content": "x"}]
     write(root, rows, name="sft")
-    assert found(root, workload="sft") == []
+    text = f"{row}: has an empty system or developer message (system)"
+    assert found(root, workload="sft") == [("dataset", text, "warning")]
 
 
 def test_a_snapshot_that_compares_no_data_source(root: Path) -> None:

@@ -1,5 +1,5 @@
-"""The node's tokenizers is not installed here: a package of that name, which counts words, stands in for it. Chat
-templates are rendered as on nodes; tests/training compares the lengths with those of transformers.
+"""The node's transformers is not installed here: a package of that name, which counts words, stands in for it;
+tests/training compares the lengths with those of the real one.
 """
 
 from __future__ import annotations
@@ -17,39 +17,40 @@ from argus.checks.common import CheckRequest
 from argus.checks.facts import Facts
 from argus.checks.prompts import SAMPLED_ROWS, prompt_findings, sample
 
-TOKENIZERS = """
-class Encoding:
-    def __init__(self, text):
-        self.ids = text.split()
-class Tokenizer:
-    @classmethod
-    def from_file(cls, path):
-        return cls()
-    def no_truncation(self): pass
-    def no_padding(self): pass
-    def encode(self, text, add_special_tokens):
-        assert not add_special_tokens
-        return Encoding(text)
-"""
-# What the model's class makes of its tokenizer.json, if it makes anything else of it.
 TRANSFORMERS = """
+import json
+from pathlib import Path
+from jinja2 import Environment
+
 class AutoTokenizer:
     @classmethod
     def from_pretrained(cls, path):
-        return lambda texts, add_special_tokens: {"input_ids": [text.split() * FACTOR for text in texts]}
+        tokenizer, path = cls(), Path(path)
+        own = path / "chat_template.jinja"
+        tokenizer.settings = json.loads((path / "tokenizer_config.json").read_text())
+        tokenizer.template = own.read_text() if own.exists() else tokenizer.settings["chat_template"]
+        return tokenizer
+    def apply_chat_template(self, row, chat_template=None, tokenize=True, **arguments):
+        assert not tokenize
+        environment = Environment()
+        environment.globals["raise_exception"] = refuse
+        return environment.from_string(chat_template or self.template).render(messages=row, **arguments)
+    def __call__(self, text, add_special_tokens):
+        assert not add_special_tokens
+        return {"input_ids": text.split()}
+
+def refuse(message):
+    raise ValueError(message)
 """
-TEMPLATE = (
-    "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}go {{ eos_token }}{% endif %}"
-)
+TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}{% if add_generation_prompt %}go <end>{% endif %}"
 
 
 @pytest.fixture(autouse=True)
-def tokenizers(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def transformers(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib/tokenizers.py").write_text(TOKENIZERS)
-    (tmp_path / "lib/transformers.py").write_text(f"FACTOR = 1\n{TRANSFORMERS}")
+    (tmp_path / "lib/transformers.py").write_text(TRANSFORMERS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
-    settings = {"chat_template": TEMPLATE, "eos_token": {"content": "<end>"}}
+    settings = {"chat_template": TEMPLATE}
     (root / "common/models/tiny/tokenizer_config.json").write_text(json.dumps(settings))
     version(root, "0.9.1")
 
@@ -93,10 +94,7 @@ FILTER = {"data.filter_overlong_prompts": True}
         ("0.9.1", {}, "warning", CUT),
         ("0.8.0", {"data.truncation": "error"}, "warning", CUT),
         ("0.7.1", {}, "error", "this verl neither cuts nor drops them, and ends"),
-        ("0.6.1", {}, "error", "verl ends at the first (data.truncation: error)"),
-        ("0.6.1", {"data.truncation": "middle"}, "warning", "verl cuts them (data.truncation: middle)"),
         ("0.9.1", FILTER, "warning", DROPPED),
-        ("0.6.1", FILTER, "warning", DROPPED),
         (
             "0.9.1",
             {**FILTER, "data.train_batch_size": 3},
@@ -161,17 +159,17 @@ def test_rows_that_the_template_refuses(root: Path) -> None:
     prompts(root, 1, 5)
     prompts(root, 5, split="val")
     findings, _facts = said(root)
-    what = "the model's chat template refuses 1 of 2 rows in train: TemplateError: too short"
+    what = "the model's chat template refuses 1 of 2 rows in train: ValueError: too short"
     assert findings == [("warning", what)]
 
 
 def test_the_jobs_own_template_and_arguments(root: Path) -> None:
-    own = {"actor_rollout_ref.model.custom_chat_template": "{% generation %}a {{ more }}{% endgeneration %} b"}
+    own = {"actor_rollout_ref.model.custom_chat_template": "a {{ more }} b"}
     prompts(root, 20)
     prompts(root, 20, split="val")
     findings, facts = said(root, **own, **{"data.apply_chat_template_kwargs": {"more": "c d e"}})
     assert findings == []
-    assert "the longest has about 5 tokens" in facts.notes[0]
+    assert "the longest has 5 tokens" in facts.notes[0]
 
 
 def manifest(root: Path, **measured: Any) -> None:
@@ -218,10 +216,12 @@ def test_nothing_to_measure_with(root: Path) -> None:
     assert said(root) == ([], Facts())
 
 
-@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
-def test_files_of_a_model_that_make_no_sense(root: Path, name: str) -> None:
-    (root / "common/models/tiny" / name).write_text("{% {")
+def test_files_of_a_model_that_make_no_sense(root: Path) -> None:
     prompts(root, 30)
+    (root / "common/models/tiny/chat_template.jinja").write_text("{% {")
+    findings, _facts = said(root)
+    assert findings[0][1].startswith("the model's chat template refuses 1 of 1 rows in train: TemplateSyntaxError")
+    (root / "common/models/tiny/tokenizer_config.json").write_text("{% {")
     assert said(root) == ([], Facts())
 
 
@@ -231,35 +231,3 @@ def test_a_template_that_does_not_end(root: Path, monkeypatch: pytest.MonkeyPatc
     (root / "common/models/tiny/chat_template.jinja").write_text(loop)
     prompts(root, 1)
     assert said(root) == ([], Facts())
-
-
-def test_lengths_near_the_limit_are_counted_as_the_models_class_does(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "lib/transformers.py").write_text(f"FACTOR = 2\n{TRANSFORMERS}")
-    prompts(root, 6)
-    prompts(root, 1, split="val")
-    findings, _facts = said(root)
-    assert findings[0][1].startswith("is 10, but 1 of 1 prompts in train are longer (the longest has 16 tokens)")
-    # 7 of 10 cannot become more than 10.
-    prompts(root, 5)
-    assert said(root)[0] == []
-
-
-def test_lengths_that_cannot_be_counted_again_are_approximate(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "lib/transformers.py").write_text("raise ImportError")
-    prompts(root, 9)
-    prompts(root, 1, split="val")
-    findings, facts = said(root)
-    assert "(the longest has about 11 tokens)" in findings[0][1]
-    assert "the longest has about 11 tokens" in facts.notes[0]
-
-
-@pytest.mark.parametrize(("words", "warned"), [(5, False), (6, True), (8, True)])
-def test_lengths_near_the_limit_are_a_warning_if_they_are_not_exact(
-    root: Path, tmp_path: Path, words: int, warned: bool
-) -> None:
-    (tmp_path / "lib/transformers.py").write_text("raise ImportError")
-    prompts(root, words)
-    prompts(root, 1, split="val")
-    what = f"is 10, and the longest of the prompts in train has about {words + 2} tokens: there was no time"
-    findings, _facts = said(root)
-    assert [(severity, text.startswith(what)) for severity, text in findings] == ([("warning", True)] if warned else [])

@@ -7,6 +7,7 @@ import pytest
 from checked_job import REWARD, found
 
 from argus.checks import reward
+from argus.checks.child import Limits
 
 
 def reward_says(root: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
@@ -89,7 +90,7 @@ def test_a_reward_sees_the_environment_of_the_job(root: Path) -> None:
 
 
 def test_a_reward_that_takes_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reward, "REWARD_SECONDS", 0.5)
+    monkeypatch.setattr(reward, "LIMITS", Limits(0.5, 1 << 30))
     what = "/private/user/code/r.py could not be imported within 0.5 s, so its function was not checked"
     assert reward_says(root, "import time; time.sleep(30)\n") == [(what, "warning")]
 

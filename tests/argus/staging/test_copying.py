@@ -13,7 +13,7 @@ import pytest
 from hub import model
 from staging_models import files, manifest, of_directory
 
-from argus.staging import copying
+from argus.staging import files as staging_files
 from argus.staging.errors import StagingError
 from argus.staging.lock import Progress
 from argus.staging.manifest import MANIFEST
@@ -54,7 +54,7 @@ def test_a_directory_that_changes_meanwhile_is_refused(
         with source.open("ab") as file:
             file.write(b"more")
 
-    monkeypatch.setattr(copying, "copy_file", copy)
+    monkeypatch.setattr(staging_files, "copy_file", copy)
     with pytest.raises(StagingError, match="changed while it was copied"):
         of_directory(root, directory)
     assert list((root / "common/models").iterdir()) == []
@@ -66,8 +66,8 @@ def test_a_file_that_changes_before_its_copy_is_refused(tmp_path: Path) -> None:
     target.mkdir()
     (source / "file").write_bytes(b"four")
     progress = Progress()
-    copying.copy_all(source, target, {"file": 4}, progress)
+    staging_files.copy_all(source, target, {"file": 4}, progress)
     assert ((target / "file").read_bytes(), progress.done) == (b"four", 4)
     (target / "file").unlink()
     with pytest.raises(StagingError, match=r"file: changed while it was copied\. Stage it again when nothing writes"):
-        copying.copy_all(source, target, {"file": 5}, Progress())
+        staging_files.copy_all(source, target, {"file": 5}, Progress())

@@ -1,22 +1,8 @@
-"""Errors as findings, and lists of names in messages."""
+"""Lists of names in messages."""
 
 from __future__ import annotations
 
-from argus.staging.errors import StagingError, failure, listed
-
-
-def test_an_error_becomes_a_message_and_a_finding() -> None:
-    assert failure(StagingError("here", "is broken.", "Repair it.")) == {
-        "msg": "here: is broken. Repair it.",
-        "finding": {"where": "here", "what": "is broken.", "todo": "Repair it.", "severity": "error", "key": ""},
-    }
-    assert failure(OSError("no space"))["finding"] == {
-        "where": "staging",
-        "what": "no space",
-        "todo": "see the message",
-        "severity": "error",
-        "key": "",
-    }
+from argus.staging.errors import listed
 
 
 def test_long_lists_are_shortened() -> None:

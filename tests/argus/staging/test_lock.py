@@ -221,18 +221,6 @@ def test_a_lock_that_another_machine_removes_while_it_is_opened_is_tried_again(
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
-def test_a_directory_in_which_no_lock_can_be_made_is_an_error_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def denied(*_arguments: object) -> int:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(staging_lock, "open_lock", denied)
-    monkeypatch.setattr(staging_lock.time, "sleep", lambda _seconds: pytest.fail("waited"))
-    with pytest.raises(PermissionError), locked(tmp_path / "tiny"):
-        pass
-
-
 def test_a_lock_is_held_as_long_as_its_process_works(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     assert not is_held(target)
@@ -295,14 +283,3 @@ def test_odd_numbers_make_a_line() -> None:
         report = ProgressReport.from_json({**REPORT, **change})
         assert report is not None
         assert report.line().startswith("copying on head")
-
-
-def test_progress_goes_to_the_lock_and_not_to_what_has_its_name(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("important")
-    with locked(tmp_path / "tiny") as progress:
-        lock_file(tmp_path / "tiny").unlink()
-        lock_file(tmp_path / "tiny").symlink_to(victim)
-        progress.begin("copying")
-        progress.write()
-    assert victim.read_text() == "important"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from hub import model, safetensors
 from staging_models import FIRST, NAME, Place, files
 
 from argus.staging.errors import StagingError
-from argus.staging.hub.cache import forget
+from argus.staging.hub import forget
 from argus.staging.models import remove_model
 from argus.staging.result import Status
 
@@ -72,13 +71,3 @@ def test_a_model_that_a_job_uses_stays(place: Place) -> None:
 def test_nothing_is_taken_from_a_cache_that_is_not_there(tmp_path: Path) -> None:
     forget(tmp_path / "hub", "org/name", "0" * 40)
     assert remove_model(tmp_path, "name", lambda target: []).status == Status.ABSENT
-
-
-def test_nothing_is_removed_without_the_library(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.stage()
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "huggingface_hub", None)
-        with pytest.raises(StagingError, match="huggingface_hub: cannot be imported"):
-            remove_model(place.root, "name", lambda target: [])
-        assert remove_model(place.root, "name", lambda target: [], check=True).status == Status.REMOVED
-    assert place.stage().status == Status.EXISTS

@@ -17,7 +17,7 @@ from staging_tools import manifest_json
 
 from argus import cli
 from argus.launcher.identity import NODE
-from argus.staging.hub import retry
+from argus.staging import hub as staging_hub
 from argus.verbs import export
 
 NAME = "org/name"
@@ -35,7 +35,7 @@ def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(retry, "QUESTION_WAITS", ())
+    monkeypatch.setattr(staging_hub, "QUESTION_WAITS", ())
 
 
 @pytest.fixture

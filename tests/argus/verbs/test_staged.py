@@ -41,7 +41,7 @@ def staged(tmp_path: Path) -> Path:
         when = None if days is None else (datetime.now(UTC) - timedelta(days)).isoformat(timespec="seconds")
         facts = {"kind": "snapshot", "name": name, "source": f"/src/{name[:3]}", "commit": "abc", "staged_at": when}
         put(tmp_path / SNAPSHOTS / name, {"manifest.json": Manifest(facts).text()})
-    entry = FileEntry(2048, "0" * 64)
+    entry = FileEntry(2048, "0" * 64, 0)
     dataset = Manifest({"kind": "rl_dataset", "staged_at": "2020-01-01T00:00:00Z"}, {"train.parquet": entry})
     put(tmp_path / DATASETS / "sums", {"manifest.json": dataset.text()})
     put(tmp_path / "jobs" / "j1", {"config/job_spec.json": '{"code_path": "oldest-but-used"}', "status.json": "{}"})

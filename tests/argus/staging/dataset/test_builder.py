@@ -9,8 +9,8 @@ import pytest
 from staging_datasets import MAPPED, QUESTIONS, asked, lines, read, refused, rl_row, sft_row, table
 from staging_tools import manifest_json
 
+from argus.checks.rows import SFT
 from argus.staging.dataset.builder import DatasetBuilder
-from argus.staging.dataset.schema import SFT
 from argus.staging.result import Status
 
 
@@ -81,10 +81,11 @@ def test_all_errors_are_reported_together_and_nothing_is_staged(raw: Path, root:
 
 def test_a_dataset_for_the_other_workload_is_reported_as_such(raw: Path, root: Path) -> None:
     rl, sft = lines(raw / "rl.jsonl", [rl_row(1), rl_row(2)]), lines(raw / "sft.jsonl", [sft_row(1), sft_row(2)])
+    other = "Choose another dataset, or another workload."
     said = refused(root, files={"train": [rl]}, val_rows=1, workload=SFT)
-    assert said == f"{rl}: is a dataset for ppo and grpo (prompt, reward_model), not for sft. Set workload to rl."
+    assert said.startswith(f"{rl}: is a dataset for ppo and grpo (prompt, reward_model), not for sft: ")
     said = refused(root, files={"train": [sft]}, val_rows=1)
-    assert said == f"{sft}: is a dataset for sft (messages), not for ppo and grpo. Set workload to sft."
+    assert said == f"{sft}: is a dataset for sft (messages), not for ppo and grpo: it has no column prompt. {other}"
 
 
 def test_no_rows_at_all_are_refused(raw: Path, root: Path) -> None:

@@ -6,14 +6,15 @@ from typing import Any
 import pyarrow
 import pytest
 
+from argus.checks.rows import RL, SFT
 from argus.staging.dataset.checks import (
     SHOWN_ROWS,
     TOKENIZED_ROWS,
     Checker,
     Limit,
+    schema_problem,
     shown,
 )
-from argus.staging.dataset.schema import RL, SFT, schema_problem
 
 MESSAGE = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
 
@@ -333,22 +334,23 @@ def test_a_column_that_is_missing_is_named_with_those_that_are_there(missing: st
 def test_a_dataset_for_another_workload_is_reported_as_such() -> None:
     rl, sft = (pyarrow.Table.from_pylist([row]).schema for row in (rl_row(), sft_row()))
     assert schema_problem(rl, SFT) == (
-        "is a dataset for ppo and grpo (prompt, reward_model), not for sft.",
-        "Set workload to rl.",
+        "is a dataset for ppo and grpo (prompt, reward_model), not for sft: it has no column messages",
+        "choose another dataset, or another workload",
     )
-    assert schema_problem(sft, RL) == ("is a dataset for sft (messages), not for ppo and grpo.", "Set workload to sft.")
+    what, _todo = schema_problem(sft, RL) or ("", "")
+    assert what == "is a dataset for sft (messages), not for ppo and grpo: it has no column prompt"
 
 
 @pytest.mark.parametrize(
     ("column", "value", "what"),
     [
-        ("prompt", "text", "has a column prompt of type string, where verl reads a list of {role, content}."),
+        ("prompt", "text", "has a column prompt of type string, where verl reads a list of {role, content}"),
         ("prompt", [{"from": "human", "value": "a"}], "has a column prompt of type list<"),
         ("prompt", [{"role": "user", "content": 3}], "has messages with content of type int64"),
-        ("data_source", 3, "has a column data_source of type int64."),
-        ("reward_model", "42", "has a column reward_model of type string."),
-        ("reward_model", {"style": "rule"}, "has a column reward_model of type struct<style: string>."),
-        ("extra_info", "{}", "has a column extra_info of type string."),
+        ("data_source", 3, "has a column data_source of type int64"),
+        ("reward_model", "42", "has a column reward_model of type string"),
+        ("reward_model", {"style": "rule"}, "has a column reward_model of type struct<style: string>"),
+        ("extra_info", "{}", "has a column extra_info of type string, where verl reads a mapping"),
     ],
 )
 def test_a_column_of_another_type_is_named_with_it(column: str, value: Any, what: str) -> None:
@@ -407,8 +409,8 @@ def test_many_are_tokenised_in_parts() -> None:
 def test_a_row_that_the_chat_template_refuses_is_named_and_the_others_are_measured() -> None:
     rows = [rl_row(0), rl_row(1, prompt=[user("refuse")]), rl_row(2, prompt=[user("a b c d e f")])]
     assert warnings(RL, Limit(8, Words()), train=rows) == [
-        "train: is longer than 8 tokens, so verl drops the row or stops: 1 row, counted from 0: 2 (9 tokens)",
         "train: is rejected by the model's chat template: 1 row, counted from 0: 1 (ValueError: roles must alternate)",
+        "train: is longer than 8 tokens, so verl drops the row or stops: 1 row, counted from 0: 2 (9 tokens)",
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 from staging_datasets import COLUMNS, MAPPED, QUESTIONS, asked, lines, mapped, read, refused, rl_row, sft_row
 
-from argus.staging.dataset.schema import SFT
+from argus.checks.rows import SFT
 
 
 def test_patterns_are_taken_in_the_order_of_names_and_files_may_lack_columns(raw: Path, root: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_error_of_pyarrow_names_the_file(raw: Path, root: Path) -> None:
     )
     empty = lines(raw / "b.jsonl", [rl_row(number, extra_info={"more": {}}) for number in range(2)])
     said = refused(root, files={"train": [empty]}, val_rows=1)
-    assert said.startswith("val.parquet: cannot be written: Cannot write struct type 'more' with no child field")
+    assert said.startswith("train.parquet: cannot be written: Cannot write struct type 'more' with no child field")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hub import Hub
 from staging_datasets import NEW, OLD, asked, from_hub, lines, put, read, refused, rl_row, scripted, snapshot
 from staging_tools import manifest_json
 
+from argus.staging import lock as staging_lock
 from argus.staging.dataset import sources as dataset_sources
 from argus.staging.dataset.options import DatasetOptions
 from argus.staging.dataset.script import Script
-from argus.staging.hub import files as hub_files
 from argus.staging.lock import Progress
 from argus.staging.result import Status
 
@@ -127,7 +127,7 @@ def test_a_script_that_is_not_there_or_has_no_output_flag(raw: Path, root: Path,
 
 
 def test_a_running_script_writes_a_heartbeat(raw: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_files, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(staging_lock, "PROGRESS_SECONDS", 0.01)
     seen: list[str] = []
     monkeypatch.setattr(Progress, "write", lambda progress: seen.append(progress.what))
     snapshot(root, extra="import time; time.sleep(0.2)")

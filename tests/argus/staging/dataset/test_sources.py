@@ -9,7 +9,7 @@ import pytest
 from staging_datasets import asked, lines, refused, rl_row
 from staging_tools import manifest_json
 
-from argus.staging.dataset.schema import RL, SFT
+from argus.checks.rows import RL, SFT
 from argus.staging.dataset.sources import Files
 from argus.staging.result import Status
 

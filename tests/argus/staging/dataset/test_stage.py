@@ -23,10 +23,10 @@ from staging_datasets import (
 )
 from staging_tools import manifest_json
 
-from argus.staging.dataset import formats as dataset_files
+from argus.checks.rows import SFT
+from argus.staging.dataset import rows as dataset_rows
 from argus.staging.dataset import stage as datasets
 from argus.staging.dataset.builder import DatasetBuilder
-from argus.staging.dataset.schema import SFT
 from argus.staging.errors import StagingError
 from argus.staging.result import Staged, Status
 
@@ -156,7 +156,7 @@ def test_rows_are_named_as_they_were_when_they_were_read(
     raw: Path, root: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_model(model)
-    monkeypatch.setattr(dataset_files, "BATCH_ROWS", 4)
+    monkeypatch.setattr(dataset_rows, "BATCH_ROWS", 4)
     options = {"files": {"train": [lines(raw / "a.jsonl", [*QUESTIONS, QUESTIONS[5]])]}, "val_rows": 4, **MAPPED}
     measure = {"model": "Tiny", "max_prompt_length": 14}
     asked(root, name="at-once", **options, **measure)

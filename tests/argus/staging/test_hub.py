@@ -15,10 +15,9 @@ from hub import Hub, model
 from staging_models import FIRST, NAME, SECOND, Place
 from staging_tools import stage
 
+from argus.staging import hub as staging_hub
 from argus.staging.errors import StagingError
-from argus.staging.hub import library
-from argus.staging.hub.cache import fetch, forget, missing_bytes
-from argus.staging.hub.repository import Repository
+from argus.staging.hub import Repository, fetch, forget, missing_bytes, without_token
 from argus.staging.lock import Progress
 from argus.staging.models import request, source_of
 from argus.staging.result import Status
@@ -102,6 +101,11 @@ def test_an_unknown_repository_is_named(place: Place, token: str | None, name: s
         stage(request(place.root, "x", source_of(name, place.root, endpoint=place.hub.url, token=token)))
 
 
+def test_the_token_is_removed_from_texts_of_others() -> None:
+    assert without_token("hf_secret at https://host/x", "hf_secret\n") == "… at https://host/x"
+    assert without_token("nothing", None) == "nothing"
+
+
 def test_an_unknown_revision_is_named(place: Place) -> None:
     assert "has no revision v9. Give a branch, a tag, or a commit" in place.refused(revision="v9")
     assert "has no revision" in place.refused(revision="0" * 40)
@@ -117,7 +121,7 @@ def test_a_hub_that_cannot_be_reached_is_named(place: Place) -> None:
 
 
 def test_a_hub_that_does_not_answer_causes_a_timeout(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(staging_hub, "ANSWER_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

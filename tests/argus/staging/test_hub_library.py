@@ -16,11 +16,9 @@ import huggingface_hub.utils._http
 import pytest
 from hub import Hub
 
+from argus.staging import hub as staging_hub
 from argus.staging.errors import StagingError
-from argus.staging.hub import library as library_module
-from argus.staging.hub import retry
-from argus.staging.hub.cache import fetch
-from argus.staging.hub.repository import Repository
+from argus.staging.hub import Repository, fetch
 from argus.staging.lock import Progress
 
 NAME = "org/name"
@@ -39,7 +37,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(retry, "DOWNLOAD_WAITS", ())
+    monkeypatch.setattr(staging_hub, "DOWNLOAD_WAITS", ())
 
 
 def of(hub: Hub, root: Path, **options: object) -> Repository:
@@ -49,7 +47,7 @@ def of(hub: Hub, root: Path, **options: object) -> Repository:
 def test_every_download_has_a_timeout(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = of(hub, tmp_path)
     assert len(repository.files) == 3
-    monkeypatch.setattr(library_module, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(staging_hub, "ANSWER_SECONDS", 0.1)
     # The library's own last tries take a minute each.
     monkeypatch.setattr(huggingface_hub.file_download, "_ETAG_RETRY_TIMEOUT", 0.1)
     monkeypatch.setattr(huggingface_hub.utils._http, "time", SimpleNamespace(sleep=lambda seconds: None))
@@ -71,8 +69,8 @@ def test_the_list_of_files_without_a_timeout_is_not_requested(hub: Hub, tmp_path
 
 
 def test_requests_without_a_timeout_of_their_own_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_module, "ANSWER_SECONDS", 0.1)
-    library = library_module.load_library(tmp_path)
+    monkeypatch.setattr(staging_hub, "ANSWER_SECONDS", 0.1)
+    library = staging_hub.load_library(tmp_path)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

@@ -1,0 +1,418 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Repositories of the hub: files of one commit in the library's own cache, which jobs use too, compared with hashes.
+
+huggingface_hub is imported inside functions, because only nodes have it. Its classes are not available to the type
+checker.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import hashlib
+import ipaddress
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ..common.text import one_line
+from .errors import StagingError, listed
+from .files import file_sha256, parallel_map
+from .lock import Progress
+
+ENDPOINT = "https://huggingface.co"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+# The name of a blob: SHA-256 for a file in LFS, git's own SHA-1 for any other.
+ETAG = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
+SHA256_DIGITS = 64
+# The timeout for an answer: a mistake in the address shall be reported soon.
+ANSWER_SECONDS = 30.0
+# The pauses between tries, in seconds. A broken line may recover within a minute.
+QUESTION_WAITS = (1.0, 3.0)
+DOWNLOAD_WAITS = (1.0, 5.0, 15.0, 40.0)
+DOWNLOADS = 4
+# The library's message for a file that has another size than the hub announced.
+CONSISTENCY = "Consistency check failed"
+TRANSIENT = (408, 429, 500, 502, 503, 504)
+# So many characters of a message are shown.
+SHOWN_CHARACTERS = 300
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file as the hub announces it."""
+
+    name: str
+    size: int
+    etag: str
+
+
+@dataclass(frozen=True)
+class Repository:
+    """One revision of a repository, and which of its files are wanted.
+
+    cache: the directory that the library calls cache_dir. exclude: patterns of files to omit, or a function that
+    returns them for the names of all files. select: the function that selects the wanted ones of all names.
+    """
+
+    name: str
+    revision: str
+    cache: Path
+    endpoint: str = ENDPOINT
+    token: str | None = field(default=None, repr=False)
+    kind: str = "model"
+    exclude: Sequence[str] | Callable[[Sequence[str]], Sequence[str]] = ()
+    select: Callable[[Sequence[str]], Collection[str]] = set
+
+    @property
+    def where(self) -> str:
+        return f"{self.name} on {self.endpoint}"
+
+    @property
+    def storage(self) -> Path:
+        return storage(self.cache, self.kind, self.name)
+
+    @property
+    def commit(self) -> str:
+        return self._info[0]
+
+    @property
+    def snapshot(self) -> Path:
+        return self.storage / "snapshots" / self.commit
+
+    @functools.cached_property
+    def files(self) -> list[RemoteFile]:
+        """The wanted files."""
+        selected = self.select([file.name for file in self._info[1]])
+        return [file for file in self._info[1] if file.name in selected and not matches(file.name, self.excluded)]
+
+    @functools.cached_property
+    def excluded(self) -> list[str]:
+        """The patterns of files that are omitted."""
+        names = [file.name for file in self._info[1]]
+        return [normal(pattern) for pattern in (self.exclude(names) if callable(self.exclude) else self.exclude)]
+
+    @functools.cached_property
+    def library(self) -> Any:
+        return load_library(self.cache)
+
+    @functools.cached_property
+    def _info(self) -> tuple[str, list[RemoteFile]]:
+        """The commit, and all files."""
+        api = self.library.HfApi(endpoint=self.endpoint, token=self.token or False)
+        options = {"repo_type": self.kind, "revision": self.revision, "files_metadata": True}
+        answer = with_retries(self, lambda: api.repo_info(self.name, **options, timeout=ANSWER_SECONDS), QUESTION_WAITS)
+        if not COMMIT.fullmatch(str(answer.sha)):
+            raise StagingError(self.where, "does not report its commit.", "Set another endpoint.")
+        return answer.sha, [self._remote_file(sibling) for sibling in answer.siblings or ()]
+
+    def _remote_file(self, sibling: Any) -> RemoteFile:
+        etag = str(sibling.lfs.sha256 if sibling.lfs else sibling.blob_id)
+        size = sibling.lfs.size if sibling.lfs else sibling.size
+        path = PurePosixPath(sibling.rfilename)
+        # Name and hash become part of paths.
+        if size is None or not ETAG.fullmatch(etag) or path.is_absolute() or ".." in path.parts:
+            what = f"does not report size and hash of {sibling.rfilename}, so its content cannot be verified."
+            todo = "Set another endpoint, or download it elsewhere and give the directory as source."
+            raise StagingError(self.where, what, todo)
+        return RemoteFile(sibling.rfilename, size, etag)
+
+    def blob(self, file: RemoteFile) -> Path:
+        return self.storage / "blobs" / file.etag
+
+
+def storage(cache: Path, kind: str, name: str) -> Path:
+    """The directory of a repository in the library's cache."""
+    return cache / f"{kind}s--{name.replace('/', '--')}"
+
+
+def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
+    """The address of the hub: the user's, the node's, or the default; one that a token may be sent to."""
+    address = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+    example = f"Give one such as {ENDPOINT}."
+    shown = re.sub(r"://.*@", "://…@", address)
+    try:
+        url = urlsplit(address)
+        host, _port = url.hostname, url.port
+    except ValueError as error:
+        raise StagingError("endpoint", f'"{shown}" is not an address ({error}).', example) from error
+    if url.scheme not in ("http", "https") or not host or not address.isprintable() or " " in address:
+        raise StagingError("endpoint", f'"{shown}" is not an address.', example)
+    if "@" in url.netloc:
+        todo = "Remove them from it: it is stored in manifests. A token is set by staging_hf_token."
+        raise StagingError("endpoint", f'"{shown}" has a user or a password.', todo)
+    if "?" in address or "#" in address:
+        raise StagingError("endpoint", f'"{shown}" has a query or a fragment.', example)
+    if token and url.scheme == "http" and not is_loopback(host):
+        todo = "Use an address with https (staging_hf_endpoint, or HF_ENDPOINT on the node), or unset staging_hf_token."
+        raise StagingError("endpoint", f'"{shown}" would get the token unencrypted.', todo)
+    return address
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def load_library(cache: Path) -> Any:
+    """huggingface_hub; it reads its environment variables when it is imported."""
+    os.environ.update(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1")
+    os.environ.setdefault("HF_HOME", str(cache.parent))
+    try:
+        import huggingface_hub
+        import huggingface_hub.errors
+    except ImportError as error:
+        todo = "Run this inside a node, whose image has it."
+        raise StagingError("huggingface_hub", f"cannot be imported ({error}).", todo) from error
+    huggingface_hub.logging.set_verbosity_error()
+    if hasattr(huggingface_hub, "set_client_factory"):
+        # Since 1.0. Its own client has no timeout for some requests, such as the one for Xet's token.
+        import httpx
+
+        hooks = huggingface_hub.get_session().event_hooks
+        huggingface_hub.set_client_factory(
+            lambda: httpx.Client(event_hooks=hooks, follow_redirects=True, timeout=ANSWER_SECONDS)
+        )
+    return huggingface_hub
+
+
+def missing_bytes(repository: Repository) -> int:
+    """The size of the wanted files that are not in the cache."""
+    return sum(file.size for file in repository.files if not repository.blob(file).exists())
+
+
+def fetch(repository: Repository, progress: Progress) -> dict[str, str]:
+    """Downloads all wanted files into the cache, and returns their SHA-256.
+
+    A file that does not match the hub's hash is downloaded once more: it may have been damaged in the cache, or on its
+    way.
+    """
+    hashes: dict[str, str] = {}
+    for _try in range(2):
+        wrong = [file for file in repository.files if file.name not in hashes]
+        if wrong:
+            hashes |= download(repository, wrong, progress)
+    wrong = [file for file in repository.files if file.name not in hashes]
+    if wrong:
+        raise hash_mismatch(repository, listed(file.name for file in wrong))
+    for file in repository.files:
+        # Downloads that were killed. The library completes none of another process.
+        for unfinished in repository.blob(file).parent.glob(f"{file.etag}*.incomplete"):
+            unfinished.unlink(missing_ok=True)
+    # The library looks a name up here when it is offline; verl asks for a reward model by its name.
+    main = repository.storage / "refs" / "main"
+    if not main.exists():
+        main.parent.mkdir(parents=True, exist_ok=True)
+        main.write_text(repository.commit, encoding="utf-8")
+    return hashes
+
+
+def download(repository: Repository, files: Sequence[RemoteFile], progress: Progress) -> dict[str, str]:
+    """Downloads files, and returns the SHA-256 of those that match the hub's hashes; removes the others.
+
+    The library's snapshot_download asks for a list of the files without a timeout. It also stores the list, and then
+    refuses the snapshot offline if a file was excluded.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(file: RemoteFile) -> None:
+        repository.library.hf_hub_download(
+            repository.name,
+            file.name,
+            repo_type=repository.kind,
+            # The commit, even if a branch has moved since.
+            revision=repository.commit,
+            cache_dir=repository.cache,
+            endpoint=repository.endpoint,
+            token=repository.token or False,
+            etag_timeout=ANSWER_SECONDS,
+        )
+
+    def every() -> None:
+        with ThreadPoolExecutor(DOWNLOADS) as pool:
+            list(pool.map(one, files))
+
+    before, total = cached_bytes(repository, files), sum(file.size for file in files)
+    counter = lambda: cached_bytes(repository, files) - before  # noqa: E731
+    progress.begin(f"downloading {repository.name}", total - before, counter)
+    with_retries(repository, every, DOWNLOAD_WAITS)
+    progress.begin(f"verifying {repository.name}", total)
+    paths = [repository.snapshot / file.name for file in files]
+    hashes: dict[str, str] = {}
+    for file, path, sha256 in zip(
+        files, paths, parallel_map(lambda path: file_sha256(path, progress.add), paths), strict=True
+    ):
+        if file.etag == (sha256 if len(file.etag) == SHA256_DIGITS else git_sha1(path)):
+            hashes[file.name] = sha256
+        else:
+            # The library trusts files that exist.
+            for each in (path.resolve(), path):
+                if each.parent.resolve().is_relative_to(repository.cache.resolve()):
+                    each.unlink(missing_ok=True)
+    return hashes
+
+
+def git_sha1(path: Path) -> str:
+    """Git's own hash of a file that is not in LFS, and small."""
+    content = path.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def cached_bytes(repository: Repository, files: Iterable[RemoteFile]) -> int:
+    """How many bytes of some files are in the cache, finished or not."""
+    sizes: dict[str, int] = {}
+    for path in (repository.storage / "blobs").glob("*"):
+        try:
+            etag = path.name.partition(".")[0]
+            sizes[etag] = max(sizes.get(etag, 0), path.stat().st_size)
+        except FileNotFoundError:
+            # A file that is being renamed has its new name the next time.
+            continue
+    return sum(min(sizes.get(file.etag, 0), file.size) for file in files)
+
+
+def forget(cache: Path, name: str, commit: str, kind: str = "model") -> None:
+    """Removes a revision from the cache; files that other revisions need stay."""
+    home = storage(cache, kind, name)
+    snapshots = home / "snapshots"
+    shutil.rmtree(snapshots / commit, ignore_errors=True)
+    if not snapshots.is_dir() or not any(snapshots.iterdir()):
+        shutil.rmtree(home, ignore_errors=True)
+        return
+    for ref in (home / "refs").rglob("*"):
+        if ref.is_file() and ref.read_text(encoding="utf-8") == commit:
+            ref.unlink()
+    used = {path.resolve() for path in snapshots.rglob("*") if path.is_symlink()}
+    for blob in (home / "blobs").iterdir():
+        if blob.resolve() not in used and blob.suffix != ".incomplete":
+            blob.unlink()
+
+
+def normal(pattern: str) -> str:
+    """A pattern as the library reads it: a directory means everything in it."""
+    return f"{pattern}*" if pattern.endswith("/") else pattern
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, normal(pattern)) for pattern in patterns)
+
+
+# --- Errors ----------------------------------------------------------------------------------------------------------
+
+
+def with_retries(repository: Repository, call: Callable[[], Result], waits: Iterable[float]) -> Result:
+    """The result of a call, which is repeated after transient errors."""
+    pauses = iter(waits)
+    while True:
+        try:
+            return call()
+        except StagingError:
+            raise
+        except Exception as error:
+            # Errors of HTTP, of sockets, of the library, of Xet. A full disk is none of the hub.
+            if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError | TimeoutError):
+                raise
+            pause = next(pauses, None) if is_transient(error) else None
+            if pause is None:
+                raise explain(error, repository) from error
+            time.sleep(pause)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and the errors that led to it."""
+    current: BaseException | None = error
+    while current is not None:
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def status_of(error: BaseException) -> int | None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether another try may succeed."""
+    for cause in causes(error):
+        status = status_of(cause)
+        if status is not None:
+            return status in TRANSIENT
+        # httpx has TransportError as their base class; requests, which the library used before 1.0, has three.
+        names = {kind.__name__ for kind in type(cause).__mro__}
+        if names & {"TransportError", "ConnectionError", "Timeout", "TimeoutError", "ChunkedEncodingError"}:
+            return "OfflineModeIsEnabled" not in names
+        if CONSISTENCY in str(cause):
+            return True
+    return False
+
+
+def without_token(text: str, token: str | None) -> str:
+    """The text of another program without the token."""
+    # A token from a file may end with a newline, which the text does not have.
+    secret = (token or "").strip()
+    return text.replace(secret, "…") if secret else text
+
+
+def explain(error: BaseException, repository: Repository) -> StagingError:
+    """What went wrong, and what to do about it; never with the token in it."""
+    chain, kinds = list(causes(error)), repository.library.errors
+    account = f"{'the' if repository.token else 'a'} token (staging_hf_token) of an account that may read it"
+    # First, because the library's class for a gated repository is a subclass of the one for a missing repository.
+    license_page, revision = f"Accept its license on {page(repository)}, and set {account}.", repository.revision
+    for kind, what, todo in (
+        (kinds.GatedRepoError, "is gated, and access is denied.", license_page),
+        (
+            kinds.RepositoryNotFoundError,
+            "does not exist or is private.",
+            f"Correct its name; if it is private, set {account}.",
+        ),
+        (
+            kinds.RevisionNotFoundError,
+            f"has no revision {revision}.",
+            "Give a branch, a tag, or a commit of 40 digits.",
+        ),
+    ):
+        if any(isinstance(cause, kind) for cause in chain):
+            return StagingError(repository.where, what, todo)
+    status = next(filter(None, map(status_of, chain)), None)
+    if status in (401, 403):
+        what = "does not accept the token" if repository.token else "requires a token"
+        return StagingError(repository.where, f"{what} ({status}).", f"Set {account}.")
+    if status is not None:
+        message = next(filter(None, (getattr(cause, "server_message", "") for cause in chain)), "no reason")
+        text = without_token(one_line(message, SHOWN_CHARACTERS), repository.token)
+        todo = "Run it again later: what was downloaded is kept."
+        return StagingError(repository.where, f"answered with status {status} ({text}).", todo)
+    # The innermost error has the cause; the library's own errors only tell that something failed.
+    cause = next(filter(is_transient, reversed(chain)), error)
+    text = without_token(f"{type(cause).__name__}: {one_line(cause, SHOWN_CHARACTERS)}", repository.token)
+    if CONSISTENCY in text:
+        return hash_mismatch(repository, text)
+    return StagingError(
+        repository.where,
+        f"cannot be downloaded: {text}.",
+        "Check that this node can reach it, perhaps through a proxy; set a mirror (staging_hf_endpoint, or HF_ENDPOINT "
+        "on the node), or give a directory as source. What was downloaded is kept.",
+    )
+
+
+def page(repository: Repository) -> str:
+    kind = "" if repository.kind == "model" else f"{repository.kind}s/"
+    return f"{repository.endpoint}/{kind}{repository.name}"
+
+
+def hash_mismatch(repository: Repository, what: str) -> StagingError:
+    todo = "Run it again later; if that does not help, set another endpoint, or give a directory as source."
+    return StagingError(repository.where, f"sent content that does not match its size or hash: {what}.", todo)
