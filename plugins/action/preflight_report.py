@@ -17,6 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.cluster.images import image_findings
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
     Groups,
     HostVars,
@@ -30,9 +31,11 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement imp
     grouped,
     judged,
 )
+from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import IMAGE
 from ansible_collections.argus.verl.plugins.module_utils.preflight.page import page
 from ansible_collections.argus.verl.plugins.module_utils.preflight.tier import Tier
 from ansible_collections.argus.verl.plugins.plugin_utils.attendance import machine_attendance
+from ansible_collections.argus.verl.plugins.plugin_utils.images import BuildError, image_builds, needed_images
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 
 display = Display()
@@ -46,6 +49,9 @@ SPECIFICATION = {
     "least": {"type": "int"},
     "findings": {"type": "list", "elements": "dict", "default": []},
     "sections": {"type": "list", "elements": "dict", "default": []},
+    "images": {"type": "dict", "default": {}},
+    "builds": {"type": "dict", "default": {}},
+    "archive": {"type": "dict", "default": {}},
     "dest": {"type": "path"},
     "shared_root": {"type": "str"},
 }
@@ -54,13 +60,23 @@ SPECIFICATION = {
 def judgement(arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups) -> Judged:
     present = machine_attendance(arguments["hosts"], hostvars, groups, arguments["least"])
     results = {machine_name(host, hostvars[host]): hostvars[host].get(RESULT) or {} for host in arguments["hosts"]}
+    # A machine that could not be reached, or failed, has no answer.
+    probed = {name: Probed.from_json(name, result) for name, result in results.items() if "machine" in result}
+    machines = {name: answer.context.machine for name, answer in probed.items()}
+    images, builds = arguments["images"], arguments["builds"]
+    needed = needed_images(arguments["hosts"], hostvars, groups, images, machines)
+    built = [image for kind, image in images.items() if kind in builds]
+    missing = image_findings(needed, machines, built, bool(arguments["archive"]))
     found = judged(
         list(results),
-        # A machine that could not be reached, or failed, has no answer.
-        {name: Probed.from_json(name, result) for name, result in results.items() if "machine" in result},
+        probed,
         Tier(arguments["tier"]),
         arguments["accept"],
-        [*present.findings, *(Finding(**finding) for finding in arguments["findings"])],
+        [
+            *present.findings,
+            *(replace(finding, key=IMAGE.key) for finding in missing),
+            *(Finding(**finding) for finding in arguments["findings"]),
+        ],
         [Section(**section) for section in arguments["sections"]],
         [machine_name(node, hostvars[node]) for node in cluster_nodes(groups)],
     )
@@ -94,6 +110,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         super().run(tmp, task_vars)
         _dummy, arguments = self.validate_argument_spec(argument_spec=SPECIFICATION)
         variables = task_vars or {}
+        try:
+            above = str(variables.get("inventory_dir") or ".")
+            builds = image_builds(arguments["builds"], arguments["images"], above)
+        except BuildError as error:
+            return {"failed": True, "msg": str(error)}
         result = judgement(arguments, variables["hostvars"], variables["groups"])
         is_saved = bool(arguments["dest"] or arguments["shared_root"])
         files, problems = (
@@ -109,7 +130,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         lines = report_lines("Preflight", header, rows, findings, text, terminal(display.columns))
         if lines:
             display.display("\n" + "\n".join(lines))
-        answer = {"changed": False, "preflight": result.to_json(), "files": files}
+        answer = {"changed": False, "preflight": result.to_json(), "files": files, "image_builds": builds}
         message = failure(findings, None)
         return {**answer, "failed": True, "msg": message} if message else answer
 

@@ -9,7 +9,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.deferred import Filter,
 
 NAMES = [
     "derived_network",
-    "image_findings",
     "machine_expectations",
     "preflight_together",
     "reach_targets",

@@ -12,13 +12,10 @@ Runs on machines with Python 3.9 and newer.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import ctypes
-import encodings.idna
 import json
 import os
-import socket
 import stat
 import traceback
 from collections.abc import Callable
@@ -30,9 +27,6 @@ from .argus.common.shared_root import JOBS
 # The user and group of nodes if Ansible is root. No person and no service has the number: it is above that of people
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
-# What the standard library imports only when it is needed, for sockets and descriptors: root's Python may then be out
-# of reach.
-LATE_IMPORTS = (array, encodings.idna)
 # Constants of mount(2) and unshare(2); Python has unshare since 3.12 only.
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 
@@ -79,31 +73,6 @@ def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[
         return work()
     closed = closed_above(shared_root, user)
     return as_user(user, work, lambda: uncover(shared_root, closed) if closed else None)
-
-
-def opened_without_root(shared_root: Path, work: Callable[[], int]) -> int:
-    """Open a file on a shared root as the user of its nodes, and return its descriptor, with which root may go on.
-
-    work: opens it, or raises OSError.
-    """
-    if os.geteuid() or not user_of(shared_root).uid:
-        return work()
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-
-        def send() -> dict[str, Any]:
-            try:
-                socket.send_fds(theirs, [b"."], [work()])
-            except OSError as error:
-                return failure(error.strerror or str(error))
-            return {}
-
-        result = without_root(shared_root, send)
-        if result.get("failed"):
-            raise OSError(result["msg"])
-        _data, (descriptor,), _flags, _address = socket.recv_fds(ours, 1, 1)
-    os.set_inheritable(descriptor, False)
-    return descriptor
 
 
 def closed_above(shared_root: Path, user: User) -> Path | None:

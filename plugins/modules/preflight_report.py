@@ -55,6 +55,18 @@ options:
     type: list
     elements: dict
     default: []
+  images:
+    description: The image of each kind of accelerator, C(cluster_images).
+    type: dict
+    default: {}
+  builds:
+    description: How the controller builds images, C(cluster_image_builds). Their inputs are read here.
+    type: dict
+    default: {}
+  archive:
+    description: Where a file with images is, C(cluster_image_archive).
+    type: dict
+    default: {}
   dest:
     description: The directory on the controller for the files. Without it, none is written.
     type: path
@@ -110,6 +122,13 @@ preflight:
       type: list
       elements: dict
       sample: []
+image_builds:
+  description:
+    - The values of O(builds) by the names of their images, each with the hash of its C(inputs), the C(arguments) of the
+      engine, and whether to C(push) it.
+  returned: always
+  type: dict
+  sample: {}
 files:
   description: The files that were written, on the controller and on the shared root.
   returned: always

@@ -26,8 +26,8 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import
 # The facts of the roles that are read: how the machine was probed and prepared.
 PREFLIGHT = "__preflight"
 PREPARED = "__ray_node_prepared"
-# Of machines that cannot have their images, the reason.
-IMAGES = "__ray_image_problems"
+# What failed on a machine that has no image for its nodes.
+IMAGE = "__ray_image_failed"
 PLAN = "__ray_node_plan"
 
 
@@ -47,7 +47,8 @@ def absence(node: str, hostvars: HostVars, checked: bool = True, host: str = "")
         return str(plan.get("absent") or "")
     there = hostvars[host]
     problem = attendance.machine_problem(there.get(PREFLIGHT), checked)
-    without_image = (there.get(IMAGES) or {}).get(host)
+    image_problem = attendance.task_problem(there.get(IMAGE))
+    without_image = f"the image {plan.get('image')}: {image_problem}" if image_problem else ""
     problem = problem or without_image or attendance.task_problem(there.get(PREPARED))
     return f"its machine {machine_name(host, there)}: {problem}" if problem else ""
 

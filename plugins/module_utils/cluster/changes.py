@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from ..argus.cluster.membership import ExpectedNode
@@ -15,24 +15,9 @@ from .departure import ODD_NAME, drain_command, is_plain
 from .machine import Machine
 
 
-@dataclass(frozen=True)
-class MachineWork:
-    """What a machine needs before its nodes start.
-
-    user: the user of the nodes, as uid:gid; empty when no node has to be started.
-    images: those that the machine lacks.
-    """
-
-    user: str = ""
-    images: tuple[str, ...] = ()
-
-
-def machine_work(plans: Iterable[PlannedNode]) -> MachineWork:
-    """Collect the work for a machine from the plans of its nodes."""
-    starting = [plan for plan in plans if plan.action.kind != ActionKind.KEEP]
-    if not starting:
-        return MachineWork()
-    return MachineWork(starting[0].user, tuple(sorted({plan.image for plan in starting if plan.image_missing})))
+def starting_user(plans: Iterable[PlannedNode]) -> str:
+    """The user of the nodes that start on a machine, as uid:gid; empty when none does."""
+    return next((plan.user for plan in plans if plan.action.kind != ActionKind.KEEP), "")
 
 
 def expected_since(plan: PlannedNode, started_at: str | None) -> ExpectedNode:

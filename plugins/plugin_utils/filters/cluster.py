@@ -40,7 +40,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import 
 # The facts of the roles preflight and ray_node that filters read.
 PREFLIGHT = "__preflight"
 DERIVED = "__preflight_derived"
-BUILDS = "__preflight_image_builds"
+REPORT = "__preflight_report"
 PLAN = "__ray_node_plan"
 STARTED = "__ray_node_started"
 LOG = "__ray_node_log"
@@ -203,7 +203,8 @@ def node_plan(settings: Variables, hostvars: HostVars, surveyed: Mapping[str, An
         derived = (hostvars[host].get(DERIVED) or {}).get(host, {})
         # What follows from a new time limit restarts no node either.
         derived = {**derived, **ending.environment(settings.pop("ends_at", None), settings.pop("stop_minutes", 0.0))}
-        build = (hostvars[host].get(BUILDS) or {}).get(settings["images"].get(accelerator)) or {}
+        builds = (hostvars[host].get(REPORT) or {}).get("image_builds") or {}
+        build = builds.get(settings["images"].get(accelerator)) or {}
         facts = {
             "machine": name,
             "accelerator": accelerator,
@@ -223,7 +224,7 @@ def machine_work(placed: Sequence[str], hostvars: HostVars) -> dict[str, Any]:
     """user: of the nodes, as uid:gid; empty if their machines need nothing."""
     plans = plans_of(placed, hostvars)
     outdated = (plan.user for plan in plans.values() if lacks_program(plan.host, hostvars))
-    return {"user": changes.machine_work(plans.values()).user or next(outdated, "")}
+    return {"user": changes.starting_user(plans.values()) or next(outdated, "")}
 
 
 def lacks_program(host: str, hostvars: HostVars) -> bool:

@@ -15,7 +15,6 @@ from ansible import constants, context
 from ansible.errors import AnsibleFilterError
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster import (
-    image_builds,
     inventory,
     inventory_files,
     nodes,
@@ -70,9 +69,6 @@ def inventory_findings(
     # Keys of a JobSpec are variables of the command line.
     found = inventory.validate(hostvars, groups, {*public_variables(), *jobspec_keys(), *OF_INVENTORY, "set"})
     found += port_inventory.port_inventory_findings(hostvars, groups)
-    found += image_builds.build_findings(
-        inventory.cluster_nodes(groups), hostvars, public_variables()["cluster_images"]
-    )
     found += inventory.run_findings(reached, works_on, groups)
     found += inventory_files.source_findings(map(str, sources), constants.INVENTORY_IGNORE_PATTERNS)
     if constants.INJECT_FACTS_AS_VARS:

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.common.validation import check_type_float, check_type_int, check_type_list
-from ansible_collections.argus.verl.plugins.module_utils.cluster import images, inventory, nodes, port_inventory
+from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, port_inventory
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
@@ -21,7 +21,6 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce im
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Section
 from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
-from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import IMAGE
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
 from ansible_collections.argus.verl.plugins.module_utils.preflight.reachability import matrix_rows, reach_findings
 from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
@@ -29,10 +28,8 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial
     trial_of,
     trial_rows,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.images import sources_of
 
 PREFLIGHT = "__preflight"
-BUILDS = "__preflight_image_builds"
 TRIAL = ("__preflight_written", "__preflight_seen", "__preflight_alone", "__preflight_together")
 REACHED = "__preflight_reached"
 ALL_REDUCE = "__preflight_all_reduce"
@@ -114,35 +111,6 @@ def derived_network(machines: Iterable[str], hostvars: HostVars) -> dict[str, di
     return derived_environment(contexts)
 
 
-def image_findings(
-    hosts: Sequence[str],
-    hostvars: HostVars,
-    groups: Groups,
-    by_kind: Mapping[str, str],
-    archive: Mapping[str, Any] | None = None,
-) -> list[dict[str, str]]:
-    results = {name: own.get(PREFLIGHT) or {} for name, own in named(hosts, hostvars).items()}
-    probed = {name: Machine.from_json(result["machine"]) for name, result in results.items() if "machine" in result}
-    nodes_there = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
-    placed = inventory.placement(nodes_there, nodes_there, hosts)
-    machine_of = {
-        node: inventory.machine_name(host, nodes_there[host]) for host, there in placed.items() for node in there
-    }
-    with_workers = {machine_of[node] for node in groups.get(inventory.WORKERS, []) if node in machine_of}
-    gpus = [len(probed[host].gpus) for host in with_workers if host in probed]
-    amd = [len(probed[host].rocm_gpus) for host in with_workers if host in probed]
-    needed = {}
-    for node, own in nodes_there.items():
-        image = by_kind.get(nodes.accelerator_of(own.get("ray_node_accelerator", "auto"), gpus, amd))
-        # Without one, the plan of the node fails with a message of its own.
-        if image:
-            needed[machine_of[node]] = image
-    found_builds = (hostvars[host].get(BUILDS) for host in hosts)
-    builds: Mapping[str, Any] = next(filter(None, found_builds), {})
-    found = images.image_findings(needed, probed, sources_of(builds, archive or {}))
-    return [replace(finding, key=IMAGE.key).as_dict() for finding in found]
-
-
 def _made(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """The result of a task; {} if it was skipped."""
     return {} if not result or result.get("skip_reason") else result
@@ -150,7 +118,6 @@ def _made(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 FILTERS = {
     "derived_network": derived_network,
-    "image_findings": image_findings,
     "machine_expectations": machine_expectations,
     "preflight_together": preflight_together,
     "reach_targets": reach_targets,

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.image_builds import ImageBuild, entries
 
 IMAGES = Path(__file__).resolve().parents[3] / "images"
 CUDA = IMAGES / "cuda"
@@ -36,7 +35,8 @@ def test_layers() -> None:
 
 
 def test_context_has_what_is_copied() -> None:
-    assert "requirements.txt" in [entry.name for entry in entries(ImageBuild(str(CUDA)))]
+    sources = [text.split()[0] for name, text in instructions() if name == "COPY"]
+    assert sources == ["requirements.txt"] and (CUDA / sources[0]).is_file()
 
 
 def test_lock_has_what_is_asked_for() -> None:

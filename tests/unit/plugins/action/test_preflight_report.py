@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.action import preflight_report
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from samples import HEALTHY
 
 RESULT = {
@@ -28,7 +29,8 @@ GROUPS = {"head": ["a"], "workers": ["b", "c"]}
 
 
 def arguments(*hosts: str, **others: Any) -> dict[str, Any]:
-    return {"hosts": hosts, "tier": "fast", "accept": [], "least": None, "findings": [], "sections": [], **others}
+    given = {"hosts": hosts, "tier": "fast", "accept": [], "least": None, "findings": [], "sections": []}
+    return {**given, "images": {}, "builds": {}, "archive": {}, **others}
 
 
 def test_hosts_with_and_without_an_answer() -> None:
@@ -50,6 +52,19 @@ def test_findings_and_tables_of_the_playbook() -> None:
     result = preflight_report.judgement(given, {"a": {"__preflight": RESULT}}, {"head": ["a"], "workers": []})
     assert [each.what for each in result.findings] == ["accepted: does not reach b"]
     assert result.to_json()["sections"] == [section]
+
+
+def test_images_that_are_missing() -> None:
+    without = {**RESULT, "machine": replace(HEALTHY, images={"verl:1": None}).to_json()}
+
+    def missing(**others: Any) -> list[tuple[str, str, str]]:
+        given = arguments("a", images={"cuda": "verl:1"}, **others)
+        result = preflight_report.judgement(given, {"a": {"__preflight": without}}, {"head": ["a"], "workers": ["a"]})
+        return [(found.where, found.key, found.severity) for found in result.findings]
+
+    assert missing() == [("a", "machine.image", ERROR)]
+    builds = {"cuda": {"context": "/x"}}
+    assert missing(builds=builds) == missing(archive={"path": "/x"}) == [("a", "machine.image", WARNING)]
 
 
 def test_machines_that_limit_leaves_out_can_be_accepted() -> None:

@@ -41,9 +41,10 @@ def test_node_is_absent_for_what_is_wrong_with_its_machine() -> None:
     assert absence("worker-1", wrong, checked=False) == ""
     later = variables(worker_1={"__ray_node_prepared": {"failed": True, "msg": "no space"}})
     assert absence("worker-1", later) == "its machine gpu-1: no space"
-    without_image = {"__ray_image_problems": {"worker-1": "no image"}}
-    assert absence("worker-1", variables(worker_1=without_image)) == "its machine gpu-1: no image"
-    assert absence("worker-0", variables(worker_0=without_image)) == ""
+    pulled = {"results": [{"failed": True, "rc": 1, "stderr": "no such host", "msg": "non-zero return code"}]}
+    without_image = {"__ray_image_failed": pulled, "__ray_node_plan": {"host": "worker-1", "image": "verl:1"}}
+    assert absence("worker-1", variables(worker_1=without_image)) == "its machine gpu-1: the image verl:1: no such host"
+    assert absence("worker-0", variables(worker_1=without_image)) == ""
     assert absence("worker-1", variables(worker_1={"__ray_node_plan": {"absent": "no GPU"}})) == "no GPU"
 
 

@@ -245,7 +245,8 @@ def test_plan_of_a_node_whose_image_is_built_from_other_inputs() -> None:
 
     def planned_with(inputs: str) -> dict[str, Any]:
         hostvars = variables(box=probed(images=there))
-        hostvars["ray-head"]["__preflight_image_builds"] = {"cpu:1": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
+        builds = {"cpu:1": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
+        hostvars["ray-head"]["__preflight_report"] = {"image_builds": builds}
         return plan_of(settings(images={"cpu": "cpu:1", "cuda": "cuda:1"}), hostvars)
 
     assert planned_with("new")["image_missing"] is True

@@ -14,7 +14,6 @@ from ansible_collections.argus.verl.plugins.filter import (
     attendance,
     cluster,
     departure,
-    images,
     inventory,
     job,
     legacy,
@@ -25,9 +24,9 @@ from ansible_collections.argus.verl.plugins.filter import (
 from ansible_collections.argus.verl.plugins.plugin_utils.deferred import PACKAGE
 
 PLUGINS = Path(__file__).resolve().parents[4] / "plugins"
-FILES = (attendance, cluster, departure, images, inventory, job, legacy, machines, preflight, staging)
+FILES = (attendance, cluster, departure, inventory, job, legacy, machines, preflight, staging)
 FILTERS = sorted(name for module in FILES for name in module.FilterModule().filters())
-MODULES = ["legacy_ray", "machine_state", "node_image", "program", "ray_node_drain", "report"]
+MODULES = ["legacy_ray", "machine_state", "program", "ray_node_drain", "report"]
 
 
 def documentation(name: str) -> dict[str, Any]:

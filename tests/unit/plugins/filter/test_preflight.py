@@ -5,15 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
 from ansible_collections.argus.verl.plugins.plugin_utils.filters.preflight import (
     derived_network,
-    image_findings,
     machine_expectations,
     preflight_together,
     reach_targets,
 )
-from samples import HEALTHY, gpus
+from samples import HEALTHY
 
 GROUPS = {"head": ["ray-head"], "workers": ["w0", "w1"], "ray": ["ray-head", "w0", "w1"]}
 
@@ -148,22 +146,6 @@ def test_most_demanding_worker_decides(asked: tuple[Any, Any], network: str, rdm
     }
     expected = machine_expectations(CLUSTER, nodes_of(**workers), [], 20000, 8265, network)["ray-head"]
     assert (expected["rdma"], expected["groups"]) == (rdma, ["44", "render"])
-
-
-def test_missing_images() -> None:
-    kinds = {"cpu": "cpu:1", "cuda": "cuda:1"}
-    there = {"cpu:1": Image("sha256:1", {}), "cuda:1": None}
-    assert image_findings(NODES[:1], nodes_of(ray_head=answer_of(images=there)), CLUSTER, kinds) == []
-    # One GPU makes it a cluster of the other kind.
-    (finding,) = image_findings(NODES[:1], nodes_of(ray_head=answer_of(images=there, gpus=gpus(1))), CLUSTER, kinds)
-    assert (finding["where"], finding["severity"]) == ("box", "error")
-    assert finding["what"].startswith("the image cuda:1 is missing")
-    # Without an image for the kind, and without a probed machine.
-    assert (
-        image_findings(NODES[:1], nodes_of(ray_head=answer_of(images=there, gpus=gpus(1))), CLUSTER, {"cpu": "cpu:1"})
-        == []
-    )
-    assert image_findings([], nodes_of(ray_head=answer_of(images={"cpu:1": None})), CLUSTER, kinds) == []
 
 
 def test_expectations_of_the_host_of_a_process() -> None:

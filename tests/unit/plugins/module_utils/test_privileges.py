@@ -13,7 +13,6 @@ from ansible_collections.argus.verl.plugins.module_utils.privileges import (
     User,
     as_user,
     closed_above,
-    opened_without_root,
     user_of,
     without_root,
 )
@@ -93,24 +92,6 @@ def test_a_link_to_a_file_of_root_is_a_failure(shared_root: Path) -> None:
     assert result["failed"] is True
     assert "PermissionError" in result["msg"]
     assert "line " in result["msg"]
-
-
-def test_a_file_is_opened_by_the_nodes_user_and_read_by_root(shared_root: Path) -> None:
-    os.chown(shared_root, NOBODY, NOBODY)
-    (shared_root / "theirs").write_text("of a job")
-    opened = os.getpid()
-
-    def work() -> int:
-        assert os.getpid() != opened and os.geteuid() == NOBODY
-        return os.open(shared_root / "theirs", os.O_RDONLY)
-
-    descriptor = opened_without_root(shared_root, work)
-    assert os.get_inheritable(descriptor) is False
-    with os.fdopen(descriptor) as file:
-        assert file.read() == "of a job"
-    (shared_root / "theirs").chmod(0o400)
-    with pytest.raises(OSError, match=r"^Permission denied$"):
-        opened_without_root(shared_root, work)
 
 
 def test_a_child_that_dies_is_a_failure() -> None:

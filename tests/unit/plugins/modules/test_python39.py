@@ -13,7 +13,6 @@ ON_MACHINES = (
     "modules/legacy_ray.py",
     "modules/machine_info.py",
     "modules/machine_state.py",
-    "modules/node_image.py",
     "modules/node_process.py",
     "modules/reachability.py",
     "modules/shared_root_trial.py",

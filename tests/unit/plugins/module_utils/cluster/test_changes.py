@@ -3,10 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.changes import (
-    MachineWork,
     change_rows,
     expected_since,
-    machine_work,
+    starting_user,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from samples import HEALTHY, PROCESS_HOST, container, planned
@@ -14,15 +13,9 @@ from samples import HEALTHY, PROCESS_HOST, container, planned
 NODES = ["ray-head", "worker-0", "worker-1"]
 
 
-def test_work_of_a_machine_is_that_of_the_nodes_that_start() -> None:
-    missing = [planned("create", user="7:7", image=image, image_missing=True) for image in ("b", "a", "b")]
-    kept = planned(user="1:1", image="c", image_missing=True)
-    assert machine_work([kept, *missing]) == MachineWork("7:7", ("a", "b"))
-    assert machine_work([planned("start")]) == MachineWork("1000:1000", ())
-
-
-def test_machine_without_nodes_to_start_has_no_work() -> None:
-    assert machine_work([]) == machine_work([planned(image_missing=True)]) == MachineWork("", ())
+def test_user_of_a_machine_is_that_of_the_nodes_that_start() -> None:
+    assert starting_user([planned(user="1:1"), planned("create", user="7:7")]) == "7:7"
+    assert starting_user([]) == starting_user([planned()]) == ""
 
 
 def test_expected_node_is_not_older_than_its_container() -> None:
