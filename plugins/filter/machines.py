@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.argus.verl.plugins.plugin_utils.deferred import Filter, deferred
 
-NAMES = ["machine_hosts", "placement"]
+NAMES = ["machine_hosts"]
 
 
 class FilterModule:

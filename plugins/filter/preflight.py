@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.argus.verl.plugins.plugin_utils.deferred import Filter, deferred
 
-NAMES = [
-    "derived_network",
-    "image_findings",
-    "machine_expectations",
-    "preflight_together",
-    "reach_targets",
-]
+NAMES = ["image_findings"]
 
 
 class FilterModule:

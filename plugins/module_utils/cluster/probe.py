@@ -11,17 +11,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Thread
 
 from ..argus.common.shared_root import JOBS
-from ..network.hcas import Hca, described, hcas_of_sysfs, parse_ibdev2netdev
+from ..network.hcas import read_hcas
 from ..network.interfaces import read_interfaces
 from .devices import INFINIBAND, DeviceFile
 from .engine import (
@@ -59,6 +60,7 @@ RAY_DISK = "/tmp"  # noqa: S108
 # AMD's number in the registry of PCI.
 AMD = "0x1002"
 NET = "/proc/sys/net/ipv4"
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
@@ -97,11 +99,9 @@ class Probe:
         # Each call to the engine takes 20 to 100 ms and none depends on another.
         with ThreadPoolExecutor(max_workers=8) as pool:
             asked_gpus = pool.submit(self.gpus)
-            asked_hcas = pool.submit(self.hcas)
             asked_engine = pool.submit(self.engine, question.engine)
             asked_stock = pool.submit(self._stock, question)
             asked_paths = pool.submit(self.paths, question.paths)
-            asked_interfaces = pool.submit(read_interfaces, self._run, self._root)
             engine = asked_engine.result()
             stock = _Stock()
             try:
@@ -112,7 +112,6 @@ class Probe:
                     engine = replace(engine, status=EngineStatus.FAILED, error=str(error))
             disk = self._disk(engine)
         gpus, gpus_error = asked_gpus.result()
-        hcas, hca_source = asked_hcas.result()
         memory, available = self.memory()
         return Machine(
             cluster=question.cluster,
@@ -120,8 +119,7 @@ class Probe:
             missing_packages=[name for name in PACKAGES if importlib.util.find_spec(name) is None],
             gpus=gpus,
             gpus_error=gpus_error,
-            hcas=hcas,
-            hca_source=hca_source,
+            hcas=read_hcas(self._root),
             mounts=asked_paths.result(),
             disk=disk,
             memory_bytes=memory,
@@ -141,7 +139,8 @@ class Probe:
             amd_gpus=self.amd_gpus(),
             rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
             rocm_devices=tuple(read_devices(self._root, rocm_gpus)),
-            interfaces=tuple(asked_interfaces.result()),
+            interfaces=tuple(read_interfaces(self._root)),
+            proxies=proxies_of(os.environ),
         )
 
     def gpus(self) -> tuple[list[Gpu], str | None]:
@@ -160,16 +159,6 @@ class Probe:
         """Count the AMD GPUs that the driver has, each with a directory "card<number>" of its own."""
         cards = self._at("/sys/class/drm").glob("card*/device/vendor")
         return sum(self._read(vendor) == AMD for vendor in cards)
-
-    def hcas(self) -> tuple[list[Hca], str]:
-        """Return the ports and their source: "ibdev2netdev", "sysfs" or "none"."""
-        code, out, _err = self._run(["ibdev2netdev"])
-        ports = [] if code else parse_ibdev2netdev(out)
-        if ports:
-            return [described(port, self._root) for port in ports], "ibdev2netdev"
-        # It lists only ports with a network interface: on InfiniBand without IPoIB it prints nothing.
-        ports = hcas_of_sysfs(self._root)
-        return ports, "sysfs" if ports else "none"
 
     def rdma_devices(self) -> list[DeviceFile]:
         """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""
@@ -333,6 +322,12 @@ class Probe:
             return path.read_text(errors="replace").strip()
         except OSError:
             return ""
+
+
+def proxies_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of proxies, without the user and the password of a URL."""
+    known = {name.lower(): value for name, value in environment.items() if value}
+    return {name: re.sub(r"[^/,]*@", "", known[name]) for name in PROXIES if name in known}
 
 
 def _user_name(uid: int) -> str:

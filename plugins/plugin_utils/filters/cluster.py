@@ -200,7 +200,7 @@ def node_plan(settings: Variables, hostvars: HostVars, surveyed: Mapping[str, An
     try:
         on_host = settings.get("network") == "host"
         settings |= node_addresses(settings["name"], surveyed["head"], hostvars, on_host)
-        derived = (hostvars[host].get(DERIVED) or {}).get(host, {})
+        derived = (hostvars[host].get(DERIVED) or {}).get("environment", {}).get(host, {})
         # What follows from a new time limit restarts no node either.
         derived = {**derived, **ending.environment(settings.pop("ends_at", None), settings.pop("stop_minutes", 0.0))}
         build = (hostvars[host].get(BUILDS) or {}).get(settings["images"].get(accelerator)) or {}

@@ -13,20 +13,17 @@ from collections.abc import Iterable
 
 from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES, Groups, HostVars
-from ansible_collections.argus.verl.plugins.plugin_utils.filters import cluster, preflight
+from ansible_collections.argus.verl.plugins.plugin_utils import preflight
+from ansible_collections.argus.verl.plugins.plugin_utils.filters import cluster
 
 # What most tasks of these plays call.
 LOADED = (cluster, preflight)
 
 
-def placement(groups: Groups, hostvars: HostVars, reached: Iterable[str] = ()) -> dict[str, list[str]]:
-    """The nodes of each machine: read once for all hosts, because hostvars of another host are slow."""
-    return inventory.placement(groups.get(NODES, []), hostvars, reached)
-
-
 def machine_hosts(groups: Groups, hostvars: HostVars, reached: Iterable[str]) -> list[str]:
     """hostvars: empty in the first play of a run, for which Ansible has none, and with --list-hosts."""
-    return list(placement(groups, hostvars, reached)) if hostvars else list(groups.get(NODES, []))
+    nodes = groups.get(NODES, [])
+    return list(inventory.placement(nodes, hostvars, reached)) if hostvars else list(nodes)
 
 
-FILTERS = {"machine_hosts": machine_hosts, "placement": placement}
+FILTERS = {"machine_hosts": machine_hosts}

@@ -590,7 +590,7 @@ def test_plan_of_a_process_takes_addresses_from_the_hosts() -> None:
 def test_plan_of_a_process_has_the_derived_variables_but_is_not_told_apart_by_them() -> None:
     hostvars = processes()
     before = plan_of_process(hostvars)["process"]
-    hostvars["worker-0"]["__preflight_derived"] = {"worker-0": {"GLOO_SOCKET_IFNAME": "eth1"}}
+    hostvars["worker-0"]["__preflight_derived"] = {"environment": {"worker-0": {"GLOO_SOCKET_IFNAME": "eth1"}}}
     after = plan_of_process(hostvars)["process"]
     assert after["environment"] == {**before["environment"], "GLOO_SOCKET_IFNAME": "eth1"}
     assert (before["derived"], after["derived"]) == ("", '{"GLOO_SOCKET_IFNAME": "eth1"}')

@@ -18,8 +18,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import probe as
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineError, EngineStatus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question, proxies_of
+from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca, read_hcas
 from samples import RECORDED, recorded
 
 Answer = tuple[int, str, str]
@@ -93,24 +93,20 @@ def sysfs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_sysfs_is_read_when_ibdev2netdev_lists_nothing(sysfs: Path) -> None:
-    expected = [
+def test_hcas_of_sysfs(sysfs: Path, tmp_path: Path) -> None:
+    assert read_hcas(sysfs) == [
         Hca("mlx4_0", 1, "ib8", "down"),
         Hca("mlx4_0", 2, "ib9", "up"),
         Hca("mlx5_0", 1, "ib0", "up"),
         Hca("mlx5_1", 1, "enp9s0np0", "down"),
         Hca("mlx5_9", 1, None, "up"),
     ]
-    assert Probe(run=answering({}), root=sysfs).hcas() == (expected, "sysfs")
-    # Installed, but without IPoIB it lists nothing.
-    assert Probe(run=answering({"ibdev2netdev": (0, "", "")}), root=sysfs).hcas() == (expected, "sysfs")
+    assert read_hcas(tmp_path / "empty") == []
 
 
-def test_ibdev2netdev_takes_precedence_over_sysfs(sysfs: Path, tmp_path: Path) -> None:
-    listed = answering({"ibdev2netdev": (0, recorded("ibdev2netdev.txt"), "")})
-    ports, source = Probe(run=listed, root=sysfs).hcas()
-    assert (len(ports), source) == (6, "ibdev2netdev")
-    assert Probe(run=answering({}), root=tmp_path / "empty").hcas() == ([], "none")
+def test_proxies_are_shown_without_passwords() -> None:
+    environment = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "no_proxy": "10.0.0.1", "grpc_proxy": "", "PATH": "x"}
+    assert proxies_of(environment) == {"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1"}
 
 
 # --- Memory and mounts
@@ -333,7 +329,6 @@ def fake_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs = tmp_path / "programs"
     write(programs / "docker", FAKE_DOCKER.format(recorded=RECORDED))
     write(programs / "nvidia-smi", f'#!/bin/sh\ncat "{RECORDED}/nvidia_smi_h100.csv"\n')
-    write(programs / "ibdev2netdev", f'#!/bin/sh\ncat "{RECORDED}/ibdev2netdev.txt"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -362,7 +357,6 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
     )
     assert (machine.cluster, machine.python, machine.missing_packages) == ("mvp", sys.executable, [])
     assert (len(machine.gpus), machine.gpus[0].memory_mib, machine.gpus_error) == (8, 81559, None)
-    assert (machine.hca_source, machine.hcas[2].state) == ("ibdev2netdev", "down")
     assert [mount.fstype for mount in machine.mounts] == ["nfs4"]
     assert machine.disk
     assert (machine.disk.path, machine.disk.mount_point) == ("/var/lib/docker", "/var/lib/docker")

@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import (
     Hca,
-    described,
-    hcas_of_sysfs,
-    parse_ibdev2netdev,
     parse_rate,
+    read_hcas,
 )
-from samples import recorded
 
 V4, V4_OTHER = "0000:0000:0000:0000:0000:ffff:0a00:0014", "0000:0000:0000:0000:0000:ffff:0a00:0114"
 LINK_LOCAL = "fe80:0000:0000:0000:0ac0:ebff:fe1c:7a2c"
@@ -40,18 +37,6 @@ def gid(of: Path, index: int, value: str, kind: str, netdev: str = "") -> None:
         write(of / "gid_attrs/ndevs" / str(index), netdev)
 
 
-def test_ibdev2netdev_lists_ports_up_and_down() -> None:
-    ports = parse_ibdev2netdev(recorded("ibdev2netdev.txt"))
-    assert [(port.device, port.netdev, port.state) for port in ports] == [
-        ("mlx5_0", "ib0", "up"),
-        ("mlx5_1", "ib1", "up"),
-        ("mlx5_2", "ib2", "down"),
-        ("mlx5_3", "ib3", "up"),
-        ("mlx5_4", "ib4", "down"),
-        ("mlx5_bond_0", "bond0", "up"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "rate"),
     [("400 Gb/sec (4X NDR)", 400), ("2.5 Gb/sec (1X SDR)", 2.5), ("100 Gb/sec", 100), ("", 0), ("fast", 0)],
@@ -67,7 +52,7 @@ def test_infiniband_port_of_sysfs(tmp_path: Path) -> None:
     write(there / "counters/symbol_error", "0")
     write(there / "counters/port_rcv_data", "999")
     write(tmp_path / "sys/class/infiniband/mlx5_0/device/net/ib0/dev_port", "0")
-    assert hcas_of_sysfs(tmp_path) == [
+    assert read_hcas(tmp_path) == [
         Hca("mlx5_0", 1, "ib0", "up", 400, "InfiniBand", gid_index=None, errors={"link_downed": 3})
     ]
 
@@ -85,7 +70,7 @@ def test_gid_is_the_first_of_roce_v2_with_an_ipv4_address(tmp_path: Path) -> Non
     ):
         gid(there, index, value, kind, "eth2")
     gid(there, 10, UNUSED, "")
-    assert [hca.gid_index for hca in hcas_of_sysfs(tmp_path)] == [3]
+    assert [hca.gid_index for hca in read_hcas(tmp_path)] == [3]
 
 
 def test_gids_are_searched_by_number_and_not_those_of_a_vlan(tmp_path: Path) -> None:
@@ -93,9 +78,7 @@ def test_gids_are_searched_by_number_and_not_those_of_a_vlan(tmp_path: Path) -> 
     gid(there, 2, V4_OTHER, "RoCE v2", "eth2.100")
     gid(there, 10, V4, "RoCE v2", "eth2")
     gid(there, 9, V4, "RoCE v2", "eth2")
-    known = described(Hca("mlx5_0", 1, "eth2", "up"), tmp_path)
+    write(tmp_path / "sys/class/infiniband/mlx5_0/device/net/eth2/dev_port", "0")
+    gid(there, 0, LINK_LOCAL, "IB/RoCE v1", "eth2")
+    (known,) = read_hcas(tmp_path)
     assert (known.gid_index, known.rate_gbit, known.link_layer) == (9, 400, "Ethernet")
-
-
-def test_port_that_sysfs_does_not_know_is_left_as_it_is(tmp_path: Path) -> None:
-    assert described(Hca("mlx5_0", 1, "ib0", "up"), tmp_path) == Hca("mlx5_0", 1, "ib0", "up")
