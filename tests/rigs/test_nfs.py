@@ -102,6 +102,28 @@ def test_root_without_rights_is_named_as_root_squash(nfs: Guest) -> None:
     assert "root_squash" in finding["todo"]
 
 
+def test_trial_of_two_machines(nfs: Guest) -> None:
+    machines = {"a": "/private", "b": "/again"}
+
+    def run(state: str) -> list[dict[str, Any]]:
+        same = {"state": state, "token": "0123456789abcdef", "hosts": list(machines), "mib": 4}
+        runs = [
+            ("shared_root_trial", UID, {**same, "host": host, "shared_root": root}) for host, root in machines.items()
+        ]
+        return [answer["trial"] for answer in nfs.modules(*runs)]
+
+    first, second = run("written")
+    assert (first["locks"], "locks" in second) == (["flock", "fcntl"], False)
+    assert all((each["renamed"], each["seen_uid"]) == (True, UID) for each in (first, second))
+    first, second = run("measured")
+    assert first["seen"]["b"]["right"]
+    assert second["seen"]["a"]["right"]
+    assert second["locks"] == {"flock": "held", "fcntl": "held"}
+    assert all(set(each["rates"]) == {"write", "read"} for each in (first, second))
+    run("removed")
+    assert nfs.run("sh", "-c", "ls -A /private /private/user 2>/dev/null | grep trial").stdout == ""
+
+
 def test_a_lock_of_one_machine_holds_on_the_other(nfs: Guest) -> None:
     assert nfs.python(LOCKS, uid=UID).splitlines() == ["Resource temporarily unavailable", "True"]
 

@@ -24,6 +24,7 @@ from threading import Thread
 from ..argus.common.shared_root import JOBS
 from ..network.hcas import read_hcas
 from ..network.interfaces import read_interfaces
+from ..network.sysfs import read
 from .devices import INFINIBAND, DeviceFile
 from .engine import (
     CLUSTER_LABEL,
@@ -133,8 +134,8 @@ class Probe:
             containers=stock.containers,
             images=stock.images,
             ports_in_use=self.listeners(),
-            ephemeral_ports=parse_ephemeral(self._read(self._at(f"{NET}/ip_local_port_range"))),
-            reserved_ports=parse_ranges(self._read(self._at(f"{NET}/ip_local_reserved_ports"))),
+            ephemeral_ports=parse_ephemeral(read(self._at(f"{NET}/ip_local_port_range"))),
+            reserved_ports=parse_ranges(read(self._at(f"{NET}/ip_local_reserved_ports"))),
             rdma_devices=tuple(self.rdma_devices()),
             amd_gpus=self.amd_gpus(),
             rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
@@ -158,30 +159,25 @@ class Probe:
     def amd_gpus(self) -> int:
         """Count the AMD GPUs that the driver has, each with a directory "card<number>" of its own."""
         cards = self._at("/sys/class/drm").glob("card*/device/vendor")
-        return sum(self._read(vendor) == AMD for vendor in cards)
+        return sum(read(vendor) == AMD for vendor in cards)
 
     def rdma_devices(self) -> list[DeviceFile]:
         """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""
-        files = []
-        for file in sorted(self._at(INFINIBAND).glob("uverbs*")):
-            there = file.stat()
-            files.append(
-                DeviceFile(f"{INFINIBAND}/{file.name}", stat.S_IMODE(there.st_mode), there.st_uid, there.st_gid)
-            )
-        return files
+        files = sorted(self._at(INFINIBAND).glob("uverbs*"))
+        return [DeviceFile.of(self._root, f"{INFINIBAND}/{file.name}") for file in files]
 
     def listeners(self) -> list[int]:
         """Return the TCP ports on which a process listens, at any address of the machine."""
-        tables = (self._read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
+        tables = (read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
         return sorted(set().union(*map(parse_listeners, tables)))
 
     def memory(self) -> tuple[int, int]:
         """Return the bytes that this session may use, and how many of them are available."""
-        known = parse_meminfo(self._read(self._at("/proc/meminfo")))
+        known = parse_meminfo(read(self._at("/proc/meminfo")))
         total, available = known.get("MemTotal", 0), known.get("MemAvailable", 0)
         # In a container of a compute platform, /proc/meminfo describes the machine around it.
         for name in ("memory.max", "memory/memory.limit_in_bytes"):
-            limit = self._read(self._at("/sys/fs/cgroup") / name)
+            limit = read(self._at("/sys/fs/cgroup") / name)
             if limit.isdigit():
                 total, available = min(total, int(limit)), min(available, int(limit))
         return total, available
@@ -255,7 +251,7 @@ class Probe:
         return PathState(path, False, mount.mount_point, mount.fstype, mount.source, mount.options, 0, 0, False, error)
 
     def _mount(self, path: str) -> Mount:
-        mounts = parse_mountinfo(self._read(self._at("/proc/self/mountinfo")))
+        mounts = parse_mountinfo(read(self._at("/proc/self/mountinfo")))
         return mount_of(path, mounts) or Mount("", "", "", [])
 
     def engine(self, command: str) -> Engine:
@@ -277,7 +273,7 @@ class Probe:
     def _cdi_lists_nvidia(self, directories: Iterable[str]) -> bool:
         """Read the files of the container device interface, which name the devices that an engine may give out."""
         specifications = (entry for name in directories for entry in self._at(name).glob("*") if entry.is_file())
-        return any("nvidia.com/gpu" in self._read(entry) for entry in specifications)
+        return any("nvidia.com/gpu" in read(entry) for entry in specifications)
 
     def _has_nvidia_hook(self, engine: Engine) -> bool:
         # "docker run --gpus" needs no registered runtime, only this program.
@@ -314,14 +310,6 @@ class Probe:
 
     def _at(self, path: str) -> Path:
         return self._root / path.lstrip("/")
-
-    @staticmethod
-    def _read(path: Path) -> str:
-        """Return the stripped text, or nothing for a file that cannot be read, as parts of sysfs cannot."""
-        try:
-            return path.read_text(errors="replace").strip()
-        except OSError:
-            return ""
 
 
 def proxies_of(environment: Mapping[str, str]) -> dict[str, str]:
