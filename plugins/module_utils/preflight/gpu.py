@@ -241,10 +241,11 @@ def _process(info: ElementTree.Element) -> Process:
     return Process(_number(info, "pid") or 0, _text(info, "process_name")[-100:], memory_mib=memory)
 
 
-def links_up(text: str, index: int) -> int:
-    """Count what "nvidia-smi nvlink --status" lists below "GPU 0: …": "Link 0: 26.562 GB/s", "Link 3: <inactive>"."""
-    block = re.search(rf"^GPU {index}:.*\n((?!GPU ).*\n?)*", text, re.M)
-    return len(re.findall(r"Link \d+: [\d.]+ GB/s", block[0])) if block else 0
+def links_up(text: str) -> dict[int, int]:
+    """By GPU, how many "nvidia-smi nvlink --status" lists as "Link 0: 26.562 GB/s", and not as "Link 3: <inactive>"."""
+    blocks = re.split(r"^GPU (\d+):", text, flags=re.M)[1:]
+    links = {int(index): block for index, block in zip(blocks[::2], blocks[1::2])}  # noqa: B905 - Python 3.10
+    return {index: len(re.findall(r"Link \d+: [\d.]+ GB/s", block)) for index, block in links.items()}
 
 
 def parse_xids(log: str) -> tuple[Xid, ...]:
@@ -260,7 +261,7 @@ def read(reader: Reader, _expected: Expectation = Expectation()) -> Gpus:  # noq
     if smi.code == NOT_INSTALLED:
         return Gpus(installed=False)
     answer = parse_smi(smi.out) if smi.out.strip() else Gpus(error=smi.error)
-    links = reader.run("nvidia-smi", "nvlink", "--status").out if len(answer.gpus) > 1 else ""
+    links = links_up(reader.run("nvidia-smi", "nvlink", "--status").out if len(answer.gpus) > 1 else "")
     log, log_error = _kernel_log(reader)
     switches = reader.paths("/proc/driver/nvidia-nvswitch/devices/*")
     return replace(
@@ -268,7 +269,7 @@ def read(reader: Reader, _expected: Expectation = Expectation()) -> Gpus:  # noq
         gpus=tuple(
             replace(
                 gpu,
-                links_up=links_up(links, index),
+                links_up=links.get(index, 0),
                 processes=tuple(replace(each, container=reader.container_of(each.pid)) for each in gpu.processes),
             )
             for index, gpu in enumerate(answer.gpus)
