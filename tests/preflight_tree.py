@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
-from ansible_collections.argus.verl.plugins.module_utils.preflight.reader import Reader
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import FAST, Context, Expectation, Topic
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Probed, judged
+from ansible_collections.argus.verl.plugins.module_utils.preflight.reading import Reader
 from samples import HEALTHY
 
 RECORDED = Path(__file__).parent / "unit" / "fixtures" / "preflight"
@@ -61,3 +63,16 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 def context(host: str = "gpu-1", expected: Expectation | None = None, machine: Any = HEALTHY) -> Context:
     return Context(host, machine, expected or Expectation())
+
+
+def differences(
+    topic: Topic[Any], facts: Mapping[str, Any], contexts: Mapping[str, Context] | None = None
+) -> list[Finding]:
+    """The findings of a topic that follow from the comparison of machines, of which these are the facts."""
+    probed = {}
+    for host, each in facts.items():
+        known = contexts[host] if contexts else context(host)
+        rows = [[check.key, name, value] for check, name, value in topic.compared(each, known)]
+        probed[host] = Probed(known, [], {topic.name: {"columns": {}, "compared": rows}})
+    keys = {check.key for check in topic.checks}
+    return [finding for finding in judged(list(probed), probed, FAST).findings if finding.key in keys]

@@ -78,7 +78,6 @@ HEALTHY = Machine(
     gpus=gpus(8),
     gpus_error=None,
     hcas=[hca("mlx5_0", "up"), hca("mlx5_1", "up")],
-    hca_source="ibdev2netdev",
     mounts=[PRIVATE],
     disk=replace(PRIVATE, path="/var/lib/docker", mount_point="/", fstype="ext4", source="/dev/vda"),
     memory_bytes=1000 * GIB,

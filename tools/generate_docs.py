@@ -25,7 +25,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     NODE_USES,
     WORKERS_OFFSET,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.all_checks import all_checks
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import CHECKS
 from jobspec_schema import suboptions
 
 REPO = Path(__file__).resolve().parents[1]
@@ -130,10 +130,7 @@ def jobspec_tables() -> dict[str, str]:
 
 
 def preflight_tables() -> dict[str, str]:
-    rows = [
-        (f"`{key}`", check.severity, check.tier.value, check.about, check.todo)
-        for key, check in sorted(all_checks().items())
-    ]
+    rows = [(f"`{key}`", check.severity, check.tier, check.about, check.todo) for key, check in sorted(CHECKS.items())]
     return {"checks": table(("Key", "Severity", "Tier", "Expected", "What to do"), rows)}
 
 

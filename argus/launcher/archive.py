@@ -94,6 +94,7 @@ class Archive:
 
     def exists(self) -> bool:
         """Whether the archive is a directory, and not a link to one."""
+        reading.refresh_names(self.path)
         with contextlib.suppress(OSError):
             return stat.S_ISDIR(os.lstat(self.path).st_mode)
         return False
@@ -295,14 +296,14 @@ class Archive:
 
     def needs_steward(self) -> bool:
         """Whether the archive is neither closed nor gone. Raises UnreadableError."""
-        return os.path.lexists(self.path / HEARTBEAT_OF_STEWARD) and not self.read_status().closed_at
+        return reading.exists(self.path / HEARTBEAT_OF_STEWARD) and not self.read_status().closed_at
 
     def ask_to_stop(self, who: str = "") -> None:
         """Request the job's end: its steward or launcher ends it, and does not retry it. who: ``user@controller``."""
         self.append(STOP_REQUESTED, f"{' '.join(who.split())[:WHO_LENGTH]}\n" if who else "")
 
     def stop_requested(self) -> bool:
-        return os.path.lexists(self.path / STOP_REQUESTED)
+        return reading.exists(self.path / STOP_REQUESTED)
 
     def stop_requested_by(self) -> str:
         """Who requested the job's end first, as the file tells, which jobs can write; "" if it does not tell."""

@@ -45,7 +45,7 @@ def forms_of(value: str) -> Iterator[bytes]:
         if "\n" in text and min(map(len, lines)) >= SHORTEST:
             shown.remove(text)
         yield from (form.encode(errors="surrogatepass") for form in shown if len(form) >= SHORTEST)
-    for text in {value, whole}:
+    for text in dict.fromkeys((value, whole)):
         yield from (form for form in base64_forms(text.encode(errors="surrogatepass")) if len(form) >= CUT)
 
 

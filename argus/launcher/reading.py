@@ -8,6 +8,7 @@ Links are followed: what reads such files runs as the nodes' user, as jobs do.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -26,6 +27,8 @@ JSON_BYTES = 32 * MIB
 JSON_DEPTH = 64
 # Shards of a checkpoint of thousands of GPUs are in one directory.
 DIRECTORY_ENTRIES = 100_000
+# Of an archive, the directories above its files: that of all archives, the archive, and one below it.
+DIRECTORY_LEVELS = 3
 # What a network file system answers while it hangs, or about a file that was just replaced.
 TRANSIENT = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
 READ_ATTEMPTS, READ_SECONDS = 5, 0.2
@@ -49,16 +52,39 @@ def reason(error: OSError | ValueError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
+def refresh_names(path: Path) -> None:
+    """Make NFS ask its server for a path, in an archive that another machine may have changed.
+
+    By its name alone, a client finds for up to a minute what it knows: an earlier file, or none. It asks the server for
+    the entries of a directory that is opened.
+    """
+    for directory in reversed(path.parents[:DIRECTORY_LEVELS]):
+        with contextlib.suppress(OSError, ValueError):
+            os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def exists(path: Path) -> bool:
+    """Whether a path exists now, also as a link that leads nowhere."""
+    refresh_names(path)
+    return os.path.lexists(path)
+
+
 def open_file(path: Path) -> BinaryIO:
     """Open a regular file for reading. Raises FileNotFoundError, and UnreadableError for anything else."""
+    refresh_names(path)
+    descriptor = -1
     try:
         # Without O_NONBLOCK, opening a FIFO waits for a writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        # Of a file that another machine has just replaced, NFS may say only here that it is gone.
+        is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
+        if descriptor != -1:
+            os.close(descriptor)
         raise UnreadableError(path, f"cannot be opened ({reason(error)})") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    if not is_regular:
         os.close(descriptor)
         raise UnreadableError(path, "is not a regular file")
     return os.fdopen(descriptor, "rb")
@@ -69,6 +95,7 @@ def list_directory(path: Path, kind: Callable[[os.DirEntry[str]], bool] | None =
 
     Raises UnreadableError, for too many of them as well.
     """
+    refresh_names(path)
     try:
         with os.scandir(path) as entries:
             names = [entry.name for entry in itertools.islice(filter(kind, entries), DIRECTORY_ENTRIES + 1)]

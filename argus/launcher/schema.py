@@ -76,14 +76,14 @@ def typed(annotation: Any, value: object) -> Any:
         return parse(typing.cast(type[Any], annotation), value)
     if issubclass(annotation, StrEnum):
         return annotation(value) if plain(str, value) in list(annotation) else None
-    if annotation is float and type(value) is int:
+    if annotation is float and isinstance(value, int) and not isinstance(value, bool):
         return plain(int, value)
     return plain(annotation, value)
 
 
 def plain(kind: type[Kind], value: object) -> Kind:
     """A value of exactly this type: for Python, truth values are numbers."""
-    if type(value) is not kind:
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
         raise MalformedError(f"is not {NAMES[kind]}")
     if isinstance(value, int) and abs(value) > LARGEST:
         raise MalformedError(f"is not between {-LARGEST} and {LARGEST}")

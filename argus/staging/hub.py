@@ -245,8 +245,7 @@ def download(repository: Repository, files: Sequence[RemoteFile], progress: Prog
             list(pool.map(one, files))
 
     before, total = cached_bytes(repository, files), sum(file.size for file in files)
-    counter = lambda: cached_bytes(repository, files) - before  # noqa: E731
-    progress.begin(f"downloading {repository.name}", total - before, counter)
+    progress.begin(f"downloading {repository.name}", total - before, lambda: cached_bytes(repository, files) - before)
     with_retries(repository, every, DOWNLOAD_WAITS)
     progress.begin(f"verifying {repository.name}", total)
     paths = [repository.snapshot / file.name for file in files]

@@ -25,6 +25,7 @@ from ..launcher.admission import one_at_a_time, steward_lock
 from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
 from ..launcher.program import CURRENT, Program
+from ..launcher.reading import exists
 from ..launcher.status import JobState
 from .job import Steward
 
@@ -73,7 +74,7 @@ def wait_until_submitted(
 
 
 def has_status(archive: Archive) -> bool:
-    return os.path.lexists(archive.path / "status.json")
+    return exists(archive.path / "status.json")
 
 
 class ClusterSteward:

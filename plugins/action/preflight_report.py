@@ -1,86 +1,41 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.preflight_report`: judge all machines and show it. Documented in plugins/modules/preflight_report.py."""
+"""`argus.verl.preflight_report`: plan, compare and judge all machines. Documented in modules/preflight_report.py."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.images import image_findings
-from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
-    Groups,
-    HostVars,
-    cluster_nodes,
-    machine_name,
-)
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Section
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
-    Judged,
-    Probed,
-    grouped,
-    judged,
-)
-from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import IMAGE
-from ansible_collections.argus.verl.plugins.module_utils.preflight.page import page
-from ansible_collections.argus.verl.plugins.module_utils.preflight.tier import Tier
-from ansible_collections.argus.verl.plugins.plugin_utils.attendance import machine_attendance
-from ansible_collections.argus.verl.plugins.plugin_utils.images import BuildError, image_builds, needed_images
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import SEVERITIES, Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import CHECKS, Judged, grouped
+from ansible_collections.argus.verl.plugins.plugin_utils.images import BuildError, image_builds
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import derived, image_sources, planned, reported
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-display = Display()
-# The result of machine_info, as the role preflight registers it.
-RESULT = "__preflight"
+PAGE = Path(__file__).parents[1] / "plugin_utils" / "preflight.html.j2"
 SPECIFICATION = {
+    "state": {"type": "str", "choices": ["planned", "derived", "reported"], "default": "reported"},
     "hosts": {"type": "list", "elements": "str", "required": True},
-    "cluster": {"type": "str", "required": True},
+    "cluster": {"type": "str", "default": ""},
     "tier": {"type": "str", "choices": ["fast", "standard", "deep"], "default": "fast"},
     "accept": {"type": "list", "elements": "str", "default": []},
     "least": {"type": "int"},
-    "findings": {"type": "list", "elements": "dict", "default": []},
-    "sections": {"type": "list", "elements": "dict", "default": []},
     "images": {"type": "dict", "default": {}},
     "builds": {"type": "dict", "default": {}},
     "archive": {"type": "dict", "default": {}},
     "dest": {"type": "path"},
-    "shared_root": {"type": "str"},
 }
-
-
-def judgement(arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups) -> Judged:
-    present = machine_attendance(arguments["hosts"], hostvars, groups, arguments["least"])
-    results = {machine_name(host, hostvars[host]): hostvars[host].get(RESULT) or {} for host in arguments["hosts"]}
-    # A machine that could not be reached, or failed, has no answer.
-    probed = {name: Probed.from_json(name, result) for name, result in results.items() if "machine" in result}
-    machines = {name: answer.context.machine for name, answer in probed.items()}
-    images, builds = arguments["images"], arguments["builds"]
-    needed = needed_images(arguments["hosts"], hostvars, groups, images, machines)
-    built = [image for kind, image in images.items() if kind in builds]
-    missing = image_findings(needed, machines, built, bool(arguments["archive"]))
-    found = judged(
-        list(results),
-        probed,
-        Tier(arguments["tier"]),
-        arguments["accept"],
-        [
-            *present.findings,
-            *(replace(finding, key=IMAGE.key) for finding in missing),
-            *(Finding(**finding) for finding in arguments["findings"]),
-        ],
-        [Section(**section) for section in arguments["sections"]],
-        [machine_name(node, hostvars[node]) for node in cluster_nodes(groups)],
-    )
-    return replace(found, findings=present.tolerated(found.findings))
 
 
 def hardware_rows(result: Judged) -> tuple[list[str], list[list[str]]]:
@@ -101,65 +56,90 @@ def shown(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller; the files on the shared root are written by a module on the task's machine."""
+def page(result: Judged, cluster: str, when: str) -> str:
+    """The result as an HTML page."""
+    header, rows = hardware_rows(result)
+    order = (*SEVERITIES, "ok", "")
+    states = {key: [result.state(host, key) for host in result.hosts] for key in result.checks}
+    # Checks are the rows of their table, as there are many, and those come first that found something.
+    checks = sorted(states, key=lambda key: min(map(order.index, states[key]), default=0))
+    severities = [finding.severity for finding in result.findings]
+    environment = Environment(
+        loader=FileSystemLoader(PAGE.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        # The output of a macro is text that is safe already.
+        finalize=lambda value: (
+            printable(value, lines=False) if isinstance(value, str) and not isinstance(value, Markup) else value
+        ),
+    )
+    return environment.get_template(PAGE.name).render(
+        cluster=cluster,
+        when=when,
+        tier=result.tier,
+        hosts=result.hosts,
+        counts={severity: severities.count(severity) for severity in SEVERITIES},
+        findings=grouped(result.findings),
+        checks=[(key, CHECKS[key].about, states[key]) for key in checks],
+        sections=[{"title": "Hardware", "header": header, "rows": rows}, *map(asdict, result.sections)],
+    )
 
+
+def shown_text(value: object) -> object:
+    """Text without what a page could take for anything else."""
+    return printable(value, lines=False) if isinstance(value, str) else value
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Runs on the controller, without a connection."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         _dummy, arguments = self.validate_argument_spec(argument_spec=SPECIFICATION)
         variables = task_vars or {}
+        hostvars, groups = variables["hostvars"], variables["groups"]
+        if arguments["state"] == "planned":
+            typed, problems = play_variables(variables, self._templar)
+            plan = {} if problems else planned(groups, hostvars, arguments["hosts"], typed)
+            return {**show("Variables", findings=problems), **plan}
+        if arguments["state"] == "derived":
+            return {"changed": False, "environment": derived(hostvars, arguments["hosts"])}
         try:
-            above = str(variables.get("inventory_dir") or ".")
-            builds = image_builds(arguments["builds"], arguments["images"], above)
+            # Only here: who takes a cluster down may have another controller, without these files.
+            builds = image_builds(arguments["builds"], arguments["images"], str(variables.get("inventory_dir") or "."))
         except BuildError as error:
-            return {"failed": True, "msg": str(error)}
-        result = judgement(arguments, variables["hostvars"], variables["groups"])
-        is_saved = bool(arguments["dest"] or arguments["shared_root"])
-        files, problems = (
-            self._save(arguments, result, task_vars) if is_saved and not self._task.check_mode else ([], [])
-        )
+            return {"changed": False, "failed": True, "msg": str(error)}
+        missing, held = image_sources(arguments, hostvars, groups)
+        report = self._report(arguments, reported(arguments, hostvars, groups, missing))
+        return {**report, "image_builds": builds, "controller_images": held}
+
+    def _report(self, arguments: Mapping[str, Any], result: Judged) -> dict[str, Any]:
+        is_saved = bool(arguments["dest"])
+        files = save(arguments["dest"], arguments["cluster"], result) if is_saved and not self._task.check_mode else []
         # Where files are wanted, people want to see everything.
         header, rows = hardware_rows(result) if is_saved else (None, None)
-        text = [*(f"Report: {name}" for name in files if name.endswith(".html")), *problems]
+        text = [f"Report: {name}" for name in files if name.endswith(".html")]
         if is_saved and not result.findings:
             where = "one machine" if len(result.hosts) == 1 else f"{len(result.hosts)} machines"
             text = [f"{len(result.checks)} checks of {where} have found nothing.", *text]
-        findings = shown(result.findings)
-        lines = report_lines("Preflight", header, rows, findings, text, terminal(display.columns))
-        if lines:
-            display.display("\n" + "\n".join(lines))
-        answer = {"changed": False, "preflight": result.to_json(), "files": files, "image_builds": builds}
-        message = failure(findings, None)
-        return {**answer, "failed": True, "msg": message} if message else answer
+        report = show("Preflight", header, rows, shown(result.findings), text)
+        return {**report, "preflight": result.to_json(), "files": files}
 
-    def _save(
-        self, arguments: Mapping[str, Any], result: Judged, task_vars: dict[str, Any] | None
-    ) -> tuple[list[str], list[str]]:
-        """Return the files, and what prevented others."""
-        name = arguments["cluster"]
-        when = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-        contents = {
-            "html": page(result, f"Preflight of cluster {name}", when),
-            "json": json.dumps({"time": when, "cluster": name, **result.to_json()}, indent=1) + "\n",
-        }
-        files, problems = [], []
-        if arguments["dest"]:
-            directory = Path(arguments["dest"]).expanduser()
-            directory.mkdir(parents=True, exist_ok=True)
-            for ending, content in contents.items():
-                (directory / f"{name}.{ending}").write_text(content, encoding="utf-8")
-                files.append(str(directory / f"{name}.{ending}"))
-        if arguments["shared_root"]:
-            asked = {"shared_root": arguments["shared_root"], "name": name, **contents}
-            try:
-                saved = self._execute_module("argus.verl.preflight_files", asked, task_vars=task_vars)
-            except AnsibleConnectionFailure:
-                # Which is a finding of its own, with the reason.
-                saved = {"msg": "the machine that writes it does not answer"}
-            if saved.get("path"):
-                files += [f"{saved['path']}/{name}.{ending}" for ending in contents]
-            elif "path" not in saved:
-                problems.append(f"The report is not on the shared root: {saved.get('msg', 'the machine failed')}")
-        return files, problems
+
+def save(dest: str, cluster: str, result: Judged) -> list[str]:
+    """Write the result to the controller; return the files."""
+    when = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+    directory = Path(dest).expanduser()
+    directory.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "html": page(result, cluster, when),
+        "json": json.dumps({"time": when, "cluster": cluster, **result.to_json()}, indent=1) + "\n",
+    }
+    files = [directory / f"{cluster}.{ending}" for ending in contents]
+    for file, content in zip(files, contents.values(), strict=True):
+        file.write_text(content, encoding="utf-8")
+    return [str(file) for file in files]

@@ -9,7 +9,7 @@ Documented in plugins/modules/ray_cluster_info.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -22,6 +22,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     given_node,
     task_result,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.readiness import RESULTS, RunResults
 
 Result = dict[str, Any]
 
@@ -30,8 +31,10 @@ PAUSE_SECONDS = 1.0
 ARGUMENTS = {
     "node": {"type": "dict", "options": NODE},
     "expected": {"type": "list", "elements": "dict", "default": []},
+    "plan": {"type": "dict"},
+    "results": {"type": "dict", "options": RESULTS, "default": {}},
     "wait_timeout": {"type": "float", "default": 0},
-    "began": {"type": "float"},
+    "earlier": {"type": "dict", "default": {}},
 }
 
 
@@ -42,21 +45,25 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         super().run(tmp, task_vars)
         _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        node, start = given_node(arguments["node"], task_vars), time.time()
-        end, began = start + arguments["wait_timeout"], arguments["began"] or start
+        node, start, earlier = given_node(arguments["node"], task_vars), time.time(), arguments["earlier"]
+        end, began = start + arguments["wait_timeout"], earlier.get("began", start)
+        expected = [ExpectedNode(**each) for each in arguments["expected"]]
+        if arguments["plan"]:
+            results = RunResults((task_vars or {})["hostvars"], arguments["results"], arguments["plan"])
+            expected = results.expected(head_answers=earlier.get("problem") == "")
         while True:
-            result, is_gone = self.ask(node, arguments["expected"], max(0.0, end - time.time()))
+            result, is_gone = self.ask(node, expected, max(0.0, end - time.time()))
             # It may be started again meanwhile, as its engine does.
             if not is_gone or not result["awaited"] or time.time() + PAUSE_SECONDS >= end:
                 return {**result, "changed": False, "began": began, "waited": round(max(0, time.time() - began), 1)}
             time.sleep(PAUSE_SECONDS)
 
-    def ask(self, node: Node, expected: Sequence[Mapping[str, Any]], timeout: float) -> tuple[Result, bool]:
+    def ask(self, node: Node, expected: Sequence[ExpectedNode], timeout: float) -> tuple[Result, bool]:
         """What the head answers, and whether it may answer later. Without an answer, all nodes are missing."""
-        request = {"expected": expected, "wait_timeout": timeout}
+        request = {"expected": [each.to_json() for each in expected], "wait_timeout": timeout}
         # Only the head itself can be asked.
         result = task_result(self, node, "nodes", request, SECONDS + timeout, needs_node=True)
         if not result.get("failed"):
             return result, False
-        state = unanswered([ExpectedNode(**each) for each in expected], result["msg"])
+        state = unanswered(expected, result["msg"])
         return state.to_json(), result.get("head_is_gone", False)

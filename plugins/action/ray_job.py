@@ -43,6 +43,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.following import (
     no_such_id,
     unanswered,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     NODE,
@@ -99,8 +100,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         self.node = given_node(arguments["node"], variables)
         try:
             if arguments["state"] == "stopped":
-                return self.stop(arguments["submission_id"], arguments["requested_by"])
-            return self.submit(arguments, variables)
+                result = self.stop(arguments["submission_id"], arguments["requested_by"])
+            else:
+                result = self.submit(arguments, variables)
+            return result if result.get("failed") else {**result, "commands": next_commands(result)}
         except ProgramError as error:
             return failed(str(error))
         except AnsibleConnectionFailure as error:
@@ -261,6 +264,13 @@ def end_of(job: JobInfo, returned: Result, archive: str) -> Result:
     message = f"{job.submission_id} {job.state}: {job.reason}. Its archive: {fetch}"
     kind = job.failure.kind if job.failure else None
     return {"failed": True, "state": job.state, "kind": kind, "msg": printable(message)}
+
+
+def next_commands(result: Result) -> list[str]:
+    """The lines with the commands for the job of a result."""
+    # The last complete checkpoint of a job that was stopped, or followed to its end.
+    followed = (result.get("job") or {}).get("checkpoints") or [None]
+    return job_commands(result["submission_id"], result["state"], result.get("checkpoint") or followed[-1])
 
 
 def with_end(submitted: Result, end: Result) -> Result:

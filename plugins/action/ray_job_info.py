@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_status
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, given_node, job_info
 
 ARGUMENTS = {
@@ -33,6 +34,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        result = job_info(self, given_node(arguments.pop("node"), task_vars), arguments)
+        node = given_node(arguments.pop("node"), task_vars)
+        result = job_info(self, node, arguments)
         result.pop("head_is_gone", None)
-        return result
+        return result if result.get("failed") else {**result, "report": job_status(result, node.cluster)}

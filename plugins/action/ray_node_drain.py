@@ -14,6 +14,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence
+from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import hold_findings
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, Node, given_node, task_result
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 
@@ -57,8 +58,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         node, timeout = given_node(arguments.pop("node"), task_vars), arguments.pop("wait_timeout")
         request = {**arguments, "check": self._task.check_mode}
         result = self.drain(node, request)
-        if self._task.check_mode or result.get("failed") or not result["jobs"] or not timeout:
+        if result.get("failed"):
             return result
+        if self._task.check_mode or not result["jobs"] or not timeout:
+            return self.with_findings(result, arguments, timeout)
         changed, jobs, waited = result["changed"], result["jobs"], 0.0
         show(begin_line(arguments["worker"], jobs, timeout))
         while jobs and waited < timeout:
@@ -70,7 +73,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             if set(result["jobs"]) != set(jobs):
                 jobs = result["jobs"]
                 show(change_line(arguments["worker"], jobs, waited))
-        return {**result, "changed": changed, "waited": round(waited, 1)}
+        return self.with_findings({**result, "changed": changed, "waited": round(waited, 1)}, arguments, timeout)
+
+    def with_findings(self, result: Result, arguments: Result, timeout: float) -> Result:
+        """The result, with the jobs that still use the worker: errors, or warnings if they may be ended."""
+        would_wait = timeout if self._task.check_mode else None
+        worker, may_end = arguments["worker"], arguments["ends_jobs"]
+        findings = hold_findings(worker, result["jobs"], result["waited"], may_end, would_wait)
+        return {**result, "findings": [finding.as_dict() for finding in findings]}
 
     def drain(self, node: Node, request: Result) -> Result:
         seconds = LIMIT_SECONDS + request.get("wait_timeout", 0)

@@ -1,32 +1,26 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names of filters; see plugin_utils/filters/cluster.py."""
+"""The filters of plugin_utils/hosts.py, which is imported when the first of them is called.
+
+To find one filter, Ansible loads every file of filters in a collection, and compiles it with all that it imports.
+"""
 
 from __future__ import annotations
 
-from ansible_collections.argus.verl.plugins.plugin_utils.deferred import Filter, deferred
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
 
-NAMES = [
-    "changes",
-    "cluster_containers",
-    "cluster_report",
-    "dashboard_port",
-    "disruption_findings",
-    "expected_nodes",
-    "job_findings",
-    "left_processes",
-    "machine_work",
-    "node_directory",
-    "node_plan",
-    "presence",
-    "rotation_findings",
-    "sessions_directory",
-    "survey",
-    "token_file",
-]
+NAMES = ("dashboard_port", "machine_hosts", "machine_name", "validated_hosts")
+
+
+def call(name: str, *arguments: Any, **named: Any) -> Any:
+    hosts = importlib.import_module("ansible_collections.argus.verl.plugins.plugin_utils.hosts")
+    return getattr(hosts, name)(*arguments, **named)
 
 
 class FilterModule:
-    def filters(self) -> dict[str, Filter]:
-        return deferred("cluster", NAMES)
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {name: functools.partial(call, name) for name in NAMES}

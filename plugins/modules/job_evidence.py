@@ -52,6 +52,11 @@ nodes:
   type: list
   elements: str
   returned: always
+row:
+  description: The node, the number of files, the nodes and the problems, for a table.
+  type: list
+  elements: raw
+  returned: always
 problems:
   description: What could not be collected, and why.
   type: list

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: preflight_report
-short_description: "Internal: judge what machines have answered, show it, and fail on errors"
+short_description: "Internal: plan, compare and judge all machines, show the result, and fail on errors"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Judges the results of M(argus.verl.machine_info) of all hosts, which are registered as C(__preflight), and compares
-    the hosts with each other.
-  - Prints all findings, worst first, and fails on errors.
-  - Writes the result as HTML and JSON to the controller and to the shared root.
+  - With O(state=planned), returns what the nodes of the inventory need of their machines, before these are probed.
+  - The other states read the results of M(argus.verl.machine_info), which are registered as C(__preflight).
+  - With O(state=derived), returns the variables of NCCL and gloo that follow from the network of all machines.
+  - With O(state=reported), compares the machines, judges what they have tried together, prints all findings,
+    worst first, and fails on errors. Writes the result as HTML and JSON to the controller.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -26,15 +27,20 @@ attributes:
   diff_mode:
     support: none
 options:
+  state:
+    description: What to return.
+    type: str
+    choices: [planned, derived, reported]
+    default: reported
   hosts:
-    description: The machines that should have answered.
+    description: The hosts that represent the machines of the run.
     type: list
     elements: str
     required: true
   cluster:
     description: The name of the cluster, which is also that of the files.
     type: str
-    required: true
+    default: ""
   tier:
     description: The tier that was asked for.
     type: str
@@ -45,16 +51,9 @@ options:
     type: list
     elements: str
     default: []
-  findings:
-    description: More findings, of checks that the playbook has made.
-    type: list
-    elements: dict
-    default: []
-  sections:
-    description: More tables, each with C(title), C(header) and C(rows).
-    type: list
-    elements: dict
-    default: []
+  least:
+    description: How many workers are enough, C(cluster_min_workers).
+    type: int
   images:
     description: The image of each kind of accelerator, C(cluster_images).
     type: dict
@@ -70,9 +69,6 @@ options:
   dest:
     description: The directory on the controller for the files. Without it, none is written.
     type: path
-  shared_root:
-    description: The shared root on the machine of the task, for the same files. Without it, none is written.
-    type: str
 """
 
 EXAMPLES = r"""
@@ -85,53 +81,44 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-preflight:
-  description: The result.
-  returned: always
+placement:
+  description: By host, the nodes on its machine.
+  returned: with O(state=planned)
   type: dict
-  contains:
-    tier:
-      description: The tier.
-      type: str
-      sample: fast
-    hosts:
-      description: All machines.
-      type: list
-      elements: str
-      sample: [gpu-01]
-    silent:
-      description: Those without an answer.
-      type: list
-      elements: str
-      sample: []
-    findings:
-      description: All findings, worst first, each with where, what, todo, severity and key.
-      type: list
-      elements: dict
-      sample: []
-    hardware:
-      description: By machine, what it has.
-      type: dict
-      sample: {gpu-01: {GPUs: 8 x NVIDIA H100 80GB HBM3}}
-    checks:
-      description: By machine and key of a check, V(ok), or the worst severity of its findings.
-      type: dict
-      sample: {gpu-01: {gpu.ecc: ok}}
-    sections:
-      description: The value of O(sections).
-      type: list
-      elements: dict
-      sample: []
+  sample: {gpu-01: [gpu-01]}
+expectations:
+  description: By host, what its nodes expect of the machine, for C(expect) of M(argus.verl.machine_info).
+  returned: with O(state=planned)
+  type: dict
+  sample: {gpu-01: {trains: true, rdma: auto}}
+environment:
+  description: By host, the variables of NCCL and gloo.
+  returned: with O(state=derived)
+  type: dict
+  sample: {gpu-01: {GLOO_SOCKET_IFNAME: eth0}}
+preflight:
+  description:
+    - The result, as in the file, with C(tier), C(hosts), C(silent) (those without an answer), C(findings), C(hardware),
+      C(checks) (by machine and key, V(ok) or the worst severity of its findings) and C(sections) (further tables).
+  returned: with O(state=reported)
+  type: dict
+  sample: {tier: fast, hosts: [gpu-01], checks: {gpu-01: {gpu.ecc: ok}}}
+controller_images:
+  description: Images that machines lack, no registry has, and the engine of the controller has.
+  returned: with O(state=reported)
+  type: list
+  elements: str
+  sample: []
 image_builds:
   description:
     - The values of O(builds) by the names of their images, each with the hash of its C(inputs), the C(arguments) of the
       engine, and whether to C(push) it.
-  returned: always
+  returned: with O(state=reported)
   type: dict
   sample: {}
 files:
-  description: The files that were written, on the controller and on the shared root.
-  returned: always
+  description: The files that were written on the controller.
+  returned: with O(state=reported)
   type: list
   elements: str
   sample: [artifacts/preflight/mvp.html]

@@ -60,15 +60,31 @@ options:
         description: Why the node cannot come. It is then not waited for, and this is the reason in its row.
         type: str
         default: ""
+  plan:
+    description: The result of M(argus.verl.cluster_plan), whose nodes are expected in place of O(expected).
+    type: dict
+  results:
+    description: The variables in which a run has registered what its tasks did on each host.
+    type: dict
+    default: {}
+    suboptions:
+      started:
+        description: The result of starting a node.
+        type: str
+      inspected:
+        description: The result of looking at a node that does not join.
+        type: str
+      logs:
+        description: The result of reading the end of a node's log.
+        type: str
   wait_timeout:
     description: How many seconds to wait for O(expected). With V(0), the head is asked once.
     type: float
     default: 0
-  began:
-    description:
-      - When an earlier call began to wait, which is its RV(began). What is waited for in several calls is counted in
-        all of them. By default, now.
-    type: float
+  earlier:
+    description: The result of an earlier call. What is waited for in several calls is counted in all of them.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -108,7 +124,7 @@ rows:
   elements: list
   returned: always
 began:
-  description: When the module began to wait, in seconds since the epoch by the controller's clock, or O(began).
+  description: When the module began to wait, in seconds since the epoch by the controller's clock.
   type: float
   returned: always
 waited:

@@ -327,6 +327,11 @@ checkpoint:
   description: The step of the job's last complete checkpoint, from which another job can resume. Not set without one.
   type: int
   returned: with O(state=stopped)
+commands:
+  description: Lines with the playbooks that a user may run next for the job.
+  type: list
+  elements: str
+  returned: success
 facts:
   description:
     - Facts that the gate determined on a worker, among them C(train_rows), C(val_rows), C(parameters), C(steps),

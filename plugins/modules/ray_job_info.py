@@ -78,6 +78,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+report:
+  description: The job, or the jobs, as arguments of M(argus.verl.report).
+  type: dict
+  returned: success
 job:
   description: The job.
   type: dict

@@ -64,6 +64,11 @@ alive:
   description: Whether Ray still has the worker.
   type: bool
   returned: success
+findings:
+  description: The jobs that still use the worker - errors, or warnings if they may be ended.
+  type: list
+  elements: dict
+  returned: success
 waited:
   description: How many seconds were waited.
   type: float

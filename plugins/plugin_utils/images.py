@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,14 @@ def _content(path: Path) -> tuple[bytes, bytes]:
     return path.read_bytes(), b"program" if path.stat().st_mode & 0o100 else b"file"
 
 
+def has_image(engine: str, image: str) -> bool:
+    """Whether this controller has an image; without an engine, it has none."""
+    try:
+        return not subprocess.run([engine, "image", "inspect", image], capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
 def needed_images(
     hosts: Sequence[str], hostvars: HostVars, groups: Groups, images: Mapping[str, str], machines: Mapping[str, Machine]
 ) -> dict[str, str]:
@@ -91,7 +100,7 @@ def needed_images(
     gpus, amd = ([len(machine.gpus) for machine in probed], [len(machine.rocm_gpus) for machine in probed])
     needed = {}
     for node, own in variables.items():
-        image = images.get(nodes.accelerator_of(own.get("ray_node_accelerator", "auto"), gpus, amd))
+        image = images.get(nodes.accelerator_of(own.get("ray_node_accelerator") or "auto", gpus, amd))
         # Without one, the plan of the node fails with a message of its own.
         if image:
             needed[machine_of[node]] = image

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.action.report import report_lines
 from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import report_lines
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal
 from hostile_archives import GOOD, HOSTILE, SECRET, make
 

@@ -23,7 +23,7 @@ def inventory(path: Path, **settings: Any) -> tuple[Path, ...]:
 def without_the_worker(tmp_path: Path) -> tuple[Path, ...]:
     """The inventory of the tests, which the worker has left."""
     hosts = yaml.safe_load((INVENTORY / "hosts.yml").read_text())
-    del hosts["ray"]["children"]["workers"]["hosts"][WORKER]
+    hosts["ray"]["children"]["workers"]["hosts"] = {NODES[1]: None}
     file = tmp_path / "hosts.yml"
     file.write_text(yaml.safe_dump(hosts))
     # Its variables name directories that are found from its own.

@@ -157,6 +157,10 @@ def test_files_of_a_site_without_a_registry(rig: Rig, inventory: Path, tmp_path:
     assert refused.count(f"the image {BUILT}: The checksum for ") == 2
     assert ids(rig, BUILT) == ["", ""] and left_files(rig) == []
 
+    # Without a file, the engine of the controller has it.
+    provided(inventory, BUILT)
+    assert "" not in ids(rig, BUILT) and left_files(rig) == []
+
 
 def remove(rig: Rig) -> None:
     for machine in MACHINES:

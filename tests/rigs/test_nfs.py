@@ -22,34 +22,19 @@ for number in range(400):
 """
 # A second mount tries the lock that the first one holds, and again after its end. It may still know the removed file.
 LOCKS = """
-import errno, fcntl, os, time
+import time
 from pathlib import Path
-from argus.staging.lock import lock_file, locked, open_lock
+from argus.staging.lock import lock_file, locked, try_lock
 
-def opened():
-    for _ in range(10):
-        try:
-            return open_lock(lock_file(Path("/again/locks/target")), os.O_CREAT)
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-            time.sleep(1)
-    raise SystemExit("the second mount keeps a removed file")
-
-def free():
-    lock = opened()
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except OSError as error:
-        return error.strerror
-    finally:
-        os.close(lock)
-
+file = lock_file(Path("/again/locks/target"))
 Path("/again/locks").mkdir()
 with locked(Path("/private/locks/target")):
-    print(free())
-print(free())
+    print(try_lock(file))
+for _ in range(10):
+    if (lock := try_lock(file)) is not None:
+        break
+    time.sleep(1)
+print(lock is not None)
 """
 # As a switch that restarts; the two mounts share no connection with anything else.
 OUTAGE = """
@@ -102,8 +87,30 @@ def test_root_without_rights_is_named_as_root_squash(nfs: Guest) -> None:
     assert "root_squash" in finding["todo"]
 
 
+def test_trial_of_two_machines(nfs: Guest) -> None:
+    machines = {"a": "/private", "b": "/again"}
+
+    def run(state: str) -> list[dict[str, Any]]:
+        same = {"state": state, "token": "0123456789abcdef", "hosts": list(machines), "mib": 4}
+        runs = [
+            ("shared_root_trial", UID, {**same, "host": host, "shared_root": root}) for host, root in machines.items()
+        ]
+        return [answer["trial"] for answer in nfs.modules(*runs)]
+
+    first, second = run("written")
+    assert (first["locks"], "locks" in second) == (["flock", "fcntl"], False)
+    assert all((each["renamed"], each["seen_uid"]) == (True, UID) for each in (first, second))
+    first, second = run("measured")
+    assert first["seen"]["b"]["right"]
+    assert second["seen"]["a"]["right"]
+    assert second["locks"] == {"flock": "held", "fcntl": "held"}
+    assert all(set(each["rates"]) == {"write", "read"} for each in (first, second))
+    run("removed")
+    assert nfs.run("sh", "-c", "ls -A /private /private/user 2>/dev/null | grep trial").stdout == ""
+
+
 def test_a_lock_of_one_machine_holds_on_the_other(nfs: Guest) -> None:
-    assert nfs.python(LOCKS, uid=UID).splitlines() == ["Resource temporarily unavailable", "True"]
+    assert nfs.python(LOCKS, uid=UID).splitlines() == ["None", "True"]
 
 
 def test_two_machines_stage_one_snapshot_at_once(nfs: Guest) -> None:

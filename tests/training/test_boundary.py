@@ -1,4 +1,8 @@
-"""No process of root opens a path below the shared root: jobs can write there, links included."""
+"""What the playbooks do on machines, by their system calls.
+
+No process of root opens a path below the shared root: jobs can write there, links included. In a node, only the program
+is run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from system import ENVIRONMENT, REPO, SHARED_ROOT, Submit, playbook_command
+from system import ENVIRONMENT, HEAD, REPO, SHARED_ROOT, Submit, playbook_command
 
 # What a process is, who it becomes, and which paths it names.
 TRACED = "trace=%file,clone,clone3,fork,vfork,setuid,setreuid,setresuid"
@@ -20,6 +24,15 @@ BECOMES = re.compile(r"(?:\d+|-1), (?P<effective>\d+).*= 0$|(?P<only>\d+)\) += 0
 CHILD = re.compile(r"= (?P<child>\d+)$")
 # A path below a directory of the shared root, as it is, or relative to an open one.
 BELOW = re.compile(rf"{re.escape(str(SHARED_ROOT))}/[^/\"<>]+(?:/|>, \")[^\"<>]*")
+
+# A command in a node that runs.
+ENTRY = re.compile(r'execve\("[^"]*/(?:docker|podman)", \["[^"]+", "exec", (?P<arguments>[^\]]*)\]')
+PROGRAM = '"/usr/local/bin/argus"'
+
+
+def entries(trace: Path) -> list[str]:
+    """The arguments of commands that were run in nodes."""
+    return [match["arguments"] for match in ENTRY.finditer(trace.read_text(errors="replace"))]
 
 
 def paths_of_root(trace: Path) -> Iterator[str]:
@@ -48,7 +61,9 @@ def traced(trace: Path, command: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("strace"), reason="needs root and strace")
-def test_root_opens_nothing_below_the_shared_root(submit: Submit, tmp_path: Path) -> None:
+def test_root_opens_nothing_below_the_shared_root_and_only_the_program_enters_nodes(
+    submit: Submit, tmp_path: Path
+) -> None:
     job = submit("sft", arguments=["-e", "job_wait=true"], trainer_overrides={"trainer.total_training_steps": 1})
     status = str(job.archive.path / "status.json")
     # It would be noticed of root, and of root alone.
@@ -60,3 +75,8 @@ def test_root_opens_nothing_below_the_shared_root(submit: Submit, tmp_path: Path
     variables = {"jobspec": str(tmp_path / "again.yaml"), "job_fetch_dir": str(tmp_path), "staging_verify": "full"}
     command = playbook_command(*names, submission_id=job.submission_id, **variables)
     assert traced(tmp_path / "trace", command) == []
+    commands = entries(tmp_path / "trace")
+    assert commands and [each for each in commands if PROGRAM not in each] == []
+    # Another command would be noticed.
+    traced(tmp_path / "trace", ["docker", "exec", HEAD, "true"])
+    assert [each for each in entries(tmp_path / "trace") if PROGRAM not in each]

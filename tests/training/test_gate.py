@@ -39,7 +39,7 @@ REFUSED: list[tuple[str, dict[str, Any], Callable[[], None] | None, str]] = [
     ("grpo", {"code_path": "verl-0.0.0"}, None, "code_path there is no snapshot"),
     ("grpo", {"model": "no-model"}, None, "model /private/common/models/no-model/config.json does not exist"),
     ("grpo", {"model": "truncated"}, truncated_model, "it is truncated"),
-    ("grpo", {"dataset": "gsm8k_tiny_sft"}, None, "is a dataset for sft (messages), not for grpo"),
+    ("grpo", {"dataset": "gsm8k_tiny_sft"}, None, "is a dataset for sft (messages), not for ppo and grpo"),
     (
         "grpo",
         {"reward_fn_path": "needs.py"},

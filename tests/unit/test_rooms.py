@@ -39,9 +39,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     **PROGRAM,
     "privileges": {"argus.common"},
     "network": FILES,
-    "storage": {*FILES, "network"},
     "cluster": {*FILES, "argus.launcher", "argus.cluster", "network"},
-    "preflight": {*FILES, "argus.launcher", "argus.fabric", "network", "storage", "cluster"},
+    "preflight": {*FILES, "argus.fabric", "network", "cluster"},
     "slurm": FILES,
 }
 STANDARD_LIBRARY = {"argus.common", "argus.launcher", "argus.cluster", "argus.snapshot"}

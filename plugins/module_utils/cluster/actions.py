@@ -15,7 +15,7 @@ from .container import DERIVED_LABEL, SPECIFICATION_LABEL, container_arguments
 from .engine import PODMAN
 from .machine import Machine
 from .node_state import RuntimeState, runtime_state
-from .nodes import CONTAINER, NodePlan, Settings, expected_node, plan_node
+from .nodes import CONTAINER, PROCESS, NodePlan, Settings, expected_node, plan_node
 from .podman import podman_run
 from .process import process_arguments
 from .settings_label import SETTINGS_LABEL, changed_settings
@@ -29,6 +29,7 @@ STALE = (
 
 
 class ActionKind(StrEnum):
+    NONE = "none"
     KEEP = "keep"
     START = "start"
     CREATE = "create"
@@ -78,44 +79,55 @@ def decide(plan: NodePlan, wanted: Wanted, there: RuntimeState | None) -> Action
 
 @dataclass(frozen=True)
 class PlannedNode:
-    """A planned node and the action for it: the answer of the filter node_plan.
+    """A planned node and the action for it.
 
+    expected: what Ray has to report of it, with the reason if it cannot take part; there is nothing else then.
+    host: which represents its machine.
     image_missing: whether the machine lacks the image.
     container: arguments of community.docker.docker_container; empty for a process.
     podman: instead of them, arguments of ansible.builtin.command.
     process: arguments of argus.verl.node_process; empty for a container.
     started_at: when it was last started, as the engine or the supervisor reports it; None for a new one.
     state: in their words; empty for a new one.
-    host: which represents its machine.
     """
 
-    accelerator: str
-    image: str
-    image_missing: bool
-    user: str
-    container: dict[str, Any]
-    action: Action
-    started_at: str | None
     expected: ExpectedNode
-    process: dict[str, Any] = field(default_factory=dict)
-    podman: dict[str, Any] = field(default_factory=dict)
-    state: str = ""
     host: str = ""
+    action: Action = Action(ActionKind.NONE, "")
+    accelerator: str = ""
+    image: str = ""
+    image_missing: bool = False
+    user: str = ""
+    container: Mapping[str, Any] = field(default_factory=dict)
+    process: Mapping[str, Any] = field(default_factory=dict)
+    podman: Mapping[str, Any] = field(default_factory=dict)
+    started_at: str | None = None
+    state: str = ""
+
+    @property
+    def absent(self) -> str:
+        """Why it cannot take part; "" if it can."""
+        return self.expected.absent
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        return PROCESS if self.process else CONTAINER
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fact __ray_node_plan; the roles read the fields of the action at its top level."""
-        answer = asdict(self)
-        action = answer.pop("action")
-        return {**answer, "action": self.action.kind.value, "reason": action["reason"], "disrupts": action["disrupts"]}
+        """The roles read the fields of the action at its top level."""
+        action = {"action": self.action.kind.value, "reason": self.action.reason, "disrupts": self.action.disrupts}
+        return {**asdict(self), **action, "absent": self.absent}
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> PlannedNode:
-        fields = dict(answer)
-        action = Action(ActionKind(str(fields.pop("action"))), fields.pop("reason"), fields.pop("disrupts"))
-        return cls(**{**fields, "action": action, "expected": ExpectedNode.from_json(answer["expected"])})
+        names = ("action", "reason", "disrupts", "expected", "absent")
+        action = Action(ActionKind(str(answer["action"])), answer["reason"], answer["disrupts"])
+        rest = {name: value for name, value in answer.items() if name not in names}
+        return cls(ExpectedNode.from_json(answer["expected"]), action=action, **rest)
 
 
-def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> PlannedNode:
+def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], host: str = "") -> PlannedNode:
     """Plan a node and decide what has to be done; PlanError when the machine cannot hold it."""
     plan = plan_node(settings, machine, siblings)
     there = runtime_state(plan, machine)
@@ -129,6 +141,8 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str]) 
         process = process_arguments(plan, plan.host, machine.user)
         wanted = Wanted(process["specification"], process["settings"], process["derived"])
     return PlannedNode(
+        expected_node(plan),
+        host,
         accelerator=plan.accelerator,
         image=plan.image,
         image_missing=plan.settings.runtime == CONTAINER and not plan.image_id,
@@ -139,5 +153,4 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str]) 
         action=decide(plan, wanted, there),
         started_at=there.started_at if there else None,
         state=there.state if there else "",
-        expected=expected_node(plan),
     )

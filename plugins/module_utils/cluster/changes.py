@@ -5,19 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from ..argus.cluster.membership import ExpectedNode
-from .actions import AS_PLANNED, ActionKind, PlannedNode
+from .actions import AS_PLANNED, PlannedNode
 from .departure import ODD_NAME, drain_command, is_plain
-from .machine import Machine
-
-
-def starting_user(plans: Iterable[PlannedNode]) -> str:
-    """The user of the nodes that start on a machine, as uid:gid; empty when none does."""
-    return next((plan.user for plan in plans if plan.action.kind != ActionKind.KEEP), "")
+from .planned_machine import PlannedMachine
 
 
 def expected_since(plan: PlannedNode, started_at: str | None) -> ExpectedNode:
@@ -30,7 +25,7 @@ def expected_since(plan: PlannedNode, started_at: str | None) -> ExpectedNode:
 
 
 def change_rows(
-    plans: Mapping[str, PlannedNode], machines: Mapping[str, Machine], inventory_nodes: Iterable[str], cluster: str
+    plans: Mapping[str, PlannedNode], machines: Iterable[PlannedMachine], inventory_nodes: Collection[str]
 ) -> list[list[str]]:
     """Return rows of node, action and reason; nodes that run as planned have no row.
 
@@ -41,11 +36,8 @@ def change_rows(
         for node, plan in plans.items()
         if plan.action.reason != AS_PLANNED
     ]
-    known = set(inventory_nodes)
-    for probed in machines.values():
-        for name in probed.nodes_of(cluster):
-            if name not in known:
-                # Without containers, the names are those of directories, which jobs can create.
-                todo = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
-                rows.append([name, "none", f"no longer in the inventory; {todo}"])
+    for name in (name for machine in machines for name in machine.present if name not in inventory_nodes):
+        # Without containers, the names are those of directories, which jobs can create.
+        todo = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
+        rows.append([name, "none", f"no longer in the inventory; {todo}"])
     return rows

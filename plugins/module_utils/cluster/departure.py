@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from ..argus.cluster.membership import strangers
 from ..argus.common.findings import WARNING, Finding
 from ..argus.common.text import nearest, printable
 from ..argus.launcher.ray_api import ALIVE
-from .engine import CLUSTER_LABEL, DOCKER, PODMAN
-from .machine import Machine
+from .engine import CLUSTER_LABEL
+from .planned_machine import PlannedMachine
 
 # Names that commands may contain. Jobs have the cluster's token, so they can start nodes with any name, also one that a
 # shell or a template of Ansible would evaluate.
@@ -62,28 +62,27 @@ class Departure:
 def departure(
     node: str,
     nodes: Sequence[Mapping[str, Any]],
-    machines: Mapping[str, Machine],
-    cluster: str,
+    machines: Mapping[str, PlannedMachine],
     given_machine: str,
     expected: Collection[str],
     head_machine: str,
 ) -> Departure:
     """How a node leaves.
 
-    nodes: as the head knows them. machines: those that answered. given_machine: the host of a node whose machine is not
+    nodes: as the head knows them. machines: by their hosts. given_machine: the host of a node whose machine is not
     in the inventory. expected: the nodes of the inventory.
     """
     alive = [one for one in nodes if one["node_name"] == node and one["state"] == ALIVE]
     # For a while Ray reports a node and its replacement as alive.
     newest = max(alive, key=lambda one: one.get("start_time_ms", 0), default={})
-    holders = {name: there for name, there in machines.items() if node in there.nodes_of(cluster)}
+    holders = {host: there for host, there in machines.items() if node in there.present}
     machine, there = next(iter(holders.items()), (given_machine, None))
-    others = [name for name in there.nodes_of(cluster) if name != node] if there else [node]
+    others = [name for name in there.present if name != node] if there else [node]
     return Departure(
         node=node,
         machine=machine,
         node_id=str(newest.get("node_id") or ""),
-        runs=there.runs(node) if there else bool(machine),
+        runs=node in there.running if there else bool(machine),
         last=not others and machine != head_machine,
         in_inventory=node in expected,
     )
@@ -140,33 +139,32 @@ def hold_findings(
 
 
 def left_behind(
-    nodes: Sequence[Mapping[str, Any]], machines: Mapping[str, Machine], cluster: str, expected: Collection[str]
+    nodes: Sequence[Mapping[str, Any]], machines: Iterable[PlannedMachine], cluster: str, expected: Collection[str]
 ) -> list[Finding]:
     """Nodes that cluster_down does not remove.
 
     Those that are alive, not in the inventory, and on none of its machines; and containers with the name of a node that
     belong to another cluster, as all do if the name of the cluster is misspelt.
     """
-    removed = {name for machine in machines.values() for name in machine.nodes_of(cluster)}
-    processes = any(machine.process for machine in machines.values())
-    engine = PODMAN if any(machine.engine.name == PODMAN for machine in machines.values()) else DOCKER
+    answering = [machine for machine in machines if machine.answers]
+    removed = {name for machine in answering for name in machine.present}
+    engine = next((machine.engine for machine in answering), "")
     others = [
         Finding(
             node,
-            f"is a container of {f'cluster {there.cluster}' if there.cluster else 'another owner'} on {host}, and not "
+            f"is a container of {f'cluster {owner}' if owner else 'another owner'} on {machine.name}, and not "
             f"of cluster {cluster}: it is not removed",
-            f"if this is its inventory, set cluster_name: {there.cluster}" if there.cluster else "",
+            f"if this is its inventory, set cluster_name: {owner}" if owner else "",
             WARNING,
         )
-        for host, machine in machines.items()
-        for node, there in machine.containers.items()
-        if there.cluster != cluster and node in expected
+        for machine in answering
+        for node, owner in machine.others.items()
     ]
     return others + [
         Finding(
             printable(stranger.name, lines=False),
             f"at {stranger.address} is alive, but neither it nor its machine is in the inventory: it is not removed",
-            removal(stranger.name, cluster, "" if processes else engine),
+            removal(stranger.name, cluster, engine),
             WARNING,
         )
         for stranger in strangers(nodes, expected)

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..network.hcas import Hca
@@ -28,6 +30,12 @@ class DeviceFile:
     mode: int
     uid: int
     gid: int
+
+    @classmethod
+    def of(cls, root: Path, path: str) -> DeviceFile:
+        """root: the directory that holds /dev."""
+        status = (root / path.lstrip("/")).stat()
+        return cls(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
 def rdma_given(asked: str, worker: bool, host_network: bool, hcas: Sequence[Hca], files: Sequence[DeviceFile]) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..argus.common.findings import WARNING, Finding
 from ..argus.launcher.status import submission_id_of
 from .actions import PlannedNode
-from .report import ClusterInfo
 
 # What ray_cluster_info says of a head on which nothing listens, or whose container ends again and again.
 NOBODY_LISTENS = (os.strerror(errno.ECONNREFUSED), "is restarting on", "is not running on")
@@ -21,46 +20,57 @@ GOES_ON = "nothing, the restart goes on"
 WHAT_TO_DO = "wait for them or stop them, or pass -e allow_disruption=true"
 
 
-def job_findings(cluster: ClusterInfo, where: str, operation: str, unended: Sequence[str] = ()) -> list[Finding]:
-    """Return why an operation that ends nodes has to be refused now; no finding when no job runs.
+@dataclass(frozen=True)
+class ActiveJobs:
+    """The jobs of a cluster that have not ended.
+
+    running: their states as Ray reports them, by its ids. problem: why the head cannot list them, or "".
+    unended: the ids of jobs whose archives are open, also of those that Ray does not know yet; None if not known.
+    """
+
+    running: Mapping[str, str]
+    problem: str = ""
+    unended: Sequence[str] | None = ()
+
+
+def job_findings(jobs: ActiveJobs, where: str, operation: str) -> list[Finding]:
+    """Why an operation that ends nodes has to be refused now; no finding when no job runs.
 
     operation: the first words of a sentence, such as "restarting it".
-    unended: the ids of further jobs that it would end, which Ray may not know yet.
     """
-    running = {submission_id_of(job.submission_id) for job in cluster.jobs}
-    jobs = [f"{job.submission_id} ({job.status})" for job in cluster.jobs]
-    jobs += [submission_id for submission_id in unended if submission_id not in running]
-    if cluster.problem:
-        what = f"{operation} may end jobs, and they cannot be listed: {cluster.problem}"
+    unended = list(jobs.unended or ())
+    if jobs.problem:
+        what = f"{operation} may end jobs, and they cannot be listed: {jobs.problem}"
         what += f"; it would end {', '.join(unended)}" if unended else ""
-    elif jobs:
-        what = f"{operation} would end {', '.join(jobs)}"
-    else:
-        return []
-    return [Finding(where, what, WHAT_TO_DO)]
+        return [Finding(where, what, WHAT_TO_DO)]
+    known = {submission_id_of(job) for job in jobs.running}
+    listed = [f"{job} ({status})" for job, status in jobs.running.items()]
+    listed += [job for job in unended if job not in known]
+    return [Finding(where, f"{operation} would end {', '.join(listed)}", WHAT_TO_DO)] if listed else []
 
 
-def disruption_findings(
-    plans: Mapping[str, PlannedNode], cluster: ClusterInfo, allowed: bool, unended: Sequence[str] | None = None
-) -> list[Finding]:
-    """Return the jobs that the planned restarts would end; warnings when that is allowed.
+def removal_findings(jobs: ActiveJobs, head: str, allowed: bool) -> list[Finding]:
+    """The jobs that the removal of a cluster would end; warnings when that is allowed."""
+    findings = job_findings(jobs, head, "removing the cluster")
+    return [replace(finding, severity=WARNING) for finding in findings] if allowed else findings
 
-    unended: the ids of the cluster's jobs whose archives are not closed, if the head could not list its jobs; None if
-    that is not known.
-    """
-    found = []
-    for host, plan in plans.items():
-        if plan.action.disrupts:
-            operation = f"restarting it ({plan.action.reason})"
-            found += job_findings(cluster, host, operation, (unended or ()) if cluster.problem else ())
+
+def disruption_findings(nodes: Mapping[str, PlannedNode], jobs: ActiveJobs, allowed: bool) -> list[Finding]:
+    """The jobs that the planned restarts would end; warnings when that is allowed."""
+    findings = [
+        finding
+        for name, node in nodes.items()
+        if node.action.disrupts
+        for finding in job_findings(jobs, name, f"restarting it ({node.action.reason})")
+    ]
     # A Ray that has not started, as with wrong settings: nothing listens, and no job was submitted or all have ended.
-    never_ran = any(each in cluster.problem for each in NOBODY_LISTENS)
-    if never_ran and unended is not None and not unended and not allowed:
+    never_ran = any(each in jobs.problem for each in NOBODY_LISTENS)
+    if never_ran and jobs.unended is not None and not jobs.unended and not allowed:
         return [
             replace(finding, what=f"{finding.what}; all archives are closed", todo=GOES_ON, severity=WARNING)
-            for finding in found
+            for finding in findings
         ]
-    return [replace(finding, severity=WARNING) for finding in found] if allowed else found
+    return [replace(finding, severity=WARNING) for finding in findings] if allowed else findings
 
 
 def rotation_findings(planned: Iterable[str], nodes: Iterable[str]) -> list[Finding]:

@@ -262,7 +262,7 @@ def value_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
 
 def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
     """Check that jobs cannot reach the token of other clusters, and are not root."""
-    exposed, root = [], []
+    exposed, root, loaded = [], [], []
     for host in hosts:
         variables = hostvars[host]
         shared_root = variables.get("shared_root_source") or variables.get("shared_root")
@@ -271,10 +271,18 @@ def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
             exposed.append((host, str(path)))
         if str(variables.get("ray_node_user") or "").startswith("0:"):
             root.append(host)
+        archive = variables.get("cluster_image_archive")
+        url = str(archive.get("url") or "") if isinstance(archive, Mapping) else ""
+        if shared_root and PurePosixPath(str(shared_root)) in PurePosixPath(url.removeprefix("file://")).parents:
+            loaded.append(host)
     found = [
         Finding(host, f"cluster_state_dir {path} lies in the shared root", "move it to where jobs cannot write")
         for host, path in exposed
     ]
+    if loaded:
+        what = "cluster_image_archive.url is on the shared root, where jobs can replace what a machine's engine opens"
+        todo = "name a file on another file system, a web server, or its path on the controller"
+        found.append(Finding(", ".join(loaded), what, todo))
     if root:
         todo = 'set another user, such as "61000:61000", or remove ray_node_user for the default'
         what = "ray_node_user is root: so is every job in its container, and on the shared root"

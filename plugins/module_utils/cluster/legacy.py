@@ -26,7 +26,6 @@ from typing import Any
 from ..argus.common.findings import Finding
 from ..argus.common.text import duration, nearest
 from ..argus.launcher.identity import CLUSTER
-from ..network.background import Background, start_time
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, message
 from .node_process import RAY_PROGRAMS
 from .supervisor import MARK, PROC
@@ -56,6 +55,24 @@ class Kind(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
 
 
 @dataclass(frozen=True)
+class ProcessId:
+    """A process, by its number and its start time in ticks since the machine was booted."""
+
+    pid: int
+    started: int
+
+
+def start_time(pid: int, proc: Path = PROC) -> int:
+    """The start time of a process; 0 if there is none of this number."""
+    try:
+        # The name of a program, in parentheses, can have spaces and parentheses.
+        fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[19]) if len(fields) > 19 else 0
+
+
+@dataclass(frozen=True)
 class Legacy:
     """One thing of an earlier system. seconds: its age; work: what runs in it; ports: on which it listens."""
 
@@ -66,7 +83,7 @@ class Legacy:
     work: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     # Its processes: only they are ended, and not those that have their numbers later.
-    processes: tuple[Background, ...] = ()
+    processes: tuple[ProcessId, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "kind": self.kind.value}
@@ -80,7 +97,7 @@ class LegacyError(Exception):
 class Process:
     """A process of the machine, also of a container."""
 
-    id: Background
+    id: ProcessId
     user: int
     title: str
     container: str
@@ -104,7 +121,7 @@ class Process:
 def processes(proc: Path) -> Iterator[Process]:
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            identity = Background(int(entry.name), start_time(int(entry.name), proc))
+            identity = ProcessId(int(entry.name), start_time(int(entry.name), proc))
             there = entry.stat()
             title = os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()
             found = CONTAINER_ID.findall((entry / "cgroup").read_text())
@@ -194,7 +211,7 @@ class LegacyMachine:
                 age = self.clock() - seconds_of(str(one.get("Created") or ""))
                 yield Legacy(str(one["Name"]), Kind.NETWORK, "root", age)
 
-    def _listeners(self, ids: Sequence[Background]) -> tuple[int, ...]:
+    def _listeners(self, ids: Sequence[ProcessId]) -> tuple[int, ...]:
         """The TCP ports on which processes listen."""
         inodes: dict[str, int] = {}
         for name in ("tcp", "tcp6"):
@@ -276,7 +293,7 @@ def refusals(found: Sequence[Legacy], names: Iterable[str], end_jobs: Iterable[s
 def legacy_report(
     answers: Mapping[str, Sequence[Mapping[str, Any]]], remove: Sequence[str], end_jobs: Sequence[str]
 ) -> dict[str, Any]:
-    """The arguments of argus.verl.report for what all machines have.
+    """The report of what all machines have: title, header, rows, findings and text.
 
     answers: what legacy_ray has found, by machine.
     """
@@ -289,10 +306,10 @@ def legacy_report(
             rows.append([host, one.name, one.kind.value, one.owner, duration(one.seconds), ports, runs])
         for refused in refusals(found, remove, end_jobs):
             what, _colon, todo = refused.partition(": ")
-            findings.append(Finding(host, what, todo).as_dict())
+            findings.append(Finding(host, what, todo))
     for name in [one for one in remove if one not in known]:
         todo = nearest(name, known) or "take a name of the table; what belongs to this collection: cluster_down.yml"
-        findings.append(Finding("legacy_remove", f"{name} is on no machine", todo).as_dict())
+        findings.append(Finding("legacy_remove", f"{name} is on no machine", todo))
     title = "Ray that this collection has not started" if rows else ""
     text = [] if rows else ["No machine has Ray that this collection has not started"]
     if rows and not remove:

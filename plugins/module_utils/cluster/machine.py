@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -33,7 +33,6 @@ class Machine:
     gpus: Sequence[Gpu]
     gpus_error: str | None
     hcas: Sequence[Hca]
-    hca_source: str
     mounts: Sequence[PathState]
     disk: PathState | None
     memory_bytes: int
@@ -54,6 +53,7 @@ class Machine:
     rocm_gpus: Sequence[RocmGpu] = ()
     rocm_devices: Sequence[DeviceFile] = ()
     interfaces: Sequence[Interface] = ()
+    proxies: Mapping[str, str] = field(default_factory=dict)
     # The name of the program that nodes run, argus-<hash>.zip.
     program: str = ""
     # Where nodes are processes.

@@ -11,10 +11,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from threading import Thread
 from ..argus.common.shared_root import JOBS
 from ..network.hcas import Hca, described, hcas_of_sysfs, parse_ibdev2netdev
 from ..network.interfaces import read_interfaces
+from ..network.sysfs import read
 from .devices import INFINIBAND, DeviceFile
 from .engine import (
     CLUSTER_LABEL,
@@ -59,6 +61,7 @@ RAY_DISK = "/tmp"  # noqa: S108
 # AMD's number in the registry of PCI.
 AMD = "0x1002"
 NET = "/proc/sys/net/ipv4"
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
@@ -101,7 +104,6 @@ class Probe:
             asked_engine = pool.submit(self.engine, question.engine)
             asked_stock = pool.submit(self._stock, question)
             asked_paths = pool.submit(self.paths, question.paths)
-            asked_interfaces = pool.submit(read_interfaces, self._run, self._root)
             engine = asked_engine.result()
             stock = _Stock()
             try:
@@ -112,7 +114,6 @@ class Probe:
                     engine = replace(engine, status=EngineStatus.FAILED, error=str(error))
             disk = self._disk(engine)
         gpus, gpus_error = asked_gpus.result()
-        hcas, hca_source = asked_hcas.result()
         memory, available = self.memory()
         return Machine(
             cluster=question.cluster,
@@ -120,8 +121,7 @@ class Probe:
             missing_packages=[name for name in PACKAGES if importlib.util.find_spec(name) is None],
             gpus=gpus,
             gpus_error=gpus_error,
-            hcas=hcas,
-            hca_source=hca_source,
+            hcas=asked_hcas.result(),
             mounts=asked_paths.result(),
             disk=disk,
             memory_bytes=memory,
@@ -135,13 +135,14 @@ class Probe:
             containers=stock.containers,
             images=stock.images,
             ports_in_use=self.listeners(),
-            ephemeral_ports=parse_ephemeral(self._read(self._at(f"{NET}/ip_local_port_range"))),
-            reserved_ports=parse_ranges(self._read(self._at(f"{NET}/ip_local_reserved_ports"))),
+            ephemeral_ports=parse_ephemeral(read(self._at(f"{NET}/ip_local_port_range"))),
+            reserved_ports=parse_ranges(read(self._at(f"{NET}/ip_local_reserved_ports"))),
             rdma_devices=tuple(self.rdma_devices()),
             amd_gpus=self.amd_gpus(),
             rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
             rocm_devices=tuple(read_devices(self._root, rocm_gpus)),
-            interfaces=tuple(asked_interfaces.result()),
+            interfaces=tuple(read_interfaces(self._root)),
+            proxies=proxies_of(os.environ),
         )
 
     def gpus(self) -> tuple[list[Gpu], str | None]:
@@ -159,40 +160,31 @@ class Probe:
     def amd_gpus(self) -> int:
         """Count the AMD GPUs that the driver has, each with a directory "card<number>" of its own."""
         cards = self._at("/sys/class/drm").glob("card*/device/vendor")
-        return sum(self._read(vendor) == AMD for vendor in cards)
+        return sum(read(vendor) == AMD for vendor in cards)
 
-    def hcas(self) -> tuple[list[Hca], str]:
-        """Return the ports and their source: "ibdev2netdev", "sysfs" or "none"."""
+    def hcas(self) -> list[Hca]:
+        """Return the ports that ibdev2netdev lists; on InfiniBand without IPoIB it lists none, and sysfs has them."""
         code, out, _err = self._run(["ibdev2netdev"])
-        ports = [] if code else parse_ibdev2netdev(out)
-        if ports:
-            return [described(port, self._root) for port in ports], "ibdev2netdev"
-        # It lists only ports with a network interface: on InfiniBand without IPoIB it prints nothing.
-        ports = hcas_of_sysfs(self._root)
-        return ports, "sysfs" if ports else "none"
+        listed = [] if code else parse_ibdev2netdev(out)
+        return [described(port, self._root) for port in listed] or hcas_of_sysfs(self._root)
 
     def rdma_devices(self) -> list[DeviceFile]:
         """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""
-        files = []
-        for file in sorted(self._at(INFINIBAND).glob("uverbs*")):
-            there = file.stat()
-            files.append(
-                DeviceFile(f"{INFINIBAND}/{file.name}", stat.S_IMODE(there.st_mode), there.st_uid, there.st_gid)
-            )
-        return files
+        files = sorted(self._at(INFINIBAND).glob("uverbs*"))
+        return [DeviceFile.of(self._root, f"{INFINIBAND}/{file.name}") for file in files]
 
     def listeners(self) -> list[int]:
         """Return the TCP ports on which a process listens, at any address of the machine."""
-        tables = (self._read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
+        tables = (read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
         return sorted(set().union(*map(parse_listeners, tables)))
 
     def memory(self) -> tuple[int, int]:
         """Return the bytes that this session may use, and how many of them are available."""
-        known = parse_meminfo(self._read(self._at("/proc/meminfo")))
+        known = parse_meminfo(read(self._at("/proc/meminfo")))
         total, available = known.get("MemTotal", 0), known.get("MemAvailable", 0)
         # In a container of a compute platform, /proc/meminfo describes the machine around it.
         for name in ("memory.max", "memory/memory.limit_in_bytes"):
-            limit = self._read(self._at("/sys/fs/cgroup") / name)
+            limit = read(self._at("/sys/fs/cgroup") / name)
             if limit.isdigit():
                 total, available = min(total, int(limit)), min(available, int(limit))
         return total, available
@@ -266,7 +258,7 @@ class Probe:
         return PathState(path, False, mount.mount_point, mount.fstype, mount.source, mount.options, 0, 0, False, error)
 
     def _mount(self, path: str) -> Mount:
-        mounts = parse_mountinfo(self._read(self._at("/proc/self/mountinfo")))
+        mounts = parse_mountinfo(read(self._at("/proc/self/mountinfo")))
         return mount_of(path, mounts) or Mount("", "", "", [])
 
     def engine(self, command: str) -> Engine:
@@ -288,7 +280,7 @@ class Probe:
     def _cdi_lists_nvidia(self, directories: Iterable[str]) -> bool:
         """Read the files of the container device interface, which name the devices that an engine may give out."""
         specifications = (entry for name in directories for entry in self._at(name).glob("*") if entry.is_file())
-        return any("nvidia.com/gpu" in self._read(entry) for entry in specifications)
+        return any("nvidia.com/gpu" in read(entry) for entry in specifications)
 
     def _has_nvidia_hook(self, engine: Engine) -> bool:
         # "docker run --gpus" needs no registered runtime, only this program.
@@ -326,13 +318,11 @@ class Probe:
     def _at(self, path: str) -> Path:
         return self._root / path.lstrip("/")
 
-    @staticmethod
-    def _read(path: Path) -> str:
-        """Return the stripped text, or nothing for a file that cannot be read, as parts of sysfs cannot."""
-        try:
-            return path.read_text(errors="replace").strip()
-        except OSError:
-            return ""
+
+def proxies_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of proxies, without the user and the password of a URL."""
+    known = {name.lower(): value for name, value in environment.items() if value}
+    return {name: re.sub(r"[^/,]*@", "", known[name]) for name in PROXIES if name in known}
 
 
 def _user_name(uid: int) -> str:

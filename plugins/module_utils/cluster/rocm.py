@@ -9,11 +9,11 @@ All of it is read from the kernel driver's own tree, without a tool of ROCm.
 from __future__ import annotations
 
 import re
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..network.sysfs import read
 from .devices import DeviceFile
 
 KFD, DRI = "/dev/kfd", "/dev/dri"
@@ -71,10 +71,10 @@ def read_gpus(root: Path) -> list[RocmGpu]:
     """The GPUs of a machine in the order in which HIP counts them; none without the driver."""
     found: list[RocmGpu] = []
     for node in sorted((root / NODES).glob("[0-9]*"), key=lambda path: int(path.name)):
-        own = properties(_read(node / "properties"))
+        own = properties(read(node / "properties"))
         if not own.get("simd_count"):
             continue  # a processor
-        banks = [properties(_read(bank)) for bank in node.glob("mem_banks/*/properties")]
+        banks = [properties(read(bank)) for bank in node.glob("mem_banks/*/properties")]
         memory = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in OWN_HEAPS) // MIB
         if memory >= SMALLEST_MIB:
             render = f"{DRI}/renderD{own.get('drm_render_minor', 0)}"
@@ -84,14 +84,8 @@ def read_gpus(root: Path) -> list[RocmGpu]:
 
 def read_devices(root: Path, gpus: Iterable[RocmGpu]) -> list[DeviceFile]:
     """The devices that a program needs for these GPUs, as far as they exist."""
-    files = []
-    for path in [KFD, *(gpu.render for gpu in gpus)]:
-        try:
-            there = (root / path.lstrip("/")).stat()
-        except OSError:
-            continue
-        files.append(DeviceFile(path, stat.S_IMODE(there.st_mode), there.st_uid, there.st_gid))
-    return files
+    paths = [KFD, *(gpu.render for gpu in gpus)]
+    return [DeviceFile.of(root, path) for path in paths if (root / path.lstrip("/")).exists()]
 
 
 def groups_of(files: Sequence[DeviceFile]) -> tuple[str, ...]:
@@ -108,11 +102,3 @@ def environment_problem(variables: Mapping[str, object]) -> str:
         if name in variables:
             return f"{name} cannot be set with rocm: {why}; remove it from ray_node_env"
     return ""
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        # Of a GPU that this session may not use.
-        return ""

@@ -18,6 +18,7 @@ import fcntl
 import os
 import secrets
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -179,6 +180,9 @@ class State:
 
     def remove(self, directory: int) -> tuple[list[str], list[str]]:
         """Remove what this collection created; return what was removed, and what is left because it is not ours."""
+        if not self.path.exists():
+            # Another host with the same home was faster.
+            return [], []
         names = sorted(os.listdir(directory))
         own = [name for name in names if name in (TOKEN, REGISTRY, PROGRAM) or name.startswith(TEMPORARY)]
         # In check mode, the processes of nodes are still here, which a run removes before.
@@ -186,12 +190,14 @@ class State:
         left = [str(self.path / name) for name in names if name not in own and name not in gone_by_then]
         removed = [str(self.path / name) for name in own]
         if not self.check:
-            for name in own:
-                remove_tree(name, directory)
+            # It follows no link, whatever jobs have left in the registry.
+            done = subprocess.run(["rm", "-rf", "--", *removed], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise StateError(done.stderr.strip())
         if not left:
             removed.append(str(self.path))
             if not self.check:
-                os.rmdir(self.path)
+                self.path.rmdir()
         return removed, left
 
 
@@ -257,34 +263,3 @@ def create_token(path: Path, directory: int, token: str, user: User) -> str:
 def replace_token(directory: int, token: str, user: User) -> None:
     """Replace the token; a reader sees the old one or the new one."""
     os.replace(_written(directory, token, user), TOKEN, src_dir_fd=directory, dst_dir_fd=directory)
-
-
-def remove_tree(name: str, directory: int) -> None:
-    """Remove a file, or a directory with everything in it; links are removed, not followed."""
-    if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-        os.unlink(name, dir_fd=directory)
-        return
-    top = os.open(name, OPEN_DIRECTORY, dir_fd=directory)
-    try:
-        entries = os.listdir(top)
-        while entries:
-            for entry in entries:
-                _remove_entry(entry, top)
-            entries = os.listdir(top)
-    finally:
-        os.close(top)
-    os.rmdir(name, dir_fd=directory)
-
-
-def _remove_entry(entry: str, top: int) -> None:
-    if not stat.S_ISDIR(os.stat(entry, dir_fd=top, follow_symlinks=False).st_mode):
-        os.unlink(entry, dir_fd=top)
-        return
-    # Moved to the top instead of descended into: no depth of directories is too much.
-    below = os.open(entry, OPEN_DIRECTORY, dir_fd=top)
-    try:
-        for name in os.listdir(below):
-            os.rename(name, secrets.token_hex(16), src_dir_fd=below, dst_dir_fd=top)
-    finally:
-        os.close(below)
-    os.rmdir(entry, dir_fd=top)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import ipaddress
-import json
 import re
 import socket
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +22,13 @@ SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
 IFREQ_BYTES, MOST_ADDRESSES = 40, 1024
 # What engines and hypervisors make, on every machine alike.
 VIRTUAL = re.compile(r"lo|docker.*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|tunl.*|kube.*|dummy.*|podman.*|tap.*")
-Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
 @dataclass(frozen=True)
 class Interface:
     """A network interface.
 
-    addresses: with their prefixes, such as "10.0.0.20/24", those of IPv4 first.
+    addresses: of IPv4, with their prefixes, such as "10.0.0.20/24".
     speed_gbit: 0 where the driver does not tell.
     uplink: whether a default route leads over it.
     """
@@ -47,28 +45,9 @@ class Interface:
         return VIRTUAL.fullmatch(self.name) is not None
 
 
-def read_interfaces(run: Run, root: Path) -> list[Interface]:
+def read_interfaces(root: Path) -> list[Interface]:
     """Read the interfaces of this machine; root is the directory that holds /proc and /sys."""
-    code, out, _err = run(["ip", "-j", "addr"])
-    addresses = {} if code else parse_ip(out)
-    # iproute2 is absent from small images.
-    return interfaces_of_sysfs(root, addresses or addresses_of_kernel())
-
-
-def parse_ip(text: str) -> dict[str, list[str]]:
-    """Return the addresses of each interface from `ip -j addr`; nothing from what is no such output."""
-    try:
-        return {
-            str(each["ifname"]): [
-                f"{address['local']}/{address['prefixlen']}"
-                for address in each.get("addr_info", [])
-                if "local" in address and "prefixlen" in address
-            ]
-            for each in json.loads(text)
-            if "ifname" in each
-        }
-    except (ValueError, TypeError, AttributeError):
-        return {}
+    return interfaces_of_sysfs(root, addresses_of_kernel())
 
 
 def addresses_of_kernel() -> dict[str, list[str]]:
@@ -102,7 +81,7 @@ def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> l
         found.append(
             Interface(
                 name=entry.name,
-                addresses=tuple(sorted(addresses.get(entry.name, []), key=lambda address: ":" in address)),
+                addresses=tuple(addresses.get(entry.name, ())),
                 mtu=int(mtu) if mtu.isdigit() else 0,
                 speed_gbit=int(speed) / 1000 if speed.isdigit() else 0.0,
                 state=read(entry / "operstate"),
@@ -120,12 +99,8 @@ def default_interfaces(text: str) -> set[str]:
 
 def ipv4_of(interface: Interface) -> list[ipaddress.IPv4Interface]:
     """Return the IPv4 addresses that other machines can reach: no loopback, and none that a machine gives itself."""
-    found = []
-    for address in interface.addresses:
-        parsed = ipaddress.ip_interface(address)
-        if isinstance(parsed, ipaddress.IPv4Interface) and not (parsed.is_loopback or parsed.is_link_local):
-            found.append(parsed)
-    return found
+    addresses = map(ipaddress.IPv4Interface, interface.addresses)
+    return [each for each in addresses if not (each.is_loopback or each.is_link_local)]
 
 
 def holder(address: str, interfaces: Iterable[Interface]) -> Interface | None:

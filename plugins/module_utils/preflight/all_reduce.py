@@ -10,25 +10,24 @@ from typing import Any
 
 from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ..argus.fabric.suspects import Measured, Verdict, from_json
-from .checks import Check, Problem
-from .tier import Tier
+from .checks import STANDARD, Check, Problem
 
 WORKS = Check(
     "collective.works",
     ERROR,
     "an all-reduce over all workers of a running cluster succeeds",
     "look at its interfaces, HCAs and firewall; NCCL_DEBUG=INFO in ray_node_env shows what NCCL tries",
-    Tier.STANDARD,
+    STANDARD,
 )
 BANDWIDTH = Check(
     "collective.bandwidth",
     WARNING,
     "no worker slows down an all-reduce",
     "compare its link, its error counters and its load with those of the others",
-    Tier.STANDARD,
+    STANDARD,
 )
 SKIPPED = Check(
-    "collective.skipped", WARNING, "the all-reduce is made (a note)", "run it again when no job runs", Tier.STANDARD
+    "collective.skipped", WARNING, "the all-reduce is made (a note)", "run it again when no job runs", STANDARD
 )
 CHECKS = (WORKS, BANDWIDTH, SKIPPED)
 SILENT = "look whether its machine and its processes hang; stop its container, and run cluster_up.yml"

@@ -1,21 +1,87 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The words of preflight: checks, problems and topics."""
+"""The words of preflight: tiers, expectations, checks, problems and topics."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
+from ..cluster.devices import NEVER
 from ..cluster.machine import Machine
-from .expectation import Expectation
-from .reader import Reader
-from .tier import Tier
+from ..cluster.ports import PortRange
+from .reading import Reader
 
-Answer = TypeVar("Answer")
+Facts = TypeVar("Facts")
+# How thorough preflight is. A tier includes the ones before it.
+FAST, STANDARD, DEEP = TIERS = ("fast", "standard", "deep")
+# Variables are text if they come from the command line.
+CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    "int": int,
+    "int | None": int,
+    "float": float,
+    "Sequence[str]": lambda value: value.split(",") if isinstance(value, str) else [str(each) for each in value],
+    "Sequence[PortRange]": lambda value: tuple(PortRange(**each) for each in value),
+}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What one machine must have; a zero, an empty text or an empty list expects nothing.
+
+    gpus: the minimum; None accepts any number.
+    gpu_model: words in the name of each GPU. gpu_memory_gib: of each GPU, nearly at least.
+    hcas: the minimum of HCA ports that are up.
+    shared_root: its path on the machine.
+    shared_root_fstypes: the file-system types that it may have, as the kernel names them ("nfs4", "lustre").
+    disk_free_gib: where the engine keeps images and containers.
+    shm_gib: of /dev/shm, where nodes use that of the machine. object_store_gib: of memory, for the largest node.
+    user: the nodes' user, as uid:gid; empty for the default.
+    token_file: its path on the machine.
+    ports: what the nodes of the machine listen on.
+    rdma: "auto" or "true" if nodes of the machine may get the devices of RDMA, or "false".
+    groups: the nodes' further groups.
+    address: at which the nodes of other machines reach this one; empty if nodes do not use the machine's network.
+    trains: whether the machine has workers.
+    network_env: what the inventory sets of the variables that are derived otherwise.
+    python: that of a node without a container; empty where nodes are containers.
+    """
+
+    gpus: int | None = None
+    gpu_model: str = ""
+    gpu_memory_gib: float = 0.0
+    hcas: int = 0
+    shared_root: str = ""
+    shared_root_fstypes: Sequence[str] = ()
+    memory_gib_per_gpu: float = 0.0
+    disk_free_gib: float = 0.0
+    shared_root_free_gib: float = 0.0
+    shm_gib: float = 0.0
+    object_store_gib: float = 0.0
+    user: str = ""
+    token_file: str = ""
+    ports: Sequence[PortRange] = ()
+    rdma: str = NEVER
+    groups: Sequence[str] = ()
+    address: str = ""
+    trains: bool = True
+    network_env: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Expectation:
+        types = {each.name: str(each.type) for each in fields(cls)}
+        return cls(
+            **{
+                name: CONVERSIONS.get(types.get(name, ""), lambda same: same)(value)
+                for name, value in values.items()
+                if value not in (None, "")
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -32,10 +98,10 @@ class Check:
     severity: str
     about: str
     todo: str = ""
-    tier: Tier = Tier.FAST
+    tier: str = FAST
 
 
-# About machines themselves. All others are in the modules of their topics, which filters need not import for these.
+# About machines themselves. All others are in the modules of their topics.
 REACHABLE = Check("machine.reachable", ERROR, "Ansible reaches the machine")
 CLOCK = Check("machine.clock", WARNING, "the clock agrees with that of the head's machine")
 
@@ -63,56 +129,43 @@ def accepted(finding: Finding, accept: Sequence[str]) -> Finding:
 
 @dataclass(frozen=True)
 class Context:
-    """What is known of a machine besides the answer of a topic: its basic probe, and what is expected of it."""
+    """A machine as it was probed, and what is expected of it."""
 
     host: str
     machine: Machine
     expected: Expectation
 
-
-@dataclass(frozen=True)
-class Section:
-    """A table of a playbook's own, such as who reaches whom."""
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    @property
+    def own_containers(self) -> set[str]:
+        """The ids of the containers of clusters, whose programs may use GPUs."""
+        return {container.id for container in self.machine.containers.values() if container.cluster}
 
 
-def no_differences(_answers: Mapping[str, Any], _contexts: Mapping[str, Context]) -> Iterable[Finding]:
-    return ()
+class Compared(NamedTuple):
+    """A value that has to be the same on all machines; an empty one is not known."""
 
-
-def no_columns(_answer: Any) -> Mapping[str, str]:
-    return {}
-
-
-def no_cells(_answers: Mapping[str, Any], _contexts: Mapping[str, Context]) -> Mapping[str, Mapping[str, str]]:
-    return {}
+    check: Check
+    name: str
+    value: str
 
 
 @dataclass(frozen=True)
-class Topic(Generic[Answer]):
+class Topic(Generic[Facts]):
     """Checks that share what they read on a machine.
 
     name: the first part of the keys of its checks.
-    kind: the frozen dataclass that read returns. It is parsed with launcher.schema: plain types, dataclasses,
-        tuple[X, ...] and Mapping[str, X]; a field that may be missing has a default.
-    read: what the machine answers. It should not raise, and may hang.
-    judge: what is wrong with one machine.
-    compare: what differs between machines, by host.
+    read: the facts. It should not raise, and may hang.
+    judge: what is wrong with the machine.
+    compared: what has to be the same on all machines.
     columns: cells of the hardware table, by the title of the column.
-    cells: the same by host, where they depend on the other machines.
     """
 
     name: str
-    kind: type[Answer]
     checks: tuple[Check, ...]
-    read: Callable[[Reader], Answer]
-    judge: Callable[[Answer, Context], Iterable[Problem]]
-    compare: Callable[[Mapping[str, Answer], Mapping[str, Context]], Iterable[Finding]] = no_differences
-    columns: Callable[[Answer], Mapping[str, str]] = no_columns
-    cells: Callable[[Mapping[str, Answer], Mapping[str, Context]], Mapping[str, Mapping[str, str]]] = no_cells
+    read: Callable[[Reader, Expectation], Facts]
+    judge: Callable[[Facts, Context], Iterable[Problem]]
+    compared: Callable[[Facts, Context], Iterable[Compared]] = lambda _facts, _context: ()
+    columns: Callable[[Facts], Mapping[str, str]] = lambda _facts: {}
 
     @property
     def answers(self) -> Check:
@@ -125,19 +178,16 @@ class Topic(Generic[Answer]):
         )
 
 
-def common(values: Mapping[str, str]) -> str:
-    """The most frequent value of all hosts; the first of several that are equally frequent."""
-    counts: dict[str, int] = {}
-    for value in values.values():
-        counts[value] = counts.get(value, 0) + 1
-    return max(counts, key=lambda value: counts[value], default="")
+def listed_counts(names: Iterable[str]) -> str:
+    """Such as "1 x A, 7 x B"."""
+    return ", ".join(f"{count} x {name}" for name, count in sorted(Counter(names).items()))
 
 
-def differences(check: Check, what: str, values: Mapping[str, str]) -> Iterable[Finding]:
+def differences(check: Check, name: str, values: Mapping[str, str]) -> Iterable[Finding]:
     """A finding for each host whose value is not that of most hosts. A host without a value is left out."""
     known = {host: value for host, value in values.items() if value}
-    usual = common(known)
-    same = sum(value == usual for value in known.values())
+    # Of several values that are equally frequent, the first.
+    ((usual, same),) = Counter(known.values()).most_common(1) or [("", 0)]
     for host, value in known.items():
         if value != usual:
-            yield Problem(check, f"{what} is {value}, on {same} of {len(known)} machines it is {usual}").finding(host)
+            yield Problem(check, f"{name} is {value}, on {same} of {len(known)} machines it is {usual}").finding(host)

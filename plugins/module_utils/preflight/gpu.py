@@ -1,19 +1,19 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The NVIDIA GPUs of a machine."""
+"""The NVIDIA GPUs of a machine, as nvidia-smi, the driver and the kernel log describe them."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from xml.etree import ElementTree
 
-from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
-from .checks import Check, Context, Problem, Topic, differences
-from .gpu_answer import Gpus, GpuState, Xid, parse_smi, parse_xids, with_links
-from .processes import container_of, is_ours, processes
-from .reader import Output, Reader
+from ..argus.common.findings import ERROR, NOTE, WARNING
+from .checks import Check, Compared, Context, Expectation, Problem, Topic, listed_counts
+from .reading import Process, Reader
 
 NOT_INSTALLED = 127
 KERNEL_LOG = (("dmesg",), ("journalctl", "--dmesg", "--quiet", "--no-pager", "--output=cat"))
@@ -100,53 +100,185 @@ MEMORY = Check(
     "look for processes of other containers (fuser -v /dev/nvidia*), or reset the GPU",
 )
 CHECKS = (
-    DRIVER,
-    VBIOS,
-    SAME,
-    PERSISTENCE,
-    ECC,
-    REMAP,
-    RECOVERY,
-    XID,
-    THROTTLE,
-    CLOCK,
-    PCIE,
-    NVLINK,
-    FABRIC,
-    MIG,
-    PROCESSES,
-    MEMORY,
+    *(DRIVER, VBIOS, SAME, PERSISTENCE, ECC, REMAP, RECOVERY, XID),
+    *(THROTTLE, CLOCK, PCIE, NVLINK, FABRIC, MIG, PROCESSES, MEMORY),
 )
+# What nvidia-smi prints instead of a value, also in brackets.
+NONE = ("", "n/a", "[n/a]", "none", "not supported", "requested functionality has been deprecated")
+PENDING = (
+    "remapped_rows/remapped_row_pending",
+    "retired_pages/pending_retirement",
+    "ecc_errors/channel_repair_pending",
+)
+UNREPAIRABLE = ("remapped_rows/remapped_row_failure", "ecc_errors/unrepairable_memory")
+# Reasons for clocks below what a program asks for. The others are idleness, power and settings, which are no faults.
+SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+XID_LINE = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<number>\d+)(?:, )?(?P<text>[^\n]*)")
 
 
-def read(reader: Reader) -> Gpus:
+@dataclass(frozen=True)
+class GpuState:
+    """One GPU. Texts are empty and numbers are None where the driver does not report them."""
+
+    bus: str
+    model: str = ""
+    vbios: str = ""
+    persistence: str = ""
+    mig: str = ""
+    uncorrected: int | None = None
+    uncorrected_ever: int | None = None
+    remap_pending: bool = False
+    remap_failed: bool = False
+    slowdowns: tuple[str, ...] = ()
+    clock_mhz: int | None = None
+    default_clock_mhz: int | None = None
+    performance_state: str = ""
+    pcie_gen: int | None = None
+    pcie_gen_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    memory_used_mib: int | None = None
+    recovery: str = ""
+    fabric: str = ""
+    links_up: int = 0
+    processes: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True)
+class Xid:
+    """An error that the driver has written to the kernel log since the machine started, and how often."""
+
+    bus: str
+    number: int
+    count: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """error: why nvidia-smi does not answer. log_error: why the kernel log cannot be read."""
+
+    driver: str = ""
+    gpus: tuple[GpuState, ...] = ()
+    error: str = ""
+    xids: tuple[Xid, ...] = ()
+    log_error: str = ""
+    nvswitches: int = 0
+    fabric_manager: bool = False
+    installed: bool = True
+
+
+def parse_smi(text: str) -> Gpus:
+    """Parse "nvidia-smi -q -x". Names of elements differ between drivers; what is missing is empty."""
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314 - the machine's own driver, whose process is no job
+    except ElementTree.ParseError as error:
+        first = " ".join(text.split())[:200]
+        return Gpus(error=first if "<" not in first else f"nvidia-smi -q -x prints no XML: {error}")
+    return Gpus(_text(root, "driver_version"), tuple(_gpu(gpu) for gpu in root.findall("gpu")))
+
+
+def _gpu(gpu: ElementTree.Element) -> GpuState:
+    pci = "pci/pci_gpu_link_info"
+    state, status = _text(gpu, "fabric/state"), _text(gpu, "fabric/status")
+    reset = "Reset" if _text(gpu, "gpu_reset_status/reset_required") == "Yes" else ""
+    return GpuState(
+        # As sysfs and the kernel log write it: 0000:3b:00.0, not 00000000:3B:00.0.
+        bus=gpu.get("id", "").lower()[-12:],
+        model=_text(gpu, "product_name"),
+        vbios=_text(gpu, "vbios_version"),
+        persistence=_text(gpu, "persistence_mode"),
+        mig=_text(gpu, "mig_mode/current_mig"),
+        uncorrected=_uncorrected(gpu, "volatile"),
+        uncorrected_ever=_uncorrected(gpu, "aggregate"),
+        remap_pending=any(_text(gpu, path) == "Yes" for path in PENDING),
+        remap_failed=any(_text(gpu, path) == "Yes" for path in UNREPAIRABLE),
+        slowdowns=tuple(name for name in SLOWDOWNS if _is_active(gpu, name)),
+        clock_mhz=_number(gpu, "applications_clocks/graphics_clock"),
+        default_clock_mhz=_number(gpu, "default_applications_clocks/graphics_clock"),
+        performance_state=_text(gpu, "performance_state"),
+        pcie_gen=_number(gpu, f"{pci}/pcie_gen/current_link_gen"),
+        pcie_gen_max=_number(gpu, f"{pci}/pcie_gen/max_link_gen"),
+        pcie_width=_number(gpu, f"{pci}/link_widths/current_link_width"),
+        pcie_width_max=_number(gpu, f"{pci}/link_widths/max_link_width"),
+        memory_used_mib=_number(gpu, "fb_memory_usage/used"),
+        # Newer drivers have one element for what they ask for.
+        recovery=_text(gpu, "gpu_recovery_action") or reset,
+        fabric=f"{state} ({status})" if state and status not in ("", "Success") else state,
+        processes=tuple(_process(each) for each in gpu.findall("processes/process_info")),
+    )
+
+
+def _text(element: ElementTree.Element, path: str) -> str:
+    text = (element.findtext(path) or "").strip()
+    return "" if text.lower() in NONE else text
+
+
+def _number(element: ElementTree.Element, path: str) -> int | None:
+    """The leading number of a text such as "1593 MHz" or "16x"."""
+    match = re.match(r"\d+", _text(element, path))
+    return int(match[0]) if match else None
+
+
+def _uncorrected(gpu: ElementTree.Element, period: str) -> int | None:
+    """All uncorrected errors: the elements differ between generations of GPUs, but not that word."""
+    errors = gpu.find(f"ecc_errors/{period}")
+    if errors is None:
+        return None
+    # Older ones: double_bit/total.
+    numbers = [_number(errors, each.tag) for each in errors if "uncorrectable" in each.tag]
+    known = [number for number in (*numbers, _number(errors, "double_bit/total")) if number is not None]
+    return sum(known) if known else None
+
+
+def _is_active(gpu: ElementTree.Element, name: str) -> bool:
+    paths = (f"clocks_{word}_reasons/clocks_{word}_reason_{name}" for word in ("event", "throttle"))
+    return any(_text(gpu, path) == "Active" for path in paths)
+
+
+def _process(info: ElementTree.Element) -> Process:
+    memory = _number(info, "used_memory") or 0
+    return Process(_number(info, "pid") or 0, _text(info, "process_name")[-100:], memory_mib=memory)
+
+
+def links_up(text: str) -> dict[int, int]:
+    """By GPU, how many "nvidia-smi nvlink --status" lists as "Link 0: 26.562 GB/s", and not as "Link 3: <inactive>"."""
+    blocks = re.split(r"^GPU (\d+):", text, flags=re.M)[1:]
+    links = {int(index): block for index, block in zip(blocks[::2], blocks[1::2])}  # noqa: B905 - Python 3.10
+    return {index: len(re.findall(r"Link \d+: [\d.]+ GB/s", block)) for index, block in links.items()}
+
+
+def parse_xids(log: str) -> tuple[Xid, ...]:
+    """The Xids of a kernel log, each once for a GPU, with its last text."""
+    matches = list(XID_LINE.finditer(log))
+    counts = Counter((match["bus"].lower(), int(match["number"])) for match in matches)
+    texts = {(match["bus"].lower(), int(match["number"])): match["text"].strip()[:200] for match in matches}
+    return tuple(Xid(*key, count, texts[key]) for key, count in counts.items())
+
+
+def read(reader: Reader, _expected: Expectation = Expectation()) -> Gpus:  # noqa: B008 - it is frozen
     smi = reader.run("nvidia-smi", "-q", "-x")
     if smi.code == NOT_INSTALLED:
         return Gpus(installed=False)
-    found = parse_smi(smi.out) if smi.out.strip() else Gpus(error=_error(smi))
-    if found.gpus:
-        found = replace(found, gpus=tuple(_with_containers(reader, gpu) for gpu in found.gpus))
-        if len(found.gpus) > 1:
-            links = reader.run("nvidia-smi", "nvlink", "--status")
-            found = replace(found, gpus=with_links(found.gpus, links.out))
+    answer = parse_smi(smi.out) if smi.out.strip() else Gpus(error=smi.error)
+    links = links_up(reader.run("nvidia-smi", "nvlink", "--status").out if len(answer.gpus) > 1 else "")
     log, log_error = _kernel_log(reader)
     switches = reader.paths("/proc/driver/nvidia-nvswitch/devices/*")
-    # The kernel keeps 15 characters of a name.
-    manager = bool(switches) and any(each.name.startswith("nv-fabricmanage") for each in processes(reader))
-    return replace(found, xids=parse_xids(log), log_error=log_error, nvswitches=len(switches), fabric_manager=manager)
-
-
-def _error(output: Output) -> str:
-    return " ".join(output.err.split())[:200] or f"exit code {output.code} without a message"
-
-
-def _with_containers(reader: Reader, gpu: GpuState) -> GpuState:
     return replace(
-        gpu,
-        processes=tuple(
-            replace(each, process=replace(each.process, container=container_of(reader, each.process.pid)))
-            for each in gpu.processes
+        answer,
+        gpus=tuple(
+            replace(
+                gpu,
+                links_up=links.get(index, 0),
+                processes=tuple(replace(each, container=reader.container_of(each.pid)) for each in gpu.processes),
+            )
+            for index, gpu in enumerate(answer.gpus)
         ),
+        xids=parse_xids(log),
+        log_error=log_error,
+        nvswitches=len(switches),
+        # The kernel keeps 15 characters of a name.
+        fabric_manager=bool(switches) and any(each.name == "nv-fabricmanage" for each in reader.processes()),
     )
 
 
@@ -157,7 +289,7 @@ def _kernel_log(reader: Reader) -> tuple[str, str]:
         output = reader.run(*argv, seconds=3)
         if output.code == 0 and output.out.strip():
             return output.out, ""
-        problems.append(f"{argv[0]}: {_error(output)}")
+        problems.append(f"{argv[0]}: {output.error}")
     return "", "; ".join(problems)
 
 
@@ -167,9 +299,8 @@ def judge(gpus: Gpus, context: Context) -> Iterator[Problem]:
         return
     if gpus.error:
         yield Problem(TOPIC.answers, f"nvidia-smi -q -x fails: {gpus.error}", "reload the driver or reboot")
-    ours = {container.id for container in context.machine.containers.values() if container.cluster}
     for index, gpu in enumerate(gpus.gpus):
-        for problem in (*_health(gpu), *_speed(gpu), *_use(gpu, ours)):
+        for problem in (*_health(gpu), *_speed(gpu), *_use(gpu, context.own_containers)):
             yield problem._replace(what=f"GPU {index} ({gpu.bus}): {problem.what}")
     yield from _settings(gpus)
     yield from _links(gpus)
@@ -198,38 +329,29 @@ def _health(gpu: GpuState) -> Iterator[Problem]:
 def _speed(gpu: GpuState) -> Iterator[Problem]:
     if gpu.slowdowns:
         yield Problem(THROTTLE, f"slowed down: {', '.join(gpu.slowdowns)}")
-    if gpu.clock_mhz and gpu.default_clock_mhz and gpu.clock_mhz < gpu.default_clock_mhz:
+    if gpu.clock_mhz and gpu.clock_mhz < (gpu.default_clock_mhz or 0):
         yield Problem(CLOCK, f"application clock {gpu.clock_mhz} MHz, the default is {gpu.default_clock_mhz} MHz")
-    if gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
+    if gpu.pcie_width and gpu.pcie_width < (gpu.pcie_width_max or 0):
         yield Problem(PCIE, f"PCIe width x{gpu.pcie_width}, it can x{gpu.pcie_width_max}")
     # In other states, an idle GPU lowers the generation by itself.
-    awake = gpu.performance_state == "P0"
-    if awake and gpu.pcie_gen and gpu.pcie_gen_max and gpu.pcie_gen < gpu.pcie_gen_max:
+    if gpu.performance_state == "P0" and gpu.pcie_gen and gpu.pcie_gen < (gpu.pcie_gen_max or 0):
         yield Problem(PCIE, f"PCIe generation {gpu.pcie_gen}, it can {gpu.pcie_gen_max}")
 
 
-def _use(gpu: GpuState, ours: set[str]) -> Iterator[Problem]:
+def _use(gpu: GpuState, own_containers: set[str]) -> Iterator[Problem]:
     if gpu.mig == "Enabled":
         yield Problem(MIG, "MIG is on")
-    foreign = [each for each in gpu.processes if not is_ours(each.process.container, ours)]
+    foreign = [each for each in gpu.processes if each.container not in own_containers]
     if foreign:
         memory = sum(each.memory_mib for each in foreign)
-        names = ", ".join(
-            f"{each.process.name} (pid {each.process.pid}{_where(each.process.container)})"
-            for each in foreign[:MAX_NAMES]
-        )
         more = f" and {len(foreign) - MAX_NAMES} more" if len(foreign) > MAX_NAMES else ""
         yield Problem(
             PROCESSES,
-            f"{memory} MiB in use by programs outside of the cluster: {names}{more}",
+            f"{memory} MiB in use by programs outside of the cluster: {', '.join(map(str, foreign[:MAX_NAMES]))}{more}",
             severity=ERROR if memory >= FOREIGN_MIB else WARNING,
         )
     elif not gpu.processes and gpu.mig != "Enabled" and (gpu.memory_used_mib or 0) >= FOREIGN_MIB:
         yield Problem(MEMORY, f"{gpu.memory_used_mib} MiB in use, but nvidia-smi shows no process")
-
-
-def _where(container: str) -> str:
-    return f", container {container[:12]}" if container else ""
 
 
 def _settings(gpus: Gpus) -> Iterator[Problem]:
@@ -237,10 +359,9 @@ def _settings(gpus: Gpus) -> Iterator[Problem]:
     if off:
         yield Problem(PERSISTENCE, f"persistence mode is off for GPU {', '.join(off)}")
     for model in dict.fromkeys(gpu.model for gpu in gpus.gpus):
-        versions = Counter(gpu.vbios for gpu in gpus.gpus if gpu.model == model and gpu.vbios)
-        if len(versions) > 1:
-            listed = ", ".join(f"{count} x {version}" for version, count in versions.most_common())
-            yield Problem(VBIOS, f"{model} with different VBIOS: {listed}")
+        versions = [gpu.vbios for gpu in gpus.gpus if gpu.model == model and gpu.vbios]
+        if len(set(versions)) > 1:
+            yield Problem(VBIOS, f"{model} with different VBIOS: {listed_counts(versions)}")
 
 
 def _links(gpus: Gpus) -> Iterator[Problem]:
@@ -251,10 +372,11 @@ def _links(gpus: Gpus) -> Iterator[Problem]:
             yield Problem(NVLINK, f"GPU {index} ({gpu.bus}): {gpu.links_up} NVLinks up, others have {most}")
     if gpus.nvswitches and not gpus.fabric_manager:
         yield Problem(FABRIC, f"{gpus.nvswitches} NVSwitches, but nv-fabricmanager does not run")
-    broken = [(index, gpu.fabric) for index, gpu in enumerate(gpus.gpus) if gpu.fabric not in ("", "Completed")]
+    broken = [
+        f"GPU {index}: {gpu.fabric}" for index, gpu in enumerate(gpus.gpus) if gpu.fabric not in ("", "Completed")
+    ]
     if broken:
-        listed = ", ".join(f"GPU {index}: {state}" for index, state in broken)
-        yield Problem(FABRIC, f"the NVSwitch fabric is not complete: {listed}")
+        yield Problem(FABRIC, f"the NVSwitch fabric is not complete: {', '.join(broken)}")
 
 
 def _xid(xid: Xid) -> Problem:
@@ -267,24 +389,17 @@ def _xid(xid: Xid) -> Problem:
     )
 
 
-def compare(answers: Mapping[str, Gpus], contexts: Mapping[str, Context]) -> Iterator[Finding]:
-    used = {host: gpus for host, gpus in answers.items() if gpus.gpus and contexts[host].expected.gpus != 0}
-    yield from differences(DRIVER, "the driver", {host: gpus.driver for host, gpus in used.items()})
-    yield from differences(SAME, "the GPUs", {host: models(gpus) for host, gpus in used.items()})
-    yield from differences(VBIOS, "the VBIOS", {host: _one_vbios(gpus) for host, gpus in used.items()})
-    links = {host: max(gpu.links_up for gpu in gpus.gpus) for host, gpus in used.items()}
-    yield from differences(NVLINK, "the number of NVLinks", {host: str(count) for host, count in links.items()})
-
-
-def models(gpus: Gpus) -> str:
-    counts = Counter(gpu.model for gpu in gpus.gpus)
-    return ", ".join(f"{count} x {model}" for model, count in sorted(counts.items()))
-
-
-def _one_vbios(gpus: Gpus) -> str:
-    """The model with its VBIOS, unless there are several, which is a problem of the machine alone."""
-    versions = {f"{gpu.vbios} ({gpu.model})" for gpu in gpus.gpus if gpu.vbios}
-    return versions.pop() if len(versions) == 1 else ""
+def compared(gpus: Gpus, context: Context) -> Iterable[Compared]:
+    if not gpus.gpus or context.expected.gpus == 0:
+        return ()
+    # Several are a problem of the machine alone.
+    vbios = {f"{gpu.vbios} ({gpu.model})" for gpu in gpus.gpus if gpu.vbios}
+    return (
+        Compared(DRIVER, "the driver", gpus.driver),
+        Compared(SAME, "the GPUs", listed_counts(gpu.model for gpu in gpus.gpus)),
+        Compared(VBIOS, "the VBIOS", vbios.pop() if len(vbios) == 1 else ""),
+        Compared(NVLINK, "the number of NVLinks", str(max(gpu.links_up for gpu in gpus.gpus))),
+    )
 
 
 def columns(gpus: Gpus) -> Mapping[str, str]:
@@ -292,7 +407,8 @@ def columns(gpus: Gpus) -> Mapping[str, str]:
         return {}
     links = max(gpu.links_up for gpu in gpus.gpus)
     vbios = ", ".join(sorted({gpu.vbios for gpu in gpus.gpus if gpu.vbios}))
-    return {"GPUs": models(gpus), "driver": gpus.driver, "VBIOS": vbios, "NVLinks": str(links or "")}
+    models = listed_counts(gpu.model for gpu in gpus.gpus)
+    return {"GPUs": models, "driver": gpus.driver, "VBIOS": vbios, "NVLinks": str(links or "")}
 
 
-TOPIC: Topic[Gpus] = Topic("gpu", Gpus, CHECKS, read, judge, compare, columns=columns)
+TOPIC: Topic[Gpus] = Topic("gpu", CHECKS, read, judge, compared, columns)

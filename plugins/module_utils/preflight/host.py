@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..argus.common.findings import NOTE, WARNING, Finding
+from ..argus.common.findings import NOTE, WARNING
 from ..cluster.engine import EngineStatus
-from .checks import Check, Context, Problem, Topic, differences
-from .processes import Process, container_of, is_alive, limits_of, processes
-from .reader import Reader
+from .checks import Check, Compared, Context, Expectation, Problem, Topic
+from .reading import Process, Reader
 
 GIB = 1 << 30
 # What Ray itself recommends at least.
@@ -89,14 +90,18 @@ class Host:
     token: str = ""
 
 
-def read(reader: Reader) -> Host:
-    found = list(processes(reader))
-    waiting = {each.pid for each in found if each.state == "D"}
+def read(reader: Reader, _expected: Expectation = Expectation()) -> Host:  # noqa: B008 - it is frozen
+    processes = list(reader.processes())
+    waiting = {each.pid for each in processes if each.state == "D"}
     if waiting:
         time.sleep(STUCK_SECONDS)
-    daemon: int | str = next((each.pid for each in found if each.name == "dockerd"), "self")
-    limits = limits_of(reader, daemon) or limits_of(reader, "self")
+    stuck = [each for each in reader.processes() if each.pid in waiting and each.state == "D"] if waiting else []
+    daemon = next((each.pid for each in processes if each.name == "dockerd"), "self")
+    limits = _limits(reader, daemon) or _limits(reader, "self")
     total, free = _space(reader.at("/tmp"))  # noqa: S108
+    token = str(Path.home() / ".ray" / "auth_token")
+    # A process that has ended has no container any more.
+    ray = [each for each in processes if each.name in RAY and each.state not in "ZX"]
     return Host(
         kernel=reader.text("/proc/sys/kernel/osrelease"),
         open_files=limits.get("Max open files", ""),
@@ -104,18 +109,23 @@ def read(reader: Reader) -> Host:
         tmp_total_bytes=total,
         tmp_free_bytes=free,
         governor=_governor(reader),
-        stuck=tuple(each for each in processes(reader) if each.pid in waiting and each.state == "D") if waiting else (),
-        ray=tuple(_with_container(reader, [each for each in found if each.name in RAY])),
-        token=_stray_token(reader),
+        stuck=tuple(stuck),
+        ray=tuple(replace(each, container=reader.container_of(each.pid)) for each in ray),
+        token=token if os.path.lexists(reader.at(token)) else "",
     )
 
 
 def _space(path: Path) -> tuple[int, int]:
     try:
-        space = os.statvfs(path)
+        space = shutil.disk_usage(path)
     except OSError:
         return 0, 0
-    return space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
+    return space.total, space.free
+
+
+def _limits(reader: Reader, pid: int | str) -> dict[str, str]:
+    """The hard limits of a process by name, such as "Max open files"; "unlimited", or a number."""
+    return dict(re.findall(r"^(Max [a-z ]+?) {2,}\S+ +(\S+)", reader.text(f"/proc/{pid}/limits"), re.M))
 
 
 def _governor(reader: Reader) -> str:
@@ -125,23 +135,10 @@ def _governor(reader: Reader) -> str:
     return "" if own else reader.text(f"{scaling}/scaling_governor")
 
 
-def _with_container(reader: Reader, found: Iterable[Process]) -> Iterator[Process]:
-    """The processes with their containers, without those that have ended: nothing tells where they were."""
-    for each in found:
-        container = container_of(reader, each.pid)
-        if container or is_alive(reader, each.pid):
-            yield replace(each, container=container)
-
-
-def _stray_token(reader: Reader) -> str:
-    path = str(Path.home() / ".ray" / "auth_token")
-    return path if os.path.lexists(reader.at(path)) else ""
-
-
 def judge(host: Host, context: Context) -> Iterator[Problem]:
     contained = context.machine.engine.status != EngineStatus.NONE
     if host.stuck:
-        names = ", ".join(f"{each.name} (pid {each.pid})" for each in host.stuck[:MAX_NAMES])
+        names = ", ".join(map(str, host.stuck[:MAX_NAMES]))
         yield Problem(STUCK, f"processes that hang in the kernel: {len(host.stuck)}, such as {names}")
     # Ray's own limit matters where Ray writes there; in containers, /tmp is on the engine's disk.
     least = GIB if contained else max(GIB, host.tmp_total_bytes // FREE_SHARE)
@@ -158,19 +155,19 @@ def judge(host: Host, context: Context) -> Iterator[Problem]:
     bare = [each for each in host.ray if not each.container]
     # Without containers, these are the nodes themselves.
     if contained and bare:
-        names = ", ".join(f"{each.name} (pid {each.pid})" for each in bare[:MAX_NAMES])
-        yield Problem(RAY_PROCESSES, f"Ray runs on the machine itself: {names}")
+        yield Problem(RAY_PROCESSES, f"Ray runs on the machine itself: {', '.join(map(str, bare[:MAX_NAMES]))}")
     if host.token:
         yield Problem(STRAY_TOKEN, f"there is a token in {host.token}", severity=NOTE if contained else WARNING)
 
 
-def compare(answers: Mapping[str, Host], contexts: Mapping[str, Context]) -> Iterator[Finding]:
-    yield from differences(KERNEL, "the kernel", {name: host.kernel for name, host in answers.items()})
-    references = dict.fromkeys(each for context in contexts.values() for each in context.machine.images)
-    for reference in references:
-        images = {name: context.machine.images.get(reference) for name, context in contexts.items()}
-        ids = {name: image.id.removeprefix("sha256:")[:12] for name, image in images.items() if image}
-        yield from differences(IMAGE, f"the image {reference}", ids)
+def compared(host: Host, context: Context) -> Iterator[Compared]:
+    yield Compared(KERNEL, "the kernel", host.kernel)
+    for reference, image in context.machine.images.items():
+        yield Compared(IMAGE, f"the image {reference}", image.id.removeprefix("sha256:")[:12] if image else "")
 
 
-TOPIC: Topic[Host] = Topic("host", Host, CHECKS, read, judge, compare, columns=lambda host: {"kernel": host.kernel})
+def columns(host: Host) -> Mapping[str, str]:
+    return {"kernel": host.kernel}
+
+
+TOPIC: Topic[Host] = Topic("host", CHECKS, read, judge, compared, columns)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judges what all machines have answered. Runs on the controller."""
+"""Compares all machines, and applies what the operator accepts. Runs on the controller."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from typing import Any
 
 from ..argus.common.findings import ERROR, SEVERITIES, Finding
 from ..argus.common.text import nearest
-from ..argus.launcher.schema import MalformedError, parse
 from ..cluster.machine import Machine
-from .all_checks import all_checks
-from .checks import Context, Problem, Section, Topic, accepted
-from .expectation import Expectation
-from .tier import Tier
+from . import all_reduce, network, storage, storage_trial
+from .checks import CLOCK, REACHABLE, TIERS, Check, Context, Expectation, accepted, differences
+from .machine import MACHINE_CHECKS
 from .topics import TOPICS
 
 ACCEPT = "preflight_accept"
+# The basic answer knows more of nvidia-smi than that it is late: its check stands for both.
+CHECKS: Mapping[str, Check] = {
+    check.key: check
+    for check in (
+        *(REACHABLE, CLOCK),
+        *(check for topic in TOPICS for check in (topic.answers, *topic.checks)),
+        *(*MACHINE_CHECKS, *storage_trial.CHECKS, *all_reduce.CHECKS),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,15 @@ class Probed:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A table, such as the rates of the shared root."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
 class Judged:
     """The result for all machines.
 
@@ -44,7 +60,7 @@ class Judged:
     hardware: by host, the cells of a table by the title of the column.
     """
 
-    tier: Tier
+    tier: str
     hosts: Sequence[str]
     silent: Sequence[str]
     checks: Sequence[str]
@@ -54,54 +70,65 @@ class Judged:
 
     def state(self, host: str, check: str) -> str:
         """The worst severity of a check for a host: "ok" without a finding, empty if it was not made."""
-        found = [each.severity for each in self.findings if (each.where, each.key) == (host, check)]
+        severities = {finding.key: finding.severity for finding in reversed(self.findings) if finding.where == host}
         # What does not answer was not checked.
-        answers = f"{check.partition('.')[0]}.answers"
-        is_late = any((each.where, each.key) == (host, answers) for each in self.findings)
-        return min(found, key=SEVERITIES.index, default="" if is_late or host in self.silent else "ok")
+        is_made = host not in self.silent and f"{check.partition('.')[0]}.answers" not in severities
+        return severities.get(check, "ok" if is_made else "")
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "tier": self.tier.value,
-            "hosts": list(self.hosts),
-            "silent": list(self.silent),
-            "findings": [finding.as_dict() for finding in self.findings],
-            "hardware": {host: dict(cells) for host, cells in self.hardware.items()},
+            **asdict(self),
             "checks": {host: {key: self.state(host, key) for key in self.checks} for host in self.hosts},
-            "sections": [asdict(section) for section in self.sections],
         }
 
 
 def judged(
     hosts: Sequence[str],
     probed: Mapping[str, Probed],
-    tier: Tier,
+    tier: str,
     accept: Sequence[str] = (),
     others: Iterable[Finding] = (),
     sections: Sequence[Section] = (),
     inventory: Iterable[str] = (),
 ) -> Judged:
-    """Judge every host, compare the hosts, and apply what the operator accepts.
+    """Compare the hosts, and apply what the operator accepts.
 
     hosts: those that should have answered; inventory: all that the operator can name, also if --limit leaves them out.
     others: findings of checks that a playbook has made, with their keys.
     """
-    silent = [host for host in hosts if host not in probed]
-    findings = [finding for one in probed.values() for finding in one.findings]
-    hardware: dict[str, dict[str, str]] = {host: {} for host in probed}
-    for topic in TOPICS:
-        findings += _of_topic(topic, probed, hardware)
-    findings = [*_once(findings), *others]
-    found = [*accept_findings(accept, {*hosts, *inventory}), *(accepted(finding, accept) for finding in findings)]
+    contexts = {host: machine.context for host, machine in probed.items()}
+    cells = network.cells(contexts)
+    findings = [
+        *(finding for machine in probed.values() for finding in machine.findings),
+        *_compared(probed),
+        *network.network_findings(contexts),
+        *storage.local_mounts(contexts),
+        *others,
+    ]
+    findings = [*accept_findings(accept, {*hosts, *inventory}), *(accepted(finding, accept) for finding in findings)]
     return Judged(
         tier,
         hosts,
-        silent,
-        [key for key, check in all_checks().items() if tier.includes(check.tier)],
-        sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)),
-        hardware,
+        [host for host in hosts if host not in probed],
+        [key for key, check in CHECKS.items() if TIERS.index(check.tier) <= TIERS.index(tier)],
+        sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
+        {host: {**_columns(machine), **cells.get(host, {})} for host, machine in probed.items()},
         sections,
     )
+
+
+def _columns(machine: Probed) -> dict[str, str]:
+    return {title: cell for answer in machine.answers.values() for title, cell in answer["columns"].items()}
+
+
+def _compared(probed: Mapping[str, Probed]) -> Iterator[Finding]:
+    values: dict[tuple[str, str], dict[str, str]] = {}
+    for host, machine in probed.items():
+        for key, name, value in (row for answer in machine.answers.values() for row in answer["compared"]):
+            if value:
+                values.setdefault((key, name), {})[host] = value
+    for (key, name), by_host in values.items():
+        yield from differences(CHECKS[key], name, by_host)
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:
@@ -112,46 +139,13 @@ def grouped(findings: Iterable[Finding]) -> list[Finding]:
     return [replace(finding, where=", ".join(dict.fromkeys(where))) for finding, where in places.items()]
 
 
-def _of_topic(
-    topic: Topic[Any], probed: Mapping[str, Probed], hardware: dict[str, dict[str, str]]
-) -> Iterator[Finding]:
-    answers: dict[str, Any] = {}
-    for host, one in probed.items():
-        stored = {"error": "no answer", **one.answers.get(topic.name, {})}
-        try:
-            answers[host] = parse(topic.kind, stored["answer"]) if "answer" in stored else None
-        except MalformedError as error:
-            stored = {"error": str(error)}
-        if answers.get(host) is None:
-            answers.pop(host, None)
-            yield Problem(topic.answers, f"{topic.name}: {stored['error']}").finding(host)
-            continue
-        for problem in topic.judge(answers[host], one.context):
-            yield problem.finding(host)
-        hardware[host].update(topic.columns(answers[host]))
-    contexts = {host: probed[host].context for host in answers}
-    yield from topic.compare(answers, contexts)
-    for host, cells in topic.cells(answers, contexts).items():
-        hardware[host].update(cells)
-
-
-def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Leave out that a topic is late where another finding says already that the same thing does not answer."""
-    said = set()
-    for finding in findings:
-        place = (finding.where, finding.key)
-        if not finding.key.endswith(".answers") or place not in said:
-            yield finding
-        said.add(place)
-
-
 def accept_findings(accept: Sequence[str], hosts: Iterable[str]) -> Iterator[Finding]:
     """What is wrong with the list of accepted keys."""
-    checks, known_hosts = all_checks(), sorted(hosts)
+    known_hosts = sorted(hosts)
     for entry in accept:
         key, at, host = entry.partition("@")
-        if key not in checks:
-            hint = nearest(key, checks)
+        if key not in CHECKS:
+            hint = nearest(key, CHECKS)
             yield Finding(ACCEPT, f'there is no check "{key}"', hint or "docs/preflight.md lists all checks", ERROR)
         elif at and host not in known_hosts:
             hint = nearest(host, known_hosts)

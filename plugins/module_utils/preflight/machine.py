@@ -5,27 +5,32 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..argus.common.shared_root import JOBS
 from ..cluster.devices import device_findings
-from ..cluster.engine import CLUSTER_LABEL, DOCKER, EngineStatus
+from ..cluster.engine import CLUSTER_LABEL, DOCKER, PODMAN, EngineStatus
 from ..cluster.machine import Machine
 from ..cluster.mounts import PathState
 from ..cluster.port_checks import port_findings
 from ..privileges import UNPRIVILEGED
-from .checks import Check, Problem
-from .expectation import Expectation
-from .gpu_kind import GPU_REMEDY, kind_problems
-from .memory import GIB, MEMORY_CHECKS, gib, memory_problems
-from .podman import PODMAN_CHECKS, podman_problems
-from .process import PROCESS_CHECKS, process_problems
+from .checks import Check, Expectation, Problem, listed_counts
 
+GIB = 2**30
+# Ray refuses to start a node with less for its processes: ray/_private/resource_and_label_spec.py.
+LEAST_BESIDE = 0.05
+# Drivers report less than the name of a product: 79.6 GiB of an H100 80GB, 45.0 GiB of an L40S 48GB.
+GPU_MEMORY_TOLERANCE = 0.1
+GPU_REMEDY = (
+    "use machines with these GPUs, or correct preflight_gpu_model and preflight_gpu_memory_gib in the inventory"
+)
+MOST_LISTED = 4
 # The token, and the registry of jobs with their JobSpecs.
 STATE_FREE_BYTES = 64 * 2**20
 # File systems that other machines may mount, too.
@@ -42,6 +47,9 @@ IMAGE = Check("machine.image", ERROR, "the images of nodes are there, or can be 
 STATE_DIR = Check("machine.state_dir", ERROR, "the directory of the token is on a local disk, with space")
 TOKEN = Check("machine.token", WARNING, "only the cluster's users can find and read its token")
 DISK = Check("machine.disk", ERROR, "free space for images and containers")
+SHM = Check("machine.shm", ERROR, "the size of /dev/shm, where Ray runs without containers")
+OBJECT_STORE = Check("machine.object_store", ERROR, "memory for Ray's object store, half of ray_node_shm_gib")
+MEMORY = Check("machine.memory", WARNING, "memory for each GPU")
 GPU_ANSWERS = Check("gpu.answers", ERROR, "nvidia-smi answers in time, without an error")
 GPU_COUNT = Check("gpu.count", ERROR, "the number of GPUs")
 GPU_MODEL = Check("gpu.model", WARNING, "all GPUs are of one model, that of preflight_gpu_model (an error)")
@@ -55,32 +63,19 @@ ROOT_WRITABLE = Check("root.writable", ERROR, "Ansible's user can write to the s
 ROOT_SPACE = Check("root.space", ERROR, "free space on the shared root")
 ROOT_MODE = Check("root.mode", WARNING, "only owner and group can replace directories of the shared root")
 ROOT_OWNER = Check("root.owner", ERROR, "the archives belong to the nodes' user")
+ROOT_USER = Check("process.root", ERROR, "Ansible's user is not root, where Ray runs without containers")
+RAY_FOUND = Check("process.ray", ERROR, "the command ray is found, where Ray runs without containers")
+ADDRESS = Check("process.address", ERROR, "other nodes reach the host at an address, where Ray runs without containers")
+OTHER_RAY = Check("process.other_ray", WARNING, "no other Ray runs on the host, where Ray runs without containers")
+LINGERS = Check("podman.lingers", ERROR, "without root, containers outlive the connection of their user")
+BOOT = Check("podman.boot", WARNING, "nodes start again after the machine has booted")
+LIMITS = Check("podman.limits", WARNING, "the number of processes of a node can be limited")
+TUN = Check("podman.tun", ERROR, "without root, containers can have a network of their own")
 MACHINE_CHECKS = (
-    ENGINE,
-    PACKAGES,
-    USER,
-    NODE_NAME,
-    PORT,
-    IMAGE,
-    STATE_DIR,
-    TOKEN,
-    DISK,
-    *MEMORY_CHECKS,
-    GPU_ANSWERS,
-    GPU_COUNT,
-    GPU_MODEL,
-    GPU_MEMORY_SIZE,
-    GPU_ENGINE,
-    HCA_COUNT,
-    HCA_DEVICES,
-    ROOT_ANSWERS,
-    ROOT_TYPE,
-    ROOT_WRITABLE,
-    ROOT_SPACE,
-    ROOT_MODE,
-    ROOT_OWNER,
-    *PROCESS_CHECKS,
-    *PODMAN_CHECKS,
+    *(ENGINE, PACKAGES, USER, NODE_NAME, PORT, IMAGE, STATE_DIR, TOKEN, DISK, SHM, OBJECT_STORE, MEMORY),
+    *(GPU_ANSWERS, GPU_COUNT, GPU_MODEL, GPU_MEMORY_SIZE, GPU_ENGINE, HCA_COUNT, HCA_DEVICES),
+    *(ROOT_ANSWERS, ROOT_TYPE, ROOT_WRITABLE, ROOT_SPACE, ROOT_MODE, ROOT_OWNER),
+    *(ROOT_USER, RAY_FOUND, ADDRESS, OTHER_RAY, LINGERS, BOOT, LIMITS, TUN),
 )
 
 
@@ -96,12 +91,12 @@ def machine_findings(host: str, machine: Machine, expectation: Expectation) -> l
         _hcas,
         _shared_root,
         _space,
-        memory_problems,
+        _memory,
         _names,
         _token,
         _state_dir,
-        process_problems,
-        podman_problems,
+        _process,
+        _podman,
     ):
         findings += [problem.finding(host) for problem in check(machine, expectation)]
     user = _nodes_user(machine, expectation)
@@ -118,6 +113,10 @@ def _nodes_user(machine: Machine, expectation: Expectation) -> str:
         # Also if that is root, which process.root reports.
         return own
     return expectation.user or (own if machine.uid else f"{UNPRIVILEGED}:{UNPRIVILEGED}")
+
+
+def gib(count: float) -> str:
+    return f"{count / GIB:.1f} GiB"
 
 
 def _engine(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
@@ -177,17 +176,31 @@ def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
             if found
             else "install the driver (nvidia-smi is not on PATH, amdgpu is not loaded, or this machine has no GPU)",
         )
-    models = Counter(gpu.name for gpu in machine.gpus)
-    if len(models) > 1:
-        listed = ", ".join(f"{count} x {name}" for name, count in sorted(models.items()))
+    models = [gpu.name for gpu in machine.gpus]
+    if len(set(models)) > 1:
         yield Problem(
             GPU_MODEL,
-            f"GPUs of different models: {listed}, expected one model",
+            f"GPUs of different models: {listed_counts(models)}, expected one model",
             "exclude the smaller GPUs: a job is limited by the speed and memory of the smallest one",
         )
     if expected != 0:
         kinds = ((gpu.name, gpu.memory_mib) for gpu in machine.gpus)
         yield from kind_problems(kinds, expectation, GPU_MODEL, GPU_MEMORY_SIZE)
+
+
+def kind_problems(
+    gpus: Iterable[tuple[str, int]], expected: Expectation, model: Check, size: Check
+) -> Iterator[Problem]:
+    """gpus: the model and MiB of each GPU; 0 where the driver does not report its memory."""
+    # A whole word: "A10" is not an A100.
+    words = re.compile(rf"(?<![^\W_]){re.escape(expected.gpu_model)}(?![^\W_])", re.I)
+    for (name, mib), count in sorted(Counter(gpus).items()):
+        if expected.gpu_model and not words.search(name):
+            yield Problem(model, f"{count} x {name}, expected {expected.gpu_model}", GPU_REMEDY, ERROR)
+        if mib < expected.gpu_memory_gib * 1024 * (1 - GPU_MEMORY_TOLERANCE):
+            memory = f"{mib / 1024:.1f} GiB" if mib else "an unknown amount"
+            what = f"{count} x {name} with {memory} of memory, expected {expected.gpu_memory_gib:g} GiB"
+            yield Problem(size, what)
 
 
 def _gpu_access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
@@ -218,8 +231,7 @@ def _hcas(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     listed = ", ".join(f"{port.device} port {port.port} ({port.netdev or 'no netdev'})" for port in down)
     yield Problem(
         HCA_COUNT,
-        f"{len(up)} HCA ports up, expected at least {expectation.hcas} (source: {machine.hca_source}); "
-        f"down: {listed or 'none'}",
+        f"{len(up)} HCA ports up, expected at least {expectation.hcas}; down: {listed or 'none'}",
         "check cable, switch port and subnet manager of the ports that are down"
         if down
         else "check for an adapter that lspci lists and ibstat does not, or lower the number of HCAs in the inventory",
@@ -372,4 +384,96 @@ def _names(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
             f'the name "{name}" is taken by a container of {owner} ({container.state}, id {container.id[:12]}), '
             f'expected free or of cluster "{machine.cluster}"',
             "ask its owner to remove or rename it, or rename the node in the inventory",
+        )
+
+
+def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    if machine.shm_bytes < expectation.shm_gib * GIB:
+        # Ray puts its object store there and falls back to /tmp; NCCL fails with a bus error.
+        yield Problem(
+            SHM,
+            f"shared memory (/dev/shm) has {gib(machine.shm_bytes)}, expected at least {expectation.shm_gib:g} GiB",
+            f"mount -o remount,size={expectation.shm_gib:g}G /dev/shm, ask the platform for more shared memory, or set "
+            "a smaller ray_node_shm_gib for the nodes of this machine",
+        )
+    most_gib = machine.memory_bytes * (1 - LEAST_BESIDE) / GIB
+    if expectation.object_store_gib > most_gib:
+        yield Problem(
+            OBJECT_STORE,
+            f"{gib(machine.memory_bytes)} of memory, and Ray's object store takes {expectation.object_store_gib:g} GiB "
+            "of it (half of ray_node_shm_gib): Ray does not start",
+            f"set ray_node_shm_gib for the nodes of this machine to at most {max(1, int(2 * most_gib))}; "
+            "8 is enough for a head",
+        )
+    gpus = len(machine.gpus) if expectation.gpus is None else expectation.gpus
+    if machine.memory_bytes < gpus * expectation.memory_gib_per_gpu * GIB:
+        # 80 GB of memory for each GPU: github.com/verl-project/verl/issues/429. Smaller models need less.
+        yield Problem(
+            MEMORY,
+            f"{gib(machine.memory_bytes)} of memory for {gpus} GPUs, expected at least "
+            f"{expectation.memory_gib_per_gpu:g} GiB per GPU ({gpus * expectation.memory_gib_per_gpu:g} GiB in total)",
+            "use fewer GPUs of this machine, or train without offloading to the CPU; see verl issue 429",
+        )
+
+
+def _process(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
+    found = machine.process
+    if found is None:
+        return
+    if machine.uid == 0:
+        yield Problem(
+            ROOT_USER,
+            "Ansible is root here, and a node without a container runs as Ansible's user: every job would be root",
+            "connect as a user without root (ansible_user), and remove ansible_become for this host",
+        )
+    if not found.ray:
+        yield Problem(
+            RAY_FOUND,
+            "the command ray is neither beside ray_node_python nor on the system's PATH",
+            "set ray_node_python to the Python in whose environment Ray and verl are installed",
+        )
+    if not found.address:
+        yield Problem(
+            ADDRESS,
+            "no address was found at which other nodes reach this host",
+            "set ray_node_address to an IP address of this host; a loopback makes gloo and NCCL fail",
+        )
+    if found.others:
+        listed = ", ".join(f"{ray.program} {ray.pid} of uid {ray.user}" for ray in found.others[:MOST_LISTED])
+        more = f" and {len(found.others) - MOST_LISTED} more" if len(found.others) > MOST_LISTED else ""
+        yield Problem(
+            OTHER_RAY,
+            f"another Ray runs on this host ({listed}{more}); it is left alone",
+            "end it if it is not needed (its owner, with `ray stop`): it may use the same GPUs and ports",
+        )
+
+
+def _podman(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    engine = machine.engine
+    if engine.name != PODMAN or engine.status != EngineStatus.OK:
+        return
+    if not engine.lingers:
+        yield Problem(
+            LINGERS,
+            f'systemd ends the containers of user "{machine.user}" when its last connection is closed',
+            f"loginctl enable-linger {machine.user}",
+        )
+    elif not engine.boots:
+        scope = "--user " if engine.rootless else ""
+        yield Problem(
+            BOOT,
+            "podman-restart.service is not enabled: nodes do not start again after the machine has booted",
+            f"systemctl {scope}enable podman-restart.service, or run cluster_up.yml after each boot",
+        )
+    if not engine.limits_pids:
+        yield Problem(
+            LIMITS,
+            "Podman without root cannot limit processes here: ray_node_pids_limit has no effect",
+            "use version 2 of cgroups, and delegate the controller pids to users (Delegate= of user@.service)",
+        )
+    if not engine.tun and not expectation.address:
+        yield Problem(
+            TUN,
+            f'user "{machine.user}" may not read and write /dev/net/tun, which networks of Podman without root need',
+            "modprobe tun; chmod 0666 /dev/net/tun (the mode that udev gives it), or set cluster_network: host",
         )

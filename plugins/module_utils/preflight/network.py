@@ -1,26 +1,25 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network of machines as jobs use it: names, proxies, and with the interfaces and HCAs of all what is derived."""
+"""The network of machines as jobs use it: names, proxies, what is derived, and which machine is the odd one."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
-import re
 import socket
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from statistics import median
 
 from ..argus.common.findings import ERROR, WARNING, Finding
-from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, Derived, Host, derive
+from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, Derived, HcaClass, Host, common_network, derive, hca_class
+from ..network.hcas import ETHERNET
 from ..network.interfaces import holder
-from .checks import Check, Context, Problem, Topic
-from .fabric import FABRIC_CHECKS, fabric_findings
-from .reader import Reader
+from .checks import Check, Context, Expectation, Problem, Topic
+from .reading import Reader
 
-PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 HOSTNAME = Check("network.hostname", ERROR, "the machine's own name does not resolve to a loopback, or gloo fails")
 PROXY = Check(
     "network.proxy",
@@ -28,23 +27,81 @@ PROXY = Check(
     "proxies leave out the addresses of the cluster",
     "add the addresses of the cluster and 127.0.0.1 to no_proxy",
 )
+# A cable has some errors after every restart of a switch. One that is bad has many more than the others.
+FEW_ERRORS, TIMES_MEDIAN = 10, 10
+COMPARE_CABLES = "compare cable, transceiver and switch port with those of the other ports"
+HCA_RATE = Check(
+    "network.hca_rate",
+    WARNING,
+    "the HCA ports of a machine have the rate of the fast network",
+    f"{COMPARE_CABLES}; a port for storage is fine as it is",
+)
+HCA_MISSING = Check(
+    "network.hca_missing",
+    ERROR,
+    "every machine with workers has ports of the fast network, if most have some",
+    "bring its ports up: until then NCCL uses TCP between it and the others, or fails",
+)
+HCA_NUMBER = Check(
+    "network.hca_number",
+    WARNING,
+    "all machines have the same number of ports of the fast network",
+    "bring the missing ports up (ibstat): the slowest machine sets the pace of a job",
+)
+HCA_ERRORS = Check(
+    "network.hca_errors",
+    WARNING,
+    "no HCA port has far more errors than the others",
+    f"{COMPARE_CABLES}; the counters begin when the driver is loaded",
+)
+GID_MISSING = Check(
+    "network.gid",
+    ERROR,
+    "RoCE ports have a GID of RoCE v2 over IPv4",
+    "give the interfaces of these ports an IPv4 address",
+)
+GID_INDEX = Check(
+    "network.gid_index",
+    WARNING,
+    "these GIDs of a machine have one index",
+    "make the addresses of these interfaces alike, or set NCCL_IB_GID_INDEX in ray_node_env: NCCL chooses now",
+)
+INTERFACE = Check(
+    "network.interface",
+    ERROR,
+    "an interface carries the network common to all machines",
+    "set ray_node_address to an address of the machine that the others reach, or set NCCL_SOCKET_IFNAME and "
+    "GLOO_SOCKET_IFNAME in ray_node_env",
+)
+SUBNET = Check(
+    "network.subnet",
+    WARNING,
+    "the addresses of all machines are in their common network",
+    "check that the others reach it there (ping, and port 22 with nc), or correct ray_node_address",
+)
+MTU = Check(
+    "network.mtu",
+    ERROR,
+    "the MTU is the same on all machines",
+    "set the same MTU on all machines: large packets get lost between them, and connections hang",
+)
+CHECKS = (
+    *(HOSTNAME, PROXY, HCA_RATE, HCA_MISSING, HCA_NUMBER, HCA_ERRORS),
+    *(GID_MISSING, GID_INDEX, INTERFACE, SUBNET, MTU),
+)
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a machine resolves its own name to, and the proxies in the environment of the session.
-
-    proxies: by the name of the variable in small letters, without users and passwords.
-    """
+    """What a machine resolves its own name to."""
 
     hostname: str
     addresses: tuple[str, ...] = ()
-    proxies: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(_reader: Reader) -> Names:
+def read(_reader: Reader, _expected: Expectation) -> Names:
     hostname = socket.gethostname()
-    return Names(hostname, tuple(resolved(hostname)), proxies_of(os.environ))
+    return Names(hostname, tuple(resolved(hostname)))
 
 
 def resolved(name: str) -> list[str]:
@@ -55,38 +112,31 @@ def resolved(name: str) -> list[str]:
     return []
 
 
-def proxies_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of proxies, without the user and the password of a URL."""
-    known = {name.lower(): value for name, value in environment.items() if value}
-    return {name: re.sub(r"[^/,]*@", "", known[name]) for name in PROXIES if name in known}
-
-
 def judge(names: Names, context: Context) -> Iterator[Problem]:
-    # With a network of its own, a container has other names; and the session's proxies are not those of the nodes.
-    if not context.expected.address:
-        return
+    # With a network of its own, a container has other names.
     loopbacks = [each for each in names.addresses if ipaddress.ip_address(each).is_loopback]
-    if loopbacks:
+    if loopbacks and context.expected.address:
         interface = holder(context.expected.address, context.machine.interfaces)
         known = context.expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
-        cure = f"jobs get {GLOO_SOCKET_IFNAME}={known}" if known else "gloo fails with connectFullMesh"
+        effect = f"jobs get {GLOO_SOCKET_IFNAME}={known}" if known else "gloo fails with connectFullMesh"
         yield Problem(
             HOSTNAME,
-            f"its host name {names.hostname} resolves to {loopbacks[0]}, a loopback: {cure}",
+            f"its host name {names.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
             f"give the name the machine's address in /etc/hosts instead of {loopbacks[0]}",
             WARNING if known else ERROR,
         )
 
 
-def host_of(context: Context) -> Host:
-    """What the derivation has to know of a machine."""
-    machine, expected = context.machine, context.expected
-    return Host(machine.interfaces, machine.hcas, len(machine.gpus), expected.address, expected.trains)
+TOPIC = Topic("network", CHECKS, read, judge)
 
 
 def on_the_network(contexts: Mapping[str, Context]) -> dict[str, Host]:
     """The machines whose network nodes use."""
-    return {name: host_of(context) for name, context in contexts.items() if context.expected.address}
+    return {
+        name: Host(machine.interfaces, machine.hcas, len(machine.gpus), expected.address, expected.trains)
+        for name, (machine, expected) in ((name, (each.machine, each.expected)) for name, each in contexts.items())
+        if expected.address
+    }
 
 
 def derived_environment(contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
@@ -95,12 +145,102 @@ def derived_environment(contexts: Mapping[str, Context]) -> dict[str, dict[str, 
     return {name: each.environment(hosts[name].hcas) for name, each in derive(hosts).items()}
 
 
-def compare(answers: Mapping[str, Names], contexts: Mapping[str, Context]) -> Iterable[Finding]:
+def network_findings(contexts: Mapping[str, Context]) -> list[Finding]:
+    """The problems that only show over all machines."""
     hosts = on_the_network(contexts)
-    yield from fabric_findings(hosts, derive(hosts))
+    derived = derive(hosts)
+    fast = hca_class(hosts.values())
     addresses = sorted({"127.0.0.1", *(host.address for host in hosts.values())})
-    for name in hosts:
-        yield from (problem.finding(name) for problem in _proxies(answers[name].proxies, addresses))
+    findings = [*_interfaces(hosts, derived), *_mtu(hosts, derived), *_counters(hosts), *_numbers(derived)]
+    for name, host in hosts.items():
+        problems = [*_hcas(host, derived[name], fast), *_gids(derived[name])]
+        problems += _proxies(contexts[name].machine.proxies, addresses)
+        findings += [problem.finding(name) for problem in problems]
+    return findings
+
+
+def _most_common(values: Iterable[int]) -> int:
+    """Of several that are equally frequent, the largest."""
+    counts = Counter(values)
+    return max(counts, key=lambda value: (counts[value], value), default=0)
+
+
+def _hcas(host: Host, derived: Derived, fast: HcaClass | None) -> Iterator[Problem]:
+    if fast is None or not host.trains:
+        return
+    if not derived.hcas:
+        kind = f"{fast.link_layer} at {fast.rate_gbit:g} Gbit/s"
+        active = ", ".join(f"{hca.device} at {hca.rate_gbit:g} Gbit/s" for hca in host.hcas if hca.up)
+        yield Problem(
+            HCA_MISSING, f"no active HCA port of {kind}, which other machines have (active: {active or 'none'})"
+        )
+        return
+    for hca in host.hcas:
+        # A slower Ethernet port is usually for storage.
+        is_alike = hca.link_layer == fast.link_layer != ETHERNET
+        if hca.up and is_alike and 0 < hca.rate_gbit < fast.rate_gbit:
+            yield Problem(
+                HCA_RATE,
+                f"{hca.device} port {hca.port} runs at {hca.rate_gbit:g} Gbit/s, expected {fast.rate_gbit:g}: "
+                "jobs do not use it",
+            )
+
+
+def _numbers(derived: Mapping[str, Derived]) -> Iterator[Finding]:
+    numbers = {name: len(each.hcas) for name, each in derived.items() if each.hcas}
+    usual = _most_common(numbers.values())
+    for name, number in numbers.items():
+        if number < usual:
+            what = f"{number} HCA ports of the fast network, expected {usual} as on most machines"
+            yield Problem(HCA_NUMBER, what).finding(name)
+
+
+def _gids(derived: Derived) -> Iterator[Problem]:
+    roce = [hca for hca in derived.hcas if hca.link_layer == ETHERNET]
+    without = [hca.device for hca in roce if hca.gid_index is None]
+    if without:
+        yield Problem(GID_MISSING, f"no GID of RoCE v2 over IPv4 on {', '.join(without)}")
+    elif roce and derived.gid_index is None:
+        listed = ", ".join(f"{hca.device} {hca.gid_index}" for hca in roce)
+        yield Problem(GID_INDEX, f"the GID of RoCE v2 over IPv4 has different indexes: {listed}")
+
+
+def _counters(hosts: Mapping[str, Host]) -> Iterator[Finding]:
+    ports = [(name, hca) for name, host in hosts.items() for hca in host.hcas]
+    for counter in sorted({counter for _name, hca in ports for counter in hca.errors}):
+        usual = median(hca.errors.get(counter, 0) for _name, hca in ports)
+        for name, hca in ports:
+            count = hca.errors.get(counter, 0)
+            if count > max(FEW_ERRORS, TIMES_MEDIAN * usual):
+                what = f"{hca.device} port {hca.port} counts {count} x {counter}, the others about {usual:g}"
+                yield Problem(HCA_ERRORS, what).finding(name)
+
+
+def _interfaces(hosts: Mapping[str, Host], derived: Mapping[str, Derived]) -> Iterator[Finding]:
+    shared = common_network(hosts.values())
+    for name, host in hosts.items():
+        address = derived[name].address
+        if not derived[name].interface:
+            several = [each.name for each in host.interfaces if each.addresses and not each.virtual]
+            what = "no interface has the machine's address, or one in a network common to all machines "
+            yield Problem(INTERFACE, f"{what}(with addresses: {', '.join(several) or 'none'})").finding(name)
+        elif shared and ipaddress.ip_address(address) not in shared:
+            what = f"its address {address} is not in {shared}, the network common to all machines"
+            yield Problem(SUBNET, what).finding(name)
+
+
+def _mtu(hosts: Mapping[str, Host], derived: Mapping[str, Derived]) -> Iterator[Finding]:
+    sizes = {
+        name: each.mtu
+        for name, host in hosts.items()
+        for each in host.interfaces
+        if each.name == derived[name].interface
+    }
+    usual = _most_common(sizes.values())
+    for name, mtu in sizes.items():
+        if mtu != usual:
+            what = f"{derived[name].interface} has MTU {mtu}, expected {usual} as on most machines"
+            yield Problem(MTU, what).finding(name)
 
 
 def _proxies(proxies: Mapping[str, str], addresses: Iterable[str]) -> Iterator[Problem]:
@@ -126,23 +266,18 @@ def _excludes(part: str, address: str) -> bool:
         return False
 
 
-def cells(_answers: Mapping[str, Names], contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
+def cells(contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
     """Cells of the hardware table; a value that the inventory sets is marked."""
     hosts = on_the_network(contexts)
     return {name: _row(each, contexts[name].expected.network_env, hosts[name]) for name, each in derive(hosts).items()}
 
 
 def _row(derived: Derived, own: Mapping[str, str], host: Host) -> dict[str, str]:
-    environment = {**derived.environment(host.hcas), **{name: own[name] for name in DERIVED if name in own}}
+    environment = {**derived.environment(host.hcas), **own}
     rate = f"{len(derived.hcas)} x {derived.rate_gbit:g} Gbit/s" if derived.hcas else ""
     shown = {
-        "rate": rate,
-        "address": derived.address or host.address,
+        name: f"{environment[name]} {'(set)' if name in own else '(derived)'}"
+        for name in DERIVED
+        if name in environment
     }
-    for name in DERIVED:
-        if name in environment:
-            shown[name] = f"{environment[name]} {'(set)' if name in own else '(derived)'}"
-    return shown
-
-
-TOPIC = Topic("network", Names, (HOSTNAME, PROXY, *FABRIC_CHECKS), read, judge, compare, cells=cells)
+    return {"rate": rate, "address": derived.address or host.address, **shown}

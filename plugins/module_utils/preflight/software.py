@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..argus.common.findings import ERROR, WARNING, Finding
+from ..argus.common.findings import ERROR, WARNING
 from ..cluster.images import OLDEST_RAY, has_tokens
-from .checks import Check, Context, Problem, Topic, differences
-from .reader import Reader
+from .checks import Check, Compared, Context, Expectation, Problem, Topic
+from .reading import Reader
 
 RUNS = Check(
     "software.python",
@@ -64,8 +64,8 @@ class Software:
     problem: str = ""
 
 
-def read(reader: Reader) -> Software:
-    path = reader.expected.python
+def read(reader: Reader, expected: Expectation) -> Software:
+    path = expected.python
     if not path:
         return Software()
     answer = reader.run(path, "-c", PROGRAM)
@@ -91,14 +91,12 @@ def judge(software: Software, _context: Context) -> Iterator[Problem]:
         yield Problem(RUNS, f"{software.path} has Ray {ray}, which has no tokens", f"install Ray {OLDEST_RAY} or later")
 
 
-def compare(answers: Mapping[str, Software], _contexts: Mapping[str, Context]) -> Iterator[Finding]:
-    yield from differences(SAME_RAY, "Python", {host: each.python for host, each in answers.items()})
-    yield from differences(SAME_RAY, "Ray", {host: each.packages.get(RAY, "") for host, each in answers.items()})
+def compared(software: Software, _context: Context) -> Iterator[Compared]:
+    yield Compared(SAME_RAY, "Python", software.python)
+    yield Compared(SAME_RAY, "Ray", software.packages.get(RAY, ""))
     for name, title in PACKAGES.items():
         # The head has no need of them.
-        yield from differences(
-            SAME_PACKAGES, title, {host: each.packages.get(name, "") for host, each in answers.items()}
-        )
+        yield Compared(SAME_PACKAGES, title, software.packages.get(name, ""))
 
 
-TOPIC: Topic[Software] = Topic("software", Software, CHECKS, read, judge, compare)
+TOPIC: Topic[Software] = Topic("software", CHECKS, read, judge, compared)

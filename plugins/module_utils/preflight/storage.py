@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..cluster.mounts import PathState
-from .checks import Check, Context, Problem, Topic, differences
-from .reader import Reader
+from .checks import Check, Compared, Context, Expectation, Problem, Topic
+from .reading import Reader
 
 # File systems of one machine alone. A bind mount of one of them may still be shared by containers.
 LOCAL = ("btrfs", "ext2", "ext3", "ext4", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
@@ -62,17 +62,16 @@ class Access:
     writable: bool = True
 
 
-def read(reader: Reader) -> Access:
-    root = reader.expected.shared_root
-    if not root:
+def read(reader: Reader, expected: Expectation) -> Access:
+    if not expected.shared_root:
         return Access()
     try:
-        # Only asked, nothing is opened or created: the path itself is the operator's.
-        there = reader.at(root).stat()
+        # Nothing is opened or created: the path itself is the operator's.
+        owner = reader.at(expected.shared_root).stat().st_uid
     except OSError:
         # The basic answer says why.
         return Access()
-    return Access(there.st_uid, os.geteuid() == 0, os.access(reader.at(root), os.W_OK | os.X_OK))
+    return Access(owner, os.geteuid() == 0, os.access(reader.at(expected.shared_root), os.W_OK | os.X_OK))
 
 
 def judge(access: Access, _context: Context) -> Iterator[Problem]:
@@ -80,26 +79,33 @@ def judge(access: Access, _context: Context) -> Iterator[Problem]:
         yield Problem(SQUASH, "the shared root belongs to root, and root cannot write to it (root_squash or read-only)")
 
 
-def compare(_answers: Mapping[str, Access], contexts: Mapping[str, Context]) -> Iterable[Finding]:
+def compared(_access: Access, context: Context) -> Iterable[Compared]:
+    mount = mount_of_root(context)
+    if mount is None:
+        return ()
+    return (
+        Compared(MOUNT_TYPE, "the type of the shared root", mount.fstype),
+        Compared(SOURCE, "the source of the shared root", mount.source),
+        Compared(OPTIONS, "the list of mount options", shown_options(mount)),
+    )
+
+
+def local_mounts(contexts: Mapping[str, Context]) -> Iterator[Finding]:
     mounts = {host: mount for host, context in contexts.items() if (mount := mount_of_root(context))}
-    yield from differences(MOUNT_TYPE, "the type of the shared root", {h: m.fstype for h, m in mounts.items()})
-    yield from differences(SOURCE, "the source of the shared root", {h: m.source for h, m in mounts.items()})
-    yield from differences(OPTIONS, "the mount options are", {h: shown_options(m) for h, m in mounts.items()})
-    local = [host for host, mount in mounts.items() if mount.fstype in LOCAL]
-    for host in local if len(mounts) > 1 else ():
-        mount = mounts[host]
-        yield Problem(LOCAL_ONLY, f"the shared root is {mount.fstype} from {mount.source}").finding(host)
+    for host, mount in mounts.items():
+        if mount.fstype in LOCAL and len(mounts) > 1:
+            yield Problem(LOCAL_ONLY, f"the shared root is {mount.fstype} from {mount.source}").finding(host)
 
 
 def mount_of_root(context: Context) -> PathState | None:
     """The mount of the shared root; None if it could not be read, which is a finding of its own."""
     path = context.expected.shared_root
-    found = next((mount for mount in context.machine.mounts if mount.path == path), None)
-    return found if found and found.exists and not found.error else None
+    mount = next((mount for mount in context.machine.mounts if mount.path == path), None)
+    return mount if mount and mount.exists and not mount.error else None
 
 
 def shown_options(mount: PathState) -> str:
     return ",".join(sorted(option for option in mount.options if not option.startswith(OWN)))
 
 
-TOPIC = Topic("storage", Access, (MOUNT_TYPE, SOURCE, OPTIONS, LOCAL_ONLY, SQUASH), read, judge, compare)
+TOPIC: Topic[Access] = Topic("storage", (MOUNT_TYPE, SOURCE, OPTIONS, LOCAL_ONLY, SQUASH), read, judge, compared)

@@ -5,72 +5,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from ..argus.common.findings import ERROR, WARNING, Finding
-from ..storage.rates import Rate
-from ..storage.trial import Seen, Written
-from .checks import Check, Problem
-from .tier import Tier
+from .checks import STANDARD, Check, Problem
 
 WORKS = Check(
     "storage.trial",
     ERROR,
     "the nodes' user can write, read and lock on the shared root",
     "correct the error on that machine; cluster_up.yml creates the directories of the shared root",
-    Tier.STANDARD,
+    STANDARD,
 )
 CANARY = Check(
     "storage.canary",
     ERROR,
     "what one machine writes to the shared root, all others read",
     "mount the same export on both machines, with caches of at most a minute (acdirmax)",
-    Tier.STANDARD,
+    STANDARD,
 )
 LATE = Check(
     "storage.late",
     WARNING,
     "files of other machines are seen at once",
     "mount the shared root with lookupcache=positive, or a smaller acdirmax",
-    Tier.STANDARD,
+    STANDARD,
 )
 OWNER = Check(
     "storage.owner",
     ERROR,
     "all machines see the same owner of a file",
     "on NFSv4 set one domain in /etc/idmapd.conf, or use numeric ids; give the nodes' user one uid everywhere",
-    Tier.STANDARD,
+    STANDARD,
 )
 LOCKS = Check(
     "storage.locks",
     ERROR,
     "locks of one machine keep out the others",
     "mount the shared root without nolock and local_lock, on Lustre with flock",
-    Tier.STANDARD,
+    STANDARD,
 )
 RENAME = Check(
     "storage.rename",
     ERROR,
     "a file is replaced by renaming another one",
     "use a file system with POSIX semantics; object stores behind FUSE have none",
-    Tier.STANDARD,
+    STANDARD,
 )
 SYNC = Check(
     "storage.sync",
     WARNING,
     "small writes are not far slower than on other machines",
     "compare the network and the mount options of this machine with those of the others",
-    Tier.STANDARD,
+    STANDARD,
 )
 RATE = Check(
     "storage.rate",
     WARNING,
     "no machine reads or writes far slower than the others",
     "compare the network and the mount options of this machine with those of the others",
-    Tier.STANDARD,
+    STANDARD,
 )
 CHECKS = (WORKS, CANARY, LATE, OWNER, LOCKS, RENAME, SYNC, RATE)
 # NFS looks again after 3 seconds at first (acregmin), and after 30 for directories (acdirmin).
@@ -78,91 +75,100 @@ LATE_SECONDS = 30.0
 # A machine that is so many times slower than most is the bad one; small writes below a few milliseconds always vary.
 SLOWER, SYNC_FLOOR_MS = 3.0, 20.0
 MIB = 1 << 20
+DIRECTIONS = ("write", "read")
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What one machine answers. error: why it could not take part.
+class Rate:
+    """size: in bytes. begin, end: by the clock of the machine. direct: whether its own cache was left out."""
 
-    locks: by kind, what it found of the locks of another machine. held: the kinds that the holder got.
-    alone, together: the rates by direction, of this machine alone and of all at once.
+    size: int
+    begin: float
+    end: float
+    direct: bool
+
+    @property
+    def mib_per_second(self) -> float:
+        return self.size / MIB / max(self.end - self.begin, 1e-6)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one machine answers. error: why it could not take part. written: of the state written of the trial.
+
+    seen: by host, as this machine sees its file. locks: by kind, their state on this machine. rates: by direction.
     """
 
     error: str = ""
-    written: Written | None = None
-    seen: Mapping[str, Seen] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict)
+    seen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     locks: Mapping[str, str] = field(default_factory=dict)
-    held: Sequence[str] | None = None
-    alone: Mapping[str, Rate] = field(default_factory=dict)
-    together: Mapping[str, Rate] = field(default_factory=dict)
+    rates: Mapping[str, Rate] = field(default_factory=dict)
 
 
-def trial_of(*results: Mapping[str, Any]) -> Trial:
-    """The answer of a machine from the results of its tasks; {} for one that did not run."""
-    written, seen, alone, together = results
-    # The tasks do not fail, so that all machines can be judged.
-    failed = next((str(each["msg"]) for each in results if each.get("msg")), "")
-    held = (written.get("locks") or {}).get("held")
-    return Trial(
-        error=failed,
-        written=Written(**written["written"]) if written.get("written") else None,
-        seen={host: Seen(**each) for host, each in (seen.get("seen") or {}).items()},
-        locks=seen.get("locks") or {},
-        held=held,
-        alone={kind: Rate(**each) for kind, each in (alone.get("rates") or {}).items()},
-        together={kind: Rate(**each) for kind, each in (together.get("rates") or {}).items()},
+def trial_of(written: Mapping[str, Any], measured: Mapping[str, Any]) -> TrialResult:
+    """The answer of a machine from the results of its tasks, which do not fail, so that all machines are judged."""
+    answer = measured.get("trial") or {}
+    return TrialResult(
+        error=str(written.get("msg") or measured.get("msg") or ""),
+        written=written.get("trial") or {},
+        seen=answer.get("seen") or {},
+        locks=answer.get("locks") or {},
+        rates={kind: Rate(**rate) for kind, rate in (answer.get("rates") or {}).items()},
     )
 
 
-def trial_findings(trials: Mapping[str, Trial]) -> list[Finding]:
-    found = [Problem(WORKS, each.error).finding(host) for host, each in trials.items() if each.error]
-    for host, each in trials.items():
-        problems = [*_written(each), *_locks(each, trials)]
-        found += [problem.finding(host) for problem in problems]
-    return [*found, *_canaries(trials), *_slow_syncs(trials), *_slow_rates(trials)]
+def trial_findings(trials: Mapping[str, TrialResult]) -> list[Finding]:
+    findings = []
+    for host, trial in trials.items():
+        findings += [
+            problem.finding(host) for problem in (*_written(trial), *_locks(trial, trials), *_seen(trial, trials))
+        ]
+    return [*findings, *_slow_syncs(trials), *_slow_rates(trials)]
 
 
-def _written(trial: Trial) -> Iterator[Problem]:
+def _written(trial: TrialResult) -> Iterator[Problem]:
     written = trial.written
-    if written and not written.renamed:
+    if trial.error:
+        yield Problem(WORKS, trial.error)
+    if written and not written["renamed"]:
         yield Problem(RENAME, "a file that another one was renamed to has its old content")
-    if written and written.uid != written.seen_uid:
-        yield Problem(OWNER, f"a file of user {written.uid} belongs to user {written.seen_uid} there")
+    if written and written["uid"] != written["seen_uid"]:
+        yield Problem(OWNER, f"a file of user {written['uid']} belongs to user {written['seen_uid']} there")
 
 
-def _locks(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[Problem]:
-    if trial.held is not None:
-        missing = [kind for kind in ("flock", "fcntl") if kind not in trial.held]
+def _locks(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Problem]:
+    if "locks" in trial.written:
+        missing = [kind for kind in ("flock", "fcntl") if kind not in trial.written["locks"]]
         if missing:
             yield Problem(LOCKS, f"{' and '.join(missing)} does not work")
-    held = {kind for each in trials.values() for kind in each.held or ()}
+    held = {kind for each in trials.values() for kind in each.written.get("locks", ())}
     for kind, state in trial.locks.items():
         if kind in held and state != "held":
             what = "this machine gets it, too" if state == "free" else "it fails on this machine"
             yield Problem(LOCKS, f"another machine holds a lock ({kind}), and {what}")
 
 
-def _canaries(trials: Mapping[str, Trial]) -> Iterator[Finding]:
-    for host, trial in trials.items():
-        for other, seen in trial.seen.items():
-            written = trials[other].written if other in trials else None
-            if written is None:
-                # It did not take part.
-                continue
-            if seen.seconds is None:
-                yield Problem(CANARY, f"it does not see the file that {other} has written").finding(host)
-            elif not seen.right:
-                yield Problem(CANARY, f"it does not read what {other} has written").finding(host)
-            elif seen.uid != written.seen_uid:
-                what = f"it sees user {seen.uid} as owner of a file that belongs to user {written.seen_uid} on {other}"
-                yield Problem(OWNER, what).finding(host)
-            elif seen.seconds > LATE_SECONDS:
-                what = f"it sees the file of {other} after {seen.seconds:.0f} s, expected {LATE_SECONDS:.0f} s at most"
-                yield Problem(LATE, what).finding(host)
+def _seen(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Problem]:
+    for other, seen in trial.seen.items():
+        written = trials[other].written if other in trials else {}
+        if not written:
+            # It did not take part.
+            continue
+        if seen["seconds"] is None:
+            yield Problem(CANARY, f"it does not see the file that {other} has written")
+        elif not seen["right"]:
+            yield Problem(CANARY, f"it does not read what {other} has written")
+        elif seen["uid"] != written["seen_uid"]:
+            user = f"user {seen['uid']} as owner of a file that belongs to user {written['seen_uid']} on {other}"
+            yield Problem(OWNER, f"it sees {user}")
+        elif seen["seconds"] > LATE_SECONDS:
+            late = f"after {seen['seconds']:.0f} s, expected {LATE_SECONDS:.0f} s at most"
+            yield Problem(LATE, f"it sees the file of {other} {late}")
 
 
-def _slow_syncs(trials: Mapping[str, Trial]) -> Iterator[Finding]:
-    times = {host: each.written.sync_ms[0] for host, each in trials.items() if each.written}
+def _slow_syncs(trials: Mapping[str, TrialResult]) -> Iterator[Finding]:
+    times = {host: each.written["sync_ms"][0] for host, each in trials.items() if each.written}
     for host, mine in times.items():
         usual = median(times.values())
         if mine > max(SYNC_FLOOR_MS, SLOWER * usual):
@@ -170,9 +176,9 @@ def _slow_syncs(trials: Mapping[str, Trial]) -> Iterator[Finding]:
             yield Problem(SYNC, what).finding(host)
 
 
-def _slow_rates(trials: Mapping[str, Trial]) -> Iterator[Finding]:
-    for kind in ("write", "read"):
-        rates = {host: each.together[kind].mib_per_second for host, each in trials.items() if kind in each.together}
+def _slow_rates(trials: Mapping[str, TrialResult]) -> Iterator[Finding]:
+    for kind in DIRECTIONS:
+        rates = {host: each.rates[kind].mib_per_second for host, each in trials.items() if kind in each.rates}
         for host, mine in rates.items():
             usual = median(rates.values())
             if len(rates) > 2 and mine * SLOWER < usual:
@@ -180,30 +186,25 @@ def _slow_rates(trials: Mapping[str, Trial]) -> Iterator[Finding]:
                 yield Problem(RATE, what).finding(host)
 
 
-def trial_rows(trials: Mapping[str, Trial]) -> tuple[list[str], list[list[str]]]:
+def trial_rows(trials: Mapping[str, TrialResult]) -> tuple[list[str], list[list[str]]]:
     """A table of latencies and rates, with a row for all machines together."""
-    header = ["machine", "4 KiB + fsync", "p99", "sees others", "write alone", "read alone", "write all", "read all"]
     rows = [[host, *_cells(each)] for host, each in trials.items()]
-    every = list(trials.values())
-    if len(every) > 1:
-        totals = [
-            _total([each.together[kind] for each in every if kind in each.together]) for kind in ("write", "read")
-        ]
-        rows.append(["all", "", "", "", "", "", *totals])
-    return header, rows
+    if len(trials) > 1:
+        every = [[each.rates[kind] for each in trials.values() if kind in each.rates] for kind in DIRECTIONS]
+        rows.append(["all", "", "", "", *map(_total, every)])
+    return ["machine", "4 KiB + fsync", "p99", "sees others", *DIRECTIONS], rows
 
 
-def _cells(trial: Trial) -> list[str]:
-    middle, late = (f"{value:.2f} ms" for value in trial.written.sync_ms) if trial.written else ("-", "-")
-    seen = [each.seconds for each in trial.seen.values() if each.seconds is not None]
-    rates = [each.get(kind) for each in (trial.alone, trial.together) for kind in ("write", "read")]
+def _cells(trial: TrialResult) -> list[str]:
+    usual, late = (f"{value:.2f} ms" for value in trial.written["sync_ms"]) if trial.written else ("-", "-")
+    seen = [each["seconds"] for each in trial.seen.values() if each["seconds"] is not None]
+    rates = [trial.rates.get(kind) for kind in DIRECTIONS]
     shown = [f"{rate.mib_per_second:.0f} MiB/s{'' if rate.direct else ' (cached)'}" if rate else "-" for rate in rates]
-    return [middle, late, f"{max(seen):.1f} s" if seen else "-", *shown]
+    return [usual, late, f"{max(seen):.1f} s" if seen else "-", *shown]
 
 
-def _total(rates: Iterable[Rate]) -> str:
+def _total(rates: Sequence[Rate]) -> str:
     """The rate of all together, from the first beginning to the last end."""
-    rates = list(rates)
     if not rates:
         return "-"
     taken = max(rate.end for rate in rates) - min(rate.begin for rate in rates)

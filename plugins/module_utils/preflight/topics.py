@@ -1,38 +1,45 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All topics, and how a machine reads them."""
+"""All topics, and how a machine reads and judges them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..argus.common.findings import Finding
 from . import amd, gpu, host, network, software, storage
-from .apart import Apart
-from .checks import Topic
-from .expectation import Expectation
-from .reader import Reader
-from .tier import Tier
+from .checks import FAST, Context, Expectation, Problem, Topic
+from .reading import Reader, Reading
 
-TOPICS: tuple[Topic[Any], ...] = (
-    gpu.TOPIC,
-    amd.TOPIC,
-    host.TOPIC,
-    software.TOPIC,
-    network.TOPIC,
-    storage.TOPIC,
-)
+TOPICS: tuple[Topic[Any], ...] = (gpu.TOPIC, amd.TOPIC, host.TOPIC, software.TOPIC, network.TOPIC, storage.TOPIC)
 # How long reading one topic may take.
 FAST_SECONDS, STANDARD_SECONDS = 9.0, 45.0
-SECONDS = {Tier.FAST: FAST_SECONDS, Tier.STANDARD: STANDARD_SECONDS, Tier.DEEP: STANDARD_SECONDS}
 
 
-def reading(tier: Tier, expected: Expectation) -> Apart:
+def reading(tier: str, expected: Expectation) -> Reading:
     """Start to read the topics of a tier on this machine."""
-    return Apart({topic.name: (_read(topic, tier, expected), SECONDS[tier]) for topic in TOPICS})
+    seconds = FAST_SECONDS if tier == FAST else STANDARD_SECONDS
+    return Reading({topic.name: _read(topic, expected, seconds) for topic in TOPICS}, seconds)
 
 
-def _read(topic: Topic[Any], tier: Tier, expected: Expectation) -> Callable[[], object]:
-    return lambda: asdict(topic.read(Reader(expected=expected, seconds=SECONDS[tier])))
+def _read(topic: Topic[Any], expected: Expectation, seconds: float) -> Callable[[], object]:
+    return lambda: topic.read(Reader(seconds=seconds), expected)
+
+
+def judged(answers: Mapping[str, Mapping[str, Any]], context: Context) -> tuple[list[Finding], dict[str, Any]]:
+    """Return the findings, and by the name of the topic what the controller compares and shows."""
+    findings, results = [], {}
+    for topic in TOPICS:
+        answer = answers[topic.name]
+        if "error" in answer:
+            findings.append(Problem(topic.answers, f"{topic.name}: {answer['error']}").finding(context.host))
+            continue
+        facts = answer["answer"]
+        findings += [problem.finding(context.host) for problem in topic.judge(facts, context)]
+        results[topic.name] = {
+            "columns": dict(topic.columns(facts)),
+            "compared": [[each.check.key, each.name, each.value] for each in topic.compared(facts, context)],
+        }
+    return findings, results

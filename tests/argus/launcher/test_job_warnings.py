@@ -210,6 +210,6 @@ def test_a_warning_as_it_is_stored() -> None:
     warning = JobWarning("reward_raises", "it raised", 3, 4)
     assert parse(JobWarning, json.loads(json.dumps(warning.to_json()))) == warning
     assert parse(JobWarning, {"kind": "of a later version"}) == JobWarning("of a later version")
-    for malformed in ({}, {"kind": 3}, {"kind": "x", "count": -1}, []):
+    for malformed in ({}, {"kind": 3}, {"kind": "x", "count": "1"}, []):
         with pytest.raises(MalformedError):
             parse(JobWarning, malformed)

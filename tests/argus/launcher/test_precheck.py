@@ -120,12 +120,12 @@ def test_a_marker_is_not_run(job: Setup, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_marker_that_is_no_file(job: Setup, tmp_path: Path) -> None:
+def test_a_marker_that_is_no_file(job: Setup) -> None:
     marker = job.code_path / "mvp_marker.py"
-    marker.rename(tmp_path / "elsewhere.py")
-    marker.symlink_to(tmp_path / "elsewhere.py")
-    assert precheck(job) == refused(None)
     marker.unlink()
+    marker.mkdir()
+    assert precheck(job) == refused(None)
+    marker.rmdir()
     os.mkfifo(marker)
     assert precheck(job) == refused(None)
 

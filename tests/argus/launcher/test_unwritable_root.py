@@ -214,9 +214,6 @@ def test_a_frozen_root_delays_the_end_only(job: Unwritable, root: Path) -> None:
 
 
 def test_what_a_full_disk_left_is_removed(job: Unwritable, root: Path) -> None:
-    """As after a launcher and a steward that were killed in the middle."""
-    for name in (".status.json.0a1b2c3d", "config/.verdict-1.json.0a1b2c3d", ".heartbeat.json.ffffffff"):
-        (job.archive.path / name).touch()
     job.begin()
     filler = fill(root)
     job.fail()

@@ -84,7 +84,7 @@ PLAN = """
     - ansible.builtin.import_role: {name: argus.verl.ray_node, tasks_from: decide}
     - ansible.builtin.copy:
         dest: "{{ playbook_dir }}/{{ inventory_hostname }}"
-        content: "{{ __ray_node_plan.container | to_json }}"
+        content: "{{ __cluster_plan.nodes[inventory_hostname].container | to_json }}"
         mode: "0600"
       delegate_to: localhost
 """

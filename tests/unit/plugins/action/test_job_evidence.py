@@ -39,6 +39,8 @@ def files(node: Node) -> list[Any]:
 def test_a_node_collects(node: Node) -> None:
     result = Evidence(Task(node)).run()
     assert result["changed"] and result["files"] > 5 and files(node)
+    name, count, nodes, _missing = result["row"]
+    assert (name, count, nodes) == ("head", result["files"], ", ".join(result["nodes"]) or None)
 
 
 def test_check_mode(node: Node) -> None:
@@ -51,4 +53,5 @@ def test_a_node_that_does_not_answer_is_a_failure(node: Node, state: str) -> Non
     refuse(node, f"Error response from daemon: Container head is {state}")
     result = Evidence(Task(node)).run()
     assert result["failed"] and f"container head is {state} on gpu-0" in result["msg"]
+    assert result["row"] == ["head", 0, None, result["msg"]]
     assert files(node) == []

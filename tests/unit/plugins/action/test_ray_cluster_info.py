@@ -41,7 +41,7 @@ class Head:
 
 def test_a_head_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     start = time.time()
-    answer = Head(monkeypatch, READY).ask(began=start - 60)
+    answer = Head(monkeypatch, READY).ask(earlier={"began": start - 60, "problem": ""})
     assert answer == {**READY, "began": start - 60, "waited": pytest.approx(60, abs=5)}
 
 

@@ -14,6 +14,7 @@ from ansible_collections.argus.verl.plugins.action import ray_job
 from ansible_collections.argus.verl.plugins.action.ray_job import ActionModule
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.plugin_utils import following
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
 from jobs import MINIMAL
 
@@ -92,7 +93,7 @@ def test_only_the_roles_take_keys_from_the_command_line(shown: list[str], comman
 def test_a_jobspec_on_the_command_line_alone(shown: list[str], command_line: Callable[..., None]) -> None:
     command_line(dict(MINIMAL))
     head = Head(SUBMITTED)
-    assert head.run(file="", command_line=True) == SUBMITTED
+    assert head.run(file="", command_line=True) == DONE
     assert head.calls[0][1]["jobspec"] == {}
 
 
@@ -111,6 +112,7 @@ SUBMITTED = {
     "state": "SUBMITTED",
     "overrides": ["a=1"],
 }
+DONE = {**SUBMITTED, "commands": job_commands("grpo-1", "SUBMITTED")}
 GONE = ProgramError("there is no container mvp-ray-head on box. cluster_up.yml starts it", node_is_gone=True)
 NO_ANSWER = {"failed": True, "msg": "argus status on mvp-ray-head gave no answer", "head_is_gone": True}
 FINDING = {"where": "model", "what": "is missing", "todo": "stage it", "severity": "error", "key": "model"}
@@ -227,7 +229,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_submission(shown: list[str]) -> None:
     head = Head({**SUBMITTED, "findings": []})
-    assert head.run(jobspec=MINIMAL) == SUBMITTED
+    assert head.run(jobspec=MINIMAL) == DONE
     assert [verb for verb, _request in head.calls] == ["submit"]
     assert shown == []
 
@@ -236,7 +238,7 @@ def test_a_jobspec_from_a_file(shown: list[str], tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("{workload: grpo, code_path: c, model: m, dataset: d}")
     head = Head(SUBMITTED)
-    assert head.run(file=str(file)) == SUBMITTED
+    assert head.run(file=str(file)) == DONE
     assert head.calls[0][1]["jobspec"]["model"] == "m"
 
 
@@ -250,7 +252,7 @@ def test_a_file_that_does_not_exist(shown: list[str]) -> None:
 
 def test_warnings_are_shown(shown: list[str]) -> None:
     result = Head({**SUBMITTED, "findings": [{**FINDING, "severity": "warning"}]}).run(jobspec=MINIMAL)
-    assert result == SUBMITTED
+    assert result == DONE
     assert shown[2].split() == ["warning", "model", "is", "missing", "stage", "it"]
 
 
@@ -312,7 +314,7 @@ def test_a_message_from_the_head_is_data(shown: list[str]) -> None:
 
 
 def test_stopping_needs_no_jobspec(shown: list[str]) -> None:
-    head = Head({"changed": True, "state": "STOPPED"})
+    head = Head({"changed": True, "submission_id": "grpo-1", "state": "STOPPED"})
     assert head.run(state="stopped", submission_id="grpo-1")["state"] == "STOPPED"
     who = f"{getpass.getuser()}@{platform.node()}"
     assert head.calls == [("stop", {"submission_id": "grpo-1", "requested_by": who, "check": False})]
@@ -320,7 +322,7 @@ def test_stopping_needs_no_jobspec(shown: list[str]) -> None:
 
 
 def test_nothing_is_stopped_in_check_mode(shown: list[str]) -> None:
-    head = Head({"changed": True, "state": "STOPPED"}, check_mode=True)
+    head = Head({"changed": True, "submission_id": "grpo-1", "state": "STOPPED"}, check_mode=True)
     head.run(state="stopped", submission_id="grpo-1")
     assert head.calls[0][1]["check"] is True
     assert shown == []
@@ -355,7 +357,7 @@ def test_an_answer_for_what_is_no_id_is_not_used(submission_id: Any, shown: list
 def test_a_job_is_submitted_again(shown: list[str], command_line: Callable[..., None]) -> None:
     command_line({"submission_id": "grpo-1", "deadline": "2h"})
     head = Head(SUBMITTED)
-    assert head.run(resubmitted_from="grpo-1", command_line=True, resume_from="grpo-1") == SUBMITTED
+    assert head.run(resubmitted_from="grpo-1", command_line=True, resume_from="grpo-1") == DONE
     ((verb, request),) = head.calls
     assert (verb, request["submission_id"], request["resume_from"]) == ("resubmit", "grpo-1", "grpo-1")
     assert request["command_line"] == [{"submission_id": "grpo-1", "deadline": "2h"}]
@@ -369,6 +371,7 @@ def test_a_job_is_submitted_again(shown: list[str], command_line: Callable[..., 
 def test_a_job_is_followed_until_it_has_ended(shown: list[str]) -> None:
     head = Head(SUBMITTED, info(), info("SUCCEEDED", ended=False), info("SUCCEEDED"))
     result = head.run(jobspec=MINIMAL, wait=True)
+    assert result.pop("commands") == job_commands("grpo-1", "SUCCEEDED")
     assert result == {**SUBMITTED, "state": "SUCCEEDED", "job": job("SUCCEEDED")}
     assert [name for name, _arguments in head.calls] == ["submit", *["status"] * 3]
     assert head.calls[1][1] == {"submission_id": "grpo-1", "wait_timeout": 7.0, "tail": 15}
@@ -421,7 +424,7 @@ def test_a_new_warning_is_shown_once_and_all_of_them_at_the_end(shown: list[str]
 )
 def test_a_job_is_not_followed(arguments: dict[str, Any], check_mode: bool, shown: list[str]) -> None:
     head = Head(SUBMITTED, check_mode=check_mode)
-    assert head.run(jobspec=MINIMAL, **arguments) == SUBMITTED
+    assert head.run(jobspec=MINIMAL, **arguments) == DONE
     assert len(head.calls) == 1
 
 

@@ -48,7 +48,8 @@ def base(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_change_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     head = Head(monkeypatch, (["a", "b"], 0), (["b", "a"], 60.0), (["b"], 12.5), ([], 3.0), wait_timeout="3600")
-    assert head.action.run() == {"changed": True, "jobs": [], "alive": True, "waited": 75.5}
+    result = head.action.run()
+    assert result == {"changed": True, "jobs": [], "alive": True, "waited": 75.5, "findings": []}
     assert head.lines == [
         "gpu-1 gets no new work. Waits for a, b, up to 3600 s. Ctrl-C ends only the waiting",
         "gpu-1 after 72 s: waits for b",
@@ -64,7 +65,9 @@ def test_each_change_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_waiting_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     head = Head(monkeypatch, (["a"], 0), (["a"], 60.0), (["a"], 10.0), wait_timeout=70)
-    assert head.action.run() == {"changed": True, "jobs": ["a"], "alive": True, "waited": 70.0}
+    result = head.action.run()
+    assert [finding["severity"] for finding in result.pop("findings")] == ["error"]
+    assert result == {"changed": True, "jobs": ["a"], "alive": True, "waited": 70.0}
     assert [call.get("wait_timeout") for call in head.asked] == [None, 60.0, 10.0]
     assert len(head.lines) == 1
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, findings_table
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import failure, report_lines
 
 ERROR = Finding("gpu-0", "is broken", "fix it")
 WARN = Finding("gpu-1", "is old", "replace it", WARNING)

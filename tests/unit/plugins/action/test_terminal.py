@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_log
-from ansible_collections.argus.verl.plugins.action.report import failure, report_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import (
     nearest,
@@ -25,8 +24,9 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress imp
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.failures import Failure, FailureKind
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import Attempt
-from ansible_collections.argus.verl.plugins.plugin_utils.filters.job import evidence_rows, job_commands, job_status
 from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, no_such_id
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, job_status
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import failure, report_lines
 
 SEQUENCES = {
     "escape": "\x1b",
@@ -146,9 +146,6 @@ WAYS: dict[str, Callable[[str, Path], str]] = {
         report_lines(text, [text], [[text]], [Finding(text, text, text)], [text])
     ),
     "a report's failure": lambda text, _path: failure([], text),
-    "evidence": lambda text, _path: table(
-        ["a", "b", "c", "d"], evidence_rows({"files": 1, "nodes": [text], "problems": [text]}, text)
-    ),
     "an error in one line": lambda text, _path: one_line(text),
 }
 
@@ -197,7 +194,7 @@ def test_a_log_that_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_can_look_like_another_line() -> None:
     text = "x\nFailed: data: forged"
-    for way in ("a job's status", "the list of jobs", "a failure", "progress", "commands", "evidence"):
+    for way in ("a job's status", "the list of jobs", "a failure", "progress", "commands"):
         assert not re.search(r"^Failed: data: forged", WAYS[way](text, Path()), re.MULTILINE), way
 
 

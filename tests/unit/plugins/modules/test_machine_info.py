@@ -21,8 +21,8 @@ def result(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, An
 
 def test_machine_with_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = str(tmp_path / "none")
-    answer = result(capsys, host="gpu-01", paths=[str(tmp_path)], expect={"shared_root": missing, "hcas": 1000})
-    assert [mount["path"] for mount in answer["machine"]["mounts"]] == [str(tmp_path), missing]
+    answer = result(capsys, host="gpu-01", expect={"shared_root": missing, "hcas": 1000})
+    assert [mount["path"] for mount in answer["machine"]["mounts"]] == [missing]
     assert answer["machine"]["engine"]["status"] == "none"
     assert not answer.get("changed")
     findings = {finding["what"].split(" ")[0]: finding for finding in answer["findings"]}
@@ -31,17 +31,16 @@ def test_machine_with_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert findings["shared"]["severity"] == "error"
 
 
-def test_expected_path_is_read_once_and_the_host_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    expect = {"shared_root": str(tmp_path), "hcas": 1000}
-    answer = result(capsys, paths=[str(tmp_path)], expect=expect)
-    assert [mount["path"] for mount in answer["machine"]["mounts"]] == [str(tmp_path)]
+def test_the_token_is_looked_for_and_the_host_has_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = result(capsys, expect={"hcas": 1000, "token_file": str(tmp_path / "token")})
+    assert [mount["path"] for mount in answer["machine"]["mounts"]] == [str(tmp_path / "token"), str(tmp_path)]
     assert {finding["where"] for finding in answer["findings"]} == {platform.node()}
 
 
 def test_topics_are_read_if_a_tier_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert result(capsys)["answers"] == {}
     answer = result(capsys, tier="fast", expect={"shared_root": str(tmp_path), "gpus": 3})
-    assert answer["answers"]["host"]["answer"]["kernel"] == platform.release()
+    assert answer["answers"]["host"]["columns"]["kernel"] == platform.release()
     assert (answer["expect"]["gpus"], answer["expect"]["shared_root"], answer["expect"]["hcas"]) == (
         3,
         str(tmp_path),
@@ -69,6 +68,6 @@ def test_owner_of_the_archives_is_not_that_of_what_a_link_leads_to(
     (tmp_path / "jobs").symlink_to("/")
     os.chown(tmp_path / "jobs", os.getuid(), 100 if os.getuid() == 0 else os.getgid(), follow_symlinks=False)
     there = (tmp_path / "jobs").lstat()
-    (state,) = result(capsys, paths=[str(tmp_path)])["machine"]["mounts"]
+    (state,) = result(capsys, expect={"shared_root": str(tmp_path)})["machine"]["mounts"]
     assert state["archives_owner"] == f"{there.st_uid}:{there.st_gid}"
     assert state["mode"] == tmp_path.stat().st_mode & 0o7777

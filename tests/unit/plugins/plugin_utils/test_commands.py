@@ -12,8 +12,8 @@ from ansible_collections.argus.verl.plugins.plugin_utils.commands import (
     playbook_command,
     sibling,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.filters.job import job_commands, job_status
 from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, unanswered
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, job_status
 
 
 @pytest.fixture

@@ -5,17 +5,17 @@ from dataclasses import replace
 from ansible_collections.argus.verl.plugins.module_utils.cluster.changes import (
     change_rows,
     expected_since,
-    starting_user,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
+from ansible_collections.argus.verl.plugins.module_utils.cluster.planned_machine import PlannedMachine, ProbedMachine
 from samples import HEALTHY, PROCESS_HOST, container, planned
 
 NODES = ["ray-head", "worker-0", "worker-1"]
 
 
-def test_user_of_a_machine_is_that_of_the_nodes_that_start() -> None:
-    assert starting_user([planned(user="1:1"), planned("create", user="7:7")]) == "7:7"
-    assert starting_user([]) == starting_user([planned()]) == ""
+def probed(machine: Machine) -> PlannedMachine:
+    return PlannedMachine.of(ProbedMachine("box", NODES, machine), "", "", "mvp", NODES)
 
 
 def test_expected_node_is_not_older_than_its_container() -> None:
@@ -31,7 +31,7 @@ def test_changes_have_a_row_for_each_node_that_is_not_kept() -> None:
         "worker-0": planned("create", "no container"),
         "worker-1": planned(),
     }
-    assert change_rows(plans, {"box": HEALTHY}, NODES, "mvp") == [
+    assert change_rows(plans, [probed(HEALTHY)], NODES) == [
         ["ray-head", "start", "container is exited"],
         ["worker-0", "create", "no container"],
     ]
@@ -39,8 +39,8 @@ def test_changes_have_a_row_for_each_node_that_is_not_kept() -> None:
 
 def test_node_that_left_the_inventory_is_listed_without_an_action() -> None:
     there = {"worker-0": container(), "worker-9": container(), "registry": container(None), "x": container("prod")}
-    (row,) = change_rows({}, {"box": replace(HEALTHY, containers=there)}, NODES, "mvp")
+    (row,) = change_rows({}, [probed(replace(HEALTHY, containers=there))], NODES)
     assert row == ["worker-9", "none", "no longer in the inventory; `drain.yml -e node=worker-9` takes it out"]
     odd = replace(HEALTHY, process=replace(PROCESS_HOST, node=FoundProcess("running"), neighbours=["$(id)"]))
-    (row,) = change_rows({}, {"box": odd}, NODES, "mvp")
+    (row,) = change_rows({}, [probed(odd)], NODES)
     assert "drain.yml" not in row[2]

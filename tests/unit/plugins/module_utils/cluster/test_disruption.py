@@ -8,15 +8,17 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
     GOES_ON,
     WHAT_TO_DO,
+    ActiveJobs,
     disruption_findings,
     job_findings,
+    removal_findings,
+    rotation_findings,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.report import ActiveJob, ClusterInfo
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, refusal
 from samples import planned
 
-IDLE = ClusterInfo(complete=True, missing=[], rows=[], waited=0, problem="", jobs=[])
-BUSY = replace(IDLE, jobs=[ActiveJob("grpo-1", "RUNNING"), ActiveJob("sft-2", "PENDING")])
+IDLE = ActiveJobs({})
+BUSY = ActiveJobs({"grpo-1": "RUNNING", "sft-2": "PENDING"})
 
 
 def test_jobs_are_listed_before_they_are_ended() -> None:
@@ -27,13 +29,13 @@ def test_jobs_are_listed_before_they_are_ended() -> None:
 
 
 def test_jobs_that_wait_are_named_once_beside_those_that_run() -> None:
-    second = replace(BUSY, jobs=[ActiveJob("grpo-1~2", "RUNNING")])
+    second = ActiveJobs({"grpo-1~2": "RUNNING"})
     for cluster, listed in ((BUSY, "grpo-1 (RUNNING), sft-2 (PENDING)"), (second, "grpo-1~2 (RUNNING)")):
-        (finding,) = job_findings(cluster, "mvp", "cluster_down", ["grpo-1", "ppo-3"])
+        (finding,) = job_findings(replace(cluster, unended=["grpo-1", "ppo-3"]), "mvp", "cluster_down")
         assert finding.what == f"cluster_down would end {listed}, ppo-3"
-    (finding,) = job_findings(IDLE, "mvp", "cluster_down", ["ppo-3"])
+    (finding,) = job_findings(replace(IDLE, unended=["ppo-3"]), "mvp", "cluster_down")
     assert finding.what == "cluster_down would end ppo-3"
-    (finding,) = job_findings(replace(IDLE, problem="no answer"), "mvp", "cluster_down", ["ppo-3"])
+    (finding,) = job_findings(ActiveJobs({}, "no answer", ["ppo-3"]), "mvp", "cluster_down")
     assert finding.what == "cluster_down may end jobs, and they cannot be listed: no answer; it would end ppo-3"
 
 
@@ -78,16 +80,29 @@ def test_head_that_never_started_is_restarted_if_no_archive_is_open(said: str) -
     reason = "its settings changed, it is running"
     what = f"restarting it ({reason}) may end jobs, and they cannot be listed: {dead.problem}"
     done = Finding("ray-head", f"{what}; all archives are closed", GOES_ON, WARNING)
-    assert disruption_findings(plans, dead, False, []) == [done]
-    assert disruption_findings(plans, dead, True, []) == [Finding("ray-head", what, WHAT_TO_DO, WARNING)]
+    assert disruption_findings(plans, dead, allowed=False) == [done]
+    assert disruption_findings(plans, dead, allowed=True) == [Finding("ray-head", what, WHAT_TO_DO, WARNING)]
     # Not known, still open, or a head that is only slow: its jobs may run.
-    assert disruption_findings(plans, dead, False) == [Finding("ray-head", what, WHAT_TO_DO)]
-    (refused,) = disruption_findings(plans, dead, False, ["grpo-1"])
+    unknown = replace(dead, unended=None)
+    assert disruption_findings(plans, unknown, allowed=False) == [Finding("ray-head", what, WHAT_TO_DO)]
+    (refused,) = disruption_findings(plans, replace(dead, unended=["grpo-1"]), allowed=False)
     assert (refused.what, refused.severity) == (f"{what}; it would end grpo-1", "error")
-    (slow,) = disruption_findings(plans, replace(IDLE, problem="timed out"), False, [])
+    (slow,) = disruption_findings(plans, ActiveJobs({}, "timed out"), allowed=False)
     assert slow.severity == "error"
 
 
-def test_open_archives_are_not_asked_for_while_the_head_lists_its_jobs() -> None:
-    plans = {"ray-head": planned("recreate", "its settings changed, it is running")}
-    assert disruption_findings(plans, IDLE, False, ["grpo-1"]) == []
+def test_jobs_end_with_their_cluster() -> None:
+    waiting = replace(BUSY, unended=["ppo-3"])
+    (finding,) = removal_findings(waiting, "ray-head", allowed=False)
+    assert (finding.where, finding.severity) == ("ray-head", "error")
+    assert finding.what == "removing the cluster would end grpo-1 (RUNNING), sft-2 (PENDING), ppo-3"
+    (finding,) = removal_findings(waiting, "ray-head", allowed=True)
+    assert finding.severity == WARNING
+    assert removal_findings(IDLE, "ray-head", allowed=False) == []
+
+
+def test_a_token_is_rotated_on_all_nodes_at_once() -> None:
+    assert rotation_findings(["ray-head", "worker-0"], ["ray-head", "worker-0"]) == []
+    (finding,) = rotation_findings(["ray-head"], ["ray-head", "worker-0"])
+    assert (finding.where, finding.severity) == ("worker-0", "error")
+    assert finding.what == "is not in this run, and would be cut off by the new token"

@@ -2,68 +2,68 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
-from ansible_collections.argus.verl.plugins.module_utils.cluster.images import OLDEST_RAY, has_tokens, image_findings
+from ansible_collections.argus.verl.plugins.module_utils.cluster.images import (
+    OLDEST_RAY,
+    MissingImage,
+    has_tokens,
+    image_findings,
+    missing_images,
+)
 from samples import machine
 
 REPO = Path(__file__).resolve().parents[5]
 BUILT, PULLED = "argus-verl-cpu:0.1.0", "verlai/verl:vllm024.latest"
 
 
-def test_images_that_are_there() -> None:
-    machines = {"a": machine(images={BUILT: Image("sha256:1", {}), PULLED: None})}
-    # Of those that are missing, only the ones that nodes need are reported.
-    assert list(image_findings({"a": BUILT}, machines)) == []
+def test_images_that_machines_lack() -> None:
+    there = machine(images={BUILT: Image("sha256:1", {}), PULLED: None})
+    podman = replace(there, engine=replace(there.engine, name="podman"))
+    # Of those that are missing, only the ones that nodes need count.
+    assert missing_images({"a": BUILT}, {"a": there}) == {}
+    assert missing_images({"a": PULLED}, {"a": podman}) == {"a": (PULLED, "podman")}
+    # One that was not probed, and one whose engine did not say.
+    assert missing_images({"a": BUILT, "b": BUILT}, {"b": machine(images={})}) == {}
 
 
 def test_image_that_no_registry_has() -> None:
-    machines = {"a": machine(images={BUILT: None})}
-    assert list(image_findings({"a": BUILT}, machines)) == [
+    assert list(image_findings({"a": MissingImage(BUILT, "docker")})) == [
         Finding(
             "a",
             "the image argus-verl-cpu:0.1.0 is missing, and its name has no registry to pull it from",
-            "build it there (images/cpu/build.py NAME), or copy it (docker save argus-verl-cpu:0.1.0 | ssh a docker "
-            "load, on a machine that has it), or set cluster_image_builds or cluster_image_archive, or correct "
-            "cluster_images",
+            "build it there or on this controller (images/cpu/build.py NAME), or copy it (docker save "
+            "argus-verl-cpu:0.1.0 | ssh a docker load, on a machine that has it), or set cluster_image_builds or "
+            "cluster_image_archive, or correct cluster_images",
             ERROR,
         )
     ]
 
 
 @pytest.mark.parametrize(
-    ("image", "builds", "archive", "remedy"),
+    ("image", "sources", "remedy"),
     [
-        (BUILT, [BUILT], True, "cluster_up builds it on this controller, with its docker"),
-        (PULLED, [BUILT], True, "cluster_up loads it from the file of cluster_image_archive"),
+        (BUILT, {"builds": [BUILT], "archive": True}, "cluster_up builds it on this controller, with its docker"),
+        (PULLED, {"builds": [BUILT], "archive": True}, "cluster_up loads it from the file of cluster_image_archive"),
         # A saved image has no digests: the name would not be found after loading it.
-        (f"{PULLED}@sha256:1", [], True, "cluster_up pulls it; where a does not reach its registry: docker save "),
-        (PULLED, [], False, "cluster_up pulls it; where a does not reach its registry: docker save "),
+        (f"{PULLED}@sha256:1", {"archive": True}, "cluster_up pulls it; where a does not reach its registry: "),
+        (PULLED, {}, "cluster_up pulls it; where a does not reach its registry: docker save "),
+        (BUILT, {"held": [BUILT]}, "cluster_up copies it from this controller"),
     ],
 )
-def test_images_that_cluster_up_provides(image: str, builds: list[str], archive: bool, remedy: str) -> None:
-    (finding,) = image_findings({"a": image}, {"a": machine(images={image: None})}, builds, archive)
+def test_images_that_cluster_up_provides(image: str, sources: dict[str, Any], remedy: str) -> None:
+    (finding,) = image_findings({"a": MissingImage(image, "docker")}, **sources)
     assert (finding.where, finding.severity) == ("a", WARNING)
     assert finding.todo.startswith(remedy)
 
 
-def test_machines_without_an_answer() -> None:
-    """One that was not probed, and one whose engine did not say."""
-    assert list(image_findings({"a": BUILT, "b": BUILT}, {"b": machine(images={})})) == []
-
-
-def test_name_of_an_image_is_quoted() -> None:
-    (finding,) = image_findings({"a": "x;reboot"}, {"a": machine(images={"x;reboot": None})})
-    assert "docker save 'x;reboot' | ssh a" in finding.todo
-
-
-def test_the_command_that_brings_an_image_is_that_of_the_engine() -> None:
-    there = machine(images={PULLED: None})
-    (finding,) = image_findings({"a": PULLED}, {"a": replace(there, engine=replace(there.engine, name="podman"))})
-    assert f"podman save {PULLED} | ssh a podman load" in finding.todo
+def test_the_command_that_brings_an_image_is_that_of_the_engine_and_quoted() -> None:
+    (finding,) = image_findings({"a": MissingImage("x;reboot", "podman")})
+    assert "podman save 'x;reboot' | ssh a podman load" in finding.todo
 
 
 def test_releases_of_ray_with_tokens() -> None:

@@ -279,6 +279,17 @@ def test_nodes_of_root_are_a_warning() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [("file:///srv/shared/verl.tar", True), ("file:///srv/images/verl.tar", False), ("https://files/verl.tar", False)],
+)
+def test_images_are_not_loaded_from_the_shared_root(url: str, wrong: bool) -> None:
+    hostvars, groups = one_machine()
+    hostvars["worker-0"] |= {"shared_root_source": "/srv/shared", "cluster_image_archive": {"url": url}}
+    known = KNOWN | {"shared_root_source", "cluster_image_archive"}
+    assert [finding.where for finding in validate(hostvars, groups, known)] == ["worker-0"] * wrong
+
+
 @pytest.mark.parametrize("state_dir", ["/srv/shared", "/srv/shared/", "/srv/shared/user/state"])
 def test_token_in_the_shared_root(state_dir: str) -> None:
     hostvars, groups = one_machine()

@@ -15,11 +15,12 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
     Legacy,
     LegacyError,
     LegacyMachine,
+    ProcessId,
     legacy_report,
     refusals,
     seconds_of,
+    start_time,
 )
-from ansible_collections.argus.verl.plugins.module_utils.network.background import Background, start_time
 from real_processes import alive
 
 OLD, OTHER, OURS, LABELLED = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -183,7 +184,7 @@ def looping(trap: str) -> int:
     return int(subprocess.run(["setsid", "bash", "-c", loop], stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def legacy(*processes: Background) -> Legacy:
+def legacy(*processes: ProcessId) -> Legacy:
     return Legacy("ray@me", Kind.PROCESSES, "me", 0, processes=processes)
 
 
@@ -191,14 +192,14 @@ def legacy(*processes: Background) -> Legacy:
 def test_processes_are_ended(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.cluster.legacy.END_SECONDS", 0.3)
     pid = looping("trap '' TERM; " if deaf else "")
-    LegacyMachine("docker", Docker()).remove(legacy(Background(pid, start_time(pid))))
+    LegacyMachine("docker", Docker()).remove(legacy(ProcessId(pid, start_time(pid))))
     assert not alive(pid)
 
 
 def test_a_process_that_has_the_number_of_one_that_has_ended_is_left_alone() -> None:
     pid = looping("")
     try:
-        LegacyMachine("docker", Docker()).remove(legacy(Background(pid, start_time(pid) - 1), Background(2**22 + 1, 0)))
+        LegacyMachine("docker", Docker()).remove(legacy(ProcessId(pid, start_time(pid) - 1), ProcessId(2**22 + 1, 0)))
         assert alive(pid)
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -231,7 +232,7 @@ def test_the_report() -> None:
     assert len(shown["header"]) == 7 and shown["findings"] == []
     assert shown["text"] == ["Nothing was removed. To remove something: -e legacy_remove=NAME,NAME"]
     removed = legacy_report(answers, ["old-ray-haed", "ray@alice", "mine"], [])
-    assert [(one["where"], one["what"], one["todo"]) for one in removed["findings"]] == [
+    assert [(one.where, one.what, one.todo) for one in removed["findings"]] == [
         ("gpu-0", "ray@alice runs ray::f", "wait for it, or name it in legacy_end_jobs as well"),
         ("gpu-1", "ray@alice runs ray::f", "wait for it, or name it in legacy_end_jobs as well"),
         ("legacy_remove", "old-ray-haed is on no machine", 'did you mean "old-ray-head"?'),

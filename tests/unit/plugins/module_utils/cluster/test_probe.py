@@ -18,7 +18,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import probe as
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineError, EngineStatus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question, proxies_of
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
 from samples import RECORDED, recorded
 
@@ -101,16 +101,20 @@ def test_sysfs_is_read_when_ibdev2netdev_lists_nothing(sysfs: Path) -> None:
         Hca("mlx5_1", 1, "enp9s0np0", "down"),
         Hca("mlx5_9", 1, None, "up"),
     ]
-    assert Probe(run=answering({}), root=sysfs).hcas() == (expected, "sysfs")
+    assert Probe(run=answering({}), root=sysfs).hcas() == expected
     # Installed, but without IPoIB it lists nothing.
-    assert Probe(run=answering({"ibdev2netdev": (0, "", "")}), root=sysfs).hcas() == (expected, "sysfs")
+    assert Probe(run=answering({"ibdev2netdev": (0, "", "")}), root=sysfs).hcas() == expected
 
 
 def test_ibdev2netdev_takes_precedence_over_sysfs(sysfs: Path, tmp_path: Path) -> None:
     listed = answering({"ibdev2netdev": (0, recorded("ibdev2netdev.txt"), "")})
-    ports, source = Probe(run=listed, root=sysfs).hcas()
-    assert (len(ports), source) == (6, "ibdev2netdev")
-    assert Probe(run=answering({}), root=tmp_path / "empty").hcas() == ([], "none")
+    assert len(Probe(run=listed, root=sysfs).hcas()) == 6
+    assert Probe(run=answering({}), root=tmp_path / "empty").hcas() == []
+
+
+def test_proxies_are_shown_without_passwords() -> None:
+    environment = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "no_proxy": "10.0.0.1", "grpc_proxy": "", "PATH": "x"}
+    assert proxies_of(environment) == {"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1"}
 
 
 # --- Memory and mounts
@@ -362,7 +366,6 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
     )
     assert (machine.cluster, machine.python, machine.missing_packages) == ("mvp", sys.executable, [])
     assert (len(machine.gpus), machine.gpus[0].memory_mib, machine.gpus_error) == (8, 81559, None)
-    assert (machine.hca_source, machine.hcas[2].state) == ("ibdev2netdev", "down")
     assert [mount.fstype for mount in machine.mounts] == ["nfs4"]
     assert machine.disk
     assert (machine.disk.path, machine.disk.mount_point) == ("/var/lib/docker", "/var/lib/docker")

@@ -143,3 +143,27 @@ def test_a_state_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
         f"{tmp_path}/mvp belongs to uid 1000, not to uid 0 that Ansible is on this machine; change its owner, or "
         "connect as that user"
     )
+
+
+def test_removal_follows_no_link_and_leaves_what_is_not_ours(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "kept").mkdir(parents=True)
+    state = State(str(tmp_path), "mvp", check=False)
+    with state.opened(create=True) as directory:
+        assert directory is not None
+        state.provide_token(directory, OWN, "", rotate=False)
+        state.provide_registry(directory, OWN)
+        (state.path / "jobs" / "link").symlink_to(outside)
+        (state.path / "notes").write_text("mine")
+        removed, left = state.remove(directory)
+    assert removed == [str(state.path / name) for name in ("auth_token", "jobs")]
+    assert left == [str(state.path / "notes")]
+    assert (outside / "kept").is_dir() and not (state.path / "jobs").exists()
+
+
+def test_a_directory_that_another_host_of_the_same_home_has_removed(tmp_path: Path) -> None:
+    state = State(str(tmp_path), "mvp", check=False)
+    with state.opened(create=True) as directory:
+        assert directory is not None
+        state.path.rmdir()
+        assert state.remove(directory) == ([], [])

@@ -1,4 +1,4 @@
-"""A tree of sysfs and a fake amd-smi."""
+"""A tree of sysfs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.preflight import amd
-from ansible_collections.argus.verl.plugins.module_utils.preflight.amd import AmdGpu, AmdGpus, parse_errors
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Problem
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
-from ansible_collections.argus.verl.plugins.module_utils.preflight.processes import Process
-from preflight_tree import OURS, RECORDED, THEIRS, Tree, context
+from ansible_collections.argus.verl.plugins.module_utils.preflight.amd import AmdGpu, AmdGpus
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, Problem
+from ansible_collections.argus.verl.plugins.module_utils.preflight.reading import Process
+from preflight_tree import OURS, THEIRS, Tree, context, differences
 from samples import HEALTHY, container
 
 GPU = AmdGpu("0000:05:00.0", "AMD Instinct MI300X", "113-M3000100-103", 0, 16, 16, 283, 196592)
@@ -57,44 +56,15 @@ def test_a_tree_of_sysfs(tree: Tree) -> None:
     (tree.root / "sys/class/kfd/kfd/proc/77").mkdir(parents=True)
     tree.process(77, "python3", container=OURS)
     assert amd.read(tree.reader()) == AmdGpus(
-        (GPU, replace(GPU, bus="0000:26:00.0", uncorrected=3)), "6.8.5", True, (Process(77, "python3", "", OURS),), ""
+        (GPU, replace(GPU, bus="0000:26:00.0", uncorrected=3)), "6.8.5", True, (Process(77, "python3", "", OURS),)
     )
 
 
 def test_a_machine_without_amd_gpus(tree: Tree) -> None:
-    tree.program("amd-smi", "exit 1")
     with_gpu(tree, 0, "0000:01:00.0", vendor="0x10de")
     assert amd.read(tree.reader()) == AmdGpus()
     assert judged(AmdGpus()) == []
     assert amd.columns(AmdGpus()) == {}
-
-
-def test_amd_smi_adds_errors(tree: Tree) -> None:
-    tree.prints("amd-smi", "amd_smi_ecc.json")
-    with_gpu(tree, 0, "0000:05:00.0")
-    with_gpu(tree, 1, "0000:26:00.0")
-    found = amd.read(tree.reader())
-    assert [each.uncorrected for each in found.gpus] == [0, 3]
-    assert (found.kfd, found.smi_error) == (False, "")
-
-
-@pytest.mark.parametrize(
-    ("script", "error"),
-    [("echo 'no driver' >&2; exit 1", "no driver"), ("exit 5", "exit code 5"), ("sleep 600", "no answer within")],
-)
-def test_amd_smi_that_fails_or_hangs(tree: Tree, script: str, error: str) -> None:
-    tree.program("amd-smi", script)
-    with_gpu(tree, 0, "0000:05:00.0")
-    found = amd.read(tree.reader(seconds=4))
-    assert found.smi_error.startswith(error)
-    assert found.gpus == (GPU,)
-
-
-def test_output_of_both_forms() -> None:
-    text = (RECORDED / "amd_smi_ecc.json").read_text()
-    assert parse_errors(text) == parse_errors(f'{{"gpu_data": {text}}}') == {0: 0, 1: 3}
-    for other in ("", "[1]", "null", '[{"gpu": "x", "ecc": {"total_uncorrectable_count": 1}}]', '[{"gpu": 0}]'):
-        assert parse_errors(other) == {}
 
 
 def test_healthy_gpus_have_no_problem() -> None:
@@ -105,7 +75,6 @@ def test_healthy_gpus_have_no_problem() -> None:
     ("answer", "key", "severity", "what"),
     [
         (replace(GPUS, kfd=False), "amd.devices", ERROR, "2 AMD GPUs, but no /dev/kfd"),
-        (replace(GPUS, smi_error="broken"), "amd.answers", WARNING, "amd-smi fails: broken"),
         (
             replace(GPUS, gpus=(GPU, replace(GPU, uncorrected=1))),
             "amd.ecc",
@@ -122,7 +91,7 @@ def test_healthy_gpus_have_no_problem() -> None:
             replace(GPUS, processes=(Process(7, "python3", "", THEIRS),)),
             "amd.processes",
             WARNING,
-            "programs outside of the cluster use the GPUs: python3 (pid 7); 566 MiB in use",
+            "programs outside of the cluster use the GPUs: python3 (pid 7, container bbbbbbbbbbbb); 566 MiB in use",
         ),
         (
             replace(GPUS, gpus=(replace(GPU, memory_used_mib=1024),), processes=(Process(7, "python3"),)),
@@ -162,12 +131,12 @@ def test_programs_of_the_cluster_may_use_gpus() -> None:
 
 
 def test_machines_are_compared() -> None:
-    def differences(other: AmdGpus) -> list[tuple[str, str]]:
-        answers = {"a": GPUS, "b": GPUS, "c": other, "d": AmdGpus()}
-        return [(each.where, each.key) for each in amd.compare(answers, {host: context(host) for host in answers})]
+    def different(other: AmdGpus) -> list[tuple[str, str]]:
+        facts = {"a": GPUS, "b": GPUS, "c": other, "d": AmdGpus()}
+        return [(each.where, each.key) for each in differences(amd.TOPIC, facts)]
 
-    assert differences(GPUS) == []
-    assert differences(replace(GPUS, driver="1")) == [("c", "amd.driver")]
-    assert differences(replace(GPUS, gpus=GPUS.gpus[:1])) == [("c", "amd.same")]
-    assert differences(replace(GPUS, gpus=(GPU, replace(GPU, vbios="1")))) == [("c", "amd.vbios")]
+    assert different(GPUS) == []
+    assert different(replace(GPUS, driver="1")) == [("c", "amd.driver")]
+    assert different(replace(GPUS, gpus=GPUS.gpus[:1])) == [("c", "amd.same")]
+    assert different(replace(GPUS, gpus=(GPU, replace(GPU, vbios="1")))) == [("c", "amd.vbios")]
     assert amd.columns(GPUS) == {"GPUs": "2 x AMD Instinct MI300X", "driver": "6.8.5"}

@@ -4,39 +4,45 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.network.derive import Host, derive
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import ETHERNET, INFINIBAND, Hca
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
-from ansible_collections.argus.verl.plugins.module_utils.preflight.fabric import fabric_findings
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.network import network_findings
+from samples import HEALTHY, gpus
 
 PORTS = tuple(Hca(f"mlx5_{number}", 1, f"ib{number}", "up", 400, INFINIBAND) for number in range(4))
 
 
-def host(last: int, hcas: tuple[Hca, ...] = PORTS, mtu: int = 9000, trains: bool = True) -> Host:
+def host(last: int, hcas: tuple[Hca, ...] = PORTS, mtu: int = 9000, trains: bool = True) -> Context:
     eth0 = Interface("eth0", (f"10.0.0.{last}/24",), mtu, 25, "up", uplink=True)
-    return Host([eth0], hcas, 4, f"10.0.0.{last}", trains)
+    return of([eth0], hcas, f"10.0.0.{last}", trains)
 
 
-def findings(**changed: Host) -> list[Finding]:
+def of(interfaces: list[Interface], hcas: tuple[Hca, ...], address: str, trains: bool = True) -> Context:
+    machine = replace(HEALTHY, interfaces=interfaces, hcas=hcas, gpus=gpus(4))
+    return Context("", machine, Expectation(address=address, trains=trains))
+
+
+def findings(**changed: Context) -> list[Finding]:
     """The findings of three machines, some of which differ."""
     hosts = {"a": host(1), "b": host(2), "c": host(3), **changed}
-    return fabric_findings(hosts, derive(hosts))
+    return network_findings(hosts)
 
 
-def only(key: str, where: str, **changed: Host) -> str:
+def only(key: str, where: str, **changed: Context) -> str:
     (found,) = findings(**changed)
     assert (found.key, found.where) == (key, where)
     assert found.todo
     return found.what
 
 
-def with_port(last: int, **changes: object) -> Host:
+def with_port(last: int, **changes: object) -> Context:
     return host(last, (*PORTS[:3], replace(PORTS[3], **changes)))  # type: ignore[arg-type]
 
 
 def test_equal_machines_have_no_findings() -> None:
     assert findings() == []
-    assert fabric_findings({}, {}) == []
+    assert network_findings({}) == []
     assert findings(a=host(1, ()), b=host(2, ()), c=host(3, ())) == []
 
 
@@ -97,13 +103,11 @@ def test_mtu_that_differs() -> None:
 
 
 def test_machine_outside_the_common_network() -> None:
-    lonely = Host([Interface("eth5", ("10.7.0.3/24",), 9000)], PORTS, 4, "10.0.0.3")
+    lonely = of([Interface("eth5", ("10.7.0.3/24",), 9000)], PORTS, "10.0.0.3")
     assert only("network.interface", "c", c=lonely) == (
         "no interface has the machine's address, or one in a network common to all machines (with addresses: eth5)"
     )
-    both = Host(
-        [Interface("eth0", ("10.0.0.3/24",), 9000), Interface("eth5", ("10.7.0.3/24",), 9000)], PORTS, 4, "10.7.0.3"
-    )
+    both = of([Interface("eth0", ("10.0.0.3/24",), 9000), Interface("eth5", ("10.7.0.3/24",), 9000)], PORTS, "10.7.0.3")
     assert only("network.subnet", "c", c=both) == (
         "its address 10.7.0.3 is not in 10.0.0.0/24, the network common to all machines"
     )

@@ -11,8 +11,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.module_utils.preflight import host
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Problem
 from ansible_collections.argus.verl.plugins.module_utils.preflight.host import GIB, Host
-from ansible_collections.argus.verl.plugins.module_utils.preflight.processes import Process
-from preflight_tree import OURS, Tree, context
+from ansible_collections.argus.verl.plugins.module_utils.preflight.reading import Process
+from preflight_tree import OURS, Tree, context, differences
 from samples import DOCKER, HEALTHY
 
 BARE = replace(HEALTHY, engine=replace(DOCKER, status=EngineStatus.NONE))
@@ -162,7 +162,7 @@ def test_machines_are_compared() -> None:
     contexts = {name: context(name, machine=with_image(digit)) for name, digit in zip("abcd", "1171", strict=True)}
     contexts["d"] = context("d", machine=with_image(""))
     answers = dict.fromkeys(contexts, GOOD) | {"d": replace(GOOD, kernel="5.15")}
-    kernel, images = host.compare(answers, contexts)
+    kernel, images = sorted(differences(host.TOPIC, answers, contexts), key=lambda each: each.key, reverse=True)
     assert (kernel.where, kernel.key) == ("d", "host.kernel")
     assert kernel.what == "the kernel is 5.15, on 3 of 4 machines it is 6.8.0-45-generic"
     assert (images.where, images.key) == ("c", "host.image")

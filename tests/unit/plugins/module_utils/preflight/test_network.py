@@ -7,20 +7,17 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import INFINIBAND, Hca
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import (
-    TOPIC,
     Names,
     cells,
-    compare,
     derived_environment,
     judge,
-    proxies_of,
+    network_findings,
     read,
     resolved,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.reader import Reader
+from ansible_collections.argus.verl.plugins.module_utils.preflight.reading import Reader
 from samples import HEALTHY
 
 HCAS = [Hca(f"mlx5_{number}", 1, f"ib{number}", "up", 400, INFINIBAND) for number in range(8)]
@@ -34,15 +31,10 @@ def context(name: str = "gpu-0", last: int = 1, **expected: object) -> Context:
 
 
 def test_names_of_this_machine() -> None:
-    names = read(Reader())
+    names = read(Reader(), Expectation())
     assert names.hostname == socket.gethostname()
     assert resolved("localhost") == ["127.0.0.1"]
     assert resolved("no such name.invalid") == []
-
-
-def test_proxies_are_shown_without_passwords() -> None:
-    environment = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "no_proxy": "10.0.0.1", "grpc_proxy": "", "PATH": "x"}
-    assert proxies_of(environment) == {"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.1"}
 
 
 def test_hostname_of_a_loopback() -> None:
@@ -61,9 +53,10 @@ def test_hostname_of_a_loopback() -> None:
 
 
 def proxy_findings(proxies: dict[str, str]) -> list[Finding]:
-    contexts = {"gpu-0": context(last=1), "gpu-1": context("gpu-1", last=2)}
-    answers = {"gpu-0": Names("gpu-0", (), proxies), "gpu-1": Names("gpu-1")}
-    return [finding for finding in compare(answers, contexts) if finding.key == "network.proxy"]
+    first = context(last=1)
+    first = replace(first, machine=replace(first.machine, proxies=proxies))
+    findings = network_findings({"gpu-0": first, "gpu-1": context("gpu-1", last=2)})
+    return [finding for finding in findings if finding.key == "network.proxy"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +82,7 @@ def test_cells_say_what_is_derived_and_what_is_set() -> None:
         "gpu-1": context("gpu-1", last=2, network_env={"NCCL_IB_HCA": "mlx5_7", "GLOO_SOCKET_IFNAME": "bond0"}),
         "box": context("box", address=""),
     }
-    table = cells({}, contexts)
+    table = cells(contexts)
     assert table["gpu-0"] == {
         "rate": "8 x 400 Gbit/s",
         "address": "10.0.0.1",
@@ -106,8 +99,3 @@ def test_environment_is_derived_where_nodes_use_the_network_of_the_machine() -> 
     found = derived_environment(contexts)
     assert set(found) == {"gpu-0", "ctl"}
     assert found["gpu-0"]["GLOO_SOCKET_IFNAME"] == "eth0"
-
-
-def test_every_check_of_the_topic_has_its_name() -> None:
-    assert all(check.key.startswith("network.") for check in TOPIC.checks)
-    assert len({check.key for check in TOPIC.checks}) == len(TOPIC.checks)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Engine, EngineStatus
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
-from ansible_collections.argus.verl.plugins.module_utils.preflight.podman import podman_problems
 from samples import DOCKER, HEALTHY, machine
 
 ROOTFUL = Engine("podman", EngineStatus.OK, "4.9.4")
@@ -16,8 +15,8 @@ ROOTLESS = replace(ROOTFUL, rootless=True)
 
 def found(engine: Engine, address: str = "") -> list[tuple[str, str, str]]:
     there = machine(uid=1001, user="ml", engine=engine)
-    findings = [problem.finding("gpu-0") for problem in podman_problems(there, Expectation(address=address))]
-    return [(finding.key, finding.severity, finding.todo) for finding in findings]
+    findings = machine_findings("gpu-0", there, Expectation(address=address))
+    return [(each.key, each.severity, each.todo) for each in findings if each.key.startswith("podman.")]
 
 
 def test_nothing_is_wrong() -> None:

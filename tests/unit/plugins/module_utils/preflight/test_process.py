@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import OtherRay
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
-from ansible_collections.argus.verl.plugins.module_utils.preflight.process import process_problems
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from samples import PROCESS_HOST, machine
 
 
+def problems(of: Machine) -> list[Finding]:
+    findings = machine_findings("gpu-0", of, Expectation())
+    return [finding for finding in findings if finding.key.startswith("process.")]
+
+
 def test_a_host_that_is_as_it_should_be_has_no_problems() -> None:
-    assert list(process_problems(machine(process=PROCESS_HOST), Expectation())) == []
-    assert list(process_problems(machine(uid=0), Expectation())) == []
+    assert problems(machine(process=PROCESS_HOST)) == []
+    assert problems(machine(uid=0)) == []
 
 
 def test_problems_of_a_host() -> None:
     others = [OtherRay(7, 1003, "raylet"), *(OtherRay(pid, 0, "gcs_server") for pid in range(10, 14))]
     host = replace(PROCESS_HOST, ray="", address="", others=others)
-    found = [problem.finding("gpu-0") for problem in process_problems(machine(uid=0, process=host), Expectation())]
+    found = problems(machine(uid=0, process=host))
     assert [(finding.what.split(",")[0], finding.severity, finding.key) for finding in found] == [
         ("Ansible is root here", "error", "process.root"),
         ("the command ray is neither beside ray_node_python nor on the system's PATH", "error", "process.ray"),
@@ -30,5 +37,5 @@ def test_problems_of_a_host() -> None:
 
 def test_four_others_are_all_listed() -> None:
     host = replace(PROCESS_HOST, others=[OtherRay(pid, 0, "raylet") for pid in range(4)])
-    (problem,) = process_problems(machine(process=host), Expectation())
+    (problem,) = problems(machine(process=host))
     assert "raylet 3 of uid 0); it" in problem.what

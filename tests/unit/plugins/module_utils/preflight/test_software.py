@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
-from ansible_collections.argus.verl.plugins.module_utils.preflight import software
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Problem
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
-from ansible_collections.argus.verl.plugins.module_utils.preflight.reader import Reader
+from ansible_collections.argus.verl.plugins.module_utils.preflight import reading, software
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, Problem
+from ansible_collections.argus.verl.plugins.module_utils.preflight.reading import Reader
 from ansible_collections.argus.verl.plugins.module_utils.preflight.software import Software
-from preflight_tree import context
+from preflight_tree import context, differences
 
 PYTHON = "/opt/verl/bin/python3"
 NCCL = "nvidia-nccl-cu12"
@@ -40,7 +39,7 @@ def judged(answer: Software) -> list[Problem]:
 def test_a_real_python_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(tmp_path, {"ray": "2.60.0", "Torch": "2.8.0+cu128", "nvidia-nccl-cu12": "2.27.3", "raylet": "1.0"})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = software.read(Reader(expected=Expectation(python=sys.executable)))
+    found = software.read(Reader(), Expectation(python=sys.executable))
     assert found == Software(
         sys.executable,
         platform.python_version(),
@@ -52,14 +51,11 @@ def test_what_is_found_first_counts_as_python_does(tmp_path: Path, monkeypatch: 
     for number, directory in (("0.9.1", tmp_path / "first"), ("0.8.0", tmp_path / "second")):
         installed(directory, {"verl": number})
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
-    assert software.read(Reader(expected=Expectation(python=sys.executable))).packages["verl"] == "0.9.1"
+    assert software.read(Reader(), Expectation(python=sys.executable)).packages["verl"] == "0.9.1"
 
 
 def test_where_nodes_are_containers_nothing_is_started() -> None:
-    def started(*_arguments: object) -> tuple[int, str, str]:
-        pytest.fail("started a program")
-
-    assert software.read(Reader(run=started)) == Software()
+    assert software.read(Reader(), Expectation()) == Software()
     assert judged(Software()) == []
 
 
@@ -75,18 +71,20 @@ def test_where_nodes_are_containers_nothing_is_started() -> None:
         (124, "", "", "exit code 124"),
     ],
 )
-def test_a_python_that_does_not_run(code: int, out: str, err: str, problem: str) -> None:
-    reader = Reader(run=lambda _argv, _seconds: (code, out, err), expected=Expectation(python=PYTHON))
-    found = software.read(reader)
+def test_a_python_that_does_not_run(
+    code: int, out: str, err: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "run_program", lambda _argv, _seconds: (code, out, err))
+    found = software.read(Reader(), Expectation(python=PYTHON))
     assert found == Software(PYTHON, problem=problem)
     (only,) = judged(found)
     assert (only.check, only.what) == (software.RUNS, f"{PYTHON} does not run: {problem}")
 
 
-def test_an_environment_may_print_something_first() -> None:
+def test_an_environment_may_print_something_first(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = f"module load cuda\n{json.dumps({'python': GOOD.python, 'packages': GOOD.packages})}\n"
-    reader = Reader(run=lambda _argv, _seconds: (0, answer, ""), expected=Expectation(python=PYTHON))
-    assert software.read(reader) == GOOD
+    monkeypatch.setattr(reading, "run_program", lambda _argv, _seconds: (0, answer, ""))
+    assert software.read(Reader(), Expectation(python=PYTHON)) == GOOD
 
 
 def test_a_good_python() -> None:
@@ -108,7 +106,7 @@ def test_a_python_without_ray() -> None:
 
 def test_equal_hosts_differ_in_nothing_and_a_head_needs_no_torch() -> None:
     head = Software(PYTHON, GOOD.python, {"ray": "2.60.0"})
-    assert list(software.compare({"head": head, "gpu-0": GOOD, "gpu-1": GOOD, "engine": Software()}, {})) == []
+    assert differences(software.TOPIC, {"head": head, "gpu-0": GOOD, "gpu-1": GOOD, "engine": Software()}) == []
 
 
 @pytest.mark.parametrize(
@@ -126,5 +124,5 @@ def test_equal_hosts_differ_in_nothing_and_a_head_needs_no_torch() -> None:
     ],
 )
 def test_a_host_that_differs_is_named(other: Software, what: str, severity: str) -> None:
-    (finding,) = software.compare({"gpu-0": GOOD, "gpu-1": other, "gpu-2": GOOD}, {})
+    (finding,) = differences(software.TOPIC, {"gpu-0": GOOD, "gpu-1": other, "gpu-2": GOOD})
     assert (finding.where, finding.what, finding.severity) == ("gpu-1", what, severity)

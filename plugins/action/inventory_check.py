@@ -1,0 +1,90 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`argus.verl.inventory_check`: check an inventory before any host is touched.
+
+Documented in plugins/modules/inventory_check.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ansible import constants
+from ansible.plugins.action import ActionBase
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors
+from ansible_collections.argus.verl.plugins.module_utils.cluster import (
+    inventory,
+    inventory_files,
+    nodes,
+    old_inventory,
+    port_inventory,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
+from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import OF_INVENTORY
+from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_keys import jobspec_keys
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
+
+ARGUMENTS = {
+    "works_on": {"type": "list", "elements": "str", "default": []},
+    "is_described": {"type": "bool", "default": False},
+}
+
+
+def inventory_findings(
+    hostvars: HostVars,
+    groups: Groups,
+    run: Sequence[str] = (),
+    works_on: Sequence[str] = (),
+    sources: Sequence[str] = (),
+) -> list[Finding]:
+    """What is wrong with an inventory, and with the hosts that --limit leaves of it."""
+    if not any(groups.values()):
+        return inventory_files.without_hosts(list(sources))
+    if old := old_inventory.old_form(hostvars, groups):
+        # What else is wrong with it follows from this.
+        return [old_inventory.old_form_finding(old)]
+    # Keys of a JobSpec are variables of the command line.
+    known = {*public_variables(), *jobspec_keys(), *OF_INVENTORY, "set"}
+    findings = inventory.validate(hostvars, groups, known)
+    findings += port_inventory.port_inventory_findings(hostvars, groups)
+    findings += inventory.run_findings(run, works_on, groups)
+    findings += inventory_files.source_findings(sources, constants.INVENTORY_IGNORE_PATTERNS)
+    if constants.INJECT_FACTS_AS_VARS:
+        what = "inject_facts_as_vars is true: what a job answers in place of a module would set variables of all hosts"
+        todo = "set inject_facts_as_vars = false in its section [defaults]; ANSIBLE_INJECT_FACT_VARS sets it as well"
+        findings.append(Finding("ansible.cfg", what, todo))
+    return findings
+
+
+def process_nodes(hostvars: HostVars, groups: Groups) -> list[str]:
+    """The nodes without a container whose Python for modules is not set."""
+    processes = [
+        node for node in inventory.cluster_nodes(groups) if inventory.runtime_of(hostvars[node]) == nodes.PROCESS
+    ]
+    return [node for node in processes if not hostvars[node].get("ansible_python_interpreter")]
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Runs on the controller, without a connection."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        variables = task_vars or {}
+        hostvars, groups = variables["hostvars"], variables["groups"]
+        sources = [str(source) for source in variables.get("ansible_inventory_sources") or ()]
+        run = variables["ansible_play_hosts_all"]
+        findings = inventory_findings(hostvars, groups, run, arguments["works_on"], sources)
+        # An inventory of an earlier form: what to write in its place.
+        text = old_inventory.new_form(hostvars, groups) if old_inventory.old_form(hostvars, groups) else []
+        if arguments["is_described"] and not errors(findings):
+            text = [inventory.summary(hostvars, groups, public_variables()["cluster_name"])]
+        result = show("Inventory" if findings else None, findings=findings, text=text)
+        return {**result, "process_nodes": [] if errors(findings) else process_nodes(hostvars, groups)}

@@ -1,0 +1,172 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of a cluster: what its nodes and machines need, decided once from all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..argus.cluster.membership import ExpectedNode
+from ..argus.launcher import ending
+from .actions import ActionKind, PlannedNode, planned_node
+from .changes import change_rows
+from .inventory import Variables, address_of
+from .nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
+from .planned_machine import PlannedMachine, ProbedMachine
+from .process import sessions_directory
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What has to be done for a cluster.
+
+    nodes: of the run, by name. machines: by the host that represents each. changes: rows of node, action and reason.
+    """
+
+    nodes: Mapping[str, PlannedNode]
+    machines: Mapping[str, PlannedMachine]
+    head: str
+    changes: Sequence[Sequence[str]]
+
+    def to_json(self) -> dict[str, Any]:
+        head_machine = next(machine for machine in self.machines.values() if self.head in machine.nodes)
+        actions = [node.action for node in self.nodes.values()]
+        return {
+            "nodes": {name: node.to_json() for name, node in self.nodes.items()},
+            "machines": {host: machine.to_json() for host, machine in self.machines.items()},
+            "changes": [list(row) for row in self.changes],
+            "disrupts": any(action.disrupts for action in actions),
+            "starts": any(action.kind not in (ActionKind.KEEP, ActionKind.NONE) for action in actions),
+            "prepares": any(machine.user for machine in self.machines.values()),
+            "head_answers": head_machine.answers,
+            "head_runs": self.head in head_machine.running,
+        }
+
+
+@dataclass(frozen=True)
+class Planner:
+    """All that a plan follows from.
+
+    variables: of all nodes of the inventory, typed. heads, workers: their names. run: the nodes that take part.
+    machines: by the host that represents each. builds: of images, by name, with the hashes of their inputs.
+    program: the name of the controller's version of the program.
+    """
+
+    variables: Mapping[str, Variables]
+    heads: Sequence[str]
+    workers: Sequence[str]
+    run: Sequence[str]
+    machines: Mapping[str, ProbedMachine]
+    builds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    program: str = ""
+
+    @property
+    def cluster(self) -> str:
+        return str(self.variables[self.heads[0]]["cluster_name"])
+
+    def plan(self) -> ClusterPlan:
+        host_of = {node: host for host, machine in self.machines.items() for node in machine.nodes}
+        nodes = {name: self._node(name, host_of[name]) for name in self.run}
+        planned = {name: node for name, node in nodes.items() if not node.absent}
+        names = list(self.variables)
+        machines = {
+            host: PlannedMachine.of(machine, self._user(machine, planned), self._sessions(machine), self.cluster, names)
+            for host, machine in self.machines.items()
+        }
+        return ClusterPlan(nodes, machines, self.heads[0], change_rows(planned, machines.values(), names))
+
+    def _user(self, machine: ProbedMachine, planned: Mapping[str, PlannedNode]) -> str:
+        """The user of the nodes for which a machine has to be prepared, as uid:gid; "" without any."""
+        is_outdated = machine.probe is not None and machine.probe.program != self.program
+        nodes = [planned[node] for node in machine.nodes if node in planned]
+        return next((node.user for node in nodes if is_outdated or node.action.kind != ActionKind.KEEP), "")
+
+    def _sessions(self, machine: ProbedMachine) -> str:
+        """The directory of Ray's sessions on a host where nodes are processes; "" if no node can start there."""
+        variables = self.variables[machine.nodes[0]]
+        try:
+            above = str(variables["ray_node_env"].get("RAY_TMPDIR", "/tmp"))  # noqa: S108
+            return sessions_directory(self.cluster, above) if variables["ray_node_runtime"] == PROCESS else ""
+        except PlanError:
+            return ""
+
+    def _node(self, name: str, host: str) -> PlannedNode:
+        machine = self.machines[host]
+        try:
+            if machine.probe is None or machine.problem:
+                raise PlanError(f"its machine {machine.name}: {machine.problem}")
+            siblings = [node for node in machine.nodes if node in self.workers]
+            return planned_node(self._settings(name, machine), machine.probe, siblings, host)
+        except PlanError as error:
+            absent = str(error).removeprefix(f"{name}: ")
+            return PlannedNode(ExpectedNode(name, head=name in self.heads, absent=absent), host)
+
+    def _accelerator(self, name: str) -> str:
+        """One kind for the whole cluster, unless the inventory says otherwise."""
+        probes = [
+            machine.probe
+            for machine in self.machines.values()
+            if machine.probe and not set(self.workers).isdisjoint(machine.nodes)
+        ]
+        gpus, amd_gpus = [len(probe.gpus) for probe in probes], [len(probe.rocm_gpus) for probe in probes]
+        return accelerator_of(self.variables[name]["ray_node_accelerator"], gpus, amd_gpus)
+
+    def _address(self, name: str) -> str:
+        """Where other nodes reach a node: as the inventory says, or as it was found; "" if that is not known."""
+        variables = self.variables[name]
+        if variables["cluster_network"] != "host":
+            # In a container network, names are addresses.
+            return str(variables["ray_node_address"] or name)
+        machine = next(machine for machine in self.machines.values() if name in machine.nodes)
+        process = machine.probe.process if machine.probe else None
+        return str(variables["ray_node_address"] or (process.address if process else "") or address_of(variables))
+
+    def _settings(self, name: str, machine: ProbedMachine) -> Settings:
+        """The settings of a node. Raises PlanError."""
+        values, accelerator = self.variables[name], self._accelerator(name)
+        address, head_address = self._address(name), self._address(self.heads[0])
+        if not address or not head_address:
+            whose = "its address" if not address else "the head's address"
+            raise PlanError(
+                f"{whose} is not known, as in a run without its host; add that to --limit, or set its ray_node_address"
+            )
+        # What follows from a new time limit restarts no node either.
+        derived = ending.environment(values["cluster_ends_at"], values["cluster_stop_minutes"])
+        return Settings(
+            name=name,
+            role=HEAD if name in self.heads else WORKER,
+            machine=machine.name,
+            cluster=values["cluster_name"],
+            images=values["cluster_images"],
+            accelerator=accelerator,
+            cpus=values["ray_node_cpus"],
+            gpus=values["ray_node_gpus"],
+            network=values["cluster_network"],
+            address=address,
+            head_address=head_address,
+            dashboard_port=values["cluster_dashboard_port"],
+            port_base=values["cluster_port_base"],
+            shared_root=values["shared_root"],
+            shared_root_source=values["shared_root_source"],
+            state_dir=values["cluster_state_dir"],
+            shm_gib=values["ray_node_shm_gib"],
+            user=values["ray_node_user"],
+            env=values["ray_node_env"],
+            pids_limit=values["ray_node_pids_limit"],
+            read_only=values["ray_node_read_only"],
+            capabilities=values["ray_node_capabilities"],
+            devices=values["ray_node_devices"],
+            rdma=values["ray_node_rdma"].lower(),
+            groups=values["ray_node_groups"],
+            ulimits=values["ray_node_ulimits"],
+            rotate_token=values["rotate_token"],
+            derived_env={**machine.derived_env, **derived},
+            runtime=values["ray_node_runtime"],
+            python=values["ray_node_python"],
+            image_inputs=self.builds.get(values["cluster_images"].get(accelerator), {}).get("inputs", ""),
+            env_profile=values["ray_node_env_profile"],
+            engine=values["cluster_engine"],
+        )

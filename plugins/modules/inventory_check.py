@@ -1,0 +1,49 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Implemented by the action plugin of the same name.
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: inventory_check
+short_description: "Internal: check an inventory before any host is touched"
+version_added: 0.2.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Checks groups, names and variables of the inventory, and shows every problem of them. Fails on errors.
+  - For an inventory of an earlier form, shows what to write in its place.
+extends_documentation_fragment:
+  - argus.verl.attributes
+  - argus.verl.internal
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+options:
+  works_on:
+    description: The groups that need at least one host in the run.
+    type: list
+    elements: str
+    default: []
+  is_described:
+    description: Whether a correct inventory is described in a line.
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Check the inventory
+  argus.verl.inventory_check:
+    works_on: [ray]
+  run_once: true
+"""
+
+RETURN = r"""
+process_nodes:
+  description: The nodes without a container that do not set C(ansible_python_interpreter).
+  type: list
+  elements: str
+  returned: always
+"""

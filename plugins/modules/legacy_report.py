@@ -1,0 +1,56 @@
+#!/usr/bin/python
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Implemented by the action plugin of the same name.
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: legacy_report
+short_description: "Internal: show Ray that this collection has not started"
+version_added: 0.2.0
+author: The argus.verl contributors (@argus-verl)
+description:
+  - Shows what M(argus.verl.legacy_ray) has found on all machines. Fails if what is named cannot be removed.
+extends_documentation_fragment:
+  - argus.verl.attributes
+  - argus.verl.internal
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+options:
+  results:
+    description: The variable in which the results of M(argus.verl.legacy_ray) are registered.
+    type: str
+    required: true
+  remove:
+    description: The names of what is removed, as a list, or as text with commas between them.
+    type: raw
+    default: []
+  end_jobs:
+    description: Of O(remove), the names of what is removed although jobs run in it.
+    type: raw
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Show what there is
+  argus.verl.legacy_report:
+    results: found
+  run_once: true
+"""
+
+RETURN = r"""
+remove:
+  description: The names of O(remove).
+  type: list
+  elements: str
+  returned: always
+end_jobs:
+  description: The names of O(end_jobs).
+  type: list
+  elements: str
+  returned: always
+"""

@@ -1,0 +1,43 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters for what only a template can decide: the hosts of a play, and defaults of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ansible import context
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.common.validation import check_type_int
+from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, inventory_files, ports
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES, Groups, HostVars
+
+
+def machine_hosts(groups: Groups, hostvars: HostVars, reached: Iterable[str]) -> list[str]:
+    """hostvars: empty in the first play of a run, for which Ansible has none, and with --list-hosts."""
+    nodes = groups.get(NODES, [])
+    return list(inventory.placement(nodes, hostvars, reached)) if hostvars else list(nodes)
+
+
+def machine_name(node: str, hostvars: HostVars) -> str:
+    return inventory.machine_name(node, hostvars[node])
+
+
+def validated_hosts(groups: Groups, sources: Sequence[str], may_be_empty: bool = False) -> str:
+    """The hosts of the play that validates: all, which --limit narrows.
+
+    Without any, the controller, whose play reports that: Ansible would skip all plays, and succeed. With --limit, it
+    would skip that of the controller as well, so this is an error.
+    """
+    if groups["all"] or may_be_empty:
+        return "all"
+    if context.CLIARGS.get("subset"):
+        findings = inventory_files.without_hosts([str(source) for source in sources])
+        raise AnsibleFilterError("; ".join(f"the inventory {each.where} {each.what}: {each.todo}" for each in findings))
+    return "localhost"
+
+
+def dashboard_port(base: object) -> int:
+    """The port of the dashboard that goes with the first port of a cluster."""
+    return ports.dashboard_port(check_type_int(base))

@@ -1,0 +1,135 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Preflight over all hosts: what each machine must have, and the result of all that the role has registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, port_inventory
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
+from ansible_collections.argus.verl.plugins.module_utils.cluster.images import image_findings, missing_images
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
+from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
+    all_reduce_findings,
+    all_reduce_rows,
+)
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, Section, judged
+from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import IMAGE
+from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
+from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
+    trial_findings,
+    trial_of,
+    trial_rows,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.attendance import machine_attendance
+from ansible_collections.argus.verl.plugins.plugin_utils.images import has_image, needed_images
+
+# What the role preflight registers.
+RESULT = "__preflight"
+TRIAL = ("__preflight_written", "__preflight_measured")
+ALL_REDUCE = "__preflight_all_reduce"
+
+
+def expectations(
+    groups: Groups, hostvars: HostVars, hosts: Sequence[str], variables: Mapping[str, Variables]
+) -> dict[str, dict[str, Any]]:
+    """By the host that represents it, what a machine must have because of the nodes on it.
+
+    variables: of all nodes, typed.
+    """
+    on_host = any(inventory.on_host_network(own) for own in variables.values())
+    of_head = variables[groups[inventory.HEADS][0]]
+    base, dashboard = of_head["cluster_port_base"], of_head["cluster_dashboard_port"]
+    expected = {}
+    for host, placed in port_inventory.placed_nodes(hostvars, groups, hosts).items():
+        workers, heads = ([variables[node] for node in nodes] for nodes in (placed.workers, placed.heads))
+        used = inventory.machine_network(heads, workers)
+        rdma = [worker["ray_node_rdma"] for worker in workers]
+        expected[host] = {
+            "ports": [asdict(each) for each in port_inventory.machine_ranges(placed, base, dashboard, on_host)],
+            # The devices that the most demanding of its workers asks for.
+            "rdma": ALWAYS if ALWAYS in rdma else AUTO if AUTO in rdma and on_host else NEVER,
+            "groups": sorted({group for worker in workers for group in worker["ray_node_groups"]}),
+            "object_store_gib": max((node["ray_node_shm_gib"] for node in (*workers, *heads)), default=0) / 2,
+            "address": used.address,
+            "trains": used.trains,
+            "network_env": dict(used.env),
+        }
+    return expected
+
+
+def planned(
+    groups: Groups, hostvars: HostVars, hosts: Sequence[str], variables: Mapping[str, Variables]
+) -> dict[str, Any]:
+    """The nodes of each machine, and what it must have, before it is probed."""
+    nodes = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
+    return {
+        "placement": inventory.placement(groups[inventory.NODES], hostvars, hosts),
+        "expectations": expectations(groups, nodes, hosts, variables),
+    }
+
+
+def derived(hostvars: HostVars, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
+    """By host, the variables of NCCL and gloo that jobs on its machine get."""
+    contexts = {host: each.context for host, each in probed({host: hostvars[host] for host in hosts}).items()}
+    return derived_environment(contexts)
+
+
+def probed(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, Probed]:
+    """A machine that could not be reached, or failed, has no answer."""
+    results = {name: own.get(RESULT) or {} for name, own in variables.items()}
+    return {name: Probed.from_json(name, result) for name, result in results.items() if "machine" in result}
+
+
+def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups) -> tuple[list[Finding], list[str]]:
+    """Find the images that machines lack; with those of them that this controller has, and no registry."""
+    hosts, images = arguments["hosts"], arguments["images"]
+    answers = probed({inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts})
+    machines = {name: answer.context.machine for name, answer in answers.items()}
+    missing = missing_images(needed_images(hosts, hostvars, groups, images, machines), machines)
+    builds = [image for kind, image in images.items() if kind in arguments["builds"]]
+    is_archived = bool(arguments["archive"])
+    local = (
+        () if is_archived else {each for each in missing.values() if "/" not in each.name and each.name not in builds}
+    )
+    held = [image for image, engine in local if has_image(engine, image)]
+    findings = image_findings(missing, builds, is_archived, held)
+    return [replace(finding, key=IMAGE.key) for finding in findings], held
+
+
+def reported(
+    arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups, findings: Sequence[Finding] = ()
+) -> Judged:
+    """The result of all machines. findings: of the controller."""
+    hosts = arguments["hosts"]
+    present = machine_attendance(hosts, hostvars, groups, arguments["least"])
+    machines = {inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts}
+    results = {name: [_made(own.get(fact)) for fact in TRIAL] for name, own in machines.items()}
+    trials = {name: trial_of(*each) for name, each in results.items() if any(each)}
+    collective = next(filter(None, (_made(own.get(ALL_REDUCE)) for own in machines.values())), {})
+    tables = {"Shared root": trial_rows(trials) if trials else ([], []), "All-reduce": all_reduce_rows(collective)}
+    result = judged(
+        list(machines),
+        probed(machines),
+        arguments["tier"],
+        arguments["accept"],
+        [
+            *present.findings,
+            *trial_findings(trials),
+            *all_reduce_findings(collective),
+            *findings,
+        ],
+        [Section(title, header, rows) for title, (header, rows) in tables.items() if rows],
+        [inventory.machine_name(node, hostvars[node]) for node in inventory.cluster_nodes(groups)],
+    )
+    return replace(result, findings=present.tolerated(result.findings))
+
+
+def _made(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The result of a task; {} if it was skipped."""
+    return {} if not result or result.get("skip_reason") else result

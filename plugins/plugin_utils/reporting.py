@@ -1,0 +1,59 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tables and findings on the terminal, and whether a task fails because of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence, table
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal, terminal
+
+display = Display()
+
+
+def report_lines(
+    title: str | None,
+    header: Sequence[str] | None,
+    rows: Sequence[Sequence[Any]] | None,
+    findings: Sequence[Finding],
+    text: Sequence[str],
+    where: Terminal | None = None,
+) -> list[str]:
+    """Return the lines to print; none when there is nothing below the title."""
+    width, sentence_width = (where.columns, where.sentence_width) if where else (None, None)
+    lines = [table(header or (), rows, width)] if rows else []
+    title = sentence(printable(title or "", lines=False), sentence_width)
+    text = [sentence(printable(line), sentence_width) for line in text]
+    if findings:
+        # An empty line separates the two tables.
+        lines += [*([""] if lines else []), findings_table(findings, width)]
+    lines += text
+    return [title, *lines] if title and lines else lines
+
+
+def failure(findings: Sequence[Finding], fail_when: str | None = None) -> str:
+    """Return the message to fail with, or nothing. The table says the rest."""
+    wrong = len(errors(findings))
+    problems = [f"{wrong} error{'s' if wrong > 1 else ''}, see the table above"] if wrong else []
+    return ". ".join([*problems, *([printable(fail_when)] if fail_when else [])])
+
+
+def show(
+    title: str | None = None,
+    header: Sequence[str] | None = None,
+    rows: Sequence[Sequence[Any]] | None = None,
+    findings: Sequence[Finding] = (),
+    text: Sequence[str] = (),
+    fail_when: str | None = None,
+) -> dict[str, Any]:
+    """Print a report, and return the result of its task, which fails with an error or with fail_when."""
+    lines = report_lines(title, header, rows, findings, text, terminal(display.columns))
+    if lines:
+        display.display("\n" + "\n".join(lines))
+    message = failure(findings, fail_when)
+    return {"changed": False, "failed": True, "msg": message} if message else {"changed": False}

@@ -1,0 +1,368 @@
+"""The plan of a cluster from Ansible's variables; what it decides for a node is tested with module_utils.cluster."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.action.cluster_plan import (
+    plan_findings,
+    probed_machines,
+    unreached_findings,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.cluster_plan import ClusterPlan, Planner
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
+from ansible_collections.argus.verl.plugins.module_utils.cluster.images import INPUTS_LABEL
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.plugin_utils.role_options import node_variables
+from samples import HEALTHY, PROCESS_HOST, container, gpus, machine
+
+NODES = ["ray-head", "worker-0", "worker-1"]
+GROUPS = {"ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
+BOX = {"ray_node_machine": "box"}
+OTHER = {"ray_node_machine": "other"}
+# What the role cluster derives from other variables.
+RUN_VALUES = {
+    "cluster_network": "mvp-ray",
+    "cluster_dashboard_port": 8265,
+    "cluster_state_dir": "/var/lib/argus-verl",
+    "shared_root_source": "/private",
+    "cluster_images": {"cpu": "argus-verl-cpu:0.1.0"},
+}
+PROCESS = {"ray_node_runtime": "process", "ray_node_python": "/opt/verl/bin/python3", "cluster_network": "host"}
+PROGRAM = "argus-1.zip"
+
+
+def probed(**changed: Any) -> dict[str, Any]:
+    """The variables of a host that was probed, as Ansible keeps them."""
+    there: Machine = replace(HEALTHY, **{"uid": 0, "gpus": [], "program": PROGRAM, **changed})
+    return {"probe": {"machine": json.loads(json.dumps(there.to_json()))}}
+
+
+def variables(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The variables of three nodes on one machine, which the head represents."""
+    return {name: {**BOX, **changed.get(name.replace("-", "_"), {})} for name in NODES}
+
+
+def planner(hostvars: dict[str, Any], run: list[str] = NODES, **changed: Any) -> Planner:
+    arguments = {"probes": "probe", "derived": {}, "is_checked": True, "failures": ["pulled", "prepared"], **changed}
+    typed, problems = node_variables(NODES, hostvars, RUN_VALUES)
+    assert not problems
+    return Planner(
+        variables=typed,
+        heads=GROUPS["head"],
+        workers=GROUPS["workers"],
+        run=run,
+        machines=probed_machines(GROUPS, hostvars, arguments),
+        builds=changed.get("builds", {}),
+        program=PROGRAM,
+    )
+
+
+def plan(hostvars: dict[str, Any], run: list[str] = NODES, **changed: Any) -> dict[str, Any]:
+    return planner(hostvars, run, **changed).plan().to_json()
+
+
+def worker(hostvars: dict[str, Any], name: str = "worker-1", **changed: Any) -> dict[str, Any]:
+    """The plan of a worker."""
+    return dict(plan(hostvars, **changed)["nodes"][name])
+
+
+# --- Variables --------------------------------------------------------------------------------------------------------
+
+
+# What -e passes, for settings that are no text.
+TEXTS: dict[str, tuple[str, Any]] = {
+    "ray_node_cpus": ("3", 3),
+    "ray_node_gpus": ("2", 2),
+    "ray_node_shm_gib": ("1.5", 1.5),
+    "ray_node_env": ('{"A": "1"}', {"A": "1"}),
+    "cluster_port_base": ("21000", 21000),
+    "ray_node_pids_limit": ("64", 64),
+    "ray_node_groups": ("44,render", ["44", "render"]),
+    "ray_node_ulimits": ("nofile:1:2", ["nofile:1:2"]),
+    "ray_node_read_only": ("no", False),
+    "ray_node_capabilities": ("A,B", ["A", "B"]),
+    "ray_node_devices": ("/dev/a:/dev/a", ["/dev/a:/dev/a"]),
+    "rotate_token": ("yes", True),
+    "cluster_ends_at": ("1000000", 1000000.0),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_settings_of_the_command_line_are_text(name: str) -> None:
+    text, value = TEXTS[name]
+    typed, _problems = node_variables(["worker-1"], {"worker-1": {name: text}}, {})
+    assert typed["worker-1"][name] == value
+    assert type(typed["worker-1"][name]) is type(value)
+    as_text, as_value = (worker(variables(ray_head=probed(), worker_1={name: one})) for one in (text, value))
+    assert as_text == as_value
+
+
+@pytest.mark.parametrize(("given", "value"), [(True, "true"), (False, "false"), ("auto", "auto")])
+def test_choice_that_yaml_reads_as_a_boolean(given: object, value: str) -> None:
+    typed, problems = node_variables(["a"], {"a": {"ray_node_rdma": given}}, {})
+    assert (typed["a"]["ray_node_rdma"], problems) == (value, [])
+
+
+def test_wrong_values_are_named_with_all_nodes_that_have_them() -> None:
+    hostvars = {"a": {"ray_node_gpus": "x"}, "b": {"ray_node_gpus": "x"}, "c": {"ray_node_env_profile": "mi"}}
+    _typed, problems = node_variables(hostvars, hostvars, {})
+    assert [finding.where for finding in problems] == ["a, b", "c"]
+
+
+def test_values_of_the_play_are_for_nodes_that_do_not_set_them() -> None:
+    typed, _problems = node_variables(["a", "b"], {"a": {}, "b": {"ray_node_gpus": 1}}, {"ray_node_gpus": 4})
+    assert [typed[node]["ray_node_gpus"] for node in ("a", "b")] == [4, 1]
+
+
+# --- Nodes ------------------------------------------------------------------------------------------------------------
+
+
+def test_plan_of_a_node() -> None:
+    node = worker(variables(ray_head=probed(images={"argus-verl-cpu:0.1.0": Image("sha256:1", {})})))
+    assert (node["action"], node["reason"], node["disrupts"], node["absent"]) == ("create", "no container", False, "")
+    assert (node["image"], node["image_missing"], node["user"]) == ("argus-verl-cpu:0.1.0", False, "61000:61000")
+    assert (node["host"], node["process"], node["podman"]) == ("ray-head", {}, {})
+    expected = {"name": "worker-1", "head": False, "cpus": 48, "gpus": 4, "resources": {"worker_node": 100}}
+    assert node["expected"] == {**expected, "since": None, "absent": ""}
+    assert node["container"]["name"] == "worker-1"
+    assert "--num-gpus=4" in node["container"]["command"]
+
+
+def test_plan_of_a_node_with_a_container() -> None:
+    labels = worker(variables(ray_head=probed()))["container"]["labels"]
+    there = {"worker-1": container(state="exited", labels=labels)}
+    node = worker(variables(ray_head=probed(containers=there)))
+    assert (node["action"], node["reason"], node["started_at"]) == (
+        "start",
+        "container is exited",
+        "2026-01-12T08:15:30Z",
+    )
+
+
+def test_plan_of_nodes_whose_token_is_rotated() -> None:
+    rotated = {key: {"rotate_token": True} for key in ("worker_0", "worker_1")}
+    hostvars = variables(ray_head={**probed(containers={"worker-1": container()}), "rotate_token": True}, **rotated)
+    node = worker(hostvars)
+    assert (node["action"], node["reason"]) == ("recreate", "its token is rotated, it is running")
+    assert plan(hostvars)["disrupts"] and node["disrupts"]
+    assert findings(hostvars) == []
+    assert [finding.where for finding in findings(hostvars, NODES[:2])] == ["worker-1"]
+
+
+def test_plan_of_the_second_of_two_workers_on_a_machine_with_gpus() -> None:
+    own = {"cluster_images": {"cuda": "verl:1"}}
+    node = worker(variables(ray_head={**probed(gpus=gpus(4)), **own}, worker_0=own, worker_1=own))
+    assert node["image_missing"] is True
+    assert node["container"]["device_requests"][0]["device_ids"] == ["2", "3"]
+
+
+def test_gpus_of_all_machines_with_workers_decide_on_the_accelerator() -> None:
+    both = {"cluster_images": {"cuda": "verl:1", "cpu": "cpu:1"}}
+    box = {**probed(gpus=gpus(4)), **both}
+    one = variables(ray_head=box, worker_0=both, worker_1={**OTHER, **both, **probed()})
+    assert worker(one)["absent"].startswith("requests its share of the GPUs, but other")
+    other = variables(ray_head=box, worker_0={**OTHER, **both, **probed()}, worker_1={**OTHER, **both})
+    assert worker(other)["accelerator"] == "cpu"
+    # A machine that is not in this run has no known GPUs.
+    elsewhere = variables(ray_head={**probed(), **both}, worker_0={**OTHER, **both}, worker_1=both)
+    assert worker(elsewhere)["accelerator"] == "cpu"
+    amd = {"index": 0, "gfx": "gfx942", "memory_mib": 196608, "render": "/dev/dri/renderD128"}
+    rocm = probed()
+    rocm["probe"]["machine"]["rocm_gpus"] = [amd, amd]
+    assert "has no image for the accelerator 'rocm'" in worker(variables(ray_head=rocm))["absent"]
+
+
+def test_plan_of_a_node_whose_image_is_built_from_other_inputs() -> None:
+    there = {"argus-verl-cpu:0.1.0": Image("sha256:1", {INPUTS_LABEL: "old"})}
+    hostvars = variables(ray_head=probed(images=there))
+    for inputs, missing in (("new", True), ("old", False)):
+        builds = {"argus-verl-cpu:0.1.0": {"inputs": inputs}, "cuda:1": {"inputs": "x"}}
+        assert worker(hostvars, builds=builds)["image_missing"] is missing
+
+
+def test_plan_without_a_probed_machine() -> None:
+    node = worker(variables())
+    assert (node["absent"], node["action"]) == ("its machine box: was not probed in this run", "none")
+    silent = variables(ray_head={"probe": {"unreachable": True, "msg": "no route"}})
+    assert worker(silent)["absent"] == "its machine box: does not answer: no route"
+    (finding,) = unreached_findings(planner(silent).plan().machines.values())
+    assert (finding.where, finding.severity) == ("box", "error")
+    assert unreached_findings(planner(variables(ray_head=probed())).plan().machines.values()) == []
+
+
+def test_plan_on_a_machine_with_errors() -> None:
+    error = {"where": "box", "what": "7 GPUs", "todo": "x", "severity": "error"}
+    box = probed()
+    box["probe"]["findings"] = [error]
+    hostvars = variables(ray_head=box)
+    assert worker(hostvars)["absent"] == "its machine box: 7 GPUs"
+    assert worker(hostvars, is_checked=False)["action"] == "create"
+    box["probe"]["findings"] = [error | {"severity": "warning"}]
+    assert worker(hostvars)["action"] == "create"
+
+
+def test_plan_on_a_machine_that_could_not_be_prepared() -> None:
+    failed = {"failed": True, "msg": "no space"}
+    for later, problem in (
+        ({"prepared": failed}, "no space"),
+        ({"prepared": {"unreachable": True, "msg": "no route"}}, "does not answer: no route"),
+        ({"pulled": {**failed, "images": ["verl:1"]}}, "the image verl:1: no space"),
+    ):
+        assert worker(variables(ray_head={**probed(), **later}))["absent"] == f"its machine box: {problem}"
+    assert worker(variables(ray_head={**probed(), "prepared": {"changed": True}}))["action"] == "create"
+
+
+def test_plan_that_the_machine_cannot_hold() -> None:
+    own = {"cluster_images": {"cuda": "verl:1"}}
+    box = {**probed(gpus=gpus(4)), **own}
+    hostvars = variables(ray_head=box, worker_0=own, worker_1={"ray_node_gpus": 3, **own})
+    assert worker(hostvars)["absent"].startswith("requests 3 GPUs, but box has 4 for 2 workers")
+
+
+def findings(hostvars: dict[str, Any], run: list[str] = NODES) -> list[Any]:
+    chosen = planner(hostvars, run)
+    return plan_findings(chosen.plan(), chosen, "repair it")
+
+
+def test_a_run_without_enough_workers_stops() -> None:
+    silent = {**OTHER, "probe": {"unreachable": True, "msg": "no route"}}
+    hostvars = variables(ray_head=probed(), worker_1=silent)
+    assert [finding.where for finding in findings(hostvars)] == ["worker-1"]
+    # With --limit, only the nodes of the run count.
+    assert findings(hostvars, NODES[:2]) == []
+    hostvars["ray-head"]["cluster_min_workers"] = "1"
+    assert findings(hostvars) == []
+    hostvars = variables(ray_head={"probe": silent["probe"], "cluster_min_workers": 0})
+    assert {finding.where for finding in findings(hostvars)} == set(NODES)
+
+
+# --- Machines ---------------------------------------------------------------------------------------------------------
+
+
+def test_machines_and_what_they_need() -> None:
+    hostvars = variables(ray_head=probed(), worker_1={**OTHER, **probed(uid=7, gid=8)})
+    whole = plan(hostvars)
+    assert whole["prepares"] and whole["starts"]
+    assert {host: (each["name"], each["nodes"], each["user"]) for host, each in whole["machines"].items()} == {
+        "ray-head": ("box", NODES[:2], "61000:61000"),
+        "worker-1": ("other", ["worker-1"], "7:8"),
+    }
+    # With --limit, a machine is represented by a node of the run.
+    assert list(plan(variables(worker_0=probed()), ["worker-0"])["machines"]) == ["worker-0"]
+
+
+def running(hostvars: dict[str, Any]) -> dict[str, Any]:
+    """The containers of a cluster that runs as planned."""
+    nodes = plan(hostvars)["nodes"]
+    return {name: container(labels=node["container"]["labels"]) for name, node in nodes.items()}
+
+
+def test_a_cluster_that_runs_as_planned_needs_nothing_but_a_new_program() -> None:
+    there = running(variables(ray_head=probed()))
+    whole = plan(variables(ray_head=probed(containers=there)))
+    assert (whole["prepares"], whole["starts"], whole["disrupts"], whole["changes"]) == (False, False, False, [])
+    outdated = plan(variables(ray_head=probed(containers=there, program="argus-0.zip")))
+    assert (outdated["prepares"], outdated["starts"]) == (True, False)
+    assert outdated["machines"]["ray-head"]["user"] == "61000:61000"
+
+
+def test_what_there_is_of_a_cluster() -> None:
+    def there(containers: dict[str, Any], **others: Any) -> ClusterPlan:
+        return planner(variables(ray_head=probed(containers=containers), **others)).plan()
+
+    both = {"ray-head": container(), "worker-0": container(), "worker-7": container()}
+    answer = there(both).to_json()
+    assert answer["head_answers"] and answer["head_runs"]
+    box = answer["machines"]["ray-head"]
+    assert box["present"] == ["ray-head", "worker-0", "worker-7"]
+    assert (box["surplus"], box["engine"]) == (["worker-7"], "docker")
+    assert ["worker-7", "none"] in [row[:2] for row in answer["changes"]]
+    for changed in ({"cluster": "other"}, {"cluster": "mvp", "state": "exited"}):
+        assert not there({"ray-head": container(**changed)}).to_json()["head_runs"]
+    silent = plan(variables(ray_head={"probe": {"unreachable": True}}))
+    assert (silent["head_answers"], silent["head_runs"]) == (False, False)
+    assert not silent["machines"]["ray-head"]["present"]
+
+
+# --- Nodes without a container ----------------------------------------------------------------------------------------
+
+
+def process_host(**changes: Any) -> dict[str, Any]:
+    """The variables of a node without a container, whose host was probed."""
+    there = machine(process=replace(PROCESS_HOST, **changes), program=PROGRAM).to_json()
+    return {**PROCESS, "probe": {"machine": there}}
+
+
+def processes() -> dict[str, Any]:
+    return {
+        "ray-head": process_host(address="10.0.0.20"),
+        "worker-0": process_host(),
+        "worker-1": process_host(address="10.0.0.22"),
+    }
+
+
+def test_plan_of_a_process_takes_addresses_from_the_hosts() -> None:
+    hostvars = processes()
+    command = worker(hostvars, "worker-0")["process"]["command"]
+    assert {"--address=10.0.0.20:20000", "--node-ip-address=10.0.0.21", "--node-manager-port=21010"} <= set(command)
+    # What the inventory says, if it says anything.
+    hostvars["ray-head"]["ray_node_address"] = "10.1.0.20"
+    assert "--address=10.1.0.20:20000" in worker(hostvars, "worker-0")["process"]["command"]
+    # With --limit the head was not probed.
+    hostvars["ray-head"] = {**PROCESS, "ansible_host": "10.2.0.20"}
+    assert "--address=10.2.0.20:20000" in worker(hostvars, "worker-0")["process"]["command"]
+    hostvars["ray-head"]["ansible_host"] = "127.0.0.1"
+    absent = worker(hostvars, "worker-0")["absent"]
+    assert absent.startswith("the head's address is not known, as in a run without its")
+    hostvars["ray-head"]["ansible_host"] = "10.2.0.20"
+    hostvars["worker-0"] = process_host(address="")
+    assert worker(hostvars, "worker-0")["absent"].startswith("its address is not known")
+
+
+def test_plan_of_a_process_has_the_derived_variables_but_is_not_told_apart_by_them() -> None:
+    before = worker(processes(), "worker-0")["process"]
+    derived = {"worker-0": {"GLOO_SOCKET_IFNAME": "eth1"}}
+    after = worker(processes(), "worker-0", derived=derived)["process"]
+    assert after["environment"] == {**before["environment"], "GLOO_SOCKET_IFNAME": "eth1"}
+    assert (before["derived"], after["derived"]) == ("", '{"GLOO_SOCKET_IFNAME": "eth1"}')
+    assert after["specification"] == before["specification"]
+
+
+def test_the_end_of_the_machines_is_known_to_a_node_but_restarts_none() -> None:
+    def process(**ending: Any) -> dict[str, Any]:
+        hostvars = processes()
+        hostvars["worker-0"] |= ending
+        return dict(worker(hostvars, "worker-0")["process"])
+
+    # As -e passes it.
+    before, after = process(), process(cluster_ends_at="1000000", cluster_stop_minutes="0.5")
+    assert after["environment"] == {
+        **before["environment"],
+        "ARGUS_VERL_STOP_AT": "999970",
+        "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP": "999970",
+    }
+    assert after["specification"] == before["specification"]
+    assert process(cluster_ends_at=None) == before
+
+
+def test_processes_that_left_the_inventory() -> None:
+    hostvars = processes()
+    hostvars["worker-0"] = process_host(neighbours=["worker-1", "worker-7"])
+    whole = plan(hostvars)
+    there = whole["machines"]["worker-0"]
+    assert there["surplus"] == ["/home/ml/.local/state/argus-verl/mvp/nodes/worker-7"]
+    assert there["sessions"].startswith("/tmp/argus-verl-")
+    assert ["worker-7", "none", "no longer in the inventory; `drain.yml -e node=worker-7` takes it out"] in whole[
+        "changes"
+    ]
+
+
+def test_sessions_whose_paths_are_too_long() -> None:
+    hostvars = processes()
+    hostvars["worker-0"]["ray_node_env"] = {"RAY_TMPDIR": "/" + "x" * 40}
+    assert "is too long" in worker(hostvars, "worker-0")["absent"]
+    assert plan(hostvars)["machines"]["worker-0"]["sessions"] == ""

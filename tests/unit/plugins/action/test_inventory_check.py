@@ -1,0 +1,120 @@
+"""What is wrong with an inventory, before any host is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.argus.verl.plugins.action.inventory_check import inventory_findings, process_nodes
+from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import summary
+from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
+
+REPO = Path(__file__).resolve().parents[4]
+NODES = ["ray-head", "worker-0", "worker-1"]
+GROUPS = {"ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
+BOX = {"ray_node_machine": "box"}
+PROCESS = {"ray_node_runtime": "process", "ray_node_python": "/opt/verl/bin/python3"}
+
+
+def variables(**others: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The variables of all nodes."""
+    return {name: dict(BOX) for name in NODES} | {name.replace("_", "-"): own for name, own in others.items()}
+
+
+def test_public_variables_are_those_of_all_entry_points(tmp_path: Path) -> None:
+    for role, entries in {
+        "one": {"main": {"options": {"a": {}}}, "down": {"options": {"b": {"default": 7}}}},
+        "two": {"x": {}},
+    }.items():
+        (tmp_path / role / "meta").mkdir(parents=True)
+        (tmp_path / role / "meta" / "argument_specs.yml").write_text(yaml.safe_dump({"argument_specs": entries}))
+    (tmp_path / "three").mkdir()
+    assert public_variables(tmp_path) == {"a": None, "b": 7}
+
+
+def test_public_variables_include_all_defaults_of_the_roles() -> None:
+    names = public_variables().keys()
+    assert {"cluster_name", "ray_node_gpus", "shared_root", "staging_snapshots", "job_fetch_dir"} <= names
+    for defaults in (REPO / "roles").glob("*/defaults/main.yml"):
+        assert names >= yaml.safe_load(defaults.read_text()).keys()
+
+
+def test_inventory_is_checked_against_the_variables_of_the_roles() -> None:
+    hostvars = variables()
+    assert inventory_findings(hostvars, GROUPS) == []
+    hostvars["worker-0"]["ray_node_gpuz"] = 4
+    (finding,) = inventory_findings(hostvars, GROUPS)
+    assert (finding.where, finding.severity) == ("worker-0", "error")
+    assert finding.what == "variable ray_node_gpuz is unknown"
+    assert finding.todo == 'did you mean "ray_node_gpus"?'
+
+
+@pytest.mark.parametrize("name", ["tags", "retries", "model", "set", "submission_id", "jobspec"])
+def test_variables_of_the_command_line_are_known(name: str) -> None:
+    """`tags` is almost `tag`, a variable of status.yml."""
+    hostvars = variables()
+    for host in hostvars:
+        hostvars[host][name] = "x"
+    assert inventory_findings(hostvars, GROUPS) == []
+
+
+def test_results_of_earlier_plays_are_not_misspelt_variables() -> None:
+    """One run may have several playbooks, as `make demo` has."""
+    hostvars = variables()
+    hostvars["worker-0"] |= {"__staging_models": {}, "__ray_node_gpus": 4, "_cluster_nam": "x"}
+    assert inventory_findings(hostvars, GROUPS) == []
+
+
+def test_an_unknown_variable_of_the_command_line_is_found_once() -> None:
+    hostvars = variables()
+    for host in hostvars:
+        hostvars[host]["hared_root"] = "/x"
+    (finding,) = inventory_findings(hostvars, GROUPS)
+    assert (finding.where, finding.todo) == ("all hosts", 'did you mean "shared_root"?')
+
+
+def test_misspelt_prefixes_are_recognized() -> None:
+    """Also of variables of the roles that are not those of the cluster."""
+    names = {"stagging_models": "staging_models", "jobs_secrets": "job_secrets", "resume_form": "resume_from"}
+    hostvars = variables(worker_0={"ray_node_machine": "box", **dict.fromkeys(names, 1)})
+    found = inventory_findings(hostvars, GROUPS)
+    assert [finding.todo for finding in found] == [f'did you mean "{name}"?' for name in names.values()]
+
+
+def test_run_is_checked_with_the_inventory() -> None:
+    found = inventory_findings(variables(), GROUPS, ["worker-0"], ["head"], ["/nowhere/hosts.yml"])
+    assert [finding.where for finding in found] == ["group head", "/nowhere/hosts.yml"]
+
+
+def test_names_that_ansible_ignores_are_no_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobspecs").mkdir()
+    monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", [])
+    assert [one.severity for one in inventory_findings(variables(), GROUPS, sources=[str(tmp_path)])] == ["warning"]
+    monkeypatch.setattr("ansible.constants.INVENTORY_IGNORE_PATTERNS", ["jobspecs"])
+    assert inventory_findings(variables(), GROUPS, sources=[str(tmp_path)]) == []
+
+
+def test_summary_has_the_default_name_of_the_role() -> None:
+    assert (
+        summary(variables(), GROUPS, public_variables()["cluster_name"])
+        == "Inventory fine: cluster mvp, 1 head, 2 workers"
+    )
+
+
+def test_inventory_without_hosts_is_a_finding() -> None:
+    (finding,) = inventory_findings({}, {"all": []}, sources=["/absent"])
+    assert (finding.where, finding.what) == ("/absent", "does not exist")
+
+
+def test_variables_of_the_inventory_of_slurm_are_known() -> None:
+    own = {**BOX, "slurm_node": "gpu_0", "slurm_memory_mib": 8000}
+    assert inventory_findings(variables(worker_0=own | {"slurm_nodes": 2}), GROUPS) == []
+    (finding,) = inventory_findings(variables(worker_0=own | {"slurm_partitoin": "gpu"}), GROUPS)
+    assert "slurm_partitoin" in finding.what and "slurm_partition" in finding.todo
+
+
+def test_nodes_without_a_python_of_their_own() -> None:
+    hostvars = variables(worker_0=PROCESS, worker_1={**PROCESS, "ansible_python_interpreter": "/usr/bin/python3"})
+    assert process_nodes(hostvars, GROUPS) == ["worker-0"]

@@ -1,0 +1,47 @@
+"""The hosts of plays that work on machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.argus.verl.plugins.filter.cluster import FilterModule
+
+GROUPS = {"ray": ["head", "worker-0", "worker-1"]}
+FILTERS = FilterModule().filters()
+
+
+def test_a_machine_is_represented_by_its_first_node_in_the_run() -> None:
+    hostvars: dict[str, Any] = {node: {"ansible_connection": "local"} for node in GROUPS["ray"]}
+    machine_hosts = FILTERS["machine_hosts"]
+    assert machine_hosts(GROUPS, hostvars, GROUPS["ray"]) == ["head"]
+    assert machine_hosts(GROUPS, hostvars, ["worker-1"]) == ["worker-1"]
+    hostvars["worker-0"] = {"ansible_host": "10.0.0.2"}
+    assert machine_hosts(GROUPS, hostvars, GROUPS["ray"]) == ["head", "worker-0"]
+    assert machine_hosts({}, {}, []) == []
+    # In the first play of a run.
+    assert machine_hosts(GROUPS, {}, []) == GROUPS["ray"]
+
+
+def test_inventory_without_hosts_runs_on_the_controller() -> None:
+    """Ansible would skip all plays, and succeed: the play that reports this runs on the controller."""
+    validated_hosts = FILTERS["validated_hosts"]
+    assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
+    assert validated_hosts({"all": []}, ["/absent"]) == "localhost"
+    # Before Slurm has given any.
+    assert validated_hosts({"all": []}, ["/absent"], True) == "all"
+
+
+def test_inventory_without_hosts_and_a_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A play on the controller would be skipped as well."""
+    monkeypatch.setattr("ansible.context.CLIARGS", {"subset": "gpu-0"})
+    validated_hosts = FILTERS["validated_hosts"]
+    assert validated_hosts({"all": ["box"]}, ["x"]) == "all"
+    with pytest.raises(AnsibleFilterError, match=r"^the inventory /absent does not exist: correct the path after -i"):
+        validated_hosts({"all": []}, ["/absent"])
+
+
+def test_port_of_the_dashboard() -> None:
+    given = FILTERS["dashboard_port"]
+    assert (given(20000), given("20000"), given(base="21000")) == (8265, 8265, 21004)

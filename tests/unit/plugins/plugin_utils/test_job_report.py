@@ -1,0 +1,76 @@
+"""Reports on jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, job_status
+
+
+def listed(*jobs: JobInfo) -> dict[str, Any]:
+    """As ray_job_info returns it."""
+    return {"jobs": [job.to_json() for job in jobs], "total": 9, "directory": "/j", "problem": "", "time": 1000.0}
+
+
+def test_the_report_on_the_latest_jobs() -> None:
+    report = job_status(listed(JobInfo("sft-1", "RUNNING", submitted_at=940.0, archive="/j/sft-1")), "mvp")
+    assert report["title"] == "Cluster mvp: latest 1 of 9 jobs in /j"
+    assert report["rows"] == [["sft-1", None, "RUNNING", "-", "1 min"]]
+    assert report["text"] == ["One job:  ansible-playbook playbooks/status.yml -e submission_id=ID"]
+
+
+def test_a_slow_head_is_named() -> None:
+    """The modules of older releases do not report it."""
+    job = {**JobInfo("sft-1", "RUNNING", archive="/j/sft-1").to_json(), "jobspec": {"workload": "sft"}}
+    for answer in (listed(), {"job": job, "time": 1000.0}):
+        usual = job_status({**answer, "slow": 0.0}, "mvp")
+        assert usual == job_status(answer, "mvp")
+        slow = job_status({**answer, "slow": 7.4}, "mvp")["text"]
+        assert slow == ["The head answers slowly: 7 s. Is its machine overloaded?", *usual["text"]]
+
+
+@pytest.mark.parametrize(
+    ("state", "names"), [("RUNNING", ["Follow", "Stop", "Fetch"]), ("FAILED", ["Log", "Resubmit", "Fetch"])]
+)
+def test_the_report_on_one_job(state: str, names: list[str]) -> None:
+    job = {**JobInfo("sft-1", state, archive="/j/sft-1").to_json(), "jobspec": {"workload": "sft"}}
+    report = job_status({"job": job, "time": 1000.0}, "mvp")
+    assert (report["title"], report["header"], report["rows"]) == (f"Job sft-1: {state}", [], [])
+    commands = report["text"][report["text"].index("") + 1 :]
+    assert [line.partition(":")[0] for line in commands] == names
+
+
+@pytest.mark.parametrize(("state", "exported"), [("SUCCEEDED", True), ("STOPPED", True), ("RUNNING", False)])
+def test_an_ended_job_with_a_checkpoint_can_be_exported(state: str, exported: bool) -> None:
+    job = JobInfo("sft-1", state, archive="/j/sft-1", checkpoints=(10,)).to_json()
+    text = job_status({"job": job, "time": 1000.0}, "mvp")["text"]
+    command = "Export:    ansible-playbook playbooks/export.yml -e submission_id=sft-1"
+    assert (command in [" ".join(line.split()).replace("Export: ", "Export:    ") for line in text]) == exported
+
+
+@pytest.mark.parametrize(
+    ("state", "checkpoint", "resumes"),
+    [("STOPPED", 10, True), ("FAILED", 10, True), ("STOPPED", None, False), ("SUCCEEDED", 10, False)],
+)
+def test_a_job_that_was_stopped_offers_its_checkpoint(state: str, checkpoint: int | None, resumes: bool) -> None:
+    (line,) = [line for line in job_commands("sft-1", state, checkpoint) if line.startswith("Resubmit:")]
+    assert line.endswith("resubmit.yml -e submission_id=sft-1" + " -e resume_from=sft-1" * resumes)
+    # The next call has no checkpoint.
+    assert "resume_from" not in "".join(job_commands("sft-1", state))
+
+
+def test_the_report_on_a_stopped_job_offers_its_checkpoint() -> None:
+    job = JobInfo("sft-1", "STOPPED", archive="/j/sft-1", resumable=10).to_json()
+    assert any("resume_from=sft-1" in line for line in job_status({"job": job, "time": 1000.0}, "mvp")["text"])
+
+
+@pytest.mark.parametrize(("registered", "offered"), [(True, True), (None, True), (False, False)])
+def test_a_job_that_the_head_does_not_know_is_not_offered_to_be_submitted_again(
+    registered: bool | None, offered: bool
+) -> None:
+    job = JobInfo("sft-1", "FAILED", archive="/j/sft-1").to_json()
+    text = job_status({"job": job, "time": 1000.0, "registered": registered}, "mvp")["text"]
+    assert any(line.startswith("Resubmit:") for line in text) == offered
+    assert any(line.startswith("Log:") for line in text)

@@ -1,0 +1,208 @@
+"""What each machine must have, and the result of what the role preflight registers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
+    derived,
+    expectations,
+    image_sources,
+    planned,
+    reported,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.role_options import node_variables
+from samples import HEALTHY
+
+RESULT = {
+    "machine": HEALTHY.to_json(),
+    "expect": {},
+    "findings": [],
+    "answers": {"host": {"columns": {"kernel": "6.8"}, "compared": []}},
+}
+GROUPS = {"head": ["ray-head"], "workers": ["w0", "w1"], "ray": ["ray-head", "w0", "w1"]}
+
+
+def expected_of(
+    groups: dict[str, list[str]], hostvars: dict[str, Any], base: int, dashboard: int, network: str
+) -> dict[str, dict[str, Any]]:
+    run_values = {"cluster_port_base": base, "cluster_dashboard_port": dashboard, "cluster_network": network}
+    typed, problems = node_variables(hostvars, hostvars, run_values)
+    assert not problems
+    return expectations(groups, hostvars, [], typed)
+
+
+def inventory(network: str = "host") -> dict[str, dict[str, Any]]:
+    env = {"NCCL_IB_HCA": "mlx5_7", "NCCL_IB_GID_INDEX": 3, "SECRET": "x"}
+    nodes = {
+        "ray-head": {"ray_node_machine": "ctl", "ray_node_address": "10.0.0.10"},
+        "w0": {"ray_node_machine": "gpu", "ray_node_address": "10.0.0.11", "ray_node_env": env},
+        "w1": {"ray_node_machine": "gpu", "ray_node_address": "10.0.0.11"},
+    }
+    return {name: {**variables, "cluster_network": network} for name, variables in nodes.items()}
+
+
+def test_network_of_a_machine() -> None:
+    worker = {"NCCL_IB_HCA": "mlx5_7", "NCCL_IB_GID_INDEX": "3"}
+    found = expected_of(GROUPS, inventory(), 20000, 8265, "host")
+    names = ("address", "trains", "network_env")
+    assert [found["w0"][name] for name in names] == ["10.0.0.11", True, worker]
+    assert [found["ray-head"][name] for name in names] == ["10.0.0.10", False, {}]
+    own = expected_of(GROUPS, inventory("mvp-ray"), 20000, 8265, "mvp-ray")
+    assert [own["ray-head"][name] for name in names] == ["", False, {}]
+
+
+def test_machines_that_were_not_probed_have_nothing_derived() -> None:
+    assert derived({"a": {}}, ["a"]) == {}
+    answered = {"__preflight": {**RESULT, "expect": {"address": "10.0.0.1"}}}
+    assert list(derived({"a": answered, "b": {}}, ["a", "b"])) == ["a"]
+
+
+def test_plan() -> None:
+    typed, _problems = node_variables(GROUPS["ray"], inventory(), {"cluster_dashboard_port": 8265})
+    plan = planned(GROUPS, inventory(), ["ray-head", "w0"], typed)
+    assert plan["placement"] == {"ray-head": ["ray-head"], "w0": ["w0", "w1"]}
+    assert list(plan["expectations"]) == ["ray-head", "w0"]
+
+
+def report(hostvars: dict[str, Any], *hosts: str, groups: dict[str, list[str]] | None = None, **others: Any) -> Judged:
+    groups = groups or {"head": ["a"], "workers": [host for host in hosts if host != "a"]}
+    options = {"tier": "fast", "accept": [], "least": None, "images": {}, "builds": {}, "archive": {}, **others}
+    arguments = {"hosts": hosts, **options}
+    missing, _held = image_sources(arguments, hostvars, groups)
+    return reported(arguments, hostvars, groups, missing)
+
+
+def test_hosts_with_and_without_an_answer() -> None:
+    failed = {"failed": True, "msg": "MODULE FAILURE"}
+    result = report({"a": {"__preflight": RESULT}, "b": {}, "c": {"__preflight": failed}}, "a", "b", "c")
+    assert result.silent == ["b", "c"]
+    assert [(each.where, each.key) for each in result.findings] == [("c", "machine.reachable")]
+
+
+def test_images_that_are_missing_and_accepted_findings() -> None:
+    without = {**RESULT, "machine": replace(HEALTHY, images={"verl:1": None}).to_json()}
+    hostvars: dict[str, Any] = {"a": {"__preflight": without}, "b": {}}
+    images = {"cuda": "verl:1"}
+
+    groups = {"head": ["a"], "workers": ["a"]}
+
+    def missing(**others: Any) -> list[tuple[str, str, str]]:
+        findings = report(hostvars, "a", groups=groups, images=images, **others).findings
+        return [(found.where, found.key, found.severity) for found in findings]
+
+    assert missing() == [("a", "machine.image", ERROR)]
+    builds = {"cuda": {"context": "/x"}}
+    assert missing(builds=builds) == missing(archive={"path": "/x"}) == [("a", "machine.image", WARNING)]
+    (accepted,) = report(hostvars, "a", groups=groups, images=images, accept=["machine.image"]).findings
+    assert accepted.what.startswith("accepted: the image verl:1 is missing")
+    hostvars["a"] = {"__preflight": RESULT}
+    # A machine that --limit leaves out can be named, one of no inventory cannot.
+    groups = {"head": ["a"], "workers": ["b"]}
+    assert report(hostvars, "a", groups=groups, accept=["gpu.ecc@b"]).findings == []
+    assert report(hostvars, "a", accept=["gpu.ecc@c"]).findings != []
+
+
+@pytest.mark.parametrize("collective", [{}, {"skipped": "it needs two workers"}])
+def test_results_become_findings_and_tables(collective: dict[str, Any]) -> None:
+    def host(other: str, seconds: float | None) -> dict[str, Any]:
+        written = {"uid": 1, "seen_uid": 1, "renamed": True, "sync_ms": [1.0, 2.0]}
+        seen = {other: {"seconds": seconds, "uid": 1, "right": seconds is not None}}
+        return {
+            "__preflight": RESULT,
+            "__preflight_written": {"trial": written},
+            "__preflight_measured": {"trial": {"seen": seen, "locks": {}, "rates": {}}},
+            "__preflight_all_reduce": collective,
+        }
+
+    result = report({"a": host("b", 0.1), "b": host("a", None)}, "a", "b")
+    note = [("collective.skipped", "all workers")] if collective else []
+    assert [(each.key, each.where) for each in result.findings] == [("storage.canary", "b"), *note]
+    assert [section.title for section in result.sections] == ["Shared root"]
+    assert all(len(row) == len(section.header) for section in result.sections for row in section.rows)
+
+
+def test_tasks_that_crashed_or_were_skipped() -> None:
+    own: dict[str, Any] = {"__preflight": RESULT}
+    crashed = {**own, "__preflight_written": {"msg": "Permission denied", "failed": False}}
+    assert [(each.key, each.what) for each in report({"a": crashed}, "a").findings] == [
+        ("storage.trial", "Permission denied")
+    ]
+    skipped = {"skipped": True, "skip_reason": "Conditional result was False"}
+    facts = ("__preflight_written", "__preflight_measured", "__preflight_all_reduce")
+    result = report({"a": {**own, **dict.fromkeys(facts, skipped)}}, "a")
+    assert (result.findings, result.sections) == ([], [])
+
+
+NODES = ["ray-head", "worker-0", "worker-1"]
+CLUSTER = {"ray": NODES, "head": ["ray-head"], "workers": NODES[1:]}
+
+
+def nodes_of(**others: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The variables of all hosts, which are on one machine unless `others` has other values."""
+    hostvars: dict[str, dict[str, Any]] = {name: {"ray_node_machine": "box"} for name in NODES}
+    for name, changed in others.items():
+        hostvars[name.replace("_", "-")] = {"ray_node_machine": "box", **changed}
+    return hostvars
+
+
+def test_expectations_of_a_machine() -> None:
+    expected = expected_of(CLUSTER, nodes_of(), 20000, 9000, "host")["ray-head"]
+    assert expected["ports"][0] == {
+        "node": "ray-head",
+        "use": "the dashboard and the Jobs API",
+        "first": 9000,
+        "last": 9000,
+    }
+    assert expected["ports"][1] == {"node": "ray-head", "use": "GCS", "first": 20000, "last": 20000}
+    assert expected["ports"][-1]["last"] == 22999
+    assert (expected["rdma"], expected["groups"]) == ("auto", [])
+    in_network = expected_of(CLUSTER, nodes_of(), 20000, 9000, "mvp-ray")["ray-head"]
+    assert [ports["first"] for ports in in_network["ports"]] == [9000]
+    assert in_network["rdma"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("asked", "network", "rdma"),
+    [
+        (("false", False), "host", "false"),
+        (("auto", False), "host", "auto"),
+        (("auto", True), "host", "true"),
+        (("false", "True"), "mvp-ray", "true"),
+    ],
+)
+def test_most_demanding_worker_decides(asked: tuple[Any, Any], network: str, rdma: str) -> None:
+    workers = {
+        "worker_0": {"ray_node_machine": "box", "ray_node_rdma": asked[0], "ray_node_groups": [44]},
+        "worker_1": {"ray_node_machine": "box", "ray_node_rdma": asked[1], "ray_node_groups": "render,44"},
+    }
+    expected = expected_of(CLUSTER, nodes_of(**workers), 20000, 8265, network)["ray-head"]
+    assert (expected["rdma"], expected["groups"]) == (rdma, ["44", "render"])
+
+
+def test_expectations_of_the_host_of_a_process() -> None:
+    process = {"ray_node_runtime": "process", "ray_node_env": {"NCCL_IB_HCA": "=mlx5_0"}}
+    hostvars = dict.fromkeys(GROUPS["ray"], process)
+    expected = expected_of(GROUPS, hostvars, 20000, 8265, "mvp-ray")
+    assert list(expected) == GROUPS["ray"]
+    assert [each["first"] for each in expected["ray-head"]["ports"][:2]] == [8265, 20000]
+    assert {each["node"] for each in expected["w1"]["ports"]} == {"w1"}
+    assert expected["w1"]["ports"][0]["first"] == 21010
+    # Its address is found on the host.
+    assert (expected["w1"]["address"], expected["w1"]["network_env"]) == ("", {"NCCL_IB_HCA": "=mlx5_0"})
+    assert (expected["w1"]["rdma"], expected["w1"]["trains"]) == ("auto", True)
+
+
+def test_largest_object_store_of_a_machine() -> None:
+    hostvars = {
+        "head": {"ray_node_machine": "box", "ray_node_shm_gib": "8"},
+        "w0": {"ray_node_machine": "box", "ray_node_shm_gib": 128},
+        "w1": {"ray_node_machine": "other"},
+    }
+    groups = {"ray": ["head", "w0", "w1"], "head": ["head"], "workers": ["w0", "w1"]}
+    expected = expected_of(groups, hostvars, 20000, 8265, "ray")
+    assert {machine: found["object_store_gib"] for machine, found in expected.items()} == {"head": 64, "w1": 1}

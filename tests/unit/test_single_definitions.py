@@ -1,0 +1,71 @@
+"""An option has one definition, and a value is parsed once, where it enters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPO = Path(__file__).resolve().parents[2]
+SOURCES = {
+    str(path.relative_to(REPO)): ast.parse(path.read_text(encoding="utf-8"))
+    for top in ("argus", "plugins")
+    for path in (REPO / top).rglob("*.py")
+    if not any(part.is_symlink() for part in (path, *path.parents))
+}
+OPTIONS = {
+    name
+    for file in REPO.glob("roles/*/meta/argument_specs.yml")
+    for entry in yaml.safe_load(file.read_text())["argument_specs"].values()
+    for name in entry.get("options", {})
+}
+# Where what enters is parsed, by the function that does it.
+PARSED_IN = {
+    # The JobSpec: its file on the controller, and all of it on the head.
+    "load_jobspec": {"plugins/action/ray_job.py"},
+    "parse_jobspec": {"argus/jobs/request.py"},
+    "model_validate": {"argus/jobspec/parse.py"},
+    # The variables of nodes, for the two actions that decide from all of them.
+    "node_variables": {"plugins/plugin_utils/role_options.py"},
+    "play_variables": {"plugins/action/cluster_plan.py", "plugins/action/preflight_report.py"},
+}
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """The calls in a file, by the last name of the function."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func
+            yield getattr(function, "attr", getattr(function, "id", "")), node
+
+
+def is_given(node: ast.expr) -> bool:
+    """Whether a default is more than nothing."""
+    return not (isinstance(node, ast.Constant) and node.value in ("", None, False))
+
+
+def further_defaults() -> list[str]:
+    """Defaults of options that a source has beside the argument specs."""
+    return [
+        f"{file}:{call.lineno} {call.args[0].value}"
+        for file, tree in SOURCES.items()
+        if file.startswith("plugins/")
+        for name, call in calls(tree)
+        if name == "get" and len(call.args) == 2 and isinstance(call.args[0], ast.Constant)
+        if call.args[0].value in OPTIONS and is_given(call.args[1])
+    ]
+
+
+def test_an_option_has_one_default() -> None:
+    """Checks of an inventory before its variables are typed compare a node with others, and give no default."""
+    checks = ("plugins/module_utils/cluster/inventory.py", "plugins/module_utils/cluster/port_inventory.py")
+    assert [place for place in further_defaults() if not place.startswith(checks)] == []
+
+
+@pytest.mark.parametrize("function", PARSED_IN)
+def test_a_value_is_parsed_where_it_enters(function: str) -> None:
+    callers = {file for file, tree in SOURCES.items() if any(name == function for name, _call in calls(tree))}
+    assert callers == PARSED_IN[function]
