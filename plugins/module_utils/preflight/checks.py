@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
@@ -75,13 +76,16 @@ class Expectation:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Expectation:
         types = {each.name: str(each.type) for each in fields(cls)}
-        return cls(
+        expected = cls(
             **{
                 name: CONVERSIONS.get(types.get(name, ""), lambda same: same)(value)
                 for name, value in values.items()
                 if value not in (None, "")
             }
         )
+        # Of Ansible's user on the machine, who reads this first.
+        token = expected.token_file
+        return replace(expected, token_file=str(Path(token).expanduser())) if token else expected
 
 
 @dataclass(frozen=True)

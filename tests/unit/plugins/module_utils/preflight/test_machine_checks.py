@@ -85,6 +85,12 @@ def test_machine_without_an_engine_needs_none() -> None:
     assert none(engine=replace(DOCKER, name="none", status=EngineStatus.NONE, nvidia=False))
 
 
+def test_the_token_of_processes_is_in_the_home_of_their_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ml")
+    token = Expectation.from_json({"token_file": "~/.local/state/argus-verl/mvp/auth_token"}).token_file
+    assert token == "/home/ml/.local/state/argus-verl/mvp/auth_token"
+
+
 def test_fewer_gpus_than_expected() -> None:
     finding = only(gpus=gpus(7))
     assert (finding.what, finding.severity) == ("7 GPUs found, expected at least 8", ERROR)
