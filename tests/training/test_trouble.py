@@ -290,7 +290,7 @@ def test_a_pending_driver_is_really_cancelled(submit: Submit) -> None:
         for state, job in jobs.items():
             job.wait(state)
             assert ray_jobs(job.submission_id) == {job.submission_id: "FAILED"}
-        assert jobs["FAILED"].archive.read_status().failure["kind"] == "deadline"
+        assert jobs["FAILED"].archive.read_status().failure.kind == "deadline"
 
 
 def namespace_of_the_head() -> Path:
