@@ -43,6 +43,7 @@ ARGUMENTS = {
     "builds": {"type": "dict", "default": {}},
     "is_checked": {"type": "bool", "default": True},
     "failures": {"type": "list", "elements": "str", "default": []},
+    "nodes": {"type": "list", "elements": "str"},
     "remedy": {"type": "str", "default": "repair it, or correct the inventory"},
 }
 
@@ -114,7 +115,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             variables=typed,
             heads=groups[HEADS],
             workers=groups[WORKERS],
-            run=[node for node in run if node in typed],
+            run=[node for node in arguments["nodes"] or run if node in typed],
             machines=probed_machines(groups, hostvars, arguments),
             builds=arguments["builds"],
             program=program_name(),

@@ -45,6 +45,10 @@ options:
     type: list
     elements: str
     default: []
+  nodes:
+    description: The nodes of the run. By default, the hosts of the play.
+    type: list
+    elements: str
   remedy:
     description: What to do where too few nodes can take part.
     type: str

@@ -64,7 +64,7 @@ def imported_roles(playbook: Path) -> list[tuple[str, str, bool]]:
 
 def options(role: str, entry: str) -> set[str]:
     specs = yaml.safe_load((ROLES / role.removeprefix("argus.verl.") / "meta" / "argument_specs.yml").read_text())
-    return set(specs["argument_specs"][entry].get("options", {}))
+    return set(specs["argument_specs"].get(entry, {}).get("options", {}))
 
 
 OF_THE_PLAN = [("argus.verl.ray_node", entry) for entry in ("plan", "status", "down")]
