@@ -85,11 +85,6 @@ def page(result: Judged, cluster: str, when: str) -> str:
     )
 
 
-def shown_text(value: object) -> object:
-    """Text without what a page could take for anything else."""
-    return printable(value, lines=False) if isinstance(value, str) else value
-
-
 class ActionModule(ActionBase):  # type: ignore[misc]
     """Runs on the controller, without a connection."""
 

@@ -12,8 +12,7 @@ version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Decides once, from all hosts, what each node and each machine needs. Later tasks take their part of the result, by
-    the
-    name of the node or of the host that represents a machine.
+    the name of the node or of the host that represents a machine.
   - Reads the variables of all nodes and checks them with the argument specs of the roles C(cluster) and C(ray_node). A
     variable of the play counts for nodes whose inventory does not set it.
   - A node that cannot take part does not fail the task. Its plan has the reason.
@@ -75,10 +74,9 @@ RETURN = r"""
 nodes:
   description:
     - The nodes of the run. C(action) is V(keep), V(start), V(create), V(recreate), or V(none) for a node that cannot
-      take
-      part, with the reason in C(absent). C(container) has arguments of M(community.docker.docker_container), C(podman)
-      those of M(ansible.builtin.command), C(process) those of M(argus.verl.node_process). C(host) represents its
-      machine.
+      take part, with the reason in C(absent). C(container) has arguments of M(community.docker.docker_container),
+      C(podman) those of M(ansible.builtin.command), C(process) those of M(argus.verl.node_process). C(host) represents
+      its machine.
   type: dict
   returned: success
 machines:

@@ -15,6 +15,7 @@ description:
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
+  - argus.verl.run_results
 attributes:
   check_mode:
     support: full
@@ -33,20 +34,6 @@ options:
     description: The result of M(argus.verl.cluster_plan).
     type: dict
     required: true
-  results:
-    description: The variables in which a run has registered what its tasks did on each host.
-    type: dict
-    default: {}
-    suboptions:
-      started:
-        description: The result of starting a node.
-        type: str
-      inspected:
-        description: The result of looking at a node that does not join.
-        type: str
-      logs:
-        description: The result of reading the end of a node's log.
-        type: str
   dashboard:
     description: Where the dashboard is.
     type: str

@@ -12,8 +12,7 @@ version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Asks the head for its jobs, and shows those that the changes of a plan, or the removal of the cluster, would end.
-    Fails
-    if there are any, unless O(allowed).
+    Fails if there are any, unless O(allowed).
   - If the head cannot list its jobs, jobs whose archives are open count.
 extends_documentation_fragment:
   - argus.verl.attributes

@@ -19,6 +19,7 @@ description:
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.node
+  - argus.verl.run_results
 attributes:
   check_mode:
     support: full
@@ -63,20 +64,6 @@ options:
   plan:
     description: The result of M(argus.verl.cluster_plan), whose nodes are expected in place of O(expected).
     type: dict
-  results:
-    description: The variables in which a run has registered what its tasks did on each host.
-    type: dict
-    default: {}
-    suboptions:
-      started:
-        description: The result of starting a node.
-        type: str
-      inspected:
-        description: The result of looking at a node that does not join.
-        type: str
-      logs:
-        description: The result of reading the end of a node's log.
-        type: str
   wait_timeout:
     description: How many seconds to wait for O(expected). With V(0), the head is asked once.
     type: float
