@@ -158,11 +158,11 @@ def test_two_runs_download_once_even_if_the_first_controller_is_killed(hub: None
 
 def test_a_killed_module_is_reported_and_the_next_run_completes(hub: None, tmp_path: Path) -> None:
     with staging() as first:
-        until(lambda: progress().get("done"))
+        until(lambda: progress().get("done") and downloads())
+        pid = str(progress()["pid"])
+        # It ends nothing before it is killed, however long the second one takes to come.
+        on_node(HEAD, "kill", "-STOP", pid)
         with staging() as second:
-            # It ends nothing before it is killed, however long the second one takes to come.
-            pid = str(progress()["pid"])
-            on_node(HEAD, "kill", "-STOP", pid)
             time.sleep(2)
             on_node(HEAD, "kill", "-KILL", pid)
             output = first.communicate(timeout=300)[0]
