@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from argus.checks.common import CheckRequest
-from argus.checks.configuration import Configuration
+from argus.checks.common import CheckRequest, Configuration
 from argus.checks.worker import CheckResult, check_worker
 from argus.staging.tiny import rl_rows, sft_rows
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What all checks share: the request that describes a job, and findings about its files.
+"""What all checks share: the request that describes a job with its composed configuration, and facts about it.
 
 Checks import packages of the image only inside functions. Of datasets and weights they read footers, headers and a few
 rows.
@@ -10,7 +10,7 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,35 @@ from ..common.findings import ERROR, WARNING
 from ..common.shared_root import under_root
 from ..common.text import one_line
 from ..launcher.reading import UnreadableError, read_text
-from .configuration import Configuration
 
 SFT = "sft"
+MISSING = "???"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 # verl's reward managers that score one answer at a time. Others, and those of users, call the function differently.
 REWARD_MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
 ITEM_BYTES = {"F64": 8, "F32": 4, "float32": 4, "fp32": 4, "F16": 2, "BF16": 2, "fp16": 2, "bf16": 2}
 LONGEST_ERROR = 300
 VERSION_BYTES, LONGEST_VERSION = 4096, 64
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A composed configuration, as plain data."""
+
+    values: Mapping[str, Any]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a dotted key. The default if there is none: the key is absent, null, missing or unresolved."""
+        value: Any = self.values
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        unset = value is None or (isinstance(value, str) and (value == MISSING or value.startswith("${")))
+        return default if unset else value
+
+    def number(self, key: str, default: int = 0) -> int:
+        """An integer. The default for any other value, so that rules do not apply to it."""
+        value = self.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 @dataclass(frozen=True)
@@ -107,6 +127,47 @@ class CheckRequest:
             return (int(major), int(minor)) >= release
         except ValueError:
             return True
+
+
+@dataclass
+class Facts:
+    """Numbers that the checks of a job fill in, one after the other. None: unknown.
+
+    data_sources: of the rows that were read.
+    versions: of the packages that verl requires; None for a package that is not installed.
+    checkpoint_bytes: the size of one checkpoint.
+    checkpoints_kept, checkpoint_space: the checkpoints that exist at the same time, and their size.
+    seconds: the duration of each check.
+    workers: the names of those that are alive.
+    notes: what is worth a line for people although it is no problem.
+    """
+
+    train_rows: int | None = None
+    val_rows: int | None = None
+    data_sources: list[str] | None = None
+    model_bytes: int | None = None
+    parameters: int | None = None
+    critic_parameters: int | None = None
+    versions: dict[str, str | None] | None = None
+    workers: list[str] | None = None
+    free_bytes: int | None = None
+    steps: int | None = None
+    checkpoint_bytes: int | None = None
+    checkpoints_kept: int | None = None
+    checkpoint_space: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def to_json(self) -> dict[str, Any]:
+        """All facts that are known."""
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and value != {} and (value or name != "notes")
+        }
 
 
 def read_verl_version(code_path: str | Path) -> str | None:

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about, errors
 from ..common.text import one_line
-from .common import CheckRequest, error_text, is_lfs_pointer, listed, pointer_problem
-from .facts import Facts
+from .common import CheckRequest, Facts, error_text, is_lfs_pointer, listed, pointer_problem
 from .rows import MESSAGES, RL, SFT, extra_info_problem, message_problems, messages_problem, reward_problems
 
 # The rows of each file that are read.
@@ -31,12 +29,16 @@ def dataset_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     found: list[Finding] = []
     for split in ("train", "val"):
         files = data_files(request, split)
-        more, rows = split_findings(request, facts, files)
-        found += more
-        if not files or rows is None:
+        counts = []
+        for file in files:
+            more, rows = parquet_findings(request, facts, file)
+            found += more
+            counts.append(rows)
+        known = [rows for rows in counts if rows is not None]
+        if not files or len(known) < len(counts):
             continue
         limit = request.setting(f"data.{split}_max_samples", -1)
-        rows = min(rows, limit) if limit > 0 else rows
+        rows = min(sum(known), limit) if limit > 0 else sum(known)
         if split == "train":
             facts.train_rows = rows
         else:
@@ -57,46 +59,53 @@ def data_files(request: CheckRequest, split: str) -> list[str]:
     return [file if "://" in file else str(Path(file).expanduser()) for file in files]
 
 
-def split_findings(request: CheckRequest, facts: Facts, files: Sequence[str]) -> tuple[list[Finding], int | None]:
-    """Problems with the files of a split, and its number of rows; None if that is unknown."""
-    found: list[Finding] = []
-    rows: int | None = 0
-    for file in files:
-        # verl downloads hdfs:// itself, and reads JSON lines for RL. Both would have to be read to count their rows.
-        if not file.startswith("/") or file.endswith((".json", ".jsonl")):
-            rows = None
-            continue
-        more, count = parquet_findings(request, facts, Path(file))
-        found += more
-        rows = None if rows is None or count is None else rows + count
-    return found, rows
-
-
-def batch_findings(request: CheckRequest, split: str, rows: int, files: str) -> list[Finding]:
+def batch_findings(request: CheckRequest, split: str, rows: int, files: str) -> Iterator[Finding]:
     """verl drops a last batch that is not full. If there is no other batch, nothing is left."""
     batch = request.number("data.train_batch_size")
     if not batch or rows >= batch or request.setting("data.custom_cls.path"):
-        return []
+        return
     what = f"{files} has {rows} rows, but data.train_batch_size is {batch}"
     todo = f"set data.train_batch_size to at most {rows} in trainer_overrides, or stage more rows"
     if split == "train":
-        return [problem(f"{what}: the job would run no step", todo)]
-    if request.is_sft:
+        yield problem(f"{what}: the job would run no step", todo)
+    elif request.is_sft:
         # trainer/sft_trainer_ray.py: _build_dataloader validates in batches of the same size, and drops them as well.
-        return [problem(f"{what}: val/loss would be nan", todo, WARNING)]
-    return []
+        yield problem(f"{what}: val/loss would be nan", todo, WARNING)
 
 
-def parquet_findings(request: CheckRequest, facts: Facts, path: Path) -> tuple[list[Finding], int | None]:
-    """Problems with a file, and its number of rows; None if it cannot be read."""
-    from pyarrow import ArrowException, parquet
+def first_rows(path: Path, columns: Sequence[str], count: int) -> list[dict[str, Any]]:
+    """The first rows of a file; none if it cannot be read, which the check of the dataset reports."""
+    from pyarrow import ArrowException
 
+    try:
+        with opened(path) as file:
+            names = [name for name in columns if name in file.schema_arrow.names]
+            batch = next(file.iter_batches(count, columns=names), None)
+            return batch.to_pylist() if batch else []
+    except (OSError, ArrowException):
+        return []
+
+
+def opened(path: Path) -> Any:
+    """A file of Parquet, to be read in pieces: a column chunk may hold a gigabyte of images."""
+    from pyarrow import parquet
+
+    # pre_buffer would load complete row groups all the same.
+    return parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+
+
+def parquet_findings(request: CheckRequest, facts: Facts, name: str) -> tuple[list[Finding], int | None]:
+    """Problems with a file, and its number of rows; None if that is unknown."""
+    from pyarrow import ArrowException
+
+    path = Path(name)
+    # verl downloads hdfs:// itself, and reads JSON lines for RL. Both would have to be read to count their rows.
+    if not name.startswith("/") or name.endswith((".json", ".jsonl")):
+        return [], None
     try:
         if is_lfs_pointer(path):
             return [problem(*pointer_problem(path))], None
-        # A column chunk may hold a gigabyte of images, so read it in pieces. pre_buffer would load complete row groups
-        # all the same.
-        file = parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+        file = opened(path)
     except FileNotFoundError:
         # Those outside the shared root are reported as such.
         missing = [problem(f"{path} does not exist", "stage it with stage.yml, or correct dataset")]
@@ -177,43 +186,30 @@ def row_findings(request: CheckRequest, facts: Facts, path: Path, sample: list[d
 
 def source_findings(request: CheckRequest, path: Path, sources: Mapping[str, int]) -> list[Finding]:
     """Data sources, with their first rows, for which the snapshot has no reward function."""
-    known = known_data_sources(Path(request.code_path))
-    if known is None:
-        return []
+    names, prefixes = known_data_sources(Path(request.code_path))
     todo = "set reward_fn_path, or use a data_source that verl knows"
     return [
         problem(f"{path}, row {number}: verl has no reward function for data_source {source!r}", todo)
         for source, number in sources.items()
-        if not known.has(source)
+        if names and source not in names and not source.startswith(tuple(prefixes))
     ]
 
 
-@dataclass(frozen=True)
-class DataSources:
-    """The data sources that verl has a reward function for: names, and prefixes of names."""
-
-    names: frozenset[str]
-    prefixes: tuple[str, ...]
-
-    def has(self, source: str) -> bool:
-        return source in self.names or source.startswith(self.prefixes)
-
-
-def constants(tree: ast.AST) -> list[str]:
-    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-
-
-def known_data_sources(code_path: Path) -> DataSources | None:
-    """What the snapshot's own default_compute_score compares data_source with; None if that is unknown."""
+def known_data_sources(code_path: Path) -> tuple[set[str], set[str]]:
+    """The names, and prefixes of names, with which the snapshot's own default_compute_score compares data_source."""
+    names: set[str] = set()
+    prefixes: set[str] = set()
     try:
         tree = ast.parse((code_path / "verl" / "utils" / "reward_score" / "__init__.py").read_text(encoding="utf-8"))
     except (OSError, SyntaxError):
-        return None
-    names: set[str] = set()
-    prefixes: list[str] = []
+        return names, prefixes
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "data_source":
-            names.update(name for each in node.comparators for name in constants(each))
+            names |= {name for each in node.comparators for name in texts_in(each)}
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "data_source.startswith":
-            prefixes += [name for each in node.args for name in constants(each)]
-    return DataSources(frozenset(names), tuple(prefixes)) if names else None
+            prefixes |= {name for each in node.args for name in texts_in(each)}
+    return names, prefixes
+
+
+def texts_in(tree: ast.AST) -> list[str]:
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]

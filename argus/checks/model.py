@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ..common.findings import WARNING, Finding
 from ..common.text import size_text
-from .common import ITEM_BYTES, CheckRequest, error_text, is_lfs_pointer, pointer_problem
-from .facts import Facts
+from .common import ITEM_BYTES, CheckRequest, Facts, error_text, is_lfs_pointer, pointer_problem
 
 # The format's own limit of a header.
 SAFETENSORS_HEADER_LIMIT = 100_000_000

@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ..common.findings import WARNING, Finding, about
-from .common import CheckRequest, listed
-from .facts import Facts
+from .common import CheckRequest, Facts, listed
 
 # The packages that verl's rollouts of these names call, and the extra of verl that declares them.
 ENGINES = {"vllm": ("vllm", "vllm"), "sglang": ("sglang", "sglang"), "trtllm": ("tensorrt-llm", "trtllm")}
@@ -25,26 +24,6 @@ QUEUE = "transferqueue"
 WITHOUT_QUEUE = "add it to the image, as images/cuda does, set trainer.use_v1=False, or set accept: [requirements]"
 # With an older version, Ray silently ignores breakpoints (ray/util/debugpy.py).
 DEBUGPY = (1, 8)
-
-
-@dataclass(frozen=True)
-class Installed:
-    """A requirement of verl that applies to the job, and the version that the worker has.
-
-    always: whether verl declares it for every job, rather than for the engine of the rollout.
-    """
-
-    requirement: Any
-    version: str | None
-    always: bool
-
-    @property
-    def declared(self) -> str:
-        return f"{self.requirement.name}{self.requirement.specifier}"
-
-    @property
-    def fits(self) -> bool:
-        return self.version is not None and self.requirement.specifier.contains(self.version, prereleases=True)
 
 
 def debugger_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -70,31 +49,31 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         return []  # the head checks whether it is a snapshot
     verl = f"verl {manifest.get('verl_version')}"
     engine, extra = ENGINES.get(request.setting("actor_rollout_ref.rollout.name"), ("", ""))
-    try:
-        applicable = list(installed(request, lines, extra))
-    except ImportError:
-        what = "the workers do not have the package packaging, so verl's requirements were not checked"
-        return [about("code_path", what, "add packaging to the image: verl needs it too", WARNING)]
-    facts.versions = {each.requirement.name: each.version for each in applicable}
     severity = request.severity_of("requirements")
     todo = "use an image built for this verl, use another snapshot, or set accept: [requirements]"
     unneeded = unneeded_packages(request, facts)
+    facts.versions = {}
     found: list[Finding] = []
     tested: list[str] = []
-    for each in applicable:
-        name, version = each.requirement.name, each.version
-        if each.fits:
+    for requirement, always in applicable(lines, extra):
+        name = requirement.name
+        version = facts.versions[name] = installed_version(request, name)
+        declared = f"{name}{requirement.specifier}"
+        if version is not None and requirement.specifier.contains(version, prereleases=True):
             continue
-        if not each.always and name != engine:
-            tested += [f"{each.declared} (the workers have {version})"] if version else []
+        if not always and name != engine:
+            tested += [f"{declared} (the workers have {version})"] if version else []
         elif version is not None:
-            close = not each.always and same_minor(each.requirement, version)
-            what = f"{verl} requires {each.declared}, but the workers have {version}"
+            close = not always and same_minor(requirement, version)
+            what = f"{verl} requires {declared}, but the workers have {version}"
             found.append(about("code_path", what, todo, WARNING if close else severity))
         elif name not in unneeded:
-            what = f"{verl} requires {each.declared}, which the workers do not have"
-            found.append(about("code_path", what, todo, severity))
-    if uses_queue(request) and installed_version(request, QUEUE) is None:
+            found.append(
+                about("code_path", f"{verl} requires {declared}, which the workers do not have", todo, severity)
+            )
+    # trainer/main_ppo.py:main
+    uses_queue = request.is_since((0, 9)) and request.setting("trainer.use_v1", True) is not False
+    if not request.is_sft and uses_queue and installed_version(request, QUEUE) is None:
         what = f"{verl} imports TransferQueue without declaring it, and the workers do not have it"
         found.append(about("code_path", what, WITHOUT_QUEUE, severity))
     if tested:
@@ -103,24 +82,17 @@ def requirement_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     return found
 
 
-def uses_queue(request: CheckRequest) -> bool:
-    # trainer/main_ppo.py:main
-    return not request.is_sft and request.is_since((0, 9)) and request.setting("trainer.use_v1", True) is not False
-
-
-def installed(request: CheckRequest, lines: list[str], extra: str) -> Iterator[Installed]:
-    """The requirements that apply here, of every job and of an extra. Raises ImportError without `packaging`."""
+def applicable(lines: list[str], extra: str) -> Iterator[tuple[Any, bool]]:
+    """The requirements that apply here, and whether they are those of every job rather than of the extra."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     for line in lines:
-        try:
+        with contextlib.suppress(InvalidRequirement):
             requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        marker = requirement.marker
-        always = marker is None or marker.evaluate({"extra": ""})
-        if marker is None or always or (extra and marker.evaluate({"extra": extra})):
-            yield Installed(requirement, installed_version(request, requirement.name), always)
+            marker = requirement.marker
+            always = marker is None or marker.evaluate({"extra": ""})
+            if marker is None or always or (extra and marker.evaluate({"extra": extra})):
+                yield requirement, always
 
 
 def unneeded_packages(request: CheckRequest, facts: Facts) -> set[str]:

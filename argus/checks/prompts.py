@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,9 @@ from typing import Any
 from ..common.findings import ERROR, WARNING, Finding, about
 from ..common.text import one_line
 from ..launcher.reading import UnreadableError, read_text
-from .child import Answer, Limits, run_program
-from .common import CheckRequest
-from .dataset import data_files, messages_key, problem
-from .facts import Facts
+from .child import Limits, run_program
+from .common import CheckRequest, Facts
+from .dataset import data_files, messages_key, opened, problem
 
 # The rows of a split that are measured, from several places of its files, and how much text of them.
 SAMPLED_ROWS, SAMPLED_BYTES = 320, 4 << 20
@@ -56,19 +55,28 @@ for split, rows in given["rows"].items():
 
 
 @dataclass(frozen=True)
+class Sample:
+    """Conversations from several places of a split, which has `total` rows."""
+
+    split: str
+    rows: tuple[Any, ...]
+    total: int
+
+
+@dataclass(frozen=True)
 class Lengths:
-    """What was measured of a split: the lengths in tokens, and why the chat template refused other rows."""
+    """What was measured of a sample: the lengths in tokens, and why the chat template refused other rows."""
 
     lengths: tuple[int, ...]
     refused: tuple[str, ...]
-    total: int
 
     @property
     def rows(self) -> int:
         return len(self.lengths) + len(self.refused)
 
-    def longer(self, limit: int) -> int:
-        return sum(length > limit for length in self.lengths)
+    @property
+    def longest(self) -> int:
+        return max(self.lengths, default=0)
 
 
 def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -79,16 +87,15 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     if not is_known or not directory or not (Path(directory) / "tokenizer.json").is_file():
         return []
     if staging_measured(request, directory, limit):
-        facts.note(f"Prompts: none is longer than {key} {limit}, as measured when the dataset was staged")
+        facts.notes.append(f"Prompts: none is longer than {key} {limit}, as measured when the dataset was staged")
         return []
-    samples = {split: sample(request, split) for split in ("train", "val")}
-    rows = {split: found for split, (found, _total) in samples.items() if found}
-    found = []
-    for split, measured in measure(request, directory, samples).items() if rows else ():
+    found: list[Finding] = []
+    samples = [sample for split in ("train", "val") if (sample := sample_of(request, split)).rows]
+    for sample, measured in measure(request, directory, samples) if samples else ():
         if measured.rows:
-            longest = f"the longest has {max(measured.lengths, default=0)} tokens of {key} {limit}"
-            facts.note(f"Prompts: {measured.rows} of {measured.total} in {split} measured, {longest}")
-            found += [*length_findings(request, split, key, limit, measured), *refusals(split, measured)]
+            longest = f"the longest has {measured.longest} tokens of {key} {limit}"
+            facts.notes.append(f"Prompts: {measured.rows} of {sample.total} in {sample.split} measured, {longest}")
+            found += length_findings(request, sample, key, limit, measured)
     return found
 
 
@@ -116,43 +123,41 @@ def staging_measured(request: CheckRequest, directory: str, limit: int) -> bool:
         return False
 
 
-def sample(request: CheckRequest, split: str) -> tuple[list[Any], int]:
-    """Conversations from several places of a split, and the number of its rows."""
+def sample_of(request: CheckRequest, split: str) -> Sample:
     found: list[Any] = []
     total = size = 0
     files = [file for file in data_files(request, split) if file.startswith("/") and file.endswith(".parquet")]
     for file in files:
-        for conversations, rows in samples_of(Path(file), messages_key(request), SAMPLED_ROWS // len(files)):
+        for messages, rows in rows_of(Path(file), messages_key(request), SAMPLED_ROWS // len(files)):
             total += rows
-            for conversation in conversations:
-                size += len(str(conversation))
-                if size <= SAMPLED_BYTES and len(found) < SAMPLED_ROWS:
-                    found.append(conversation)
-    return found, total
+            size += len(str(messages or ""))
+            if messages and size <= SAMPLED_BYTES and len(found) < SAMPLED_ROWS:
+                found.append(messages)
+    return Sample(split, tuple(found), total)
 
 
-def samples_of(path: Path, key: str, wanted: int) -> Iterator[tuple[list[Any], int]]:
-    """Rows of some row groups of a file, each with the number of rows that they stand for."""
-    from pyarrow import ArrowException, parquet
+def rows_of(path: Path, key: str, wanted: int) -> Iterator[tuple[Any, int]]:
+    """The number of rows of a file, and then conversations of some of its row groups."""
+    from pyarrow import ArrowException
 
     try:
-        with parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
+        with opened(path) as file:
             names = file.schema_arrow.names
             if key not in names or set(MEDIA) & set(names):
                 return
-            yield [], file.metadata.num_rows
+            yield None, file.metadata.num_rows
             count = file.metadata.num_row_groups
             places = sorted({count * place // PLACES for place in range(PLACES)}) if count else []
             for place in places:
                 batches = file.iter_batches(-(-wanted // len(places)), row_groups=[place], columns=[key])
-                batch = next(batches, None)
-                yield [messages for messages in batch.column(0).to_pylist() if messages] if batch else [], 0
+                if batch := next(batches, None):
+                    yield from ((messages, 0) for messages in batch.column(0).to_pylist())
     except (OSError, ArrowException):
         # The check of the dataset tells why.
         return
 
 
-def measure(request: CheckRequest, directory: str, samples: dict[str, tuple[list[Any], int]]) -> dict[str, Lengths]:
+def measure(request: CheckRequest, directory: str, samples: list[Sample]) -> Iterator[tuple[Sample, Lengths]]:
     section = "model" if request.is_sft else "actor_rollout_ref.model"
     arguments = request.setting("data.apply_chat_template_kwargs")
     given = {
@@ -161,35 +166,35 @@ def measure(request: CheckRequest, directory: str, samples: dict[str, tuple[list
         "arguments": arguments if isinstance(arguments, dict) else {},
         "generation": not request.is_sft,
         "seconds": MEASURING_SECONDS,
-        "rows": {split: rows for split, (rows, _total) in samples.items()},
+        "rows": {sample.split: sample.rows for sample in samples},
     }
-    answer = run_program(PROGRAM, given, {"HF_HUB_OFFLINE": "1"}, LIMITS)
-    return {split: lengths_in(answer, split, total) for split, (_rows, total) in samples.items()}
+    lines = run_program(PROGRAM, given, {"HF_HUB_OFFLINE": "1"}, LIMITS).lines
+    for sample in samples:
+        own = [line for line in lines if line.get("split") == sample.split]
+        lengths = tuple(line["length"] for line in own if isinstance(line.get("length"), int))
+        yield sample, Lengths(lengths, tuple(str(line["refused"]) for line in own if "refused" in line))
 
 
-def lengths_in(answer: Answer, split: str, total: int) -> Lengths:
-    own = [line for line in answer.lines if line.get("split") == split]
-    lengths = [line["length"] for line in own if isinstance(line.get("length"), int)]
-    refused = tuple(str(line["refused"]) for line in own if "refused" in line)
-    return Lengths(tuple(lengths), refused, total)
+def length_findings(
+    request: CheckRequest, sample: Sample, key: str, limit: int, measured: Lengths
+) -> Iterator[Finding]:
+    longer = sum(length > limit for length in measured.lengths)
+    if longer:
+        outcome, severity = fate(request, sample, measured, longer)
+        sampled = "" if measured.rows >= sample.total else "sampled "
+        kind = "conversations" if request.is_sft else "prompts"
+        what = f"is {limit}, but {longer} of {measured.rows} {sampled}{kind} in {sample.split} are longer"
+        todo = f"set it to {measured.longest} or more, with the memory that this takes"
+        if not request.is_sft:
+            todo += ", or data.filter_overlong_prompts=True to leave them out"
+        yield about(key, f"{what} (the longest has {measured.longest} tokens): {outcome}", todo, severity)
+    if measured.refused:
+        rows = f"{len(measured.refused)} of {measured.rows} rows in {sample.split}"
+        what = f"the model's chat template refuses {rows}: {one_line(measured.refused[0], 200)}"
+        yield problem(what, "correct the rows, or the template", WARNING)
 
 
-def length_findings(request: CheckRequest, split: str, key: str, limit: int, measured: Lengths) -> list[Finding]:
-    longer, longest = measured.longer(limit), max(measured.lengths, default=0)
-    sampled = "" if measured.rows >= measured.total else "sampled "
-    kind = "conversations" if request.is_sft else "prompts"
-    if not longer:
-        return []
-    outcome, severity = fate(request, split, measured, longer)
-    what = f"is {limit}, but {longer} of {measured.rows} {sampled}{kind} in {split} are longer"
-    what = f"{what} (the longest has {longest} tokens): {outcome}"
-    todo = f"set it to {longest} or more, with the memory that this takes"
-    if not request.is_sft:
-        todo += ", or data.filter_overlong_prompts=True to leave them out"
-    return [about(key, what, todo, severity)]
-
-
-def fate(request: CheckRequest, split: str, measured: Lengths, longer: int) -> tuple[str, str]:
+def fate(request: CheckRequest, sample: Sample, measured: Lengths, longer: int) -> tuple[str, str]:
     """What verl does with rows that are too long, and how bad that is."""
     truncation = request.setting("data.truncation", "error")
     if request.is_sft:
@@ -202,7 +207,7 @@ def fate(request: CheckRequest, split: str, measured: Lengths, longer: int) -> t
         batch = request.number("data.train_batch_size", 1)
         if not left:
             return "verl drops them all (data.filter_overlong_prompts)", ERROR
-        if split == "train" and measured.rows >= measured.total and left < batch:
+        if sample.split == "train" and measured.rows >= sample.total and left < batch:
             return f"verl drops them, and the {left} that are left do not fill a batch of {batch}", ERROR
         return "verl drops them (data.filter_overlong_prompts)", WARNING
     if request.is_since((0, 8)):
@@ -210,10 +215,3 @@ def fate(request: CheckRequest, split: str, measured: Lengths, longer: int) -> t
         return "verl cuts off their beginnings, whatever data.truncation is", WARNING
     # experimental/agent_loop/agent_loop.py pads to that length, and joins what must have one length.
     return "this verl neither cuts nor drops them, and ends", ERROR
-
-
-def refusals(split: str, measured: Lengths) -> Sequence[Finding]:
-    if not measured.refused:
-        return []
-    what = f"the model's chat template refuses {len(measured.refused)} of {measured.rows} rows in {split}: "
-    return [problem(what + one_line(measured.refused[0], 200), "correct the rows, or the template", WARNING)]

@@ -7,62 +7,37 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from operator import mul
+from typing import NamedTuple
 
 from ..common.findings import WARNING, Finding, about
 from ..common.text import size_text
-from .common import ITEM_BYTES, CheckRequest
-from .facts import Facts
+from .common import ITEM_BYTES, CheckRequest, Facts
 
 ALMOST_FULL = 0.8
 RESUMED_STEP = re.compile(r"global_step_(?P<step>[0-9]{1,15})")
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of the job that writes checkpoints, and its keys in the configuration."""
+class Part(NamedTuple):
+    """A part of the job that writes checkpoints: the keys of its sections, and of the number that is kept."""
 
     name: str
     model: str
     engine: str
-    strategy: str
-    contents: str
+    trainer: str
     keep: str
 
 
-MODEL = Part("model", "model", "engine", "engine.strategy", "checkpoint", "trainer.max_ckpt_to_keep")
+MODEL = Part("model", "model", "engine", "", "trainer.max_ckpt_to_keep")
 ACTOR = Part(
     "actor",
-    model="actor_rollout_ref.model",
-    engine="actor_rollout_ref.actor.fsdp_config",
-    strategy="actor_rollout_ref.actor.strategy",
-    contents="actor_rollout_ref.actor.checkpoint",
-    keep="trainer.max_actor_ckpt_to_keep",
+    "actor_rollout_ref.model",
+    "actor_rollout_ref.actor.fsdp_config",
+    "actor_rollout_ref.actor.",
+    "trainer.max_actor_ckpt_to_keep",
 )
-CRITIC = Part(
-    "critic",
-    model="critic.model",
-    engine="critic.fsdp",
-    strategy="critic.strategy",
-    contents="critic.checkpoint",
-    keep="trainer.max_critic_ckpt_to_keep",
-)
-
-
-@dataclass(frozen=True)
-class Need:
-    """The checkpoints of one part: how many exist at the same time, and the size of each."""
-
-    part: Part
-    kept: int
-    size: int
-
-
-def parts_of(request: CheckRequest) -> list[Part]:
-    """The parts of a job that write checkpoints."""
-    if request.is_sft:
-        return [MODEL]
-    return [ACTOR, CRITIC] if request.has_critic else [ACTOR]
+CRITIC = Part("critic", "critic.model", "critic.fsdp", "critic.", "trainer.max_critic_ckpt_to_keep")
 
 
 def space_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -73,35 +48,28 @@ def space_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     found, saved = step_findings(request, facts)
     if saved is None:
         return found
-    needs = [
-        Need(part, checkpoints_kept(request, part, saved), checkpoint_bytes(request, part, facts))
-        for part in parts_of(request)
-    ]
-    if not all(need.size for need in needs):
+    parts = [MODEL] if request.is_sft else [ACTOR, CRITIC] if request.has_critic else [ACTOR]
+    kept = [checkpoints_kept(request, part, saved) for part in parts]
+    sizes = [checkpoint_bytes(request, part, facts) for part in parts]
+    if not all(sizes):
         return found
-    needed = sum(need.kept * need.size for need in needs)
-    facts.checkpoint_bytes = sum(need.size for need in needs)
-    facts.checkpoints_kept = max(need.kept for need in needs)
-    facts.checkpoint_space = needed
+    facts.checkpoint_bytes, facts.checkpoints_kept = sum(sizes), max(kept)
+    needed = facts.checkpoint_space = sum(map(mul, kept, sizes))
     if not needed or needed < ALMOST_FULL * free:
         return found
-    return [*found, full_finding(request, needs, saved, free)]
-
-
-def full_finding(request: CheckRequest, needs: list[Need], saved: int, free: int) -> Finding:
-    """The finding that the checkpoints do not fit, or almost do not."""
-    needed = sum(need.kept * need.size for need in needs)
     terms = "; ".join(
-        f"{need.part.name}: {need.kept} of {saved} at a time, {size_text(need.size)} each" for need in needs
+        f"{part.name}: {count} of {saved} at a time, {size_text(size)} each"
+        for part, count, size in zip(parts, kept, sizes, strict=True)
     )
     what = f"checkpoints need about {size_text(needed)} ({terms}), but {request.shared_root} has {size_text(free)} free"
-    todo = f"raise trainer.save_freq, lower {' and '.join(need.part.keep for need in needs)}, or free space"
+    todo = f"raise trainer.save_freq, lower {' and '.join(part.keep for part in parts)}, or free space"
     if needed <= free:
-        return about("shared_root", what, todo, WARNING)
+        return [*found, about("shared_root", what, todo, WARNING)]
     # Other strategies than FSDP write other files, of a size that was never measured here.
-    is_measured = all(str(request.setting(need.part.strategy, "fsdp")).startswith("fsdp") for need in needs)
+    strategies = [str(request.setting(f"{part.trainer or 'engine.'}strategy", "fsdp")) for part in parts]
+    is_measured = all(strategy.startswith("fsdp") for strategy in strategies)
     severity = request.severity_of("space") if is_measured else WARNING
-    return about("shared_root", what, f"{todo}, or set accept: [space]", severity)
+    return [*found, about("shared_root", what, f"{todo}, or set accept: [space]", severity)]
 
 
 def step_findings(request: CheckRequest, facts: Facts) -> tuple[list[Finding], int | None]:
@@ -128,7 +96,7 @@ def step_findings(request: CheckRequest, facts: Facts) -> tuple[list[Finding], i
     elif asked is not None and steps:
         steps = asked
     facts.steps = steps
-    found += nothing_left(request, steps) or skipped_epoch(request, steps, steps_per_epoch, epochs)
+    found += resume_findings(request, steps, steps_per_epoch, epochs)
     every = request.setting("trainer.save_freq", -1)
     every = steps_per_epoch if every == "after_each_epoch" else every
     # SFT saves its last step even with save_freq=-1, RL does not.
@@ -139,35 +107,24 @@ def step_findings(request: CheckRequest, facts: Facts) -> tuple[list[Finding], i
     return found, saved
 
 
-def resumed_step(request: CheckRequest) -> int | None:
+def resume_findings(request: CheckRequest, steps: int, steps_per_epoch: int, epochs: int) -> Iterator[Finding]:
+    """What is left to train after the checkpoint from which the job resumes."""
     match = RESUMED_STEP.search(str(request.setting("trainer.resume_from_path") or ""))
-    return int(match["step"]) if match else None
-
-
-def nothing_left(request: CheckRequest, steps: int) -> list[Finding]:
-    """The finding that the checkpoint to resume from is that of the last step, or of a later one."""
-    step = resumed_step(request)
-    if step is None or not steps or step < steps:
-        return []
-    what = f"its checkpoint is of step {step}, and the job has {steps} steps: nothing is left to train"
-    return [about("resume_from", what, "raise trainer.total_training_steps or trainer.total_epochs")]
-
-
-def skipped_epoch(request: CheckRequest, steps: int, steps_per_epoch: int, epochs: int) -> list[Finding]:
-    """The finding that SFT would skip an epoch, and end before its last step, which alone is saved at the end.
-
-    trainer/sft_trainer_ray.py: fit. At the end of an epoch, the state of the data loader has no rows left for the next.
-    """
-    step = resumed_step(request)
-    is_at_end = step is not None and steps_per_epoch > 0 and step % steps_per_epoch == 0
-    if not request.is_sft or not step or not is_at_end or steps <= steps_per_epoch * (epochs - 1):
-        return []
-    what = (
-        f"its checkpoint of step {step} is the end of an epoch: verl's SFT trainer skips the next one, ends at step "
-        f"{steps_per_epoch * (epochs - 1)} of {steps}, and does not save its last steps"
-    )
-    todo = f"set trainer.total_epochs={epochs + 1} and trainer.total_training_steps={steps}"
-    return [about("resume_from", what, todo, WARNING)]
+    step = int(match["step"]) if match else 0
+    if not match or not steps:
+        return
+    if step >= steps:
+        what = f"its checkpoint is of step {step}, and the job has {steps} steps: nothing is left to train"
+        yield about("resume_from", what, "raise trainer.total_training_steps or trainer.total_epochs")
+    # trainer/sft_trainer_ray.py: fit. At the end of an epoch, the state of the data loader has no rows left for the
+    # next one. Of the last steps, only the very last is saved.
+    elif request.is_sft and step and step % steps_per_epoch == 0 and steps > (last := steps_per_epoch * (epochs - 1)):
+        what = (
+            f"its checkpoint of step {step} is the end of an epoch: verl's SFT trainer skips the next one, ends at "
+            f"step {last} of {steps}, and does not save its last steps"
+        )
+        todo = f"set trainer.total_epochs={epochs + 1} and trainer.total_training_steps={steps}"
+        yield about("resume_from", what, todo, WARNING)
 
 
 def checkpoints_kept(request: CheckRequest, part: Part, saved: int) -> int:
@@ -186,13 +143,13 @@ def checkpoint_bytes(request: CheckRequest, part: Part, facts: Facts) -> int:
     (critic, which has no output layer). What is missing does not grow with the model.
     """
     parameters = facts.critic_parameters if part == CRITIC else facts.parameters
-    contents = request.setting(f"{part.contents}.save_contents", ["model", "optimizer", "extra"])
+    contents = request.setting(f"{part.trainer}checkpoint.save_contents", ["model", "optimizer", "extra"])
     # Training is in fp32 by default (trainer/config/engine/fsdp.yaml), and so are Adam's two moments.
     item = ITEM_BYTES.get(request.setting(f"{part.engine}.model_dtype", "fp32"), 4)
     lora_rank = request.setting(f"{part.model}.lora_rank") or request.setting(f"{part.model}.lora.rank") or 0
     has_lora = lora_rank > 0
     items = 0
-    if "model" in contents and not (has_lora and request.setting(f"{part.contents}.save_lora_only", False)):
+    if "model" in contents and not (has_lora and request.setting(f"{part.trainer}checkpoint.save_lora_only", False)):
         items += 1
     if "optimizer" in contents and not has_lora:
         items += 2

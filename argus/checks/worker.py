@@ -6,22 +6,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..common.findings import WARNING, Finding, about
-from .common import CheckRequest, error_text
+from .common import CheckRequest, Facts, error_text
 from .dataset import dataset_findings
-from .facts import Facts
 from .model import model_findings
 from .packages import debugger_findings, requirement_findings
 from .paths import path_findings
 from .prompts import prompt_findings
 from .reward import reward_findings
 from .space import space_findings
-from .trial import trial_findings
 
-Check = Callable[[CheckRequest, Facts], list[Finding]]
+Check = Callable[[CheckRequest, Facts], Iterable[Finding]]
 # By the key or the subject that a check is about. The order matters: later checks read facts of earlier ones.
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("paths", path_findings),
@@ -29,7 +27,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("model", model_findings),
     ("prompts", prompt_findings),
     ("reward_fn_path", reward_findings),
-    ("check_reward", trial_findings),
     ("code_path", requirement_findings),
     ("debugger", debugger_findings),
     ("shared_root", space_findings),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..checks.configuration import MISSING, Configuration
+from ..checks.common import MISSING, Configuration
 from ..common.findings import WARNING, Finding, about
 from ..jobspec.verl_releases import release_of
 from .config_rl import RL_RULES

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..checks.facts import Facts
+from ..checks.common import Facts
 from ..common.findings import Finding, about, errors
 from ..jobspec.capacity import Cluster, size_findings, size_of, storage_findings
 from ..jobspec.driver_resources import driver_findings

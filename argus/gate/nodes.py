@@ -14,10 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..checks.common import CheckRequest
-from ..checks.configuration import Configuration
-from ..checks.facts import Facts
-from ..checks.node import check_node
+from ..checks.common import CheckRequest, Configuration, Facts
+from ..checks.paths import check_node
 from ..common.findings import Finding, about
 from ..common.text import one_line
 from ..jobspec.overrides import HYDRA_DIRECTORY, REWARD_PATH

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..checks.configuration import Configuration
+from ..checks.common import Configuration
 from ..common.findings import ERROR, WARNING, Finding, about
 from .config_rl import needs_critic, needs_reference
 from .settings import ACTOR, REF, ROLLOUT, JobConfig

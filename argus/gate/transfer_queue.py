@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..checks.configuration import Configuration
+from ..checks.common import Configuration
 from ..jobspec.overrides import VERL_UNITS
 from ..jobspec.plan import Job
 from ..launcher.room import UNITS_KEY

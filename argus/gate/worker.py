@@ -10,10 +10,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from ..checks.common import CheckRequest
-from ..checks.configuration import Configuration
-from ..checks.facts import Facts
-from ..checks.node import check_node
+from ..checks.common import CheckRequest, Configuration, Facts
+from ..checks.paths import check_node
 from ..checks.worker import check_worker
 from ..common.findings import Finding
 from .composition import Composition, Overrides, compose

@@ -15,7 +15,7 @@ import pytest
 from numbers_of_verl import TRIED, expected, put
 from system import REPO
 
-from argus.checks.configuration import Configuration
+from argus.checks.common import Configuration
 from argus.common.findings import errors
 from argus.gate import composition
 from argus.gate.config import config_findings

@@ -14,7 +14,7 @@ import argus
 
 # They collect something while they are filled, and stay in the function or object that does it.
 MUTABLE = {
-    "checks.facts.Facts",
+    "checks.common.Facts",
     "steward.attempt_checks.AttemptChecks",
     "steward.job.Observed",
     "staging.dataset.builder.DatasetBuilder",

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from checked_job import CODE, request, version
 
-from argus.checks.common import error_text, read_verl_version
-from argus.checks.configuration import Configuration
-from argus.checks.facts import Facts
+from argus.checks.common import Configuration, Facts, error_text, read_verl_version
 from argus.common.findings import WARNING, Finding, about
 
 

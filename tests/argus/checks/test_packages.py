@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pyarrow
@@ -84,12 +83,6 @@ def test_pins_of_an_engine(root: Path, installed: dict[str, str]) -> None:
     installed.update(torch="2.12.0", vllm="0.24.0")
     text = "verl 0.9.1 is tested for vllm with torch==2.11.0 (the workers have 2.12.0)"
     assert found(root, settings=vllm) == [("code_path", text, "warning")]
-
-
-def test_no_packaging(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
-    text = "the workers do not have the package packaging, so verl's requirements were not checked"
-    assert found(root) == [("code_path", text, "warning")]
 
 
 def test_no_manifest(root: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from checked_job import found, request
 
-from argus.checks.facts import Facts
+from argus.checks.common import Facts
 from argus.checks.paths import path_findings
 
 

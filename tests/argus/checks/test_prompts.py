@@ -13,9 +13,8 @@ from checked_job import request, version, write
 
 from argus.checks import prompts as measured
 from argus.checks.child import Limits
-from argus.checks.common import CheckRequest
-from argus.checks.facts import Facts
-from argus.checks.prompts import SAMPLED_ROWS, prompt_findings, sample
+from argus.checks.common import CheckRequest, Facts
+from argus.checks.prompts import SAMPLED_ROWS, prompt_findings, sample_of
 
 TRANSFORMERS = """
 import json
@@ -143,9 +142,9 @@ def test_a_sample_is_taken_from_all_of_a_file(root: Path) -> None:
     rows = [{"prompt": [{"role": "user", "content": f"w{number}"}]} for number in range(4000)]
     table = pyarrow.Table.from_pylist(rows)
     parquet.write_table(table, root / "datasets/rl/train.parquet", row_group_size=100)
-    found, total = sample(request(root), "train")
-    numbers = [int(row[0]["content"][1:]) for row in found]
-    assert (len(found), total) == (SAMPLED_ROWS, 4000)
+    sample = sample_of(request(root), "train")
+    numbers = [int(row[0]["content"][1:]) for row in sample.rows]
+    assert (len(sample.rows), sample.total) == (SAMPLED_ROWS, 4000)
     assert numbers[0] == 0
     assert max(numbers) >= 3500
     prompts(root, 9, split="val")

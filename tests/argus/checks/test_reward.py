@@ -7,7 +7,6 @@ import pytest
 from checked_job import REWARD, found
 
 from argus.checks import reward
-from argus.checks.child import Limits
 
 
 def reward_says(root: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
@@ -51,14 +50,14 @@ def test_rewards_that_verl_can_call(root: Path, text: str) -> None:
         ("compute_score = 1\n", ": compute_score is of type int, not a function"),
         (
             "def compute_score(solution, answer): ...\n",
-            ": compute_score(solution, answer) does not accept data_source, solution_str, ground_truth, extra_info, "
-            "which verl passes by name, and requires solution, answer, which verl does not pass",
+            ": compute_score does not accept what verl passes by name (data_source, solution_str, ground_truth, "
+            "extra_info): compute_score(solution, answer): missing a required argument: 'solution'",
         ),
         (
             "def compute_score(data_source, solution_str, /, ground_truth, extra_info, *, model): ...\n",
-            ": compute_score(data_source, solution_str, /, ground_truth, extra_info, *, model) does not accept "
-            "data_source, solution_str, which verl passes by name, and requires data_source, solution_str, model, "
-            "which verl does not pass",
+            ": compute_score does not accept what verl passes by name (data_source, solution_str, ground_truth, "
+            "extra_info): compute_score(data_source, solution_str, /, ground_truth, extra_info, *, model): "
+            "'data_source' parameter is positional only",
         ),
     ],
 )
@@ -90,25 +89,21 @@ def test_a_reward_sees_the_environment_of_the_job(root: Path) -> None:
 
 
 def test_a_reward_that_takes_long(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reward, "LIMITS", Limits(0.5, 1 << 30))
+    monkeypatch.setattr(reward, "IMPORT_SECONDS", 0.5)
     what = "/private/user/code/r.py could not be imported within 0.5 s, so its function was not checked"
     assert reward_says(root, "import time; time.sleep(30)\n") == [(what, "warning")]
 
 
 def test_arguments_of_the_configuration(root: Path) -> None:
     settings = {"reward.custom_reward_function.reward_kwargs": {"scale": 2}}
-    assert reward_says(root, REWARD, settings=settings) == [
-        (
-            "/private/user/code/r.py: compute_score(data_source, solution_str, ground_truth, extra_info=None) "
-            "does not accept scale, which verl passes by name",
-            "error",
-        )
-    ]
+    ((what, severity),) = reward_says(root, REWARD, settings=settings)
+    assert what.endswith("extra_info=None): got an unexpected keyword argument 'scale'")
+    assert severity == "error"
     wants = REWARD.replace("extra_info=None", "extra_info, scale")
     assert reward_says(root, wants, settings=settings) == []
-    assert reward_says(root, wants)[0][0].endswith("requires scale, which verl does not pass")
+    assert reward_says(root, wants)[0][0].endswith("missing a required argument: 'scale'")
     assert reward_says(root, REWARD, settings={"reward.reward_model.enable": True})[0][0].endswith(
-        "does not accept reward_router_address, reward_model_tokenizer, which verl passes by name"
+        "got an unexpected keyword argument 'reward_router_address'"
     )
 
 
@@ -139,7 +134,7 @@ def test_the_current_directory_is_not_searched(root: Path, monkeypatch: pytest.M
 
 def test_positional_arguments_are_not_names(root: Path) -> None:
     assert reward_says(root, "def compute_score(*args): ...\n")[0][0].endswith(
-        "does not accept data_source, solution_str, ground_truth, extra_info, which verl passes by name"
+        "compute_score(*args): got an unexpected keyword argument 'data_source'"
     )
 
 

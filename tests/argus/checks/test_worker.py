@@ -24,7 +24,6 @@ def test_the_facts(root: Path) -> None:
             "model",
             "prompts",
             "reward_fn_path",
-            "check_reward",
             "code_path",
             "debugger",
             "shared_root",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gate_job import CODE, parsed, snapshot
 
-from argus.checks.facts import Facts
+from argus.checks.common import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult, examine, new_findings
 from argus.gate.nodes import NodeAnswers

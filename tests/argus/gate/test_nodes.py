@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from gate_job import CODE, parsed
 
-from argus.checks.common import CheckRequest
-from argus.checks.configuration import Configuration
-from argus.checks.facts import Facts
-from argus.checks.node import check_node
+from argus.checks.common import CheckRequest, Configuration, Facts
+from argus.checks.paths import check_node
 from argus.checks.worker import CheckResult
 from argus.common.findings import WARNING, Finding
 from argus.gate import nodes, worker

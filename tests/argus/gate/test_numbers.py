@@ -7,7 +7,7 @@ import numbers_of_verl as judged
 import pytest
 from composed_config import ACTOR, CONFIGS, ROLLOUT, found, put
 
-from argus.checks.configuration import Configuration
+from argus.checks.common import Configuration
 from argus.gate.config import config_findings
 from argus.gate.numbers import number_findings
 from argus.gate.settings import JobConfig

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jobs import planned
 
-from argus.checks.configuration import Configuration
+from argus.checks.common import Configuration
 from argus.gate.transfer_queue import QueueSettings, with_queue
 
 

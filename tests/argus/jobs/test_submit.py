@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fake_ray import FakeClock, FakeRay
 
-from argus.checks.facts import Facts
+from argus.checks.common import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
 from argus.jobs import submit as submit_module

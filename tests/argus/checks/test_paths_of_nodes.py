@@ -7,7 +7,7 @@ from typing import Any
 import checked_job
 import pytest
 
-from argus.checks.node import check_node
+from argus.checks.paths import check_node
 
 
 def seen(root: Path, *files: Path, **changes: Any) -> list[tuple[str, str, str]]:
