@@ -11,7 +11,8 @@ import pyarrow
 from pyarrow import parquet
 
 from argus.checks.common import CheckRequest, Configuration
-from argus.checks.worker import CheckResult, check_worker
+from argus.checks.worker import check_worker
+from argus.common.findings import Finding
 from argus.staging.tiny import rl_rows, sft_rows
 
 CODE = "common/code/verl/verl-0.9.1"
@@ -111,17 +112,17 @@ def request(root: Path, workload: str = "grpo", settings: dict[str, Any] | None 
     return CheckRequest(**values | changes)
 
 
-def checked(root: Path, **changes: Any) -> CheckResult:
-    return check_worker(request(root, **changes))
+def checked(root: Path, **changes: Any) -> tuple[Finding, ...]:
+    return tuple(check_worker(request(root, **changes))[0])
 
 
 def found(root: Path, **changes: Any) -> Found:
     """Key, problem and severity of the findings, with the shared root written as /private."""
     return [
         (finding.key, finding.what.replace(str(root), "/private"), finding.severity)
-        for finding in checked(root, **changes).findings
+        for finding in checked(root, **changes)
     ]
 
 
 def facts(root: Path, **changes: Any) -> dict[str, Any]:
-    return checked(root, **changes).facts.to_json()
+    return check_worker(request(root, **changes))[1].to_json()

@@ -23,7 +23,7 @@ JUDGED = {
             *("total_storage_size", "ulysses_parallel_size", "tensor_parallel_size", "expert_parallel_size"),
             *("data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size"),
             *("ulysses_sequence_parallel_size", "fully_shard_parallel_size", "expert_fully_shard_parallel_size"),
-            "rollout.n",
+            *("rollout.n", "filter_overlong_prompts_workers"),
         ),
         "EEEE",
     ),
@@ -40,9 +40,8 @@ JUDGED = {
     **dict.fromkeys(("weight_decay", "betas[0]", "betas[1]", "min_lr_ratio", "dataloader_num_workers"), ".EEE"),
     "data.num_workers": ".EEE",
     **dict.fromkeys(("train_max_samples", "val_max_samples"), "W.EW"),
-    **dict.fromkeys(("gamma", "lam", "over_sample_rate", "lr_warmup_steps_ratio", "lora_rank", "lora.rank"), ".WEW"),
-    **dict.fromkeys(("horizon", "target_kl", "image_patch_size", "max_concurrent", "memory_limit_mb"), "WWEW"),
-    **dict.fromkeys(("ray_wait_register_center_timeout", "global_segment_size", "local_buffer_size"), "WWEW"),
+    **dict.fromkeys(("gamma", "lam", "lr_warmup_steps_ratio", "lora_rank", "lora.rank"), ".WEW"),
+    **dict.fromkeys(("horizon", "target_kl"), "WWEW"),
     **dict.fromkeys(
         (
             *("lr_warmup_steps", "optim.total_training_steps", "critic_warmup", "log_val_generations", "test_freq"),
@@ -51,8 +50,6 @@ JUDGED = {
         "..EE",
     ),
     "trainer.save_freq": "WWEE",
-    # The table has none of these; their names tell something.
-    **dict.fromkeys(("entropy_from_logits_chunk_size", "pad_to_length_bucket", "switch_cost_window_size"), "W.EW"),
 }
 # In SFT, verl divides by the frequencies.
 JUDGED_SFT = {"trainer.save_freq": "EWEE", "trainer.test_freq": "E.EE"}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from ..common.findings import WARNING, Finding, about
 from .common import CheckRequest, Facts, error_text
@@ -33,13 +32,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    findings: tuple[Finding, ...]
-    facts: Facts
-
-
-def check_worker(request: CheckRequest) -> CheckResult:
+def check_worker(request: CheckRequest) -> tuple[list[Finding], Facts]:
     """All problems with dataset, model, reward function, packages and space, and the facts about them."""
     found: list[Finding] = []
     facts = Facts()
@@ -52,4 +45,4 @@ def check_worker(request: CheckRequest) -> CheckResult:
             what = f"could not be checked: {type(error).__name__}: {error_text(error)}"
             found.append(about(key, what, "report this error; the job itself may be fine", WARNING))
         facts.seconds[key] = round(time.monotonic() - started, 3)
-    return CheckResult(tuple(found), facts)
+    return found, facts

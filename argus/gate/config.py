@@ -1,7 +1,8 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Settings of a composed configuration that verl refuses only after minutes, or accepts and does not apply.
+"""Settings of a composed configuration that verl refuses only after minutes, or accepts and does not apply: those of
+all workloads, and of SFT.
 
 Everything here is pure. Each rule was read in verl 0.9.1 and names its source, a file and a function below verl/.
 """
@@ -12,15 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..checks.common import MISSING, Configuration
+from ..checks.common import MISSING
 from ..common.findings import WARNING, Finding, about
 from ..jobspec.verl_releases import release_of
 from .config_rl import RL_RULES
-from .config_sft import SFT_RULES
 from .numbers import number_findings
-from .settings import ACTOR, Found, JobConfig
+from .settings import ACTOR, FSDP, Found, JobConfig, indivisible, is_disabled, multiple_of, sequence_parallel
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
+# Of SFT.
+SEQUENCE = "engine.ulysses_sequence_parallel_size"
 NO_PROMPT = "would ask for an account, and no one can answer"
 
 
@@ -57,7 +59,7 @@ def config_findings(
     environment: the environment variables of the job, with the names of its secrets.
     """
     release = release_of(version) or ()
-    job = JobConfig(Configuration(config), workload, nnodes, gpus_per_node, release, environment or {})
+    job = JobConfig(config, workload, nnodes, gpus_per_node, release, environment or {})
     rules = (missing, size, length_of_training, saving, loggers, resuming)
     found = [finding for rule in (*rules, *(SFT_RULES if workload == "sft" else RL_RULES)) for finding in rule(job)]
     # The other rules say more about a key than its number alone.
@@ -67,7 +69,7 @@ def config_findings(
 
 def missing(job: JobConfig) -> Found:
     # omegaconf: MissingMandatoryValue, when verl reads it.
-    for key in missing_keys(job.config.values):
+    for key in missing_keys(job.values):
         yield about(key, "has no value, and verl has no default for it", f"set {key}")
 
 
@@ -75,7 +77,7 @@ def missing_keys(node: Any, path: str = "") -> list[str]:
     """The keys without a value, except in parts that are disabled."""
     if node == MISSING:
         return [path]
-    if not isinstance(node, Mapping) or node.get("enable") is False or node.get("enabled") is False:
+    if not isinstance(node, Mapping) or is_disabled(node):
         return []
     return [name for key, value in node.items() for name in missing_keys(value, f"{path}.{key}" if path else str(key))]
 
@@ -140,3 +142,45 @@ def resuming(job: JobConfig) -> Found:
     if mode == "resume_path" and not (isinstance(path, str) and "global_step_" in path):
         what = f"is {path}, but trainer.resume_mode is resume_path"
         yield about("trainer.resume_from_path", what, "set it to the path of a directory global_step_<number>")
+
+
+def sft_batches(job: JobConfig) -> Found:
+    if job.get("engine.strategy") not in (*FSDP, None):
+        return
+    yield from sequence_parallel(job, SEQUENCE, "model.use_remove_padding")
+    # workers/engine/fsdp/transformer_impl.py:prepare_model_inputs
+    pad_mode = job.get("data.pad_mode")
+    if pad_mode not in ("no_padding", None):
+        yield about("data.pad_mode", f"is {pad_mode}, but the FSDP engine supports no_padding only", "remove it")
+    # utils/seqlen_balancing.py:get_seqlen_balanced_partitions, which sft_trainer_ray.py:fit calls with equal_size
+    batch, ranks = job.number("data.train_batch_size"), max(job.gpus // max(job.number(SEQUENCE, 1), 1), 1)
+    if indivisible(batch, ranks):
+        what = f"is {batch}, not a multiple of the {ranks} ranks that share it"
+        yield about("data.train_batch_size", what, multiple_of(ranks))
+        return
+    # workers/engine/utils.py:prepare_micro_batches
+    micro = job.number("data.micro_batch_size_per_gpu")
+    if job.get("data.use_dynamic_bsz") is False and indivisible(batch // ranks, micro):
+        what = f"is {micro}, which does not divide the {batch // ranks} samples of a rank"
+        todo = "set it to a divisor, or set data.use_dynamic_bsz=True"
+        yield about("data.micro_batch_size_per_gpu", what, todo)
+
+
+def sft_lengths(job: JobConfig) -> Found:
+    # utils/seqlen_balancing.py:rearrange_micro_batches
+    tokens = job.number("data.max_token_len_per_gpu") * job.number(SEQUENCE, 1)
+    longest = job.number("data.max_length")
+    if job.get("data.use_dynamic_bsz") and 0 < tokens < longest:
+        what = f"allows {tokens} tokens, but data.max_length is {longest}: a sample of that length ends the job"
+        yield about("data.max_token_len_per_gpu", what, f"set it to {longest} or more", WARNING)
+
+
+def sft_validation(job: JobConfig) -> Found:
+    # trainer/sft_trainer_ray.py:fit iterates over val_dataloader, which is None without data.
+    every = job.number("trainer.test_freq")
+    if every > 0 and not job.get("data.val_files"):
+        what = f"is {every}, but the job has no data for validation: it would end with TypeError after step {every}"
+        yield about("trainer.test_freq", what, "set trainer.test_freq=-1, or stage a val.parquet")
+
+
+SFT_RULES = (sft_batches, sft_lengths, sft_validation)

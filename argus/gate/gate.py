@@ -11,22 +11,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..checks.common import Facts
+from ..checks.common import Configuration, Facts
 from ..common.findings import Finding, about, errors
 from ..jobspec.capacity import Cluster, size_findings, size_of, storage_findings
 from ..jobspec.driver_resources import driver_findings
+from ..jobspec.overrides import VERL_UNITS
 from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import accelerator_findings
 from ..jobspec.verl_releases import SFT
 from ..launcher.ray_api import WorkerCapacity, free_workers
-from ..launcher.room import Demand, Room, look_at_placed
+from ..launcher.room import UNITS_KEY, Demand, Room, look_at_placed
 from .head import file_findings, read_marker, resume_findings, snapshot_profile
-from .nodes import NodeAnswers, ask_nodes
-from .transfer_queue import with_queue
+from .nodes import ask_nodes
+from .worker import Inspection
 
-AskNodes = Callable[[JobSpec, Job, str, Mapping[str, str]], NodeAnswers]
+SIMPLE = "SimpleStorage"
+# Backends of TransferQueue whose actors have names of their own in each job. Others start services with a fixed port or
+# name: a second job ends those of the first (transfer_queue/storage/bootstrap: `pkill mooncake_master`), or shares its
+# samples.
+SEPARATE_BACKENDS = (SIMPLE, "RayStore")
+AskNodes = Callable[[JobSpec, Job, str, Mapping[str, str]], Inspection]
 
 
 class Head(Protocol):
@@ -88,7 +94,8 @@ def examine(
     can_run = not errors(found)
     answers = ask(spec, job, profile.version, workers_of(nodes))
     found += new_findings(answers.findings, found)
-    job = with_queue(job, answers.queue)
+    if answers.composition.config is not None:
+        job = with_queue(job, Configuration(answers.composition.config))
     if can_run:
         found += (never := storage_findings(spec, cluster, job.plan.storage_units))
         can_run = not never
@@ -104,7 +111,7 @@ def examine(
         checkpoint=str(checkpoint.path) if checkpoint else "",
         capacity_problem=waits_for,
         room=room,
-        resolved=answers.resolved,
+        resolved=answers.composition.yaml,
         facts=replace(answers.facts, workers=sorted(workers_of(nodes).values())),
     )
 
@@ -126,3 +133,19 @@ def workers_of(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def no_room(problem: str) -> Finding:
     return about("resources", problem, "wait until other jobs have ended, or set wait_for_resources: 2h")
+
+
+def with_queue(job: Job, config: Configuration) -> Job:
+    """The job with a TransferQueue as its composed configuration has it, if its release of verl has one at all."""
+    if not job.plan.transfer_queue:
+        return job
+    # trainer/main_ppo.py:main: the former trainer has none.
+    used = config.get("trainer.use_v1", True) is not False
+    backend = str(config.get("transfer_queue.backend.storage_backend", SIMPLE)) if used else ""
+    plan = replace(
+        job.plan,
+        transfer_queue=used,
+        storage_units=max(0, config.number(UNITS_KEY, VERL_UNITS)) if backend == SIMPLE else 0,
+        exclusive_backend="" if backend in SEPARATE_BACKENDS else backend,
+    )
+    return replace(job, plan=plan)

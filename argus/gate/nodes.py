@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..checks.common import CheckRequest, Configuration, Facts
+from ..checks.common import CheckRequest, Configuration
 from ..checks.paths import check_node
 from ..common.findings import Finding, about
 from ..common.text import one_line
@@ -27,8 +27,7 @@ from ..launcher.hydra import override_key
 from ..launcher.tasks import Connection
 from .composition import Composition, Refusal
 from .config import config_findings
-from .transfer_queue import QueueSettings
-from .worker import WorkerAnswer, inspect_job
+from .worker import Inspection, inspect_job
 
 ANSWER_SECONDS = 60.0
 # The name of the call that inspects the job, besides the names of the workers.
@@ -38,36 +37,21 @@ SEE_STATUS = "see cluster_status.yml"
 PLACEHOLDER = "placeholder-of-a-secret"
 
 
-@dataclass(frozen=True)
-class NodeAnswers:
-    """What nodes report about a job.
-
-    resolved: the composed configuration as YAML.
-    python_path: PYTHONPATH as the image of the nodes sets it.
-    """
-
-    findings: tuple[Finding, ...] = ()
-    resolved: str = ""
-    facts: Facts = field(default_factory=Facts)
-    python_path: str = ""
-    queue: QueueSettings = field(default_factory=QueueSettings)
-
-
 def ask_nodes(
     spec: JobSpec,
     job: Job,
     version: str,
     workers: Mapping[str, str],
     connect: Callable[[], Connection] = Connection,
-) -> NodeAnswers:
-    """Check the shared root on all workers, and the job itself on one of them.
+) -> Inspection:
+    """Check the shared root on all workers, and the job itself on one of them. The findings are those of all.
 
     version: of the snapshot's verl.
     workers: the names of the workers by Ray's node IDs.
     """
     connection = connect()
     if connection.problem:
-        return NodeAnswers((about("cluster", connection.problem, SEE_STATUS),))
+        return Inspection((about("cluster", connection.problem, SEE_STATUS),))
     request = check_request(spec, job)
     one = min(workers, key=lambda node_id: workers[node_id])
     overrides = [(override_key(override), override) for override in job.plan.overrides]
@@ -82,15 +66,11 @@ def ask_nodes(
         about("cluster", f"{name or workers[one]} could not check the job: {problem}", SEE_STATUS)
         for name, problem in problems.items()
     ]
-    answer = values.pop(INSPECTION, None)
-    if answer:
+    answer: Inspection = values.pop(INSPECTION, None) or Inspection()
+    if INSPECTION not in problems:
         found += inspection_findings(answer, job, version, request)
         values[workers[one]] = answer.on_node
-    found += findings_of_nodes(values)
-    if not answer:
-        return NodeAnswers(tuple(found))
-    queue = QueueSettings.of(Configuration(answer.composition.config or {}))
-    return NodeAnswers(tuple(found), answer.composition.yaml, answer.facts, answer.python_path, queue)
+    return replace(answer, findings=(*found, *findings_of_nodes(values)))
 
 
 def check_request(spec: JobSpec, job: Job) -> CheckRequest:
@@ -119,7 +99,7 @@ def check_request(spec: JobSpec, job: Job) -> CheckRequest:
     )
 
 
-def inspection_findings(answer: WorkerAnswer, job: Job, version: str, request: CheckRequest) -> list[Finding]:
+def inspection_findings(answer: Inspection, job: Job, version: str, request: CheckRequest) -> list[Finding]:
     """All problems that the inspection of the job shows."""
     composed, plan = answer.composition, job.plan
     found = [refusal_finding(refusal) for refusal in composed.errors]

@@ -3,22 +3,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Numbers of a composed configuration that verl cannot work with: sizes of zero, negative rates, NaN.
 
-A table says what each number may be. A key that it does not have is judged by its name alone, and never refused for
-anything but NaN.
+A table says what each number may be. Of others, only NaN is refused, and infinity is doubtful.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..checks.common import Configuration
 from ..common.findings import ERROR, WARNING, Finding, about
 from .config_rl import needs_critic, needs_reference
-from .settings import ACTOR, REF, ROLLOUT, JobConfig
+from .settings import ACTOR, REF, ROLLOUT, JobConfig, is_disabled
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,6 @@ RULES: Mapping[str, Rule | tuple[Rule, ...]] = {
     "train_max_samples": doubtful(ALL_OR_COUNT).because("verl takes all rows"),
     "val_max_samples": doubtful(ALL_OR_COUNT).because("verl takes all rows"),
     "filter_overlong_prompts_workers": COUNT.because("datasets refuses it"),
-    "image_patch_size": doubtful(COUNT),
     # experimental/agent_loop/agent_loop.py:_cap_text_prompt_length, utils/dataset/multiturn_sft_dataset.py:__getitem__
     "max_prompt_length": COUNT.because("no prompt is that short"),
     "max_length": COUNT.because("no conversation is that short"),
@@ -116,7 +112,6 @@ RULES: Mapping[str, Rule | tuple[Rule, ...]] = {
     "max_ckpt_to_keep": WHOLE,
     # workers/engine_workers.py: timedelta(seconds=nccl_timeout)
     "nccl_timeout": POSITIVE.because("process groups would time out at once"),
-    "ray_wait_register_center_timeout": doubtful(POSITIVE),
     # workers/engine/fsdp/utils.py:create_device_mesh: fsdp_size < 0 or world_size // fsdp_size
     "fsdp_size": Rule("-1 for all GPUs, or an integer of 1 or more", bool, "verl divides by it", whole=True),
     # torch/optim/adamw.py; an infinite rate passes it and makes every weight NaN
@@ -132,8 +127,6 @@ RULES: Mapping[str, Rule | tuple[Rule, ...]] = {
     "optim.total_training_steps": WHOLE,
     # utils/torch_functional.py:get_cosine_schedule_with_warmup asserts it
     "min_lr_ratio": UNIT.because("verl asserts it"),
-    "lr_warmup_init": doubtful(NOT_NEGATIVE),
-    "min_lr": doubtful(NOT_NEGATIVE),
     # workers/engine/fsdp/transformer_impl.py:optimizer_step; actor.grad_clip before 0.8
     "clip_grad": CLIP_NORM,
     "grad_clip": doubtful(CLIP_NORM),
@@ -167,7 +160,6 @@ RULES: Mapping[str, Rule | tuple[Rule, ...]] = {
     "max_model_len": COUNT.because(ENGINE),
     "max_num_seqs": COUNT.because(ENGINE),
     "max_num_batched_tokens": COUNT.because(ENGINE),
-    "over_sample_rate": doubtful(UNIT),
     # experimental/agent_loop/agent_loop.py:AgentLoopManager, experimental/reward_loop/reward_loop.py:RewardLoopManager
     "agent.num_workers": COUNT.because("no worker would run"),
     "reward.num_workers": COUNT.because("no worker would run"),
@@ -177,30 +169,15 @@ RULES: Mapping[str, Rule | tuple[Rule, ...]] = {
     # transfer_queue/storage/bootstrap/simple_storage_bootstrap.py
     "num_data_storage_units": COUNT.because("no sample could be stored"),
     "total_storage_size": COUNT.because("no sample could be stored"),
-    "global_segment_size": doubtful(COUNT),
-    "local_buffer_size": doubtful(COUNT),
     # workers/config/model.py: lora_rank > 0, or there is no LoRA
     "lora_rank": doubtful(NATURAL).because("verl trains all weights"),
     "lora.rank": doubtful(NATURAL).because("verl trains all weights"),
-    "lora_alpha": doubtful(POSITIVE),
-    "lora.alpha": doubtful(POSITIVE),
-    "lora.dropout": doubtful(UNIT),
-    "sandbox_fusion.max_concurrent": doubtful(COUNT),
-    "sandbox_fusion.memory_limit_mb": doubtful(COUNT),
-    "port": Rule("a port from 0 to 65535", lambda value: 0 <= value <= 65535, severity=WARNING, whole=True),
 }
-# By a part of the last name, for the rest: the engines have many of these.
-PATTERNS = (
-    (re.compile(r".*_parallel_size"), PARALLEL),
-    (re.compile(r".*micro_batch_size(_per_gpu)?"), COUNT),
-    (re.compile(r".*max_token_len(_per_gpu)?"), COUNT),
-)
-# What the name of a key says, if the table does not have it. -1 often means "no limit".
-SIZE = re.compile(r"(^|_)(size|length|len|batch|tokens|seqs|bytes|megabytes|mb|gb)(_|$)")
-AMOUNT = re.compile(r"(^|_)(num|workers|epochs|steps|timeout|seconds|interval|count|limit)(_|$)")
-NEITHER = doubtful(FINITE)
-SOME_SIZE = Rule("-1, or more than 0", lambda value: value == -1 or value > 0, severity=WARNING)
-SOME_AMOUNT = Rule("-1, or 0 or more", lambda value: value >= -1, severity=WARNING)
+# By the end of the last name, for the rest: the engines have many of these.
+ENDS = {
+    "_parallel_size": PARALLEL,
+    **dict.fromkeys(("micro_batch_size", "micro_batch_size_per_gpu", "max_token_len", "max_token_len_per_gpu"), COUNT),
+}
 # Keys whose default is the value of another one: only that one is reported.
 FOLLOWERS = {
     f"{ROLLOUT}.prompt_length": "data.max_prompt_length",
@@ -208,12 +185,6 @@ FOLLOWERS = {
     f"{ROLLOUT}.log_prob_max_token_len_per_gpu": f"{ACTOR}.ppo_max_token_len_per_gpu",
     f"{REF}.log_prob_max_token_len_per_gpu": f"{ACTOR}.ppo_max_token_len_per_gpu",
     f"{REF}.ulysses_sequence_parallel_size": f"{ACTOR}.ulysses_sequence_parallel_size",
-    f"{REF}.fsdp_config.pad_to_length_bucket": f"{ACTOR}.fsdp_config.pad_to_length_bucket",
-    f"{ACTOR}.fsdp_config.entropy_from_logits_chunk_size": f"{ACTOR}.entropy_from_logits_chunk_size",
-    f"{REF}.fsdp_config.entropy_from_logits_chunk_size": f"{REF}.entropy_from_logits_chunk_size",
-    f"{ACTOR}.rollout_n": f"{ROLLOUT}.n",
-    f"{REF}.rollout_n": f"{ROLLOUT}.n",
-    "critic.rollout_n": f"{ROLLOUT}.n",
     "critic.ppo_epochs": f"{ACTOR}.ppo_epochs",
     "critic.ppo_mini_batch_size": f"{ACTOR}.ppo_mini_batch_size",
     "critic.forward_max_token_len_per_gpu": "critic.ppo_max_token_len_per_gpu",
@@ -236,26 +207,20 @@ def number_findings(job: JobConfig) -> Iterator[Finding]:
 
 def violated(key: str, value: Any) -> Rule | None:
     """The rule that a value violates; None if there is none."""
-    listed = listed_rules(key)
     if isinstance(value, str):
         # Text in place of a number: verl finds out minutes later.
+        listed = rules_of(key)
         return listed[0] if listed and not is_number(value) else None
-    return next((rule for rule in listed or (rule_by_name(key),) if rule.violation(value)), None)
+    return next((rule for rule in rules_of(key) or (doubtful(FINITE),) if rule.violation(value)), None)
 
 
-def listed_rules(key: str) -> tuple[Rule, ...]:
+def rules_of(key: str) -> tuple[Rule, ...]:
     """The rules of the table for a key."""
     parts = key.split(".")
     for start in range(len(parts)):
-        found = RULES.get(".".join(parts[start:]))
-        if found:
+        if found := RULES.get(".".join(parts[start:])):
             return found if isinstance(found, tuple) else (found,)
-    return tuple(rule for pattern, rule in PATTERNS if pattern.fullmatch(parts[-1]))[:1]
-
-
-def rule_by_name(key: str) -> Rule:
-    name = key.rpartition(".")[2]
-    return SOME_SIZE if SIZE.search(name) else SOME_AMOUNT if AMOUNT.search(name) else NEITHER
+    return next(((rule,) for end, rule in ENDS.items() if key.endswith(end)), ())
 
 
 def is_nan(value: Any) -> bool:
@@ -275,40 +240,26 @@ def used_values(job: JobConfig) -> Iterator[tuple[str, Any]]:
     if job.workload != "sft":
         unread |= set() if needs_critic(job) else {"critic"}
         unread |= set() if needs_reference(job) else {REF}
-    return values_below(job.config, job.config.values, "", unread)
+    return values_below(job, job.values, "", unread)
 
 
-def values_below(config: Configuration, node: Any, path: str, unread: set[str]) -> Iterator[tuple[str, Any]]:
+def values_below(job: JobConfig, node: Any, path: str, unread: set[str]) -> Iterator[tuple[str, Any]]:
     if isinstance(node, Mapping):
-        if path in unread or node.get("enable") is False or node.get("enabled") is False:
-            return
-        for name, value in node.items():
-            if not is_unused(node, str(name)):
-                yield from values_below(config, value, f"{path}.{name}".lstrip("."), unread)
+        if path not in unread and not is_disabled(node):
+            for name, value in node.items():
+                if not is_of_other_batches(node, str(name)):
+                    yield from values_below(job, value, f"{path}.{name}".lstrip("."), unread)
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            yield from values_below(config, value, f"{path}[{index}]", unread)
+            yield from values_below(job, value, f"{path}[{index}]", unread)
     # Texts without a value are interpolations, or missing.
     elif not isinstance(node, bool) and (
-        isinstance(node, (int, float)) or (isinstance(node, str) and config.get(path) is not None)
+        isinstance(node, (int, float)) or (isinstance(node, str) and job.get(path) is not None)
     ):
         yield path, node
 
 
-def is_unused(section: Mapping[str, Any], name: str) -> bool:
-    """Whether verl does not read a setting, because of another one in its section."""
+def is_of_other_batches(section: Mapping[str, Any], name: str) -> bool:
+    """Whether a setting is of dynamic batches, or of fixed ones, and its section has the others."""
     dynamic = section.get("log_prob_use_dynamic_bsz" if name.startswith("log_prob_") else "use_dynamic_bsz")
-    if "max_token_len" in name:
-        return dynamic is False
-    if "micro_batch_size" in name:
-        return dynamic is True
-    if name == "lora_alpha":
-        return not section.get("lora_rank")
-    if name in ("alpha", "dropout"):
-        return "rank" in section and not section.get("rank")
-    if name == "filter_overlong_prompts_workers":
-        return section.get("filter_overlong_prompts") is False
-    if name == "clip_ratio_c":
-        policy = section.get("policy_loss")
-        return isinstance(policy, Mapping) and policy.get("loss_mode") not in (None, "vanilla")
-    return False
+    return dynamic is False if "max_token_len" in name else dynamic is True and "micro_batch_size" in name

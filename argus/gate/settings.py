@@ -19,25 +19,18 @@ Found = Iterator[Finding]
 
 
 @dataclass(frozen=True)
-class JobConfig:
+class JobConfig(Configuration):
     """What the rules judge.
 
     release: the release of verl.
     environment: the environment variables of the job, with the names of its secrets.
     """
 
-    config: Configuration
     workload: str
     nnodes: int
     gpus_per_node: int
     release: tuple[int, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-
-    def get(self, key: str) -> Any:
-        return self.config.get(key)
-
-    def number(self, key: str, default: int = 0) -> int:
-        return self.config.number(key, default)
 
     @property
     def gpus(self) -> int:
@@ -68,6 +61,10 @@ class JobConfig:
     @property
     def critic_sequence_key(self) -> str:
         return f"critic{'.fsdp' if self.release >= (0, 8) else ''}.ulysses_sequence_parallel_size"
+
+
+def is_disabled(section: Mapping[str, Any]) -> bool:
+    return section.get("enable") is False or section.get("enabled") is False
 
 
 def indivisible(number: int, parts: int) -> bool:

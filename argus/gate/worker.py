@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..checks.common import CheckRequest, Configuration, Facts
 from ..checks.paths import check_node
@@ -18,17 +18,21 @@ from .composition import Composition, Overrides, compose
 
 
 @dataclass(frozen=True)
-class WorkerAnswer:
-    composition: Composition
-    findings: tuple[Finding, ...]
-    facts: Facts
-    # As the image of the nodes sets it.
+class Inspection:
+    """What a worker reports about a job.
+
+    python_path: PYTHONPATH as the image of the nodes sets it.
+    on_node: what every worker is checked for.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    composition: Composition = field(default_factory=Composition)
+    facts: Facts = field(default_factory=Facts)
     python_path: str = ""
-    # What every worker is checked for.
     on_node: tuple[Finding, ...] = ()
 
 
-def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> WorkerAnswer:
+def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> Inspection:
     """Compose the configuration of the trainer `module`, and check everything that it names."""
     image = os.environ.get("PYTHONPATH", "")
     path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
@@ -41,5 +45,5 @@ def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> Wor
             import pyarrow.parquet  # noqa: F401
         composition = composing.result()
     config = None if composition.config is None else Configuration(composition.config)
-    result = check_worker(replace(request, config=config, environment=environment))
-    return WorkerAnswer(composition, result.findings, result.facts, image, on_node)
+    found, facts = check_worker(replace(request, config=config, environment=environment))
+    return Inspection(tuple(found), composition, facts, image, on_node)

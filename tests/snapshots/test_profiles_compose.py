@@ -15,7 +15,6 @@ import pytest
 from numbers_of_verl import TRIED, expected, put
 from system import REPO
 
-from argus.checks.common import Configuration
 from argus.common.findings import errors
 from argus.gate import composition
 from argus.gate.config import config_findings
@@ -189,7 +188,7 @@ UNREAD_BY_0_9 = "critic.ppo_max_token_len_per_gpu"
 def test_every_number_is_judged(case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]) -> None:
     version, workload, _dummy = case
     config = answers[case]["config"]
-    job = JobConfig(Configuration(config), workload, 2, 8, profile(version).release)
+    job = JobConfig(config, workload, 2, 8, profile(version).release)
     numbers = [key for key, value in used_values(job) if not isinstance(value, str)]
     assert len(numbers) > 20
     said = {key: letters(config, key, case) for key in numbers if key != UNREAD_BY_0_9}

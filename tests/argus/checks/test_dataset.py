@@ -293,7 +293,7 @@ def test_batches_of_rl_for_validation(root: Path) -> None:
 
 
 def test_what_to_do_about_too_few_rows(root: Path) -> None:
-    (finding,) = checked(root, settings={"data.train_batch_size": 129}).findings
+    (finding,) = checked(root, settings={"data.train_batch_size": 129})
     assert finding.todo == "set data.train_batch_size to at most 128 in trainer_overrides, or stage more rows"
 
 

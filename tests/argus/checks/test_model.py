@@ -118,7 +118,7 @@ def test_shards(root: Path, model: Path) -> None:
 
 
 def model_says_missing(root: Path) -> str:
-    (finding,) = checked(root).findings
+    (finding,) = checked(root)
     return finding.what
 
 
@@ -184,7 +184,7 @@ def test_problems_of_a_model_that_is_also_the_critic_are_reported_once(root: Pat
 
 def test_an_override_names_its_key(root: Path) -> None:
     settings = {"actor_rollout_ref.model.path": f"{root}/common/models/none"}
-    assert checked(root, settings=settings).findings == (
+    assert checked(root, settings=settings) == (
         Finding(
             "trainer_overrides: actor_rollout_ref.model.path",
             f"{root}/common/models/none/config.json does not exist",
@@ -234,5 +234,5 @@ def test_settings_of_a_tokenizer_that_are_truncated(root: Path, model: Path) -> 
     (model / "tokenizer_config.json").write_text('{"chat_template": "')
     assert model_says(root, "/tokenizer_config.json is truncated")
     (model / "tokenizer_config.json").write_text("{}}\n")
-    (finding,) = checked(root).findings
+    (finding,) = checked(root)
     assert finding.what.startswith(f"{model}/tokenizer_config.json cannot be read as JSON: ")

@@ -25,7 +25,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 def test_too_little_space(root: Path, free: Callable[[int], None]) -> None:
     free(2 * CHECKPOINT - 1)
-    assert checked(root).findings == (
+    assert checked(root) == (
         Finding(
             "shared_root",
             "checkpoints need about 576 bytes (actor: 2 of 2 at a time, 288 bytes each), "
@@ -51,7 +51,7 @@ def test_little_space(root: Path, free: Callable[[int], None]) -> None:
 def test_actor_and_critic(root: Path, free: Callable[[int], None]) -> None:
     free(0)
     settings = {"trainer.save_freq": 4, "trainer.max_actor_ckpt_to_keep": 3, "trainer.max_critic_ckpt_to_keep": 1}
-    finding = checked(root, workload="ppo", settings=settings).findings[-1]
+    finding = checked(root, workload="ppo", settings=settings)[-1]
     assert finding.what.startswith(
         "checkpoints need about 1 KiB (actor: 3 of 4 at a time, 288 bytes each; "
         "critic: 2 of 4 at a time, 288 bytes each), but "

@@ -45,7 +45,7 @@ def test_the_facts(root: Path) -> None:
 
 
 def test_every_finding_has_a_key(root: Path) -> None:
-    findings = checked(root, dataset="/nowhere", config=None, model="/nowhere").findings
+    findings = checked(root, dataset="/nowhere", config=None, model="/nowhere")
     assert {finding.key for finding in findings} == {"dataset", "model"}
 
 

@@ -13,9 +13,9 @@ from gate_job import CODE, parsed, snapshot
 
 from argus.checks.common import Facts
 from argus.common.findings import WARNING, Finding
+from argus.gate.composition import Composition
 from argus.gate.gate import GateResult, examine, new_findings
-from argus.gate.nodes import NodeAnswers
-from argus.gate.transfer_queue import QueueSettings
+from argus.gate.worker import Inspection
 from argus.jobspec.plan import Job
 from argus.jobspec.spec import JobSpec
 from argus.launcher.archive import Archive
@@ -69,10 +69,10 @@ class FakeHead:
 class FakeNodes:
     """Nodes that give an answer, and remember what they were asked."""
 
-    answer: NodeAnswers = field(default_factory=NodeAnswers)
+    answer: Inspection = field(default_factory=Inspection)
     asked: list[tuple[JobSpec, Job, str, Mapping[str, str]]] = field(default_factory=list)
 
-    def __call__(self, spec: JobSpec, job: Job, version: str, workers: Mapping[str, str]) -> NodeAnswers:
+    def __call__(self, spec: JobSpec, job: Job, version: str, workers: Mapping[str, str]) -> Inspection:
         self.asked.append((spec, job, version, workers))
         return self.answer
 
@@ -85,7 +85,7 @@ def gate(root: Path, head: FakeHead | None = None, nodes: FakeNodes | None = Non
 
 
 def test_a_job_without_problems(root: Path) -> None:
-    head, nodes = FakeHead(), FakeNodes(NodeAnswers((), "trainer: {}\n", Facts(train_rows=3)))
+    head, nodes = FakeHead(), FakeNodes(Inspection((), Composition(yaml="trainer: {}\n"), Facts(train_rows=3)))
     result = gate(root, head, nodes)
     job = result.job
     assert job
@@ -102,7 +102,7 @@ def test_a_job_without_problems(root: Path) -> None:
 
 def test_findings_of_the_head_come_first_and_nodes_are_asked_all_the_same(root: Path) -> None:
     (root / "datasets/gsm8k/val.parquet").unlink()
-    nodes = FakeNodes(NodeAnswers((Finding("model", "has no weights", "stage it", key="model"),)))
+    nodes = FakeNodes(Inspection((Finding("model", "has no weights", "stage it", key="model"),)))
     result = gate(root, FakeHead(free_nodes=BUSY), nodes, resources={"nnodes": 3})
     assert [finding.key for finding in result.findings] == ["dataset", "resources.nnodes", "model"]
     # The present capacity does not matter to a job that can never run.
@@ -111,7 +111,7 @@ def test_findings_of_the_head_come_first_and_nodes_are_asked_all_the_same(root: 
 
 def test_warnings_do_not_stop_a_job(root: Path) -> None:
     warning = Finding("model", "has no chat template", "add one", WARNING, key="model")
-    result = gate(root, nodes=FakeNodes(NodeAnswers((warning,))))
+    result = gate(root, nodes=FakeNodes(Inspection((warning,))))
     assert result.findings == (warning,)
     assert result.capacity_problem == ""
 
@@ -190,31 +190,38 @@ def test_what_was_just_accepted_counts_as_taken(root: Path) -> None:
     assert gate(root, head).capacity_problem == ""
 
 
+def queue(backend: str = "SimpleStorage", units: int = 8, used: bool = True) -> Inspection:
+    """An inspection of a job with a TransferQueue."""
+    storage = {"storage_backend": backend, "SimpleStorage": {"num_data_storage_units": units}}
+    config = {"trainer": {"use_v1": used}, "transfer_queue": {"backend": storage}}
+    return Inspection(composition=Composition(config))
+
+
 def test_the_queue_is_part_of_the_room(root: Path) -> None:
-    nodes = FakeNodes(NodeAnswers(queue=QueueSettings(True, 8)))
+    nodes = FakeNodes(queue())
     result = gate(root, nodes=nodes)
     assert result.job and result.job.plan.storage_units == 8
     # 12 for the job, 4 for storage units, 2 for the driver and the controller.
     for cpus, has_room in ((18, True), (17, False)):
         head = FakeHead(free_nodes=[replace(free_node(name), free_cpus=cpus) for name in ("worker-0", "worker-1")])
         assert (gate(root, head, nodes).capacity_problem == "") is has_room
-        without = FakeNodes(NodeAnswers(queue=QueueSettings(False)))
+        without = FakeNodes(queue(used=False))
         assert gate(root, head, without).capacity_problem == ""
 
 
 def test_storage_units_that_can_never_fit(root: Path) -> None:
-    (finding,) = gate(root, nodes=FakeNodes(NodeAnswers(queue=QueueSettings(True, 100)))).findings
+    (finding,) = gate(root, nodes=FakeNodes(queue(units=100))).findings
     assert finding.key == "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 
 
 def test_a_backend_of_the_queue_that_serves_one_job(root: Path) -> None:
     other = Demand(exclusive="Yuanrong")
     head = FakeHead(ray_jobs=[{"submission_id": "other", "status": "RUNNING", "metadata": other.to_metadata()}])
-    result = gate(root, head, FakeNodes(NodeAnswers(queue=QueueSettings(True, 0, "Yuanrong"))))
+    result = gate(root, head, FakeNodes(queue("Yuanrong")))
     assert result.capacity_problem == (
         "job other is active, and TransferQueue's backend Yuanrong serves one job per cluster"
     )
-    assert gate(root, head, FakeNodes(NodeAnswers(queue=QueueSettings(True, 8)))).capacity_problem == ""
+    assert gate(root, head, FakeNodes(queue())).capacity_problem == ""
 
 
 # --- Findings that several parts report -------------------------------------------------------------------------------
@@ -224,7 +231,7 @@ def test_an_override_is_reported_once(root: Path) -> None:
     key = "trainer_overrides.critic.model.fsdp_config.param_offload"
     about_it = Finding("trainer_overrides: critic.model…", "Key is not in struct", "correct it", key=key)
     other = replace(about_it, key="trainer_overrides.no.such")
-    nodes = FakeNodes(NodeAnswers((about_it, other)))
+    nodes = FakeNodes(Inspection((about_it, other)))
     snapshot(root / "common/code/verl/other", "0.9.0")
     overrides = {"critic.model.fsdp_config.param_offload": True}
     result = gate(root, nodes=nodes, code_path="other", trainer_overrides=overrides)
@@ -241,12 +248,12 @@ def test_what_the_job_has_anyway_is_noted_and_hides_no_problem(root: Path) -> No
     assert keys == ["algorithm.adv_estimator", "trainer.nnodes", "env_vars.RAY_ADDRESS", "env_vars.HF_HOME"]
     # The composed configuration tells whether the size is that of the job.
     wrong = Finding("trainer.nnodes", "is 1, but the job has 2", "do", key="trainer.nnodes")
-    assert gate(root, nodes=FakeNodes(NodeAnswers((wrong,))), **changes).findings == (wrong,)
+    assert gate(root, nodes=FakeNodes(Inspection((wrong,))), **changes).findings == (wrong,)
     # A note is no reason to leave out what Hydra says of the same override.
     key = "trainer_overrides.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
     refused = Finding("x", "is refused", "do", key=key)
     of_size = {"trainer_overrides": ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"]}
-    assert refused in gate(root, nodes=FakeNodes(NodeAnswers((refused,))), **of_size).findings
+    assert refused in gate(root, nodes=FakeNodes(Inspection((refused,))), **of_size).findings
 
 
 def test_the_same_problem_is_reported_once(root: Path) -> None:
@@ -254,7 +261,7 @@ def test_the_same_problem_is_reported_once(root: Path) -> None:
     what = f"{root}/user/code/r.py does not exist"
     same = Finding("reward_fn_path", what, "another hint", key="reward_fn_path")
     elsewhere = Finding("model", what, "stage it", key="model")
-    result = gate(root, nodes=FakeNodes(NodeAnswers((same, elsewhere))))
+    result = gate(root, nodes=FakeNodes(Inspection((same, elsewhere))))
     assert [finding.where for finding in result.findings] == ["reward_fn_path", "model"]
     assert (
         result.findings[0].todo
@@ -334,7 +341,7 @@ def test_sft_without_data_for_validation(root: Path) -> None:
 
 
 def test_the_path_of_the_image_is_kept(root: Path) -> None:
-    result = gate(root, nodes=FakeNodes(NodeAnswers(python_path="/opt/a:/opt/b")))
+    result = gate(root, nodes=FakeNodes(Inspection(python_path="/opt/a:/opt/b")))
     assert result.job
     path = result.job.runtime_env["env_vars"]["PYTHONPATH"]
     assert path.startswith(f"{root}/{CODE}:") and path.endswith("/current:/opt/a:/opt/b")

@@ -14,25 +14,22 @@ from gate_job import CODE, parsed
 
 from argus.checks.common import CheckRequest, Configuration, Facts
 from argus.checks.paths import check_node
-from argus.checks.worker import CheckResult
 from argus.common.findings import WARNING, Finding
 from argus.gate import nodes, worker
 from argus.gate.composition import Composition, Refusal
 from argus.gate.nodes import (
-    NodeAnswers,
     ask_nodes,
     check_request,
     findings_of_nodes,
 )
-from argus.gate.transfer_queue import QueueSettings
-from argus.gate.worker import WorkerAnswer, inspect_job
+from argus.gate.worker import Inspection, inspect_job
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
 
 WORKERS = {"b": "worker-1", "a": "worker-0", "c": "worker-2"}
-GOOD = WorkerAnswer(Composition(config=None, yaml="trainer: {}\n"), (), Facts(train_rows=7))
+GOOD = Inspection((), Composition(config=None, yaml="trainer: {}\n"), Facts(train_rows=7))
 
 
 def about(key: str, what: str, severity: str = "error", todo: str = "correct it") -> Finding:
@@ -85,7 +82,7 @@ def output(root: Path) -> str:
 
 def ask(
     root: Path, answers: dict[str, Any] | None = None, connection: FakeConnection | None = None, **changes: Any
-) -> NodeAnswers:
+) -> Inspection:
     spec, job = planned(root, **changes)
     fake: Any = connection or FakeConnection(answers)
     return ask_nodes(spec, job, "0.9.1", WORKERS, lambda: fake)
@@ -94,8 +91,8 @@ def ask(
 def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path) -> None:
     connection = FakeConnection()
     spec, job = planned(root, trainer_overrides=["~trainer.user", "+data@x.y='a=b'"])
-    assert ask_nodes(spec, job, "0.9.1", WORKERS, lambda: connection) == NodeAnswers(  # type: ignore[arg-type]
-        (), "trainer: {}\n", Facts(train_rows=7), queue=QueueSettings(True, 8)
+    assert ask_nodes(spec, job, "0.9.1", WORKERS, lambda: connection) == Inspection(  # type: ignore[arg-type]
+        (), GOOD.composition, Facts(train_rows=7)
     )
     request = check_request(spec, job)
     (node_id, function, arguments), *elsewhere = connection.started
@@ -109,26 +106,16 @@ def test_every_worker_checks_the_shared_root_and_one_inspects_the_job(root: Path
 
 def test_ray_that_does_not_answer(root: Path) -> None:
     connection = FakeConnection(problem="Ray did not answer within 20 s")
-    assert ask(root, connection=connection) == NodeAnswers(
+    assert ask(root, connection=connection) == Inspection(
         (about("cluster", "Ray did not answer within 20 s", todo="see cluster_status.yml"),)
     )
     assert connection.started == []
 
 
-def test_the_queue_is_the_one_that_was_composed(root: Path) -> None:
-    backend = {"storage_backend": "SimpleStorage", "SimpleStorage": {"num_data_storage_units": 3}}
-    config = {**ours(root), "transfer_queue": {"backend": backend}}
-    inspected = WorkerAnswer(Composition(config=config, yaml="trainer: {}\n"), (), Facts())
-    assert ask(root, {"": inspected}).queue == QueueSettings(True, 3)
-    former = {**config, "trainer": {**config["trainer"], "use_v1": False}}
-    inspected = WorkerAnswer(Composition(config=former, yaml="trainer: {}\n"), (), Facts())
-    assert ask(root, {"": inspected}).queue == QueueSettings(used=False)
-
-
 def test_nodes_that_do_not_answer(root: Path) -> None:
     answers = {"worker-2": TimeoutError("no answer within 60 s"), "": RuntimeError("OSError: no memory")}
     answers["worker-1"] = [about("model", "is missing")]  # type: ignore[assignment]
-    assert ask(root, answers) == NodeAnswers(
+    assert ask(root, answers) == Inspection(
         (
             about("cluster", "worker-2 could not check the job: no answer within 60 s", todo="see cluster_status.yml"),
             about("cluster", "worker-0 could not check the job: OSError: no memory", todo="see cluster_status.yml"),
@@ -147,9 +134,9 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
         Refusal("Could not find 'actor/x'", "actor"),
         Refusal("LexerNoViableAltException: a b."),
     )
-    answer = WorkerAnswer(
-        Composition(config, "y", output(root), refusals),
+    answer = Inspection(
         (about("model", "has no weights", WARNING),),
+        Composition(config, "y", output(root), refusals),
         Facts(),
         on_node=(about("shared_root", "is not writable"),),
     )
@@ -171,7 +158,7 @@ def test_all_findings_of_an_inspection(root: Path) -> None:
         ("trainer.logger", "warning"),
         ("shared_root", "error"),
     ]
-    assert (result.resolved, result.facts) == ("y", Facts())
+    assert (result.composition.yaml, result.facts) == ("y", Facts())
 
 
 def test_the_settings_are_judged_with_the_environment_and_the_version_of_the_job(root: Path) -> None:
@@ -181,7 +168,7 @@ def test_the_settings_are_judged_with_the_environment_and_the_version_of_the_job
         "actor_rollout_ref": {"rollout": {"mode": "sync"}},
         "custom_reward_function": ours(root)["reward"]["custom_reward_function"],
     }
-    answers = {"": WorkerAnswer(Composition(config, "", output(root)), (), Facts())}
+    answers = {"": Inspection((), Composition(config, "", output(root)), Facts())}
     assert [finding.key for finding in ask(root, answers, secrets=["WANDB_API_KEY"]).findings] == [
         "actor_rollout_ref.rollout.mode"
     ]
@@ -199,7 +186,7 @@ def composed(root: Path, changes: dict[str, Any], **job: Any) -> list[tuple[str,
             node = node.setdefault(parent, {})
         node[last] = value
     where = job.pop("output", output(root))
-    found = ask(root, {"": WorkerAnswer(Composition(config, "", where), (), Facts())}, **job).findings
+    found = ask(root, {"": Inspection((), Composition(config, "", where), Facts())}, **job).findings
     return [(finding.key, finding.what) for finding in found]
 
 
@@ -342,15 +329,15 @@ def test_the_checks_get_the_composed_configuration(
         asked.append(arguments)
         return Composition(config)
 
-    def check_worker(request: CheckRequest) -> CheckResult:
+    def check_worker(request: CheckRequest) -> tuple[list[Finding], Facts]:
         asked.append(request)
-        return CheckResult((about("model", "x"),), Facts(steps=1))
+        return [about("model", "x")], Facts(steps=1)
 
     monkeypatch.setattr(worker, "compose", compose)
     monkeypatch.setattr(worker, "check_worker", check_worker)
     request = check_request(*planned(root))
     answer = inspect_job(request, "verl.trainer.main_ppo", [("a", "a=1")])
-    assert answer == WorkerAnswer(Composition(config), (about("model", "x"),), Facts(steps=1))
+    assert answer == Inspection((about("model", "x"),), Composition(config), Facts(steps=1))
     assert asked == [
         (request.code_path, "verl.trainer.main_ppo", [("a", "a=1")], request.environment),
         replace(request, config=None if config is None else Configuration(config)),
@@ -369,9 +356,9 @@ def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: 
         asked.append(("compose", environment.get("PYTHONPATH", "none")))
         return Composition()
 
-    def check(request: CheckRequest) -> CheckResult:
+    def check(request: CheckRequest) -> tuple[list[Finding], Facts]:
         asked.append(("check", request.environment.get("PYTHONPATH", "none")))
-        return CheckResult((), Facts())
+        return [], Facts()
 
     monkeypatch.setattr(worker, "compose", compose)
     monkeypatch.setattr(worker, "check_worker", check)

@@ -8,7 +8,7 @@ import pytest
 from jobs import planned
 
 from argus.checks.common import Configuration
-from argus.gate.transfer_queue import QueueSettings, with_queue
+from argus.gate.gate import with_queue
 
 
 def config(backend: Any = "SimpleStorage", units: Any = 8, **trainer: Any) -> Configuration:
@@ -19,27 +19,25 @@ def config(backend: Any = "SimpleStorage", units: Any = 8, **trainer: Any) -> Co
 @pytest.mark.parametrize(
     ("composed", "settings"),
     [
-        (config(), QueueSettings(True, 8)),
-        (config(units=3, use_v1=True), QueueSettings(True, 3)),
-        (config(units=-1), QueueSettings(True, 0)),
+        (config(), (True, 8, "")),
+        (config(units=3, use_v1=True), (True, 3, "")),
+        (config(units=-1), (True, 0, "")),
         # Another check reports this one.
-        (config(units="many"), QueueSettings(True, 8)),
-        (Configuration({}), QueueSettings(True, 8)),
-        (config(use_v1=False), QueueSettings(False)),
-        (config("RayStore"), QueueSettings(True, 0)),
-        (config("MooncakeStore"), QueueSettings(True, 0, "MooncakeStore")),
-        (config("Yuanrong"), QueueSettings(True, 0, "Yuanrong")),
+        (config(units="many"), (True, 8, "")),
+        (Configuration({}), (True, 8, "")),
+        (config(use_v1=False), (False, 0, "")),
+        (config("RayStore"), (True, 0, "")),
+        (config("MooncakeStore"), (True, 0, "MooncakeStore")),
+        (config("Yuanrong"), (True, 0, "Yuanrong")),
         # Nothing is known about it.
-        (config("Another"), QueueSettings(True, 0, "Another")),
+        (config("Another"), (True, 0, "Another")),
     ],
 )
-def test_the_settings_of_a_queue(composed: Configuration, settings: QueueSettings) -> None:
-    assert QueueSettings.of(composed) == settings
+def test_the_plan_has_the_settings_of_the_queue(composed: Configuration, settings: tuple[bool, int, str]) -> None:
+    plan = with_queue(planned(), composed).plan
+    assert (plan.transfer_queue, plan.storage_units, plan.exclusive_backend) == settings
 
 
-def test_the_plan_gets_them() -> None:
-    plan = with_queue(planned(), QueueSettings(True, 3, "Yuanrong")).plan
-    assert (plan.transfer_queue, plan.storage_units, plan.exclusive_backend) == (True, 3, "Yuanrong")
-    assert not with_queue(planned(), QueueSettings(False)).plan.transfer_queue
+def test_a_job_without_a_queue_stays_as_it_is() -> None:
     sft = planned(workload="sft")
-    assert with_queue(sft, QueueSettings(True, 3)) == sft
+    assert with_queue(sft, config()) == sft
