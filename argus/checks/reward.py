@@ -109,7 +109,7 @@ os._exit(0)
 """
 
 
-class Call(BaseModel, frozen=True):
+class Call(BaseModel, frozen=True, strict=True):
     """One call of the reward function. Either `score` or `problem` says how it ended.
 
     row: its number in the sample. answer: what stood for the model's answer. line: of the function's file.
@@ -245,7 +245,7 @@ def trial_rows(request: CheckRequest) -> list[dict[str, Any]]:
 
 def call_of(line: Mapping[str, Any]) -> Call | None:
     try:
-        return Call.model_validate(line, strict=True)
+        return Call(**line)
     except ValidationError:
         return None
 

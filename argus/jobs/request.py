@@ -11,10 +11,10 @@ from typing import Any
 
 from ..common.findings import Finding
 from ..jobspec.environment import secret_value_findings
-from ..jobspec.inventory import inventory_findings
 from ..jobspec.merging import misspelt, with_command_line, with_defaults
 from ..jobspec.parse import parse_jobspec, top_key
 from ..jobspec.spec import JobSpec
+from ..jobspec.spec_checks import inventory_findings
 
 # Defaults that come from other variables of the inventory than job_defaults.
 INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")

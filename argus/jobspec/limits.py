@@ -23,10 +23,14 @@ SHORTER = "move data and code to files under the shared root"
 
 
 def limit_findings(given: Any) -> list[Finding]:
-    """The first thing because of which a JobSpec is too large to be read, or is no plain data."""
+    """The first thing because of which a JobSpec is too large to be read, or is no plain data.
+
+    Otherwise all numbers that JSON, in which archives keep JobSpecs, does not have.
+    """
     # Not recursive: this is what decides whether anything else may be.
     waiting: list[tuple[str, Any, int]] = [("", given, 1)]
     values = characters = 0
+    infinite = []
     while waiting:
         key, value, depth = waiting.pop()
         # Whatever is listed already counts: a list of lists would otherwise be read in full.
@@ -39,27 +43,16 @@ def limit_findings(given: Any) -> list[Finding]:
             waiting += [(_below(key, name), part, depth + 1) for name, part in _parts(value)]
         elif isinstance(value, str):
             characters += len(value)
-            found = CONTROL.search(value)
-            if found:
+            if characters > MAX_CHARACTERS:
+                return [_finding("", f"has more than {MAX_CHARACTERS:,} characters", SHORTER)]
+            if found := CONTROL.search(value):
                 return [_finding(key, f"contains the control character U+{ord(found[0]):04X}", "remove it")]
-        elif value is not None and not isinstance(value, (bool, int, float, date)):
-            return [_finding(key, f"is a {type(value).__name__}", "give text, a number, a list or a mapping")]
-        if characters > MAX_CHARACTERS:
-            return [_finding("", f"has more than {MAX_CHARACTERS:,} characters", SHORTER)]
-    return []
-
-
-def infinite_findings(given: Any) -> list[Finding]:
-    """Numbers that JSON, in which archives keep JobSpecs, does not have. `given` is within the limits."""
-    found, waiting = [], [("", given)]
-    while waiting:
-        key, value = waiting.pop()
-        if isinstance(value, (Mapping, list, tuple)):
-            waiting += [(_below(key, name), part) for name, part in _parts(value)]
         elif isinstance(value, float) and not math.isfinite(value):
             todo = "give a finite number; in a list of overrides, inf works as text: key=inf"
-            found.append(_finding(key, f"is {value}", todo))
-    return found
+            infinite.append(_finding(key, f"is {value}", todo))
+        elif value is not None and not isinstance(value, (bool, int, float, date)):
+            return [_finding(key, f"is a {type(value).__name__}", "give text, a number, a list or a mapping")]
+    return infinite
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:

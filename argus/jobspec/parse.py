@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..common.findings import Finding
+from ..common.findings import Finding, about
 from ..common.text import nearest
 from ..launcher.hydra import override_key
-from .limits import infinite_findings, limit_findings
+from .limits import limit_findings
 from .owned import OVERRIDES
-from .spec import DURATIONS, KEYS, JobSpec
+from .spec import DURATIONS, KEYS, JobSpec, UnfitError
 from .spec_checks import spec_findings
 
 # In place of values that cannot be read, so that the others are checked.
@@ -28,17 +28,7 @@ MAY_HOLD_SECRETS = ("secrets", "env_vars", "ray.runtime_env")
 # Keys whose problems do not affect the checks of other keys. Without a reward function, a dataset may have none at all.
 SEPARABLE = {
     *("submission_id", "launcher", "code_path", "model", "dataset", "env_vars", "secrets", "retries", "on_stall"),
-    *(
-        "start_timeout",
-        "stall_timeout",
-        "resume_from",
-        "debugger",
-        "tags",
-        "check_reward",
-        "accept",
-        "deadline",
-        "wait_for_resources",
-    ),
+    *("resume_from", "debugger", "tags", "check_reward", "accept", *DURATIONS),
 }
 
 
@@ -51,8 +41,7 @@ def parse_jobspec(given: Any) -> tuple[list[Finding], JobSpec | None]:
     if not isinstance(given, Mapping):
         what = f"is a {type(given).__name__}"
         return [Finding("jobspec", what, "give a mapping of keys, such as workload: grpo")], None
-    too_large = limit_findings(given) or infinite_findings(given)
-    if too_large:
+    if too_large := limit_findings(given):
         return too_large, None
     given = without_empty(given, KEYS)
     unknown = unknown_keys(given, KEYS)
@@ -73,7 +62,7 @@ def typed(given: Mapping[str, Any]) -> tuple[list[Finding], JobSpec]:
     for problem in problems:
         path = [part for part in problem["loc"] if isinstance(part, str)]
         key = ".".join(path)
-        findings.setdefault(key, Finding(key, problem_of(problem, key), remedy(key), key=key))
+        findings.setdefault(key, finding_of(problem, key))
         above = rest
         for part in path[:-1]:
             above = above.get(part, {})
@@ -86,23 +75,22 @@ def typed(given: Mapping[str, Any]) -> tuple[list[Finding], JobSpec]:
 NAMES = {"dictionary": "mapping", "tuple": "list"}
 
 
-def problem_of(problem: Mapping[str, Any], key: str) -> str:
+def finding_of(problem: Mapping[str, Any], key: str) -> Finding:
     """What pydantic says about a value."""
+    given, error = problem["input"], problem.get("ctx", {}).get("error")
+    todo = "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
+    shows_type = key in MAY_HOLD_SECRETS or isinstance(given, (dict, list))
+    value = f"a {type(given).__name__}" if shows_type else repr(given)[:LONGEST_VALUE]
     if problem["type"] == "missing":
-        return "is required"
-    value = repr(problem["input"])[:LONGEST_VALUE]
-    if key in MAY_HOLD_SECRETS or isinstance(problem["input"], (dict, list)):
-        value = f"a {type(problem['input']).__name__}"
-    if problem["type"] == "value_error":
-        return f"is {value}: {problem['ctx']['error']}"
-    expected = str(problem["msg"]).removeprefix("Input ").partition(", unable")[0]
-    return f"is {value}, and {' '.join(NAMES.get(word, word) for word in expected.split())}"
-
-
-def remedy(key: str) -> str:
-    if key in DURATIONS:
-        return "give seconds, or a value such as 90m, 1h30m or 2d"
-    return "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
+        what = "is required"
+    elif isinstance(error, UnfitError):
+        what, todo = str(error), error.todo
+    elif error:
+        what = f"is {value}: {error}"
+    else:
+        expected = str(problem["msg"]).removeprefix("Input ").partition(", unable")[0]
+        what = f"is {value}, and {' '.join(NAMES.get(word, word) for word in expected.split())}"
+    return about(key, what, todo)
 
 
 def unknown_keys(given: Mapping[Any, Any], keys: Mapping[str, Any], where: str = "") -> list[Finding]:
@@ -114,13 +102,13 @@ def unknown_keys(given: Mapping[Any, Any], keys: Mapping[str, Any], where: str =
             place = next((path for path in JobSpec.paths().values() if path.rpartition(".")[2] == key), "")
             hint = f"write it as {place}" if place else nearest(str(key), keys)
             hint = hint or f"known keys: {', '.join(sorted(keys))}"
-            findings.append(Finding(name, "is not a key of a JobSpec", hint, key=name))
+            findings.append(about(name, "is not a key of a JobSpec", hint))
         elif keys[key]:
             if isinstance(value, Mapping):
                 findings += unknown_keys(value, keys[key], f"{name}.")
             else:
                 hint = f"give a mapping with {', '.join(sorted(keys[key]))}"
-                findings.append(Finding(name, f"is {value!r}", hint, key=name))
+                findings.append(about(name, f"is {value!r}", hint))
     return findings
 
 

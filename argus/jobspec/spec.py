@@ -5,19 +5,32 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import math
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, resolve_path
 from ..launcher.hydra import override_list
-from .durations import seconds
+from .submission_id import SUBMISSION_ID
+
+NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
+DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")
+# Beyond it are slips, and numbers that clocks cannot add.
+LONGEST_DAYS = 3650
+# Nothing but scheme, host and port: programs read anything else in different ways.
+ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?/?", re.ASCII)
+PORTS = {"http": 80, "https": 443}
+# ray/_common/ray_option_utils.py:_validate_resource_quantity
+SMALLEST_AMOUNT = 0.0001
+MOST_TRIAL_ROWS = 64
 
 
 def plain_root(path: str) -> str:
@@ -63,17 +76,87 @@ class Inputs:
     reward: RewardFunction | None
 
 
-def amount(value: object) -> object:
-    """A number as it is written; pydantic takes truth values for numbers."""
+class Address(NamedTuple):
+    """The parts of an address of Ray's Jobs API."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is an address of this machine by its form. Other names than localhost may lead anywhere."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: str) -> Address | None:
+    """The parts of an address; None if it is none, or has more than scheme, host and port."""
+    match = ADDRESS.fullmatch(text)
+    if not match:
+        return None
+    scheme, host, port = match.groups()
+    number = int(port) if port else PORTS[scheme]
+    return Address(scheme, host.strip("[]").lower(), number) if 0 < number < 65536 else None
+
+
+class UnfitError(ValueError):
+    """What is wrong with a value of a JobSpec, and what to do."""
+
+    def __init__(self, what: str, todo: str) -> None:
+        super().__init__(what)
+        self.todo = todo
+
+
+def fits(test: Callable[[Any], object], what: str, todo: str) -> AfterValidator:
+    """A check of a value, if there is one. `what` has it at {}."""
+
+    def checked(value: Any) -> Any:
+        if value is not None and not test(value):
+            raise UnfitError(what.format(repr(value)), todo)
+        return value
+
+    return AfterValidator(checked)
+
+
+def between(least: int, most: int, meaning: str) -> AfterValidator:
+    return fits(lambda value: least <= value <= most, "is {}", f"give {meaning}, {least} to {most}")
+
+
+def no_truth_value(value: object) -> object:
+    """Pydantic takes truth values for numbers."""
     if isinstance(value, bool):
         raise ValueError("a truth value is no number")
     return value
 
 
-def duration(value: object) -> float | None:
-    """The seconds of a duration. Raises ValueError."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if value is None else seconds(str(value) if number or isinstance(value, str) else repr(value))
+def is_amount(amount: object) -> bool:
+    """Whether Ray accepts this as the amount of a resource that a job asks for."""
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+        return False
+    return amount == 0 or SMALLEST_AMOUNT <= amount < math.inf
+
+
+def amount(value: object) -> object:
+    if not is_amount(value):
+        raise UnfitError(f"is {value!r}", f"give a number: 0, or {SMALLEST_AMOUNT} or more")
+    return value
+
+
+def seconds(value: object) -> float | None:
+    """The seconds of a number, or of ``30m``, ``1h30m`` or ``2d``; None for None and for 0."""
+    if value is None:
+        return None
+    match = DURATION.fullmatch(text := str(value))
+    if not text or not match:
+        raise UnfitError(f"{text!r} is not a duration", "give seconds, or a value such as 90m, 1h30m or 2d")
+    days, hours, minutes, rest = (float(part or 0) for part in match.groups())
+    total = days * 86_400 + hours * 3600 + minutes * 60 + rest
+    if total > LONGEST_DAYS * 86_400:
+        raise UnfitError(f"{text!r} is longer than {LONGEST_DAYS} days", "give a shorter duration")
+    return total or None
 
 
 def items(value: object) -> object:
@@ -101,12 +184,25 @@ def key(description: str, default: Any = ..., at: str = "") -> Any:
     return Field(default, description=description, validation_alias=alias, validate_default=True)
 
 
-Whole = Annotated[int, BeforeValidator(amount)]
-Number = Annotated[float, BeforeValidator(amount)]
-Duration = Annotated[float | None, BeforeValidator(duration)]
+Whole = Annotated[int, BeforeValidator(no_truth_value)]
+Number = Annotated[float, BeforeValidator(no_truth_value)]
+Duration = Annotated[float | None, BeforeValidator(seconds)]
 Names = Annotated[tuple[str, ...], BeforeValidator(items)]
 Values = Annotated[dict[Any, Any], BeforeValidator(mapping)]
 Overrides = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(override_list(value)))]
+Size = Annotated[Whole | None, fits(lambda value: value >= 1, "is {}", "give 1 or more, or leave it out to use all")]
+Resources = Annotated[
+    dict[str, Annotated[Any, AfterValidator(amount)]],
+    BeforeValidator(mapping),
+    fits(lambda value: "CPU" not in value, "must not contain CPU", "use ray.resources.entrypoint_num_cpus for CPUs"),
+    # Ray accepts the job and fails it later.
+    fits(lambda value: "GPU" not in value, "must not contain GPU", "remove it: the trainer asks for its GPUs"),
+    fits(
+        lambda value: any(value.values()),
+        "contains nothing that keeps the driver off the head",
+        "keep {worker_node: 1}, or name a resource that only workers have",
+    ),
+]
 
 
 class JobSpec(BaseModel):
@@ -114,7 +210,16 @@ class JobSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
-    submission_id: Annotated[str | None, AfterValidator(lambda value: value or None)] = key(
+    submission_id: Annotated[
+        str | None,
+        AfterValidator(lambda value: value or None),
+        fits(
+            SUBMISSION_ID.fullmatch,
+            "{} is malformed",
+            "use at most 63 lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit; or leave "
+            "it out",
+        ),
+    ] = key(
         "The id of the job. It matches `[a-z0-9][a-z0-9._-]{0,62}`. If it is not set, the id is "
         "`<workload>-<UTC time>-<random>`.",
         None,
@@ -144,7 +249,10 @@ class JobSpec(BaseModel):
         "A directory with `train.parquet` and `val.parquet`, as the name of a directory in `<shared_root>/datasets/` "
         "or as an absolute path. `sft` does not need `val.parquet`."
     )
-    address: str = key(
+    address: Annotated[
+        str,
+        fits(parse_address, "{} is not an address", "give scheme, host and port only, such as http://127.0.0.1:8265"),
+    ] = key(
         "The address of Ray's Jobs API, as seen from the head, to which the cluster's token is sent. It is on the head "
         "itself, or that of the inventory.",
         "http://127.0.0.1:8265",
@@ -156,18 +264,16 @@ class JobSpec(BaseModel):
         {},
         "ray.runtime_env",
     )
-    entrypoint_resources: Values = key(
+    entrypoint_resources: Resources = key(
         "Custom resources. At least one of them must exist only on workers, to keep the driver off the head.",
         {"worker_node": 1},
         "ray.resources.entrypoint_resources",
     )
-    entrypoint_num_cpus: Number = key(
+    entrypoint_num_cpus: Annotated[Number, AfterValidator(amount)] = key(
         "The number of CPUs that the driver requests.", 1, "ray.resources.entrypoint_num_cpus"
     )
-    nnodes: Whole | None = key(
-        "The number of workers. The default is all workers that are alive.", None, "resources.nnodes"
-    )
-    gpus_per_node: Whole | None = key(
+    nnodes: Size = key("The number of workers. The default is all workers that are alive.", None, "resources.nnodes")
+    gpus_per_node: Size = key(
         "The number of GPUs on each worker. The default is all GPUs.", None, "resources.gpus_per_node"
     )
     trainer_overrides: Overrides = key(
@@ -183,7 +289,7 @@ class JobSpec(BaseModel):
         "`job_secrets_from_environment`.",
         [],
     )
-    retries: Whole = key(
+    retries: Annotated[Whole, between(0, 100, "the number of further attempts")] = key(
         "The number of further attempts after a node was lost, a process was killed, or communication failed after the "
         "first step. They resume from the last complete checkpoint. Errors in the job itself are never retried. A "
         "restart of the head counts as a lost node. Such a job resumes when the head is back.",
@@ -217,9 +323,14 @@ class JobSpec(BaseModel):
         "What happens to a stalled job after its evidence was collected. `report` lets it run, `stop` ends it.",
         "report",
     )
-    resume_from: str | None = key(
-        "The id of a job with the same workload. The new job resumes from its last complete checkpoint.", None
-    )
+    resume_from: Annotated[
+        str | None,
+        fits(
+            SUBMISSION_ID.fullmatch,
+            "{} is not a submission id",
+            "give the id of the job whose last checkpoint this job resumes from",
+        ),
+    ] = key("The id of a job with the same workload. The new job resumes from its last complete checkpoint.", None)
     debugger: Literal["post_mortem", "legacy"] | None = key(
         "Ray's debugger for the tasks and actors of the job. `post_mortem` requires `debugpy` 1.8 or newer on the "
         "workers and is used with VS Code; `legacy` is used with `ray debug`. A job that waits for a debugger counts "
@@ -227,7 +338,9 @@ class JobSpec(BaseModel):
         None,
     )
     tags: Values = key("Labels of the job, as names and values.", {})
-    check_reward: Whole = key(
+    check_reward: Annotated[
+        Whole, between(0, MOST_TRIAL_ROWS, "the number of rows with which the gate calls the reward function")
+    ] = key(
         "The number of rows of the dataset with which the gate calls the reward function, in the environment of the "
         "job without its secrets. Each row is tried with its ground truth and with an empty text as the answer. A call "
         "that raises, or does not return a number, is an error. `0` to `64`.",

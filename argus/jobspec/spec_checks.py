@@ -5,48 +5,35 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 from ..common.findings import Finding, about
-from ..common.shared_root import DATASETS, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
+from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
 from ..launcher.hydra import override_key, override_text
 from ..launcher.plan import TORCHRUN
 from .batches import batch_findings
 from .capacity import Cluster
 from .environment import environment_findings, form_of_secret, secret_findings
-from .inventory import parse_address
 from .owned import OWNED_OVERRIDES, about_override, override_findings
 from .runtime_env import runtime_env_findings
-from .spec import JobSpec, is_module_entry
-from .submission_id import SUBMISSION_ID
+from .spec import JobSpec, is_module_entry, parse_address, plain_root
 from .verl_releases import SFT, Profile
 
 STAGED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Paths become Hydra overrides, in which ${…} is an interpolation.
 NOT_IN_PATHS = re.compile(r"[$\n\r\t]")
 NOT_PLAIN, RENAME = "Hydra or a shell would replace", "rename it without $ and line breaks"
-# ray/_common/ray_option_utils.py:_validate_resource_quantity
-SMALLEST_AMOUNT = 0.0001
-MOST_TRIAL_ROWS = 64
+DEFAULT_ADDRESS = str(JobSpec.model_fields["address"].default)
 RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
 
 
 def spec_findings(spec: JobSpec) -> list[Finding]:
-    """All problems of the values of a JobSpec that show without a cluster."""
-    checks = (
-        *(_id, _paths, _reward, environment_findings, runtime_env_findings, secret_findings, _policy, _resources),
-    )
-    found = [finding for check in checks for finding in check(spec)]
-    return found + list(override_findings(spec))
-
-
-def _id(spec: JobSpec) -> Iterator[Finding]:
-    if spec.submission_id is not None and not SUBMISSION_ID.fullmatch(spec.submission_id):
-        todo = "use at most 63 lower-case letters, digits, '.', '_' and '-', and begin with a letter or a digit"
-        yield about("submission_id", f"{spec.submission_id!r} is malformed", f"{todo}; or leave it out")
+    """Problems of the values of a JobSpec together, and of its names and texts, that show without a cluster."""
+    checks = (_paths, _reward, environment_findings, runtime_env_findings, secret_findings, _policy, override_findings)
+    return [finding for check in checks for finding in check(spec)]
 
 
 def _paths(spec: JobSpec) -> Iterator[Finding]:
@@ -95,20 +82,12 @@ def _reward(spec: JobSpec) -> Iterator[Finding]:
 
 
 def _policy(spec: JobSpec) -> Iterator[Finding]:
-    """The keys that control how the job is started, waits, retries, resumes and is labelled."""
+    """The keys that control how the job is started, is tried, resumes and is labelled."""
     if spec.launcher == TORCHRUN and spec.workload != SFT:
         yield about("launcher", f"torchrun starts sft only: verl needs Ray for {spec.workload}", "remove it")
-    if not 0 <= spec.retries <= 100:
-        yield about("retries", f"is {spec.retries}", "give the number of further attempts, 0 to 100")
-    if not 0 <= spec.check_reward <= MOST_TRIAL_ROWS:
-        todo = f"give the number of rows with which the gate calls the reward function, 0 to {MOST_TRIAL_ROWS}"
-        yield about("check_reward", f"is {spec.check_reward}", todo)
-    elif spec.check_reward and spec.reward_fn_path is None:
+    if spec.check_reward and spec.reward_fn_path is None:
         yield about("check_reward", "there is no reward_fn_path", "set reward_fn_path, or remove it")
     if spec.resume_from is not None:
-        if not SUBMISSION_ID.fullmatch(spec.resume_from):
-            todo = "give the id of the job whose last checkpoint this job resumes from"
-            yield about("resume_from", f"{spec.resume_from!r} is not a submission id", todo)
         for key in map(override_key, spec.trainer_overrides):
             if key in RESUME_KEYS:
                 yield about_override(key, "contradicts resume_from", "keep only one of them")
@@ -120,34 +99,21 @@ def _policy(spec: JobSpec) -> Iterator[Finding]:
             yield about(f"tags.{name}", f"contains {form}, readable in the archive and in listings", "remove it")
 
 
-def _resources(spec: JobSpec) -> Iterator[Finding]:
-    for name, value in (("nnodes", spec.nnodes), ("gpus_per_node", spec.gpus_per_node)):
-        if value is not None and value < 1:
-            yield about(f"resources.{name}", f"is {value}", "give 1 or more, or leave it out to use all")
-    if parse_address(spec.address) is None:
-        todo = "give scheme, host and port only, such as http://127.0.0.1:8265"
-        yield about("ray.address", f"{spec.address!r} is not an address", todo)
-    key = "ray.resources.entrypoint_resources"
-    for name in ("CPU", "GPU"):
-        if name in spec.entrypoint_resources:
-            # Ray accepts the job and fails it later.
-            yield about(key, f"must not contain {name}", "use ray.resources.entrypoint_num_cpus for CPUs")
-    if not is_amount(spec.entrypoint_num_cpus):
-        what = f"is {spec.entrypoint_num_cpus:g}"
-        yield about("ray.resources.entrypoint_num_cpus", what, f"give 0, or {SMALLEST_AMOUNT} or more")
-    wrong = {name: amount for name, amount in spec.entrypoint_resources.items() if not is_amount(amount)}
-    for name, amount in wrong.items():
-        yield about(f"{key}.{name}", f"is {amount!r}", f"give a number: 0, or {SMALLEST_AMOUNT} or more")
-    if not wrong and not any(spec.entrypoint_resources.values()):
-        todo = "keep {worker_node: 1}, or name a resource that only workers have"
-        yield about(key, "contains nothing that keeps the driver off the head", todo)
+def inventory_findings(spec: JobSpec, defaults: Mapping[str, Any]) -> Iterator[Finding]:
+    """What a JobSpec changes although only the inventory may.
 
-
-def is_amount(amount: object) -> bool:
-    """Whether Ray accepts this as the amount of a resource that a job asks for."""
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
-        return False
-    return amount == 0 or SMALLEST_AMOUNT <= amount < math.inf
+    defaults: those of the inventory, with the keys of a JobSpec.
+    """
+    root = plain_root(str(defaults.get("shared_root") or DEFAULT_SHARED_ROOT))
+    if spec.shared_root != root:
+        what = f"is {spec.shared_root}, but the shared root of this inventory is {root}"
+        yield about("shared_root", what, "remove it; to use another shared root, use an inventory that has it")
+    ray = defaults.get("ray")
+    allowed = str((ray.get("address") if isinstance(ray, Mapping) else None) or DEFAULT_ADDRESS)
+    address = parse_address(spec.address)
+    if address and not address.is_loopback and address != parse_address(allowed):
+        what = f"{spec.address!r} is neither on the head itself nor the address of this inventory, {allowed}"
+        yield about("ray.address", f"{what}: the cluster's token would be sent there", "remove it")
 
 
 def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:

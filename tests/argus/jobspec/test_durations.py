@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from argus.jobspec.durations import seconds
+from argus.jobspec.spec import seconds
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,13 @@ def test_all_problems_are_reported_at_once() -> None:
     findings = findings_of({**changes, "unknown": 1, "model": "a b", "deadline": "soon", "retries": "often"})
     assert [finding.key for finding in findings] == [
         "unknown",
+        "submission_id",
+        "resources.nnodes",
         "retries",
         "deadline",
-        "submission_id",
         "code_path",
         "model",
         "env_vars.RAY_X",
-        "resources.nnodes",
     ]
 
 
