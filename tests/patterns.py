@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.plugin_utils import engine_exec
 
-from argus.jobspec.environment import NEVER_SECRET
+from argus.jobspec import environment
 from argus.launcher.failures import CAUSES, CONSEQUENCES
 from argus.staging.users import USES
 
@@ -28,7 +28,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     "rule.pattern": [rule.pattern for rule in RULES],
     "rule.below": [rule.below for rule in RULES if rule.below],
     "b'|'.join(map(re.escape, present))": ["hf_AbCdEfGhIjKl|-----BEGIN"],
-    "'|'.join(names)": ["|".join(names) for names in NEVER_SECRET.values()],
+    "names": [names.pattern for names in environment.NEVER_SECRET.values()],
     "f'{ENGINE_SAYS}(?:{sign})'": [f"{engine_exec.ENGINE_SAYS}(?:x)"],
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
         r"worker-\w+-(?:01|02)-\d+\.(?:out|err)|runtime_env_setup-(?:01|02)\.log"

@@ -1,16 +1,17 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Environment variables of a job: which names a JobSpec may set, and which may hold a secret. All of it is pure."""
+"""The environment of a job: its variables, its secrets, and the parts of Ray's runtime environment that it may set."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
+from ..common.text import nearest
 from ..launcher import redact
 from ..launcher.archive import JOB
 from ..launcher.attempts import METRICS_VARIABLE
@@ -23,6 +24,7 @@ OWNED_ENVIRONMENT = {
     JOB: "it marks the job's processes",
     redact.ARCHIVE: "it is the path of the job's archive",
 }
+RUNTIME_ENV = "ray.runtime_env"
 # Names of this collection.
 OURS = "ARGUS_VERL_"
 # Variables of Ray that a JobSpec has a key for.
@@ -41,51 +43,27 @@ GPUS_OF_AMD = {
 # take settings of the controller, or to change how the processes that look after the job run. env_vars may have most
 # of them: they reach only processes that run the job's code anyway. Letters of either case count, as in http_proxy.
 NEVER_SECRET = {
-    "which libraries a program loads": (
-        *("PATH", "LD_.*", "DYLD_.*", "GLIBC_TUNABLES", "MALLOC_.*", "GCONV_PATH", "LOCPATH", "NLSPATH", "HOSTALIASES"),
-        *("RES_OPTIONS", "LOCALDOMAIN", "RESOLV_.*", "OPENSSL_.*", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CC", "CXX"),
-    ),
-    "what a shell runs": (
-        *("BASH_.*", "BASHOPTS", "SHELLOPTS", "ENV", "PS[0-4]", "IFS", "CDPATH", "GLOBIGNORE", "PROMPT_COMMAND"),
-        *("ZDOTDIR", "FPATH", "MAKEFLAGS", "MAKEFILES"),
-    ),
-    "what an interpreter runs": (
-        *("PYTHON.*", "PERL.*", "RUBY.*", "GEM_(HOME|PATH)", "BUNDLE_(?!.*(TOKEN|PASSWORD)).*", "LUA_.*", "R_.*"),
-        *("NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)", "NPM_CONFIG_(?!.*(TOKEN|PASSWORD|AUTH)).*"),
-        *("_JAVA_OPTIONS", "(JDK_)?JAVA_(TOOL_)?OPTIONS", "JAVA_HOME", "CLASSPATH", "DOTNET_.*", "COMPLUS_.*"),
-        *("PIP_.*", "UV_(?!.*(TOKEN|PASSWORD)).*", "CONDA_(?!.*TOKEN).*", "VIRTUAL_ENV", "PHPRC", "PHP_INI_SCAN_DIR"),
-    ),
-    "which programs another program starts": (
-        *("GIT_(?!.*(TOKEN|PASSWORD|PAT)$).*", "SSH_(AUTH_SOCK|ASKPASS.*)", "SUDO_.*", "EDITOR", "VISUAL"),
-        *("(MAN)?PAGER", "BROWSER", "LESS.*", "ANSIBLE_.*", "DOCKER_(HOST|CONFIG|CONTEXT|CERT_PATH|TLS.*)"),
-    ),
-    "whom a program talks to and trusts": (
-        *(".*_PROXY", "SSL_CERT_.*", "SSLKEYLOGFILE", "REQUESTS_CA_BUNDLE", "CURL_(CA_BUNDLE|HOME)", "AWS_CA_BUNDLE"),
-        *("KRB5.*",),
-    ),
-    "whose process it is and where its files are": (
-        *("HOME", "USER", "LOGNAME", "SHELL", "TMP", "TEMP", "TMPDIR", "(OLD)?PWD", "XDG_.*", "TERM.*", "LANG"),
-        *("LANGUAGE", "LC_.*", "TZ", "TZDIR", "DISPLAY", "MAIL"),
-    ),
-    "how the trainer and its libraries run": (
-        *("VERL_.*", "HYDRA_.*", "OC_CAUSE", "TORCH.*", "PYTORCH_.*", "TRITON_.*", "INDUCTOR_.*", "XLA_FLAGS"),
-        *(
-            "VLLM_PLUGINS",
-            "CUDA_.*",
-            "CUBLAS_.*",
-            "CUDNN_.*",
-            "NCCL_.*",
-            "RCCL_.*",
-            "GLOO_.*",
-            "UCX_.*",
-            "FI_.*",
-            "OMPI_.*",
-        ),
-        *("HIP_.*", "HSA_.*", "ROCR?_.*", "OMP_.*", "KMP_.*", "MKL_.*"),
-        *("NVIDIA_(VISIBLE_DEVICES|DRIVER_CAPABILITIES)",),
-    ),
+    what: re.compile(names, re.IGNORECASE)
+    for what, names in {
+        "which libraries a program loads": r"PATH|(LD|DYLD|MALLOC|RESOLV|OPENSSL)_.*|GLIBC_TUNABLES|HOSTALIASES"
+        r"|(GCONV_|LOC|NLS)PATH|RES_OPTIONS|LOCALDOMAIN|(C|CXX|LD)FLAGS|CC|CXX",
+        "what a shell runs": r"BASH_.*|(BASH|SHELL)OPTS|ENV|PS[0-4]|IFS|(CD|F)PATH|GLOBIGNORE|PROMPT_COMMAND|ZDOTDIR"
+        r"|MAKEFLAGS|MAKEFILES",
+        "what an interpreter runs": r"(PYTHON|PERL|RUBY).*|GEM_(HOME|PATH)|BUNDLE_(?!.*(TOKEN|PASSWORD)).*|(LUA|R)_.*"
+        r"|NODE_(OPTIONS|PATH|EXTRA_CA_CERTS)|NPM_CONFIG_(?!.*(TOKEN|PASSWORD|AUTH)).*|(_|JDK_)?JAVA_(TOOL_)?OPTIONS"
+        r"|JAVA_HOME|CLASSPATH|(DOTNET|COMPLUS|PIP)_.*|UV_(?!.*(TOKEN|PASSWORD)).*|CONDA_(?!.*TOKEN).*|VIRTUAL_ENV|PHPRC"
+        r"|PHP_INI_SCAN_DIR",
+        "which programs another program starts": r"GIT_(?!.*(TOKEN|PASSWORD|PAT)$).*|SSH_(AUTH_SOCK|ASKPASS.*)|SUDO_.*"
+        r"|EDITOR|VISUAL|(MAN)?PAGER|BROWSER|LESS.*|ANSIBLE_.*|DOCKER_(HOST|CONFIG|CONTEXT|CERT_PATH|TLS.*)",
+        "whom a program talks to and trusts": r".*_PROXY|SSL_CERT_.*|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|KRB5.*"
+        r"|CURL_(CA_BUNDLE|HOME)|AWS_CA_BUNDLE",
+        "whose process it is and where its files are": r"HOME|USER|LOGNAME|SHELL|TMP|TEMP|TMPDIR|(OLD)?PWD|(XDG|LC)_.*"
+        r"|TERM.*|LANG|LANGUAGE|TZ|TZDIR|DISPLAY|MAIL",
+        "how the trainer and its libraries run": r"(VERL|HYDRA|PYTORCH|TRITON|INDUCTOR|CUDA|CUBLAS|CUDNN)_.*|OC_CAUSE"
+        r"|TORCH.*|XLA_FLAGS|VLLM_PLUGINS|(NCCL|RCCL|GLOO|UCX|FI|OMPI|HIP|HSA|ROCR?|OMP|KMP|MKL)_.*"
+        r"|NVIDIA_(VISIBLE_DEVICES|DRIVER_CAPABILITIES)",
+    }.items()
 }
-NEVER_SECRET_NAMES = {what: re.compile("|".join(names), re.IGNORECASE) for what, names in NEVER_SECRET.items()}
 # Forms of well-known secrets. Each is bounded, so that searching a long text takes linear time.
 SECRET_FORMS = {
     "a private key": re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY"),
@@ -101,6 +79,46 @@ SECRET_FORMS = {
 }
 
 
+BUILDS = "it installs packages when the job starts, on every node, and jobs download nothing"
+IMAGE = "add the packages to the image; see ray_image"
+BEFORE = "Ray puts it before the snapshot on PYTHONPATH, and copies it to every node"
+USER = "stage it to user/code, and name that directory in env_vars: {PYTHONPATH: …}"
+# Parts of Ray's runtime environment that the collection decides: why, and what to do instead.
+OWNED_PARTS = {
+    "working_dir": (BEFORE, USER),
+    "py_modules": (BEFORE, USER),
+    "excludes": ("it belongs to working_dir", "remove it"),
+    "pip": (BUILDS, IMAGE),
+    "uv": (BUILDS, IMAGE),
+    "conda": (BUILDS, IMAGE),
+    "container": ("a job runs in the image of its nodes", "set the image of the cluster with ray_image"),
+    "image_uri": ("a job runs in the image of its nodes", "set the image of the cluster with ray_image"),
+    "py_executable": ("a job runs with the Python of its nodes", "remove it"),
+    "java_jars": ("a job runs Python", "remove it"),
+    "mpi": ("verl starts its processes itself", "remove it"),
+    "worker_process_setup_hook": ("the collection has its own, for secrets and samples", "remove it"),
+}
+
+
+def is_limit(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and (value > 0 or value == -1)
+
+
+def is_profile(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Mapping) and all(isinstance(key, str) for key in value))
+
+
+# The parts that may be set, and their form.
+Form = tuple[Callable[[object], bool], str]
+MAPPING: Form = (lambda value: isinstance(value, Mapping), "give a mapping")
+PROFILER: Form = (is_profile, "give the name of a configuration, or a mapping of options")
+PARTS: dict[str, Form] = {"env_vars": MAPPING, "config": MAPPING, "nsight": PROFILER, "rocprof_sys": PROFILER}
+CONFIG: dict[str, Form] = {
+    "setup_timeout_seconds": (is_limit, "give a number of seconds, or -1 for no limit"),
+    "eager_install": (lambda value: isinstance(value, bool), "give true or false"),
+}
+
+
 def form_of_secret(text: str) -> str:
     """What kind of secret a text contains, or ""."""
     return next((form for form, pattern in SECRET_FORMS.items() if pattern.search(text)), "")
@@ -110,7 +128,7 @@ def never_secret(name: str) -> str:
     """What a variable of this name decides, so that it may not be a secret; "" for other names."""
     if name.upper().startswith(("RAY_", "__RAY_", OURS)) or name.upper() in OWNED_ENVIRONMENT:
         return "is set by the cluster or for every job"
-    what = next((what for what, names in NEVER_SECRET_NAMES.items() if names.fullmatch(name)), "")
+    what = next((what for what, names in NEVER_SECRET.items() if names.fullmatch(name)), "")
     return what and f"decides {what}, and is never passed on as a secret"
 
 
@@ -120,16 +138,11 @@ def own_variables(shared_root: str) -> dict[str, str]:
     return {"RAY_ADDRESS": "auto", "HF_HOME": f"{shared_root}/{HF_HOME}"}
 
 
-def environment_findings(spec: JobSpec) -> Iterator[Finding]:
-    """Problems of env_vars."""
-    yield from variable_findings("env_vars", spec.env_vars, spec.shared_root)
-
-
 def variable_findings(where: str, variables: Mapping[Any, object], shared_root: str) -> Iterator[Finding]:
     """Problems of environment variables that are at the key `where` of a JobSpec."""
     own = own_variables(shared_root).items()
     for name, value in variables.items():
-        key = f"{where}.{name}"
+        key, secrets = f"{where}.{name}", f"set secrets: [{name}], and add its value to job_secrets"
         if (name, value) in own:
             continue
         # YAML reads names such as `on` as booleans.
@@ -146,11 +159,9 @@ def variable_findings(where: str, variables: Mapping[Any, object], shared_root: 
         elif name.startswith(OURS):
             yield about(key, f"names with {OURS} belong to this collection", "choose another name")
         elif redact.is_secret_name(name):
-            yield about(
-                key, "a secret there would be readable in the archive and in Ray's dashboard", use_secrets(name)
-            )
+            yield about(key, "a secret there would be readable in the archive and in Ray's dashboard", secrets)
         elif form := form_of_secret(str(value)):
-            yield about(key, f"contains {form}, readable in the archive and in Ray's dashboard", use_secrets(name))
+            yield about(key, f"contains {form}, readable in the archive and in Ray's dashboard", secrets)
         if isinstance(value, (dict, list)) or value is None:
             yield about(key, f"is {value!r}", "give a string or a number")
 
@@ -160,10 +171,6 @@ def asked_variables(spec: JobSpec) -> dict[str, str]:
     own = spec.runtime_env.get("env_vars")
     further = own if isinstance(own, Mapping) else {}
     return {str(name): str(value) for name, value in {**further, **spec.env_vars}.items()}
-
-
-def use_secrets(name: str) -> str:
-    return f"set secrets: [{name}], and add its value to job_secrets"
 
 
 def secret_findings(spec: JobSpec) -> Iterator[Finding]:
@@ -200,3 +207,27 @@ def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) ->
             what = f"is not a string of at least {redact.SHORTEST} characters, and could not be masked in logs"
             findings.append(_secret(name, what, "move it to env_vars if it is not secret"))
     return findings
+
+
+def runtime_env_findings(spec: JobSpec) -> Iterator[Finding]:
+    """Problems of ray.runtime_env."""
+    env = spec.runtime_env
+    for name in (name for name in env if name in OWNED_PARTS):
+        why, todo = OWNED_PARTS[name]
+        yield about(f"{RUNTIME_ENV}.{name}", f"cannot be set: {why}", todo)
+    yield from form_findings(
+        RUNTIME_ENV, {name: value for name, value in env.items() if name not in OWNED_PARTS}, PARTS
+    )
+    if isinstance(config := env.get("config"), Mapping):
+        yield from form_findings(f"{RUNTIME_ENV}.config", config, CONFIG)
+    if isinstance(variables := env.get("env_vars"), Mapping):
+        yield from variable_findings(f"{RUNTIME_ENV}.env_vars", variables, spec.shared_root)
+
+
+def form_findings(where: str, given: Mapping[Any, object], forms: Mapping[str, Form]) -> Iterator[Finding]:
+    for name, value in given.items():
+        if name not in forms:
+            hint = nearest(str(name), forms) or f"known keys: {', '.join(forms)}"
+            yield about(f"{where}.{name}", "is not known", hint)
+        elif not forms[name][0](value):
+            yield about(f"{where}.{name}", f"is {value!r}", forms[name][1])

@@ -16,9 +16,8 @@ from ..launcher.hydra import override_key, override_text
 from ..launcher.plan import TORCHRUN
 from .batches import batch_findings
 from .capacity import Cluster
-from .environment import environment_findings, form_of_secret, secret_findings
+from .environment import form_of_secret, runtime_env_findings, secret_findings, variable_findings
 from .owned import OWNED_OVERRIDES, about_override, override_findings
-from .runtime_env import runtime_env_findings
 from .spec import JobSpec, is_module_entry, parse_address, plain_root
 from .verl_releases import SFT, Profile
 
@@ -32,8 +31,9 @@ RESUME_KEYS = ("trainer.resume_mode", "trainer.resume_from_path")
 
 def spec_findings(spec: JobSpec) -> list[Finding]:
     """Problems of the values of a JobSpec together, and of its names and texts, that show without a cluster."""
-    checks = (_paths, _reward, environment_findings, runtime_env_findings, secret_findings, _policy, override_findings)
-    return [finding for check in checks for finding in check(spec)]
+    checks = (_paths, _reward, runtime_env_findings, secret_findings, _policy, override_findings)
+    found = [finding for check in checks for finding in check(spec)]
+    return [*found, *variable_findings("env_vars", spec.env_vars, spec.shared_root)]
 
 
 def _paths(spec: JobSpec) -> Iterator[Finding]:
