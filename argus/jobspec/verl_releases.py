@@ -22,7 +22,12 @@ OLDEST: Release = (0, 5, 0)
 # The first release whose names of settings are not in the tables below.
 FIRST_UNKNOWN: Release = (0, 10, 0)
 KNOWN = "0.5 to 0.9"
-REMOVE = "remove it"
+
+
+def release_of(version: str) -> Release | None:
+    """The release numbers of a version, without suffixes such as .dev0, .post1 and +mine."""
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?(?![0-9])", version)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 @dataclass(frozen=True)
@@ -33,19 +38,25 @@ class Name:
     since: Release = OLDEST
     until: Release = FIRST_UNKNOWN
 
+    @classmethod
+    def of(cls, text: str) -> Name:
+        """From ``KEY``, ``KEY SINCE..UNTIL``, where one of them may be left out, or ``KEY unread``.
+
+        The last is a name that only another trainer of verl reads.
+        """
+        key, _dummy, releases = text.partition(" ")
+        if releases == "unread":
+            return cls(key, until=OLDEST)
+        since, _dummy, until = releases.partition("..")
+        return cls(key, release_of(since) or OLDEST, release_of(until) or FIRST_UNKNOWN)
+
     def is_read_by(self, release: Release) -> bool:
         return self.since <= release < self.until
 
     def rest_of(self, key: str) -> str | None:
         """The rest of a key after this name, empty or with a leading dot; None if the key is a different one."""
-        if key == self.key or key.startswith(f"{self.key}."):
-            return key[len(self.key) :]
-        return None
-
-
-def unread(key: str) -> Name:
-    """A name that only another trainer of verl reads; no release reads it for this workload."""
-    return Name(key, until=OLDEST)
+        is_name = key == self.key or key.startswith(f"{self.key}.")
+        return key.removeprefix(self.key) if is_name else None
 
 
 @dataclass(frozen=True)
@@ -63,157 +74,95 @@ class Setting:
         return next((name.key for name in reversed(self.names) if name.is_read_by(release)), None)
 
 
-def setting(*names: Name, hint: str = REMOVE) -> Setting:
-    return Setting(names, hint)
+def setting(*names: str, hint: str = "remove it") -> Setting:
+    return Setting(tuple(map(Name.of, names)), hint)
 
 
-def renamed(old: str, since: Release, new: str, until: Release | None = None) -> Setting:
-    """`old` became `new` in release `since`. Releases before `until` still read the old name."""
-    return setting(Name(old, until=until or since), Name(new, since=since))
-
-
+ROLLOUT = "actor_rollout_ref.rollout"
 RL_SETTINGS = (
-    # main_ppo.py:run_ppo
-    renamed("ray_init.num_cpus", (0, 6, 0), "ray_kwargs.ray_init.num_cpus"),
-    renamed("ray_init.timeline_json_file", (0, 6, 0), "ray_kwargs.timeline_json_file"),
     # reward_loop.py:migrate_legacy_reward_impl copies the old names in 0.7.1 and 0.8. In 0.9 main_ppo.py does not call
     # it any more, but the configuration still contains the old names (legacy_reward_impl.yaml).
-    renamed("custom_reward_function", (0, 7, 1), "reward.custom_reward_function", until=(0, 9, 0)),
-    setting(
-        Name("reward_model.reward_manager", until=(0, 9, 0)),
-        Name("reward_manager.name", since=(0, 7, 0), until=(0, 7, 1)),
-        Name("reward.reward_manager.name", since=(0, 7, 1)),
-    ),
-    setting(
-        Name("reward_model.reward_loop_source", since=(0, 7, 0), until=(0, 9, 0)),
-        Name("reward_manager.source", since=(0, 7, 0), until=(0, 7, 1)),
-        Name("reward.reward_manager.source", since=(0, 7, 1)),
-    ),
-    setting(
-        Name("reward_model.reward_loop_module_path", since=(0, 7, 0), until=(0, 9, 0)),
-        Name("reward_manager.module.path", since=(0, 7, 0), until=(0, 7, 1)),
-        Name("reward.reward_manager.module.path", since=(0, 7, 1)),
-    ),
-    setting(
-        Name("reward_model.reward_loop_class_name", since=(0, 7, 0), until=(0, 9, 0)),
-        Name("reward_manager.module.name", since=(0, 7, 0), until=(0, 7, 1)),
-        Name("reward.reward_manager.module.name", since=(0, 7, 1)),
-    ),
-    renamed("reward_model.reward_kwargs", (0, 7, 1), "reward.reward_kwargs", until=(0, 9, 0)),
-    setting(
-        Name("reward_model.num_workers", since=(0, 7, 0), until=(0, 9, 0)),
-        Name("reward.num_workers", since=(0, 7, 1)),
-    ),
-    renamed("reward_model.enable", (0, 7, 1), "reward.reward_model.enable", until=(0, 9, 0)),
+    setting("custom_reward_function ..0.9", "reward.custom_reward_function 0.7.1.."),
     *(
         setting(
-            Name(f"reward_model.{name}", since=(0, 6, 0), until=(0, 9, 0)),
-            Name(f"reward.reward_model.{name}", since=(0, 7, 1)),
+            f"reward_model.{old} {since}..0.9",
+            f"reward_manager.{new} 0.7.0..0.7.1",
+            f"reward.reward_manager.{new} 0.7.1..",
         )
-        for name in ("enable_resource_pool", "n_gpus_per_node", "nnodes")
+        for old, since, new in (
+            ("reward_manager", "", "name"),
+            ("reward_loop_source", "0.7", "source"),
+            ("reward_loop_module_path", "0.7", "module.path"),
+            ("reward_loop_class_name", "0.7", "module.name"),
+        )
     ),
-    renamed("reward_model.model.path", (0, 7, 1), "reward.reward_model.model_path", until=(0, 9, 0)),
-    setting(
-        Name("reward_model.rollout", since=(0, 7, 0), until=(0, 9, 0)),
-        Name("reward.reward_model.rollout", since=(0, 7, 1)),
-    ),
-    setting(
-        Name("reward_model.sandbox_fusion", until=(0, 7, 1)),
-        Name("sandbox_fusion", since=(0, 7, 1), until=(0, 9, 0)),
-        Name("reward.sandbox_fusion", since=(0, 7, 1)),
-    ),
+    setting("reward_model.reward_kwargs ..0.9", "reward.reward_kwargs 0.7.1.."),
+    setting("reward_model.num_workers 0.7..0.9", "reward.num_workers 0.7.1.."),
+    setting("reward_model.enable ..0.9", "reward.reward_model.enable 0.7.1.."),
+    setting("reward_model.enable_resource_pool 0.6..0.9", "reward.reward_model.enable_resource_pool 0.7.1.."),
+    setting("reward_model.n_gpus_per_node 0.6..0.9", "reward.reward_model.n_gpus_per_node 0.7.1.."),
+    setting("reward_model.nnodes 0.6..0.9", "reward.reward_model.nnodes 0.7.1.."),
+    setting("reward_model.model.path ..0.9", "reward.reward_model.model_path 0.7.1.."),
+    setting("reward_model.rollout 0.7..0.9", "reward.reward_model.rollout 0.7.1.."),
+    setting("reward_model.sandbox_fusion ..0.7.1", "sandbox_fusion 0.7.1..0.9", "reward.sandbox_fusion 0.7.1.."),
     # The other settings of the former reward model worker.
-    setting(
-        Name("reward_model", until=(0, 7, 1)), hint="remove it: a reward model is configured with reward.reward_model"
-    ),
+    setting("reward_model ..0.7.1", hint="remove it: a reward model is configured with reward.reward_model"),
     # workers/config/critic.py:FSDPCriticConfig
-    renamed("critic.model.fsdp_config", (0, 8, 0), "critic.fsdp"),
-    renamed("critic.ulysses_sequence_parallel_size", (0, 8, 0), "critic.fsdp.ulysses_sequence_parallel_size"),
-    renamed(
-        "actor_rollout_ref.rollout.update_weights_bucket_megabytes",
-        (0, 7, 1),
-        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes",
+    setting("critic.model.fsdp_config ..0.8", "critic.fsdp 0.8.."),
+    setting("critic.ulysses_sequence_parallel_size ..0.8", "critic.fsdp.ulysses_sequence_parallel_size 0.8.."),
+    setting(
+        f"{ROLLOUT}.update_weights_bucket_megabytes ..0.7.1",
+        f"{ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes 0.7.1..",
     ),
     # In 0.9 ppo/v1/replay_buffer.py reads rollout_tq.
+    setting(f"{ROLLOUT}.skip_rollout 0.6..0.8", f"{ROLLOUT}.skip.enable 0.8..0.9", "skip.rollout_tq.enable 0.9.."),
+    setting(f"{ROLLOUT}.skip_dump_dir 0.6..0.8", f"{ROLLOUT}.skip.dump_dir 0.8..0.9", "skip.rollout_tq.dump_dir 0.9.."),
     setting(
-        Name("actor_rollout_ref.rollout.skip_rollout", since=(0, 6, 0), until=(0, 8, 0)),
-        Name("actor_rollout_ref.rollout.skip.enable", since=(0, 8, 0), until=(0, 9, 0)),
-        Name("skip.rollout_tq.enable", since=(0, 9, 0)),
+        "actor_rollout_ref.actor.router_replay 0.7..0.9.1", "actor_rollout_ref.actor.megatron.router_replay 0.9.1.."
     ),
-    setting(
-        Name("actor_rollout_ref.rollout.skip_dump_dir", since=(0, 6, 0), until=(0, 8, 0)),
-        Name("actor_rollout_ref.rollout.skip.dump_dir", since=(0, 8, 0), until=(0, 9, 0)),
-        Name("skip.rollout_tq.dump_dir", since=(0, 9, 0)),
-    ),
-    setting(
-        Name("actor_rollout_ref.actor.router_replay", since=(0, 7, 0), until=(0, 9, 1)),
-        Name("actor_rollout_ref.actor.megatron.router_replay", since=(0, 9, 1)),
-    ),
-    *(
-        setting(
-            Name(f"algorithm.{name}", since=(0, 6, 0), until=(0, 6, 1)),
-            Name(f"algorithm.rollout_correction.{name}", since=(0, 6, 1)),
-        )
-        for name in ("rollout_is", "rollout_is_threshold")
-    ),
-    renamed("trainer.profile_steps", (0, 6, 0), "global_profiler.steps"),
-    renamed(
-        "trainer.controller_nsight_options",
-        (0, 6, 0),
-        "global_profiler.global_tool_config.nsys.controller_nsight_options",
-    ),
-    renamed(
-        "trainer.worker_nsight_options", (0, 6, 0), "global_profiler.global_tool_config.nsys.worker_nsight_options"
-    ),
-    renamed("actor_rollout_ref.profiler", (0, 6, 0), "actor_rollout_ref.actor.profiler"),
+    setting("trainer.profile_steps ..0.6", "global_profiler.steps 0.6.."),
     # workers/engine_workers.py:init_model
     *(
-        setting(Name(f"actor_rollout_ref.{name}", until=(0, 8, 0)), Name(f"actor_rollout_ref.{name}_per_gpu"))
+        setting(f"actor_rollout_ref.{name} ..0.8", f"actor_rollout_ref.{name}_per_gpu")
         for name in ("actor.ppo_micro_batch_size", "rollout.log_prob_micro_batch_size", "ref.log_prob_micro_batch_size")
     ),
     # workers/config/critic.py: the newer setting follows it, and verl refuses both.
-    setting(unread("critic.ppo_micro_batch_size"), Name("critic.ppo_micro_batch_size_per_gpu")),
+    setting("critic.ppo_micro_batch_size unread", "critic.ppo_micro_batch_size_per_gpu"),
     # main_ppo.py:TaskRunnerV1.run sets it.
-    setting(
-        Name("transfer_queue.enable", since=(0, 6, 1), until=(0, 9, 0)),
-        hint="remove it: verl always uses TransferQueue",
-    ),
-    setting(
-        Name("trainer.use_legacy_worker_impl", until=(0, 8, 0)), hint="remove it: verl has only one implementation"
-    ),
+    setting("transfer_queue.enable 0.6.1..0.9", hint="remove it: verl always uses TransferQueue"),
+    setting("trainer.use_legacy_worker_impl ..0.8", hint="remove it: verl has only one implementation"),
     # main_ppo.py:create_rl_sampler, create_rl_dataset
-    setting(Name("data.sampler", until=(0, 8, 0))),
-    setting(Name("data.datagen", until=(0, 8, 0))),
-    setting(Name("actor_rollout_ref.rollout.multi_turn.interaction_config_path", until=(0, 8, 0))),
-    setting(Name("actor_rollout_ref.rollout.multi_turn.completion_callback", until=(0, 6, 0))),
+    setting("data.sampler ..0.8"),
+    setting("data.datagen ..0.8"),
+    setting(f"{ROLLOUT}.multi_turn.interaction_config_path ..0.8"),
     # The name in SFT.
-    setting(unread("trainer.max_ckpt_to_keep"), Name("trainer.max_actor_ckpt_to_keep")),
+    setting("trainer.max_ckpt_to_keep unread", "trainer.max_actor_ckpt_to_keep"),
 )
 # fsdp_sft_trainer.py, in releases before 0.7.1, has its own names; it does not use Ray, and no job runs it.
 SFT_SETTINGS = (
-    setting(unread("model.partial_pretrain"), Name("model.path")),
-    setting(unread("model.fsdp_config"), Name("engine")),
-    setting(unread("model.strategy"), Name("engine.strategy")),
-    setting(unread("ulysses_sequence_parallel_size"), Name("engine.ulysses_sequence_parallel_size")),
-    setting(unread("use_remove_padding"), Name("model.use_remove_padding")),
+    setting("model.partial_pretrain unread", "model.path"),
+    setting("model.fsdp_config unread", "engine"),
+    setting("model.strategy unread", "engine.strategy"),
+    setting("ulysses_sequence_parallel_size unread", "engine.ulysses_sequence_parallel_size"),
+    setting("use_remove_padding unread", "model.use_remove_padding"),
     # utils/dataset/multiturn_sft_dataset.py reads conversations, not pairs of prompt and response.
-    setting(unread("data.prompt_key"), unread("data.response_key"), Name("data.messages_key")),
-    setting(unread("data.prompt_dict_keys"), unread("data.response_dict_keys"), Name("data.messages_key")),
-    setting(unread("data.multiturn.messages_key"), Name("data.messages_key")),
-    setting(unread("data.multiturn.tools_key"), Name("data.tools_key")),
-    setting(unread("data.multiturn.enable_thinking_key"), Name("data.enable_thinking_key")),
-    setting(unread("data.multiturn"), hint="remove it: all datasets are conversations, see data.messages_key"),
-    setting(unread("data.micro_batch_size"), Name("data.micro_batch_size_per_gpu")),
-    setting(unread("data.chat_template"), Name("model.custom_chat_template")),
+    setting("data.prompt_key unread", "data.response_key unread", "data.messages_key"),
+    setting("data.prompt_dict_keys unread", "data.response_dict_keys unread", "data.messages_key"),
+    setting("data.multiturn.messages_key unread", "data.messages_key"),
+    setting("data.multiturn.tools_key unread", "data.tools_key"),
+    setting("data.multiturn.enable_thinking_key unread", "data.enable_thinking_key"),
+    setting("data.multiturn unread", hint="remove it: all datasets are conversations, see data.messages_key"),
+    setting("data.micro_batch_size unread", "data.micro_batch_size_per_gpu"),
+    setting("data.chat_template unread", "model.custom_chat_template"),
     # Every release has it in its configuration, and no code reads it.
-    setting(unread("data.balance_dp_token"), Name("trainer.balance_batch", since=(0, 8, 0))),
-    setting(unread("optim.lr_scheduler"), Name("optim.lr_scheduler_type")),
-    setting(unread("optim.warmup_steps_ratio"), Name("optim.lr_warmup_steps_ratio")),
-    setting(unread("trainer.checkpoint"), Name("checkpoint")),
+    setting("data.balance_dp_token unread", "trainer.balance_batch 0.8.."),
+    setting("optim.lr_scheduler unread", "optim.lr_scheduler_type"),
+    setting("optim.warmup_steps_ratio unread", "optim.lr_warmup_steps_ratio"),
+    setting("trainer.checkpoint unread", "checkpoint"),
     # The names in PPO and GRPO.
-    setting(unread("trainer.max_actor_ckpt_to_keep"), Name("trainer.max_ckpt_to_keep")),
-    setting(unread("trainer.val_before_train")),
-    setting(unread("actor_rollout_ref.model.path"), Name("model.path")),
+    setting("trainer.max_actor_ckpt_to_keep unread", "trainer.max_ckpt_to_keep"),
+    setting("trainer.val_before_train unread"),
+    setting("actor_rollout_ref.model.path unread", "model.path"),
 )
 
 
@@ -299,22 +248,10 @@ class Profile:
 
 def _longest(settings: tuple[Setting, ...], key: str) -> tuple[Setting, str] | None:
     """The setting whose name is the longest prefix of a key, and the rest of the key after that name."""
-    matches = [
-        (len(name.key), setting_, rest)
-        for setting_ in settings
-        for name in setting_.names
-        if (rest := name.rest_of(key)) is not None
-    ]
-    if not matches:
-        return None
-    _dummy, found, rest = max(matches, key=lambda match: match[0])
-    return found, rest
-
-
-def release_of(version: str) -> Release | None:
-    """The release numbers of a version, without suffixes such as .dev0, .post1 and +mine."""
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?(?![0-9])", version)
-    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
+    matches = (
+        (setting_, rest) for setting_ in settings for name in setting_.names if (rest := name.rest_of(key)) is not None
+    )
+    return min(matches, key=lambda match: len(match[1]), default=None)
 
 
 def profile_of(version: str) -> Profile | None:

@@ -74,7 +74,7 @@ NAMES = [
         "reward.custom_reward_function.path",
         [*["custom_reward_function.path"] * 4, *["reward.custom_reward_function.path"] * 4],
     ),
-    ("ray_kwargs.ray_init.num_cpus", ["ray_init.num_cpus", *["ray_kwargs.ray_init.num_cpus"] * 7]),
+    ("global_profiler.steps", ["trainer.profile_steps", *["global_profiler.steps"] * 7]),
     (
         "critic.fsdp.param_offload",
         [*["critic.model.fsdp_config.param_offload"] * 5, *["critic.fsdp.param_offload"] * 3],
@@ -121,7 +121,6 @@ UNREAD_KEYS = [
     ("0.7.1", "ppo", "critic.fsdp.ulysses_sequence_parallel_size", "set critic.ulysses_sequence_parallel_size instead"),
     ("0.9.1", "grpo", "transfer_queue.enable", "remove it: verl always uses TransferQueue"),
     ("0.9.1", "grpo", "transfer_queue.backend.storage_backend", None),
-    ("0.5.0", "grpo", "ray_kwargs.timeline_json_file", "set ray_init.timeline_json_file instead"),
     ("0.9.1", "grpo", "actor_rollout_ref.rollout.skip_rollout", "set skip.rollout_tq.enable instead"),
     ("0.8.0", "grpo", "actor_rollout_ref.rollout.skip_rollout", "set actor_rollout_ref.rollout.skip.enable instead"),
     ("0.5.0", "grpo", "trainer.max_ckpt_to_keep", "set trainer.max_actor_ckpt_to_keep instead"),
