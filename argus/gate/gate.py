@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from ..checks.common import Configuration, Facts
 from ..common.findings import Finding, about, errors
-from ..jobspec.capacity import Cluster, size_findings, size_of, storage_findings
-from ..jobspec.driver_resources import driver_findings
+from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
 from ..jobspec.overrides import VERL_UNITS
 from ..jobspec.owned import OVERRIDES, repetition_notes
 from ..jobspec.plan import Job, plan_job

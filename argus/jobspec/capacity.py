@@ -1,15 +1,19 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The capacity of a cluster, and whether a job of a given size can ever fit it."""
+"""The capacity of a cluster, and whether a job of a given size and its driver can ever fit it.
+
+Ray, and verl's SFT, would wait for ever, without a message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..common.findings import Finding
+from ..common.findings import Finding, about
+from ..common.text import one_line
 from ..launcher.room import UNITS_KEY
 from .spec import JobSpec
 from .verl_releases import GRPO, PPO, SFT
@@ -58,6 +62,9 @@ class JobSize:
         return int(max(0, cluster.cpus_per_node - self.cpus_per_node - anywhere)) * cluster.workers
 
 
+ASKED = "ray.resources"
+# Resources that Ray itself gives to nodes; others are not named as what workers have.
+OF_RAY = ("node:", "object_store_memory", "memory", "accelerator_type:", "CPU", "GPU")
 # transfer_queue/controller.py
 CONTROLLER_CPUS = 1
 # CPUs that verl requests with each GPU in a bundle of its placement groups (single_controller/ray/base.py).
@@ -70,29 +77,27 @@ def size_of(spec: JobSpec, cluster: Cluster) -> JobSize:
     return JobSize(spec.nnodes or cluster.workers, gpus, CPUS_PER_GPU[spec.workload] * gpus)
 
 
-def size_findings(spec: JobSpec, cluster: Cluster) -> list[Finding]:
-    """Why a job can never fit the cluster. verl's SFT would wait forever, without a message."""
+def size_findings(spec: JobSpec, cluster: Cluster) -> Iterator[Finding]:
+    """Why a job can never fit the cluster."""
     if not cluster.workers:
-        return [Finding("cluster", "no worker is alive", "run cluster_up.yml", key="cluster")]
+        yield about("cluster", "no worker is alive", "run cluster_up.yml")
+        return
     if cluster.accelerator == "mixed":
-        todo = "use workers of one kind in a cluster"
-        return [Finding("cluster", "workers have different accelerators", todo, key="cluster")]
-    found = []
+        yield about("cluster", "workers have different accelerators", "use workers of one kind in a cluster")
+        return
     size, gpus_key = size_of(spec, cluster), "resources.gpus_per_node"
     if size.nnodes > cluster.workers:
         todo = f"ask for at most {cluster.workers}, or add workers to the inventory and run cluster_up.yml"
-        what = f"asks for {size.nnodes} workers, but {cluster.workers} are alive"
-        found.append(Finding("resources.nnodes", what, todo, key="resources.nnodes"))
+        yield about("resources.nnodes", f"asks for {size.nnodes} workers, but {cluster.workers} are alive", todo)
     if size.gpus_per_node > cluster.gpus_per_node or not size.gpus_per_node:
         what = f"asks for {size.gpus_per_node} GPUs per worker, but workers have {cluster.gpus_per_node}"
-        found.append(Finding(gpus_key, what, f"ask for at most {cluster.gpus_per_node}", key=gpus_key))
+        yield about(gpus_key, what, f"ask for at most {cluster.gpus_per_node}")
     # The driver starts first, on one of the workers. A job that uses all workers also uses that one.
     driver = spec.entrypoint_num_cpus if size.nnodes >= cluster.workers else 0
     if size.cpus_per_node + driver > cluster.cpus_per_node:
         asked = f"{size.cpus_per_node} CPUs per worker" + (f" and {driver:g} for the driver" if driver else "")
         what = f"{spec.workload} on {size.gpus_per_node} GPUs asks for {asked}, workers have {cluster.cpus_per_node:g}"
-        found.append(Finding(gpus_key, what, "ask for fewer GPUs, or set ray_node_cpus", key=gpus_key))
-    return found
+        yield about(gpus_key, what, "ask for fewer GPUs, or set ray_node_cpus")
 
 
 def storage_findings(spec: JobSpec, cluster: Cluster, units: int) -> list[Finding]:
@@ -108,4 +113,42 @@ def storage_findings(spec: JobSpec, cluster: Cluster, units: int) -> list[Findin
         f"have {cluster.cpus_per_node:g}"
     )
     todo = f"set it to {most} in trainer_overrides" if most else "ask for fewer GPUs, or set ray_node_cpus"
-    return [Finding(UNITS_KEY, what, todo, key=UNITS_KEY)]
+    return [about(UNITS_KEY, what, todo)]
+
+
+def driver_findings(spec: JobSpec, nodes: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Resources of the driver that no worker has, counted in total: what is in use now becomes free.
+
+    nodes: as Ray's state API returns them.
+    """
+    workers = {
+        node["node_name"]: node["resources_total"]
+        for node in nodes
+        if node["state"] == "ALIVE" and node["resources_total"].get("worker_node")
+    }
+    if not workers:
+        return []
+    cpus = {"CPU": spec.entrypoint_num_cpus}
+    found = [*missing(f"{ASKED}.entrypoint_resources", spec.entrypoint_resources, workers)]
+    found += missing(f"{ASKED}.entrypoint_num_cpus", cpus, workers)
+    amounts = {**spec.entrypoint_resources, **cpus}
+    if not found and not any(
+        all(total.get(name, 0) >= amount for name, amount in amounts.items()) for total in workers.values()
+    ):
+        asked = ", ".join(f"{amount:g} {one_line(name, 100)}" for name, amount in amounts.items() if amount)
+        what = f"no worker has all of {asked} for the driver"
+        found.append(about(ASKED, what, "ask for what one worker has; cluster_status.yml shows them"))
+    return found
+
+
+def missing(key: str, amounts: Mapping[str, float], workers: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:
+    for name, amount in amounts.items():
+        most, worker = max((total.get(name, 0), worker) for worker, total in workers.items())
+        if amount <= most:
+            continue
+        if most:
+            largest, todo = f"the largest amount is {most:g}, of {worker}", f"ask for at most {most:g}"
+        else:
+            known = {each for total in workers.values() for each in total if not each.startswith(OF_RAY)}
+            largest, todo = "no worker has any", f"workers have {', '.join(map(one_line, sorted(known)))}"
+        yield about(key, f"asks for {amount:g} {one_line(name, 100)} for the driver, but {largest}", todo)

@@ -19,10 +19,16 @@ from ..launcher.checkpoints import Checkpoint
 from ..launcher.hydra import hydra_value, merge, override_key
 from ..launcher.plan import TORCHRUN, Plan
 from ..launcher.program import Program, entrypoint
-from .batches import batch_overrides
 from .capacity import Cluster, JobSize, size_of
 from .environment import asked_variables, own_variables
-from .overrides import accelerator_overrides, common_overrides, rl_overrides, sft_overrides, storage_overrides
+from .overrides import (
+    accelerator_overrides,
+    batch_overrides,
+    common_overrides,
+    rl_overrides,
+    sft_overrides,
+    storage_overrides,
+)
 from .spec import JobSpec
 from .verl_releases import SFT, Profile
 
@@ -91,18 +97,9 @@ class Job:
         return replace(self, runtime_env={**self.runtime_env, "env_vars": variables})
 
 
-def has_hook(spec: JobSpec, profile: Profile) -> bool:
-    return bool(spec.secrets) or uses_queue(spec, profile)
-
-
 def uses_queue(spec: JobSpec, profile: Profile) -> bool:
     """Whether the trainer keeps its samples in TransferQueue, unless its composed configuration tells otherwise."""
     return spec.workload != SFT and profile.transfer_queue
-
-
-def forwarded_names(spec: JobSpec) -> set[str]:
-    """The variables that the driver passes on itself."""
-    return set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL
 
 
 def environment(spec: JobSpec, archive: str, hook: bool) -> dict[str, str]:
@@ -189,8 +186,10 @@ def plan_job(
     defaults = default_overrides(spec, size, cluster.accelerator, submission_id, profile, checkpoint, validates)
     if uses_queue(spec, profile):
         defaults += storage_overrides(size, cluster, spec.entrypoint_num_cpus, {override_key(one) for one in defaults})
-    variables = environment(spec, archive, hook := has_hook(spec, profile))
-    forwarded = {name: variables.pop(name) for name in forwarded_names(spec) & variables.keys()}
+    hook = bool(spec.secrets) or uses_queue(spec, profile)
+    variables = environment(spec, archive, hook)
+    names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
+    forwarded = {name: variables.pop(name) for name in names}
     plan = Plan(
         code_path=spec.inputs.code_path,
         code_id=code_id,

@@ -6,18 +6,23 @@ import pytest
 from jobs import CPU, CUDA, jobspec
 
 from argus.common.findings import Finding
+from argus.jobspec import capacity
 from argus.jobspec.capacity import (
     Cluster,
     JobSize,
-    size_findings,
     size_of,
     storage_findings,
 )
+from argus.jobspec.spec import JobSpec
 
 
 def node(name: str, state: str = "ALIVE", accelerator: str | None = "cpu", **resources: float) -> dict[str, Any]:
     labels = {"argus.verl/accelerator": accelerator} if accelerator else None
     return {"node_name": name, "state": state, "resources_total": resources, "labels": labels}
+
+
+def size_findings(spec: JobSpec, cluster: Cluster) -> list[Finding]:
+    return list(capacity.size_findings(spec, cluster))
 
 
 def test_the_capacity_is_the_minimum_of_all_live_workers() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from jobs import MINIMAL
 
-from argus.jobspec.driver_resources import driver_findings
+from argus.jobspec.capacity import driver_findings
 from argus.jobspec.parse import parse_jobspec
 
 RESOURCES, CPUS = "ray.resources.entrypoint_resources", "ray.resources.entrypoint_num_cpus"
