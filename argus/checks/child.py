@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,21 +95,13 @@ def lines_of(text: bytes) -> tuple[Mapping[str, Any], ...]:
     return tuple(found)
 
 
-def end_all(process: subprocess.Popen[bytes], mark: str, proc: Path = Path("/proc")) -> None:
+def end_all(process: subprocess.Popen[bytes], mark: str) -> None:
     """End a process, its group, and those that have left the group but still have the mark."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for pid in marked(mark, proc):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def marked(mark: str, proc: Path = Path("/proc")) -> Sequence[int]:
-    found = []
-    for path in proc.glob("[0-9]*"):
+    for environ in Path("/proc").glob("[0-9]*/environ"):
         # A process of another user, or one that has just ended.
         with contextlib.suppress(OSError):
-            if f"{MARK}={mark}".encode() in (path / "environ").read_bytes().split(b"\0"):
-                found.append(int(path.name))
-    return found
+            if f"{MARK}={mark}".encode() in environ.read_bytes().split(b"\0"):
+                os.kill(int(environ.parent.name), signal.SIGKILL)

@@ -8,6 +8,7 @@ A table says what each number may be. Of others, only NaN is refused, and infini
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -35,9 +36,6 @@ class Rule:
     written_as_float: str = WARNING
     infinite: bool = False
 
-    def because(self, why: str) -> Rule:
-        return replace(self, why=why)
-
     def violation(self, value: float) -> str:
         """The severity of a number that is not as expected, or ""."""
         if math.isnan(value):
@@ -49,8 +47,12 @@ class Rule:
         return self.written_as_float if self.whole and isinstance(value, float) else ""
 
 
-def doubtful(rule: Rule) -> Rule:
-    return replace(rule, severity=WARNING)
+def because(rule: Rule, why: str) -> Rule:
+    return replace(rule, why=why)
+
+
+def doubtful(rule: Rule, why: str = "") -> Rule:
+    return replace(rule, why=why, severity=WARNING)
 
 
 COUNT = Rule("an integer of 1 or more", lambda value: value >= 1, whole=True)
@@ -62,120 +64,76 @@ NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
 FRACTION = Rule("more than 0 and at most 1", lambda value: 0 < value <= 1)
 UNIT = Rule("from 0 to 1", lambda value: 0 <= value <= 1)
 FINITE = Rule("a finite number", lambda value: True)
+UNLIMITED = replace(POSITIVE, infinite=True)
+TORCH, ENGINE = "torch refuses it", "the inference engine refuses it"
+ZERO_GRADIENTS = "gradients would become zero, or change their sign"
+SAME_ANSWERS = "all answers to a prompt would be the same, and their probabilities meaningless"
 
-NOTHING_LEARNED = POSITIVE.because("nothing would be learned")
-LEARNING_RATE = (NOT_NEGATIVE.because("torch refuses it"), NOTHING_LEARNED)
-# torch/optim/adamw.py
-BETA = Rule("from 0 to less than 1", lambda value: 0 <= value < 1, "torch refuses it")
-# torch/nn/utils/clip_grad.py: clip_grad_norm_ multiplies gradients by max_norm / norm.
-CLIP_NORM = replace(POSITIVE.because("gradients would become zero, or change their sign"), infinite=True)
-CLIP_RANGE = replace(doubtful(POSITIVE), infinite=True, why="updates would be clipped away")
-# torch/utils/data/sampler.py: BatchSampler, torch/utils/data/dataloader.py
-BATCH = replace(COUNT.because("torch refuses it"), written_as_float=ERROR)
-WORKERS = replace(NATURAL.because("torch refuses it"), written_as_float=ERROR)
-ENGINE = "the inference engine refuses it"
-PARALLEL = COUNT.because("no process group has that size")
-
-# By the end of the key; of several, the longest counts. A tuple of rules: the first that is violated.
-# Each names its source, a file below verl/ in 0.9.1, unless it says so.
-RULES: Mapping[str, Rule | tuple[Rule, ...]] = {
-    # trainer/ppo/v1/trainer_base.py:_create_dataloader, trainer/sft_trainer_ray.py:_build_dataloader
-    "train_batch_size": BATCH,
-    "gen_batch_size": BATCH,
-    "val_batch_size": WORKERS,
-    "dataloader_num_workers": WORKERS,
-    "data.num_workers": WORKERS,
+# Each with the ends of its keys; of several ends of a key, the longest counts, and all rules that have it.
+# Comments name sources, files below verl/ in 0.9.1, unless they say so.
+TABLE: tuple[tuple[Rule, str], ...] = (
+    # torch/utils/data/sampler.py: BatchSampler, torch/utils/data/dataloader.py
+    (replace(COUNT, why=TORCH, written_as_float=ERROR), "train_batch_size gen_batch_size"),
+    (replace(NATURAL, why=TORCH, written_as_float=ERROR), "val_batch_size dataloader_num_workers data.num_workers"),
     # utils/dataset/rl_dataset.py:_read_files_and_tokenize: max_samples > 0
-    "train_max_samples": doubtful(ALL_OR_COUNT).because("verl takes all rows"),
-    "val_max_samples": doubtful(ALL_OR_COUNT).because("verl takes all rows"),
-    "filter_overlong_prompts_workers": COUNT.because("datasets refuses it"),
+    (doubtful(ALL_OR_COUNT, "verl takes all rows"), "train_max_samples val_max_samples"),
+    (because(COUNT, "datasets refuses it"), "filter_overlong_prompts_workers"),
     # experimental/agent_loop/agent_loop.py:_cap_text_prompt_length, utils/dataset/multiturn_sft_dataset.py:__getitem__
-    "max_prompt_length": COUNT.because("no prompt is that short"),
-    "max_length": COUNT.because("no conversation is that short"),
-    # workers/rollout/vllm_rollout/vllm_async_server.py:generate
-    "max_response_length": COUNT.because(ENGINE),
-    "prompt_length": COUNT.because("no prompt is that short"),
-    "response_length": COUNT.because(ENGINE),
+    (because(COUNT, "no prompt is that short"), "max_prompt_length prompt_length"),
+    (because(COUNT, "no conversation is that short"), "max_length"),
     # workers/engine/utils.py:prepare_micro_batches, utils/seqlen_balancing.py:rearrange_micro_batches
-    "ppo_mini_batch_size": COUNT,
-    "ppo_epochs": COUNT.because("nothing would be learned"),
+    (COUNT, "ppo_mini_batch_size"),
     # trainer/sft_trainer_ray.py:fit, trainer/ppo/v1/trainer_base.py:fit
-    "trainer.total_epochs": COUNT.because("nothing would be trained"),
-    "trainer.total_training_steps": doubtful(COUNT).because("verl ends after one step, or before"),
-    "trainer.save_freq": WHOLE,
-    "trainer.test_freq": WHOLE,
-    "trainer.critic_warmup": WHOLE,
-    "trainer.log_val_generations": WHOLE,
+    (because(COUNT, "nothing would be learned"), "ppo_epochs"),
+    (because(COUNT, "nothing would be trained"), "trainer.total_epochs"),
+    (doubtful(COUNT, "verl ends after one step, or before"), "trainer.total_training_steps"),
+    (WHOLE, "trainer.save_freq trainer.test_freq trainer.critic_warmup trainer.log_val_generations"),
     # utils/checkpoint/checkpoint_manager.py: max_ckpt_to_keep > 0, or all are kept
-    "max_actor_ckpt_to_keep": WHOLE,
-    "max_critic_ckpt_to_keep": WHOLE,
-    "max_ckpt_to_keep": WHOLE,
+    (WHOLE, "max_actor_ckpt_to_keep max_critic_ckpt_to_keep max_ckpt_to_keep"),
     # workers/engine_workers.py: timedelta(seconds=nccl_timeout)
-    "nccl_timeout": POSITIVE.because("process groups would time out at once"),
+    (because(POSITIVE, "process groups would time out at once"), "nccl_timeout"),
     # workers/engine/fsdp/utils.py:create_device_mesh: fsdp_size < 0 or world_size // fsdp_size
-    "fsdp_size": Rule("-1 for all GPUs, or an integer of 1 or more", bool, "verl divides by it", whole=True),
+    (Rule("-1 for all GPUs, or an integer of 1 or more", bool, "verl divides by it", whole=True), "fsdp_size"),
     # torch/optim/adamw.py; an infinite rate passes it and makes every weight NaN
-    "optim.lr": LEARNING_RATE,
-    "critic.optim.lr": (LEARNING_RATE[0], doubtful(NOTHING_LEARNED).because("the critic would learn nothing")),
-    "weight_decay": NOT_NEGATIVE.because("torch refuses it"),
-    "optim.eps": NOT_NEGATIVE.because("torch refuses it"),
-    "betas[0]": BETA,
-    "betas[1]": BETA,
+    (because(NOT_NEGATIVE, TORCH), "optim.lr critic.optim.lr weight_decay optim.eps"),
+    (because(POSITIVE, "nothing would be learned"), "optim.lr"),
+    (doubtful(POSITIVE, "the critic would learn nothing"), "critic.optim.lr"),
+    (Rule("from 0 to less than 1", lambda value: 0 <= value < 1, TORCH), "betas[0] betas[1]"),
     # workers/engine/fsdp/transformer_impl.py:_build_lr_scheduler: a negative number stands for the ratio
-    "lr_warmup_steps": WHOLE,
-    "lr_warmup_steps_ratio": doubtful(UNIT),
-    "optim.total_training_steps": WHOLE,
+    (WHOLE, "lr_warmup_steps optim.total_training_steps"),
     # utils/torch_functional.py:get_cosine_schedule_with_warmup asserts it
-    "min_lr_ratio": UNIT.because("verl asserts it"),
-    # workers/engine/fsdp/transformer_impl.py:optimizer_step; actor.grad_clip before 0.8
-    "clip_grad": CLIP_NORM,
-    "grad_clip": doubtful(CLIP_NORM),
-    # trainer/ppo/core_algos.py:compute_policy_loss_vanilla
-    "clip_ratio": CLIP_RANGE,
-    "clip_ratio_low": CLIP_RANGE,
-    "clip_ratio_high": CLIP_RANGE,
-    "actor.clip_ratio_c": Rule("more than 1", lambda value: value > 1, "verl asserts it", infinite=True),
-    # trainer/ppo/core_algos.py:compute_value_loss
-    "cliprange_value": CLIP_RANGE,
+    (because(UNIT, "verl asserts it"), "min_lr_ratio"),
     # trainer/ppo/core_algos.py:compute_gae_advantage_return
-    "algorithm.gamma": doubtful(UNIT),
-    "algorithm.lam": doubtful(UNIT),
+    (doubtful(UNIT), "lr_warmup_steps_ratio algorithm.gamma algorithm.lam"),
+    # torch/nn/utils/clip_grad.py: clip_grad_norm_ multiplies gradients by max_norm / norm. actor.grad_clip before 0.8
+    (because(UNLIMITED, ZERO_GRADIENTS), "clip_grad"),
+    (doubtful(UNLIMITED, ZERO_GRADIENTS), "grad_clip"),
+    # trainer/ppo/core_algos.py:compute_policy_loss_vanilla, compute_value_loss
+    (doubtful(UNLIMITED, "updates would be clipped away"), "clip_ratio clip_ratio_low clip_ratio_high cliprange_value"),
+    (Rule("more than 1", lambda value: value > 1, "verl asserts it", infinite=True), "actor.clip_ratio_c"),
     # trainer/ppo/core_algos.py:get_kl_controller, AdaptiveKLController
-    "kl_ctrl.horizon": doubtful(POSITIVE),
-    "kl_ctrl.target_kl": doubtful(POSITIVE),
-    "rollout_is_threshold": replace(doubtful(POSITIVE), infinite=True),
-    # vllm/sampling_params.py:SamplingParams._verify_args, vllm/config/cache.py
-    "rollout.n": COUNT.because(ENGINE),
-    "val_kwargs.n": COUNT.because(ENGINE),
-    "rollout.temperature": (
-        NOT_NEGATIVE.because(ENGINE),
-        doubtful(POSITIVE).because("all answers to a prompt would be the same, and their probabilities meaningless"),
-    ),
-    "val_kwargs.temperature": NOT_NEGATIVE.because(ENGINE),
-    "top_p": FRACTION.because(ENGINE),
-    "top_k": Rule("-1 for all, or an integer of 0 or more", lambda value: value >= -1, ENGINE, whole=True),
-    "repetition_penalty": POSITIVE.because(ENGINE),
-    "gpu_memory_utilization": FRACTION.because(ENGINE),
-    "standalone_gpu_memory_utilization": FRACTION.because(ENGINE),
-    "max_model_len": COUNT.because(ENGINE),
-    "max_num_seqs": COUNT.because(ENGINE),
-    "max_num_batched_tokens": COUNT.because(ENGINE),
+    (doubtful(POSITIVE), "kl_ctrl.horizon kl_ctrl.target_kl"),
+    (doubtful(UNLIMITED), "rollout_is_threshold"),
+    # vllm/sampling_params.py:SamplingParams._verify_args, vllm/config/cache.py, vllm_async_server.py:generate
+    (because(COUNT, ENGINE), "rollout.n val_kwargs.n max_response_length response_length"),
+    (because(COUNT, ENGINE), "max_model_len max_num_seqs max_num_batched_tokens"),
+    (because(NOT_NEGATIVE, ENGINE), "rollout.temperature val_kwargs.temperature"),
+    (doubtful(POSITIVE, SAME_ANSWERS), "rollout.temperature"),
+    (because(FRACTION, ENGINE), "top_p gpu_memory_utilization standalone_gpu_memory_utilization"),
+    (Rule("-1 for all, or an integer of 0 or more", lambda value: value >= -1, ENGINE, whole=True), "top_k"),
+    (because(POSITIVE, ENGINE), "repetition_penalty"),
     # experimental/agent_loop/agent_loop.py:AgentLoopManager, experimental/reward_loop/reward_loop.py:RewardLoopManager
-    "agent.num_workers": COUNT.because("no worker would run"),
-    "reward.num_workers": COUNT.because("no worker would run"),
-    "reward_model.num_workers": COUNT.because("no worker would run"),
+    (because(COUNT, "no worker would run"), "agent.num_workers reward.num_workers reward_model.num_workers"),
     # workers/rollout/vllm_rollout/vllm_rollout.py:update_weights
-    "update_weights_bucket_megabytes": COUNT.because("no weight would be sent to the engine"),
+    (because(COUNT, "no weight would be sent to the engine"), "update_weights_bucket_megabytes"),
     # transfer_queue/storage/bootstrap/simple_storage_bootstrap.py
-    "num_data_storage_units": COUNT.because("no sample could be stored"),
-    "total_storage_size": COUNT.because("no sample could be stored"),
+    (because(COUNT, "no sample could be stored"), "num_data_storage_units total_storage_size"),
     # workers/config/model.py: lora_rank > 0, or there is no LoRA
-    "lora_rank": doubtful(NATURAL).because("verl trains all weights"),
-    "lora.rank": doubtful(NATURAL).because("verl trains all weights"),
-}
+    (doubtful(NATURAL, "verl trains all weights"), "lora_rank lora.rank"),
+)
 # By the end of the last name, for the rest: the engines have many of these.
 ENDS = {
-    "_parallel_size": PARALLEL,
+    "_parallel_size": because(COUNT, "no process group has that size"),
     **dict.fromkeys(("micro_batch_size", "micro_batch_size_per_gpu", "max_token_len", "max_token_len_per_gpu"), COUNT),
 }
 # Keys whose default is the value of another one: only that one is reported.
@@ -207,20 +165,20 @@ def number_findings(job: JobConfig) -> Iterator[Finding]:
 
 def violated(key: str, value: Any) -> Rule | None:
     """The rule that a value violates; None if there is none."""
+    rules = rules_of(key)
     if isinstance(value, str):
         # Text in place of a number: verl finds out minutes later.
-        listed = rules_of(key)
-        return listed[0] if listed and not is_number(value) else None
-    return next((rule for rule in rules_of(key) or (doubtful(FINITE),) if rule.violation(value)), None)
+        return rules[0] if rules and not is_number(value) else None
+    return next((rule for rule in rules or [doubtful(FINITE)] if rule.violation(value)), None)
 
 
-def rules_of(key: str) -> tuple[Rule, ...]:
-    """The rules of the table for a key."""
+@functools.cache
+def rules_of(key: str) -> list[Rule]:
     parts = key.split(".")
-    for start in range(len(parts)):
-        if found := RULES.get(".".join(parts[start:])):
-            return found if isinstance(found, tuple) else (found,)
-    return next(((rule,) for end, rule in ENDS.items() if key.endswith(end)), ())
+    for end in (".".join(parts[start:]) for start in range(len(parts))):
+        if found := [rule for rule, ends in TABLE if end in ends.split()]:
+            return found
+    return [rule for end, rule in ENDS.items() if key.endswith(end)][:1]
 
 
 def is_nan(value: Any) -> bool:

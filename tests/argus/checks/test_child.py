@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.checks.child import Limits, lines_of, marked, run_program
+from argus.checks.child import Limits, lines_of, run_program
 
 LIMITS = Limits(seconds=20, memory_bytes=1 << 30)
 
@@ -64,14 +64,6 @@ def test_processes_that_leave_the_session_end_as_well(end: str, seconds: int) ->
         time.sleep(0.05)
     os.kill(line["pid"], signal.SIGKILL)
     pytest.fail("it goes on")
-
-
-def test_marked_processes(tmp_path: Path) -> None:
-    for pid, environment in (("1", b"A=1\0ARGUS_VERL_CHECK=x\0"), ("2", b"ARGUS_VERL_CHECK=xy\0"), ("3", None)):
-        (tmp_path / pid).mkdir()
-        if environment:
-            (tmp_path / pid / "environ").write_bytes(environment)
-    assert marked("x", tmp_path) == [1]
 
 
 def test_an_answer_of_a_hostile_program() -> None:
