@@ -60,14 +60,12 @@ class Composition:
     yaml: the same as YAML.
     output: the directory into which Hydra writes the configuration of a run.
     errors: every override that Hydra refuses.
-    missing: the keys that have no value. Some belong to parts that are disabled.
     """
 
     config: dict[str, Any] | None = None
     yaml: str = ""
     output: str = ""
     errors: tuple[Refusal, ...] = ()
-    missing: tuple[str, ...] = ()
 
 
 def compose(code_path: str, module: str, overrides: Overrides, environment: dict[str, str]) -> Composition:
@@ -96,30 +94,16 @@ def compose(code_path: str, module: str, overrides: Overrides, environment: dict
         return failed(f"{sys.executable} could not compose {module}: {last_lines}")
     values = json.loads(answer)
     errors = tuple(Refusal(**error) for error in values["errors"])
-    return Composition(values["config"], values["yaml"], values["output"], errors, tuple(values["missing"]))
+    return Composition(values["config"], values["yaml"], values["output"], errors)
 
 
-def failed(error: str, key: str = "", nearest: str = "") -> Composition:
-    return Composition(errors=(Refusal(error, key, nearest),))
+def failed(error: str) -> Composition:
+    return Composition(errors=(Refusal(error),))
 
 
 def composed(code_path: str, module: str, overrides: Overrides) -> Composition:
-    """Hydra stops at the first override that it refuses, so compose again without it, until it accepts the rest."""
-    errors: tuple[Refusal, ...] = ()
-    while True:
-        answer = composed_once(code_path, module, overrides)
-        errors += answer.errors
-        rest = [(key, override) for key, override in overrides if answer.errors and key != errors[-1].key]
-        if not answer.errors or len(rest) == len(overrides):
-            return replace(answer, errors=errors)
-        overrides = rest
-
-
-def composed_once(code_path: str, module: str, overrides: Overrides) -> Composition:
     try:
-        from hydra import compose as hydra_compose
         from hydra import initialize_config_dir
-        from omegaconf import OmegaConf
     except ImportError as error:
         return failed(f"{error}, which verl needs, for {sys.executable}")
     path = Path(code_path, *module.split(".")).with_suffix(".py")
@@ -132,32 +116,37 @@ def composed_once(code_path: str, module: str, overrides: Overrides) -> Composit
     # Hydra takes config_path as relative to the file of the module.
     directory = str((path.parent / (main.get("config_path") or ".")).resolve())
     version = {"version_base": main["version_base"]} if "version_base" in main else {}
-    key, nearest = "", ""
-    try:
-        with initialize_config_dir(directory, **version):
-            try:
-                texts = [override for _dummy, override in overrides]
-                config = hydra_compose(main.get("config_name"), texts, return_hydra_config=True)
-            except Exception as error:
-                key = key_of(error, overrides)
-                if key and "not in struct" in message_of(error):
-                    known = OmegaConf.to_container(hydra_compose(main.get("config_name")), resolve=False)
-                    nearest = nearest_key(key, [name for name, _dummy in leaves_of(known)])
-                raise
-        output = f"{config.hydra.run.dir}/{config.hydra.output_subdir}"
-        OmegaConf.set_struct(config, False)
-        # What the trainer gets is without it.
-        del config["hydra"]
-        plain = OmegaConf.to_container(config, resolve=True)
-        return Composition(
-            # JSON has no form for some values; their text stands for them.
-            config=json.loads(json.dumps(plain, default=str)),
-            yaml=OmegaConf.to_yaml(OmegaConf.create(plain)),
-            output=output,
-            missing=tuple(name for name, value in leaves_of(plain) if value == "???"),
-        )
-    except Exception as error:  # Hydra, OmegaConf and plug-ins raise many types
-        return failed(message_of(error), key or key_of(error, overrides), nearest)
+    with initialize_config_dir(directory, **version):
+        return composed_in(main.get("config_name") or "", overrides)
+
+
+def composed_in(name: str, overrides: Overrides) -> Composition:
+    """Hydra stops at the first override that it refuses, so compose again without it, until it accepts the rest."""
+    errors: tuple[Refusal, ...] = ()
+    while True:
+        try:
+            return replace(composed_once(name, overrides), errors=errors)
+        except Exception as error:  # Hydra, OmegaConf and plug-ins raise many types
+            key, message = key_of(error, overrides), message_of(error)
+            errors += (Refusal(message, key, nearest_key(key, name) if "not in struct" in message else ""),)
+            rest = [(other, override) for other, override in overrides if other != key]
+            if len(rest) == len(overrides):
+                return Composition(errors=errors)
+            overrides = rest
+
+
+def composed_once(name: str, overrides: Overrides) -> Composition:
+    from hydra import compose as hydra_compose
+    from omegaconf import OmegaConf
+
+    config = hydra_compose(name, [override for _dummy, override in overrides], return_hydra_config=True)
+    output = f"{config.hydra.run.dir}/{config.hydra.output_subdir}"
+    OmegaConf.set_struct(config, False)
+    # What the trainer gets is without it.
+    del config["hydra"]
+    plain = OmegaConf.to_container(config, resolve=True)
+    # JSON has no form for some values; their text stands for them.
+    return Composition(json.loads(json.dumps(plain, default=str)), OmegaConf.to_yaml(OmegaConf.create(plain)), output)
 
 
 def main_decorator(path: Path) -> dict[str, Any]:
@@ -195,18 +184,22 @@ def key_of(error: BaseException, overrides: Overrides) -> str:
     return next((keys[name] for name in [*names, *full] if name in keys), full[0] if full else "")
 
 
-def leaves_of(node: Any, path: str = "") -> list[tuple[str, Any]]:
-    """All values of a configuration, each with its dotted key."""
-    if not isinstance(node, dict) or not node:
-        return [(path, node)]
-    return [leaf for key, value in node.items() for leaf in leaves_of(value, f"{path}.{key}" if path else str(key))]
+def nearest_key(key: str, config_name: str) -> str:
+    """A key of the configuration without overrides with the same last part, or else a similar one."""
+    from hydra import compose as hydra_compose
+    from omegaconf import OmegaConf
 
-
-def nearest_key(key: str, known: list[str]) -> str:
-    """A known key with the same last part, or else a similar one."""
+    known = names_of(OmegaConf.to_container(hydra_compose(config_name), resolve=False)) if key else []
     same = [name for name in known if name.rpartition(".")[2] == key.rpartition(".")[2]]
     found = difflib.get_close_matches(key, same, n=1, cutoff=0) or difflib.get_close_matches(key, known, n=1)
     return found[0] if found else ""
+
+
+def names_of(node: Any, path: str = "") -> list[str]:
+    """The dotted keys of all values of a configuration."""
+    if not isinstance(node, dict) or not node:
+        return [path]
+    return [name for key, value in node.items() for name in names_of(value, f"{path}.{key}" if path else str(key))]
 
 
 def message_of(error: BaseException) -> str:
