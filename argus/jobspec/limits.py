@@ -17,6 +17,8 @@ from ..common.findings import Finding
 MAX_DEPTH = 32
 MAX_VALUES = 10_000
 MAX_CHARACTERS = 1 << 20
+# Python writes no longer ones as text.
+MAX_BITS = 1024
 # What is no text, or changes what a terminal shows. Line feeds and tabs are allowed.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 SHORTER = "move data and code to files under the shared root"
@@ -50,6 +52,8 @@ def limit_findings(given: Any) -> list[Finding]:
         elif isinstance(value, float) and not math.isfinite(value):
             todo = "give a finite number; in a list of overrides, inf works as text: key=inf"
             infinite.append(_finding(key, f"is {value}", todo))
+        elif isinstance(value, int) and value.bit_length() > MAX_BITS:
+            return [_finding(key, "is too long for a number", "quote it if it is text")]
         elif value is not None and not isinstance(value, (bool, int, float, date)):
             return [_finding(key, f"is a {type(value).__name__}", "give text, a number, a list or a mapping")]
     return infinite
