@@ -10,7 +10,6 @@ Everything here is pure. Each rule was read in verl 0.9.1 and names its source, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..checks.common import MISSING
@@ -26,22 +25,14 @@ SEQUENCE = "engine.ulysses_sequence_parallel_size"
 NO_PROMPT = "would ask for an account, and no one can answer"
 
 
-@dataclass(frozen=True)
-class Account:
-    """What a logger needs in the job's environment: one of two variables. `otherwise`: what happens without them."""
-
-    variable: str
-    alternative: str
-    otherwise: str
-
-
+# By logger: the variables of which it needs one in the job's environment, and what happens without them.
 # utils/tracking.py:Tracking.__init__
 ACCOUNTS = {
-    "wandb": Account("WANDB_API_KEY", "WANDB_MODE", f"wandb {NO_PROMPT}"),
-    "swanlab": Account("SWANLAB_API_KEY", "SWANLAB_MODE", f"swanlab {NO_PROMPT}"),
-    "clearml": Account("CLEARML_API_ACCESS_KEY", "CLEARML_CONFIG_FILE", "clearml has no server to report to"),
-    "vemlp_wandb": Account("VOLC_ACCESS_KEY_ID", "", "vemlp_wandb ends the job"),
-    "mlflow": Account("MLFLOW_TRACKING_URI", "", "mlflow writes to /tmp/mlruns.db in one of the containers"),
+    "wandb": (("WANDB_API_KEY", "WANDB_MODE"), f"wandb {NO_PROMPT}"),
+    "swanlab": (("SWANLAB_API_KEY", "SWANLAB_MODE"), f"swanlab {NO_PROMPT}"),
+    "clearml": (("CLEARML_API_ACCESS_KEY", "CLEARML_CONFIG_FILE"), "clearml has no server to report to"),
+    "vemlp_wandb": (("VOLC_ACCESS_KEY_ID",), "vemlp_wandb ends the job"),
+    "mlflow": (("MLFLOW_TRACKING_URI",), "mlflow writes to /tmp/mlruns.db in one of the containers"),
 }
 
 
@@ -126,11 +117,11 @@ def saving(job: JobConfig) -> Found:
 def loggers(job: JobConfig) -> Found:
     named = job.get("trainer.logger") or []
     for logger in [named] if isinstance(named, str) else named:
-        account = ACCOUNTS.get("wandb" if logger == "tracking" else logger)
-        if account is None or {account.variable, account.alternative} & set(job.environment):
+        variables, otherwise = ACCOUNTS.get("wandb" if logger == "tracking" else logger, ((), ""))
+        if not variables or not job.environment.keys().isdisjoint(variables):
             continue
-        names = f"{account.variable} or {account.alternative}" if account.alternative else account.variable
-        what = f"contains {logger}, but the job's environment has no {names}: {account.otherwise}"
+        names = " or ".join(variables)
+        what = f"contains {logger}, but the job's environment has no {names}: {otherwise}"
         yield about("trainer.logger", what, f"set {names} for the job, or remove {logger}", WARNING)
 
 

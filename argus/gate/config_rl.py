@@ -60,10 +60,8 @@ def batch(job: JobConfig) -> Found:
             what = f"puts a model on {job.megatron_gpus} GPUs, which do not divide the job's {job.gpus} GPUs"
             todo = "choose tensor, pipeline and context parallel sizes whose product does"
             yield about(f"{ACTOR}.megatron", what, todo)
-    # utils/config.py:validate_config; before 0.6 trainer/ppo/ray_trainer.py:_validate_config, for dynamic batches too
-    elif (job.get(f"{ACTOR}.use_dynamic_bsz") is False or job.release < (0, 6)) and indivisible(
-        size * answers, job.gpus
-    ):
+    # utils/config.py:validate_config
+    elif job.get(f"{ACTOR}.use_dynamic_bsz") is False and indivisible(size * answers, job.gpus):
         what = f"is {size}: with {answers} answers each, {size * answers} is not a multiple of {job.gpus} GPUs"
         yield about("data.train_batch_size", what, multiple_of(job.gpus))
 
@@ -217,8 +215,6 @@ def engines(job: JobConfig) -> Found:
         what = f"{engine}, which do not fill nodes of {job.gpus_per_node} GPUs"
         yield about(key, what, f"set it to a multiple of {job.gpus_per_node}, or to a size that fits in a node")
     # workers/config/rollout.py:RolloutConfig.__post_init__
-    if job.release < (0, 6):
-        return
     name = job.get(f"{ROLLOUT}.name")
     if pipeline > 1 and name in ("vllm", "sglang", "trtllm"):
         yield about(pipeline_key, f"is {pipeline}, which verl does not support with {name} yet", "set it to 1")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..checks.common import Configuration, Facts
 from ..common.findings import Finding, about, errors
@@ -20,7 +20,7 @@ from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import accelerator_findings
 from ..jobspec.verl_releases import SFT
-from ..launcher.ray_api import WorkerCapacity, free_workers
+from ..launcher.ray_api import RayHead, free_workers
 from ..launcher.room import UNITS_KEY, Demand, Room, look_at_placed
 from .head import file_findings, read_marker, resume_findings, snapshot_profile
 from .nodes import ask_nodes
@@ -32,18 +32,6 @@ SIMPLE = "SimpleStorage"
 # samples.
 SEPARATE_BACKENDS = (SIMPLE, "RayStore")
 AskNodes = Callable[[JobSpec, Job, str, Mapping[str, str]], Inspection]
-
-
-class Head(Protocol):
-    """What the gate asks the head of the cluster; `RayHead` in production."""
-
-    def nodes(self) -> list[dict[str, Any]]: ...
-
-    def jobs(self) -> list[dict[str, Any]]: ...
-
-    def get(self, path: str) -> Any: ...
-
-    def capacity(self, since: float | None = None) -> list[WorkerCapacity]: ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,7 @@ class GateResult:
 def examine(
     spec: JobSpec,
     submission_id: str,
-    head: Head,
+    head: RayHead,
     ask: AskNodes = ask_nodes,
     clock: Callable[[], float] = time.time,
 ) -> GateResult:

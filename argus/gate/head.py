@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,24 +21,17 @@ from ..launcher.archive import Archive
 from ..launcher.checkpoints import Checkpoint
 from ..launcher.reading import UnreadableError, read_text
 
-# A marker is one line, MARKER = "<code_id>".
+MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*$""", re.MULTILINE)
 MARKER_BYTES = 4096
 
 
 def read_marker(code_path: Path) -> str | None:
     """The MARKER of a snapshot; None if it has none. Jobs can write to snapshots, so nothing of them runs here."""
     try:
-        tree = ast.parse(read_text(code_path / "mvp_marker.py", MARKER_BYTES))
-    except (OSError, UnreadableError, SyntaxError, ValueError, RecursionError, MemoryError):
+        found = MARKER.search(read_text(code_path / "mvp_marker.py", MARKER_BYTES))
+    except (OSError, UnreadableError):
         return None
-    values = [
-        node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Constant)
-        and [target.id for target in node.targets if isinstance(target, ast.Name)] == ["MARKER"]
-    ]
-    return next((value for value in values if isinstance(value, str) and STAGED_NAME.fullmatch(value)), None)
+    return found[2] if found and STAGED_NAME.fullmatch(found[2]) else None
 
 
 def snapshot_profile(code_path: Path) -> Profile | None:

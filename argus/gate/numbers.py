@@ -16,7 +16,7 @@ from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
 from .config_rl import needs_critic, needs_reference
-from .settings import ACTOR, REF, ROLLOUT, JobConfig, is_disabled
+from .settings import REF, JobConfig, is_disabled
 
 
 @dataclass(frozen=True)
@@ -136,26 +136,12 @@ ENDS = {
     "_parallel_size": because(COUNT, "no process group has that size"),
     **dict.fromkeys(("micro_batch_size", "micro_batch_size_per_gpu", "max_token_len", "max_token_len_per_gpu"), COUNT),
 }
-# Keys whose default is the value of another one: only that one is reported.
-FOLLOWERS = {
-    f"{ROLLOUT}.prompt_length": "data.max_prompt_length",
-    f"{ROLLOUT}.response_length": "data.max_response_length",
-    f"{ROLLOUT}.log_prob_max_token_len_per_gpu": f"{ACTOR}.ppo_max_token_len_per_gpu",
-    f"{REF}.log_prob_max_token_len_per_gpu": f"{ACTOR}.ppo_max_token_len_per_gpu",
-    f"{REF}.ulysses_sequence_parallel_size": f"{ACTOR}.ulysses_sequence_parallel_size",
-    "critic.ppo_epochs": f"{ACTOR}.ppo_epochs",
-    "critic.ppo_mini_batch_size": f"{ACTOR}.ppo_mini_batch_size",
-    "critic.forward_max_token_len_per_gpu": "critic.ppo_max_token_len_per_gpu",
-    "reward_model.forward_max_token_len_per_gpu": "critic.forward_max_token_len_per_gpu",
-}
 
 
 def number_findings(job: JobConfig) -> Iterator[Finding]:
     """Numbers, and texts in their places, that verl cannot work with. Parts that are disabled are skipped."""
-    bad = {key: (value, rule) for key, value in used_values(job) if (rule := violated(key, value))}
-    for key, (value, rule) in bad.items():
-        origin = FOLLOWERS.get(key)
-        if origin in bad and repr(bad[origin][0]) == repr(value):
+    for key, value in used_values(job):
+        if not (rule := violated(key, value)):
             continue
         severity = ERROR if isinstance(value, str) else rule.violation(value)
         expected = FINITE.expected if is_nan(value) else rule.expected

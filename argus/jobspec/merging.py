@@ -82,8 +82,7 @@ def converted(name: str, value: Any) -> Any:
     if name == OVERRIDES:
         return [value]
     field = JobSpec.model_fields[name]
-    annotation: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-    kind: TypeAdapter[Any] = TypeAdapter(annotation)
+    kind: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, *field.metadata, None])
     try:
         return kind.dump_python(kind.validate_python(value), mode="json")
     except ValidationError:

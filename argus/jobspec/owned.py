@@ -25,9 +25,16 @@ from .verl_releases import GRPO, SFT
 OVERRIDES = "trainer_overrides"
 ANYWAY = "is what the job has anyway"
 JOINS = "the job joins an existing cluster"
-RUNTIME_ENV = "set env_vars or secrets; worker_process_setup_hook is that of the job's secrets and its TransferQueue"
 LOCAL_DIR, ESTIMATOR = "trainer.default_local_dir", "algorithm.adv_estimator"
-OWN_NAMESPACE = "every job has a namespace of its own in Ray, and would collide with others in this one"
+# ray.init: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
+RAY_INIT = {
+    "num_cpus": f"remove it: {JOINS}, which knows its CPUs",
+    "address": f"remove it: {JOINS}",
+    "runtime_env": "set env_vars or secrets; worker_process_setup_hook is that of the job's secrets and its queue",
+    "namespace": "remove it: every job has a namespace of its own in Ray, and would collide with others in this one",
+}
+# Before 0.6, and later.
+RAY_INITS = ("ray_init", "ray_kwargs.ray_init")
 # By setting, what to do instead.
 OWNED_OVERRIDES = {
     "trainer.nnodes": "set resources.nnodes",
@@ -38,15 +45,7 @@ OWNED_OVERRIDES = {
     "custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION; verl 0.9 silently ignores this key",
     "reward.custom_reward_function.path": "set reward_fn_path",
     "reward.custom_reward_function.name": "set reward_fn_path: FILE:FUNCTION",
-    # ray.init: "When connecting to an existing cluster, num_cpus and num_gpus must not be provided."
-    "ray_init.num_cpus": f"remove it: {JOINS}, which knows its CPUs",
-    "ray_kwargs.ray_init.num_cpus": f"remove it: {JOINS}, which knows its CPUs",
-    "ray_init.address": f"remove it: {JOINS}",
-    "ray_kwargs.ray_init.address": f"remove it: {JOINS}",
-    "ray_init.runtime_env": RUNTIME_ENV,
-    "ray_kwargs.ray_init.runtime_env": RUNTIME_ENV,
-    "ray_init.namespace": f"remove it: {OWN_NAMESPACE}",
-    "ray_kwargs.ray_init.namespace": f"remove it: {OWN_NAMESPACE}",
+    **{f"{init}.{name}": todo for init in RAY_INITS for name, todo in RAY_INIT.items()},
     # Hydra writes its files into the archive.
     "hydra": "remove it: Hydra's files belong in the job's archive",
 }
@@ -127,9 +126,9 @@ def repeated(overrides: Sequence[str]) -> Iterator[Finding]:
             values.setdefault(override.partition("=")[0].strip().lstrip("+"), []).append(override_text(override))
     for name, given in values.items():
         if len(given) > 1:
-            what = f"is set {len(given)} times, to {' and '.join(one_line(value, 60) or 'nothing' for value in given)}"
+            shown = " and ".join(one_line(value, 60) or "nothing" for value in given)
             todo = "keep one of them: Hydra takes the last"
-            yield about_override(override_key(f"{name}="), what, todo)
+            yield about_override(override_key(f"{name}="), f"is set {len(given)} times, to {shown}", todo)
 
 
 def owned_todo(override: str) -> str:
@@ -167,8 +166,7 @@ def owned_values(workload: str, archive: str, reward: tuple[str, str] | None, re
     reward_key: the release's name of the setting of the reward function.
     """
     values: dict[str, Any] = {LOCAL_DIR: checkpoint_path(archive)}
-    for init in ("ray_init", "ray_kwargs.ray_init"):
-        values |= {f"{init}.{name}": None for name in ("num_cpus", "address", "runtime_env", "namespace")}
+    values |= {f"{init}.{name}": None for init in RAY_INITS for name in RAY_INIT}
     if workload == SFT:
         return values
     values[ESTIMATOR] = estimator(workload)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import math
 import re
@@ -13,7 +12,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from keyword import iskeyword
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -76,30 +75,14 @@ class Inputs:
     reward: RewardFunction | None
 
 
-class Address(NamedTuple):
-    """The parts of an address of Ray's Jobs API."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether it is an address of this machine by its form. Other names than localhost may lead anywhere."""
-        try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-
-def parse_address(text: str) -> Address | None:
-    """The parts of an address; None if it is none, or has more than scheme, host and port."""
+def parse_address(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of an address of Ray's Jobs API; None if it is none, or has more."""
     match = ADDRESS.fullmatch(text)
     if not match:
         return None
     scheme, host, port = match.groups()
     number = int(port) if port else PORTS[scheme]
-    return Address(scheme, host.strip("[]").lower(), number) if 0 < number < 65536 else None
+    return (scheme, host.strip("[]").lower(), number) if 0 < number < 65536 else None
 
 
 class UnfitError(ValueError):

@@ -14,6 +14,7 @@ from ..common.findings import Finding, about
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, MODELS, SNAPSHOTS, USER_CODE, bring, outside, under_root
 from ..launcher.hydra import override_key, override_text
 from ..launcher.plan import TORCHRUN
+from ..launcher.ray_api import is_loopback
 from .capacity import Cluster
 from .environment import form_of_secret, runtime_env_findings, secret_findings, variable_findings
 from .overrides import batch_findings
@@ -111,7 +112,7 @@ def inventory_findings(spec: JobSpec, defaults: Mapping[str, Any]) -> Iterator[F
     ray = defaults.get("ray")
     allowed = str((ray.get("address") if isinstance(ray, Mapping) else None) or DEFAULT_ADDRESS)
     address = parse_address(spec.address)
-    if address and not address.is_loopback and address != parse_address(allowed):
+    if address and not is_loopback(address[1]) and address != parse_address(allowed):
         what = f"{spec.address!r} is neither on the head itself nor the address of this inventory, {allowed}"
         yield about("ray.address", f"{what}: the cluster's token would be sent there", "remove it")
 
@@ -120,7 +121,12 @@ def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
     """What the snapshot's release of verl cannot do, does not read, or names differently."""
     verl = f"verl {profile.version}"
     if profile.module(spec.workload, spec.launcher) is None:
-        return [no_sft(spec.launcher, profile)]
+        if spec.launcher == TORCHRUN:
+            what = f"{verl} has no trainer of sft for torchrun (verl/trainer/sft_trainer.py)"
+            return [about("launcher", what, "use a snapshot of verl 0.6.1 or newer")]
+        torchrun = ", or set launcher: torchrun" if profile.module(SFT, TORCHRUN) else ""
+        what = f"{verl} has no sft on Ray (verl/trainer/sft_trainer_ray.py)"
+        return [about("workload", what, f"use a snapshot of verl 0.7 or newer{torchrun}")]
     found = list(batch_findings(spec, profile))
     reward = spec.inputs.reward
     if reward and reward.module and not profile.reward_modules:
@@ -141,17 +147,6 @@ def version_findings(spec: JobSpec, profile: Profile) -> list[Finding]:
             what = f"is {value or 'empty'}, but the driver of {verl} works with {profile.sft_device} only"
             found.append(about_override(key, what, "remove it"))
     return found
-
-
-def no_sft(launcher: str, profile: Profile) -> Finding:
-    verl = f"verl {profile.version}"
-    if launcher == TORCHRUN:
-        what = f"{verl} has no trainer of sft for torchrun (verl/trainer/sft_trainer.py)"
-        return about("launcher", what, "use a snapshot of verl 0.6.1 or newer")
-    what, todo = f"{verl} has no sft on Ray (verl/trainer/sft_trainer_ray.py)", "use a snapshot of verl 0.7 or newer"
-    if profile.module(SFT, TORCHRUN):
-        todo += ", or set launcher: torchrun"
-    return about("workload", what, todo)
 
 
 def accelerator_findings(workload: str, profile: Profile, cluster: Cluster) -> list[Finding]:

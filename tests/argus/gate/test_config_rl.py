@@ -286,12 +286,8 @@ def test_rules_that_older_versions_do_not_have() -> None:
     assert found("grpo", {"data.gen_batch_size": 100}, "0.8.0") == []
     assert found("grpo", {f"{ACTOR}.ppo_mini_batch_size": 4}, "0.7.1") == []
     assert found("grpo", {f"{ROLLOUT}.log_prob_use_dynamic_bsz": False}, "0.7.1") == []
-    assert found("grpo", {f"{ROLLOUT}.expert_parallel_size": 8}, "0.5.0") == []
-    assert found("grpo", {f"{ROLLOUT}.pipeline_model_parallel_size": 2}, "0.5.0") == []
-    # Before 0.6, verl requires batches that can be divided even if they are dynamic.
     odd = {"data.train_batch_size": 129, f"{ACTOR}.ppo_mini_batch_size": 129}
     assert found("grpo", odd, "0.7.1") == []
-    assert len(found("grpo", odd, "0.5.0")) == 1
 
 
 @pytest.mark.parametrize(
@@ -302,8 +298,6 @@ def test_rules_that_older_versions_do_not_have() -> None:
         ("0.8.0", "0.7.1", {f"{ACTOR}.ppo_mini_batch_size": 4}, f"{ACTOR}.ppo_mini_batch_size"),
         ("0.8.0", "0.7.1", {f"{ROLLOUT}.log_prob_use_dynamic_bsz": False}, f"{ROLLOUT}.log_prob_use_dynamic_bsz"),
         ("0.7.0", "0.6.1", {f"{ROLLOUT}.mode": "sync"}, f"{ROLLOUT}.mode"),
-        ("0.6.0", "0.5.0", {f"{ROLLOUT}.expert_parallel_size": 8}, f"{ROLLOUT}.expert_parallel_size"),
-        ("0.6.0", "0.5.0", {f"{ROLLOUT}.pipeline_model_parallel_size": 2}, f"{ROLLOUT}.pipeline_model_parallel_size"),
     ],
 )
 def test_rules_begin_with_a_release(first: str, before: str, changes: dict[str, Any], about: str) -> None:

@@ -113,12 +113,6 @@ def test_parts_that_verl_does_not_read() -> None:
     assert found("grpo", {f"{ACTOR}.ppo_micro_batch_size_per_gpu": 0}) == []
 
 
-def test_a_value_that_follows_another_is_reported_once() -> None:
-    both = {"data.max_prompt_length": 0, f"{ROLLOUT}.prompt_length": 0}
-    assert len(found("grpo", both)) == 1
-    assert len(found("grpo", {**both, f"{ROLLOUT}.prompt_length": -1})) == 2
-
-
 def test_each_rule_accepts_what_it_asks_for() -> None:
     job = JobConfig({"trainer": {"total_epochs": None, "save_freq": "${x}", "test_freq": "???"}}, *JOB)
     assert list(number_findings(job)) == []
