@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from argus.gate.config import config_findings
+from argus.gate.numbers import config_findings
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 

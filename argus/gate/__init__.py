@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The gate: admission of a job. It finds out whether a job can run before anything is submitted.
 
-Lives here: checks on the head (head), the composition of the trainer's configuration (composition), checks of the
-composed configuration (config, config_rl, config_sft, settings), and their order (gate).
+Lives here: the order of checks, and those on the head (gate); what a worker is asked (nodes); the composition of the
+trainer's configuration (composition), and the rules for it (config, config_rl, numbers).
 Called by: ray_job, before a submission and in check mode.
 """

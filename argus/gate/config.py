@@ -9,15 +9,13 @@ Everything here is pure. Each rule was read in verl 0.9.1 and names its source, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..checks.common import MISSING
+from ..checks.common import MISSING, Configuration
 from ..common.findings import WARNING, Finding, about
-from ..jobspec.verl_releases import release_of
-from .config_rl import RL_RULES
-from .numbers import number_findings
-from .settings import ACTOR, FSDP, Found, JobConfig, indivisible, is_disabled, multiple_of, sequence_parallel
 
 NOTHING_TRAINED = "is below 1: the job would train nothing and succeed"
 # Of SFT.
@@ -34,28 +32,77 @@ ACCOUNTS = {
     "vemlp_wandb": (("VOLC_ACCESS_KEY_ID",), "vemlp_wandb ends the job"),
     "mlflow": (("MLFLOW_TRACKING_URI",), "mlflow writes to /tmp/mlruns.db in one of the containers"),
 }
+ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
+FSDP = ("fsdp", "fsdp2")
+Found = Iterator[Finding]
 
 
-def config_findings(
-    config: Mapping[str, Any],
-    workload: str,
-    nnodes: int,
-    gpus_per_node: int,
-    version: str = "0.9.1",
-    environment: Mapping[str, str] | None = None,
-) -> list[Finding]:
-    """All problems of a composed configuration.
+@dataclass(frozen=True)
+class JobConfig(Configuration):
+    """What the rules judge.
 
-    version: of the snapshot's verl.
+    release: the release of verl.
     environment: the environment variables of the job, with the names of its secrets.
     """
-    release = release_of(version) or ()
-    job = JobConfig(config, workload, nnodes, gpus_per_node, release, environment or {})
-    rules = (missing, size, length_of_training, saving, loggers, resuming)
-    found = [finding for rule in (*rules, *(SFT_RULES if workload == "sft" else RL_RULES)) for finding in rule(job)]
-    # The other rules say more about a key than its number alone.
-    known = {finding.key for finding in found}
-    return found + [finding for finding in number_findings(job) if finding.key not in known]
+
+    workload: str
+    nnodes: int
+    gpus_per_node: int
+    release: tuple[int, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        return self.nnodes * self.gpus_per_node
+
+    @property
+    def is_megatron(self) -> bool:
+        return bool(self.get(f"{ACTOR}.strategy") == "megatron")
+
+    @property
+    def megatron_gpus(self) -> int:
+        """The number of GPUs that hold one model of Megatron."""
+        sizes = (f"{ACTOR}.megatron.{name}_parallel_size" for name in ("tensor_model", "pipeline_model", "context"))
+        return math.prod(self.number(key, 1) for key in sizes)
+
+    @property
+    def actor_sequence_key(self) -> str:
+        """The key with the number of GPUs that share a sequence of the actor."""
+        # workers/config/actor.py:FSDPActorConfig.__post_init__ prefers the old name; before 0.8 it is the only one.
+        old, new = f"{ACTOR}.ulysses_sequence_parallel_size", f"{ACTOR}.fsdp_config.ulysses_sequence_parallel_size"
+        return old if self.release < (0, 8) or self.number(old, 1) > 1 else new
+
+    @property
+    def actor_sequence(self) -> int:
+        """The number of GPUs that share a sequence of the actor."""
+        return max(self.number(self.actor_sequence_key, 1), 1)
+
+    @property
+    def critic_sequence_key(self) -> str:
+        return f"critic{'.fsdp' if self.release >= (0, 8) else ''}.ulysses_sequence_parallel_size"
+
+
+def is_disabled(section: Mapping[str, Any]) -> bool:
+    return section.get("enable") is False or section.get("enabled") is False
+
+
+def indivisible(number: int, parts: int) -> bool:
+    """Whether a number cannot be divided into equal parts; False if one of them is unknown."""
+    return number > 0 and parts > 0 and number % parts != 0
+
+
+def multiple_of(ranks: int) -> str:
+    return f"set it to a multiple of {ranks}"
+
+
+def sequence_parallel(job: JobConfig, key: str, remove_padding: str) -> Found:
+    sequence = job.number(key, 1)
+    # workers/engine/fsdp/transformer_impl.py:_init_device_mesh: a mesh of (dp, sp)
+    if indivisible(job.gpus, sequence):
+        yield about(key, f"is {sequence}, which does not divide the job's {job.gpus} GPUs", "set it to a divisor")
+    # workers/config/actor.py:FSDPActorConfig.validate, workers/engine/fsdp/transformer_impl.py:FSDPEngine.__init__
+    if sequence > 1 and job.get(remove_padding) is False:
+        yield about(remove_padding, f"is false, but {key} is {sequence}", f"set {remove_padding}=True")
 
 
 def missing(job: JobConfig) -> Found:
@@ -175,3 +222,6 @@ def sft_validation(job: JobConfig) -> Found:
 
 
 SFT_RULES = (sft_batches, sft_lengths, sft_validation)
+
+
+RULES = (missing, size, length_of_training, saving, loggers, resuming)

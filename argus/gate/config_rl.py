@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from ..common.findings import WARNING, about
-from .settings import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
+from .config import ACTOR, FSDP, REF, ROLLOUT, Found, JobConfig, indivisible, multiple_of, sequence_parallel
 
 TOKENS = "ppo_max_token_len_per_gpu"
 # Its file is one for all jobs of a cluster.

@@ -8,14 +8,18 @@ The job is composed, and its files are read, where it will run.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..checks.common import CheckRequest, Configuration
+from ..checks.common import CheckRequest, Configuration, Facts
 from ..checks.paths import check_node
+from ..checks.worker import check_worker
 from ..common.findings import Finding, about
 from ..common.text import one_line
 from ..jobspec.overrides import HYDRA_DIRECTORY, REWARD_PATH
@@ -25,9 +29,8 @@ from ..jobspec.spec import JobSpec, RewardFunction
 from ..jobspec.verl_releases import profile_of
 from ..launcher.hydra import override_key
 from ..launcher.tasks import Connection
-from .composition import Composition, Refusal
-from .config import config_findings
-from .worker import Inspection, inspect_job
+from .composition import Composition, Overrides, Refusal, compose
+from .numbers import config_findings
 
 ANSWER_SECONDS = 60.0
 # The name of the call that inspects the job, besides the names of the workers.
@@ -35,6 +38,38 @@ INSPECTION = ""
 SEE_STATUS = "see cluster_status.yml"
 # The value of each secret on the nodes; the values themselves stay on the head. No configuration contains it by chance.
 PLACEHOLDER = "placeholder-of-a-secret"
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a worker reports about a job.
+
+    python_path: PYTHONPATH as the image of the nodes sets it.
+    on_node: what every worker is checked for.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    composition: Composition = field(default_factory=Composition)
+    facts: Facts = field(default_factory=Facts)
+    python_path: str = ""
+    on_node: tuple[Finding, ...] = ()
+
+
+def inspect_job(request: CheckRequest, module: str, overrides: Overrides) -> Inspection:
+    """Compose the configuration of the trainer `module`, and check everything that it names."""
+    image = os.environ.get("PYTHONPATH", "")
+    path = ":".join(filter(None, (request.environment.get("PYTHONPATH", ""), *image.split(":"))))
+    environment = {**request.environment, **({"PYTHONPATH": path} if path else {})}
+    with ThreadPoolExecutor(1) as beside:
+        # A process of its own composes, and the checks need its answer: meanwhile, what they need otherwise.
+        composing = beside.submit(compose, request.code_path, module, overrides, environment)
+        on_node = tuple(check_node(request))
+        with contextlib.suppress(ImportError):
+            import pyarrow.parquet  # noqa: F401
+        composition = composing.result()
+    config = None if composition.config is None else Configuration(composition.config)
+    found, facts = check_worker(replace(request, config=config, environment=environment))
+    return Inspection(tuple(found), composition, facts, image, on_node)
 
 
 def ask_nodes(

@@ -1,9 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Numbers of a composed configuration that verl cannot work with: sizes of zero, negative rates, NaN.
+"""The findings about a composed configuration: those of all rules, and numbers that verl cannot work with.
 
-A table says what each number may be. Of others, only NaN is refused, and infinity is doubtful.
+A table says what each number may be: no size of zero, no negative rate. Of others, only NaN is refused, and infinity
+is doubtful.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..common.findings import ERROR, WARNING, Finding, about
-from .config_rl import needs_critic, needs_reference
-from .settings import REF, JobConfig, is_disabled
+from ..jobspec.verl_releases import release_of
+from .config import REF, RULES, SFT_RULES, JobConfig, is_disabled
+from .config_rl import RL_RULES, needs_critic, needs_reference
 
 
 @dataclass(frozen=True)
@@ -207,3 +209,24 @@ def is_of_other_batches(section: Mapping[str, Any], name: str) -> bool:
     """Whether a setting is of dynamic batches, or of fixed ones, and its section has the others."""
     dynamic = section.get("log_prob_use_dynamic_bsz" if name.startswith("log_prob_") else "use_dynamic_bsz")
     return dynamic is False if "max_token_len" in name else dynamic is True and "micro_batch_size" in name
+
+
+def config_findings(
+    config: Mapping[str, Any],
+    workload: str,
+    nnodes: int,
+    gpus_per_node: int,
+    version: str = "0.9.1",
+    environment: Mapping[str, str] | None = None,
+) -> list[Finding]:
+    """All problems of a composed configuration.
+
+    version: of the snapshot's verl.
+    environment: the environment variables of the job, with the names of its secrets.
+    """
+    release = release_of(version) or ()
+    job = JobConfig(config, workload, nnodes, gpus_per_node, release, environment or {})
+    found = [finding for rule in (*RULES, *(SFT_RULES if workload == "sft" else RL_RULES)) for finding in rule(job)]
+    # The other rules say more about a key than its number alone.
+    known = {finding.key for finding in found}
+    return found + [finding for finding in number_findings(job) if finding.key not in known]

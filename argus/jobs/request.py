@@ -11,8 +11,7 @@ from typing import Any
 
 from ..common.findings import Finding
 from ..jobspec.environment import secret_value_findings
-from ..jobspec.merging import misspelt, with_command_line, with_defaults
-from ..jobspec.parse import parse_jobspec, top_key
+from ..jobspec.parse import misspelt, parse_jobspec, top_key, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
 

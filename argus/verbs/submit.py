@@ -20,7 +20,7 @@ from ..jobs.defaults import on_machines
 from ..jobs.services import RefusedError, Services
 from ..jobs.submit import Submitted
 from ..jobs.submit import submit as submit_job
-from ..jobspec.merging import with_defaults
+from ..jobspec.parse import with_defaults
 from .request import Request, common, request_from, services, terminal_width, write_answer
 
 

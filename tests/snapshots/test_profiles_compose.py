@@ -17,9 +17,8 @@ from system import REPO
 
 from argus.common.findings import errors
 from argus.gate import composition
-from argus.gate.config import config_findings
-from argus.gate.numbers import used_values
-from argus.gate.settings import ACTOR, JobConfig
+from argus.gate.config import ACTOR, JobConfig
+from argus.gate.numbers import config_findings, used_values
 from argus.jobspec import spec_checks
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.parse import parse_jobspec

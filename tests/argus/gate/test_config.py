@@ -6,7 +6,7 @@ import pytest
 from composed_config import GRPO, ROLLOUT, found, put
 
 from argus.common.findings import Finding
-from argus.gate.config import config_findings
+from argus.gate.numbers import config_findings
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     # The workload, the changes, and the only finding.

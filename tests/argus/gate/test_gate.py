@@ -15,7 +15,7 @@ from argus.checks.common import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.composition import Composition
 from argus.gate.gate import GateResult, examine, new_findings
-from argus.gate.worker import Inspection
+from argus.gate.nodes import Inspection
 from argus.jobspec.plan import Job
 from argus.jobspec.spec import JobSpec
 from argus.launcher.archive import Archive

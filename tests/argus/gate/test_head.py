@@ -11,7 +11,7 @@ from gate_job import CODE, parsed, snapshot
 
 from argus.checks.common import read_verl_version
 from argus.common.findings import Finding
-from argus.gate.head import (
+from argus.gate.gate import (
     file_findings,
     read_marker,
     resume_findings,

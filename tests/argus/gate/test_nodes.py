@@ -15,14 +15,15 @@ from gate_job import CODE, parsed
 from argus.checks.common import CheckRequest, Configuration, Facts
 from argus.checks.paths import check_node
 from argus.common.findings import WARNING, Finding
-from argus.gate import nodes, worker
+from argus.gate import nodes
 from argus.gate.composition import Composition, Refusal
 from argus.gate.nodes import (
+    Inspection,
     ask_nodes,
     check_request,
     findings_of_nodes,
+    inspect_job,
 )
-from argus.gate.worker import Inspection, inspect_job
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import Job, plan_job
 from argus.jobspec.spec import JobSpec
@@ -333,8 +334,8 @@ def test_the_checks_get_the_composed_configuration(
         asked.append(request)
         return [about("model", "x")], Facts(steps=1)
 
-    monkeypatch.setattr(worker, "compose", compose)
-    monkeypatch.setattr(worker, "check_worker", check_worker)
+    monkeypatch.setattr(nodes, "compose", compose)
+    monkeypatch.setattr(nodes, "check_worker", check_worker)
     request = check_request(*planned(root))
     answer = inspect_job(request, "verl.trainer.main_ppo", [("a", "a=1")])
     assert answer == Inspection((about("model", "x"),), Composition(config), Facts(steps=1))
@@ -360,8 +361,8 @@ def test_the_path_of_the_image_follows_that_of_the_job(root: Path, monkeypatch: 
         asked.append(("check", request.environment.get("PYTHONPATH", "none")))
         return [], Facts()
 
-    monkeypatch.setattr(worker, "compose", compose)
-    monkeypatch.setattr(worker, "check_worker", check)
+    monkeypatch.setattr(nodes, "compose", compose)
+    monkeypatch.setattr(nodes, "check_worker", check)
     spec, job = planned(root)
     request = check_request(spec, job)
     own = request.environment["PYTHONPATH"]

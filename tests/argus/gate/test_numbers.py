@@ -7,9 +7,8 @@ import numbers_of_verl as judged
 import pytest
 from composed_config import ACTOR, CONFIGS, ROLLOUT, found, put
 
-from argus.gate.config import config_findings
-from argus.gate.numbers import number_findings
-from argus.gate.settings import JobConfig
+from argus.gate.config import JobConfig
+from argus.gate.numbers import config_findings, number_findings
 
 SECTIONS = {
     "data": {"dataloader_num_workers": 8, "train_max_samples": -1, "image_patch_size": 14},

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from argus.jobspec.merging import converted, misspelt, with_command_line, with_defaults
+from argus.jobspec.parse import converted, misspelt, with_command_line, with_defaults
 from argus.jobspec.spec import KEYS
 
 Variables = list[dict[str, Any]]
