@@ -137,17 +137,12 @@ def kind_of(request: CheckRequest) -> str:
     return SFT if request.is_sft else RL
 
 
-def reward_columns(request: CheckRequest) -> list[str]:
-    """The columns that the reward is computed from."""
-    # experimental/reward_loop/reward_loop.py: compute_score uses only the reward model.
-    if request.reward_manager is None or (request.has_reward_model and not request.reward_file):
-        return []
-    return [request.data_source_key, "reward_model"]
-
-
 def schema_findings(request: CheckRequest, path: Path, schema: Any) -> tuple[list[Finding], list[str]]:
     """Problems with the columns, and those columns that verl reads and the file has."""
-    key, reward = messages_key(request), reward_columns(request)
+    key, reward = messages_key(request), [request.data_source_key, "reward_model"]
+    # experimental/reward_loop/reward_loop.py: compute_score uses only the reward model.
+    if request.reward_manager is None or (request.has_reward_model and not request.reward_file):
+        reward = []
     wrong = messages_problem(schema, kind_of(request), key)
     if wrong:
         return [problem(f"{path} {wrong[0]}", wrong[1])], []

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -124,37 +125,27 @@ def staging_measured(request: CheckRequest, directory: str, limit: int) -> bool:
 
 
 def sample_of(request: CheckRequest, split: str) -> Sample:
-    found: list[Any] = []
-    total = size = 0
-    files = [file for file in data_files(request, split) if file.startswith("/") and file.endswith(".parquet")]
-    for file in files:
-        for messages, rows in rows_of(Path(file), messages_key(request), SAMPLED_ROWS // len(files)):
-            total += rows
-            size += len(str(messages or ""))
-            if messages and size <= SAMPLED_BYTES and len(found) < SAMPLED_ROWS:
-                found.append(messages)
-    return Sample(split, tuple(found), total)
-
-
-def rows_of(path: Path, key: str, wanted: int) -> Iterator[tuple[Any, int]]:
-    """The number of rows of a file, and then conversations of some of its row groups."""
     from pyarrow import ArrowException
 
-    try:
-        with opened(path) as file:
-            names = file.schema_arrow.names
-            if key not in names or set(MEDIA) & set(names):
-                return
-            yield None, file.metadata.num_rows
-            count = file.metadata.num_row_groups
-            places = sorted({count * place // PLACES for place in range(PLACES)}) if count else []
+    found: list[Any] = []
+    total = size = 0
+    key = messages_key(request)
+    files = [file for file in data_files(request, split) if file.startswith("/") and file.endswith(".parquet")]
+    for name in files:
+        # The check of the dataset tells why a file cannot be read.
+        with contextlib.suppress(OSError, ArrowException), opened(Path(name)) as file:
+            if key not in file.schema_arrow.names or set(MEDIA) & set(file.schema_arrow.names):
+                continue
+            total += file.metadata.num_rows
+            groups = file.metadata.num_row_groups
+            places = sorted({groups * place // PLACES for place in range(PLACES)}) if groups else []
             for place in places:
-                batches = file.iter_batches(-(-wanted // len(places)), row_groups=[place], columns=[key])
-                if batch := next(batches, None):
-                    yield from ((messages, 0) for messages in batch.column(0).to_pylist())
-    except (OSError, ArrowException):
-        # The check of the dataset tells why.
-        return
+                wanted = -(-SAMPLED_ROWS // len(files) // len(places))
+                batch = next(file.iter_batches(wanted, row_groups=[place], columns=[key]), None)
+                for messages in filter(None, batch.column(0).to_pylist() if batch else ()):
+                    size += len(str(messages))
+                    found += [messages] if size <= SAMPLED_BYTES and len(found) < SAMPLED_ROWS else []
+    return Sample(split, tuple(found), total)
 
 
 def measure(request: CheckRequest, directory: str, samples: list[Sample]) -> Iterator[tuple[Sample, Lengths]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -188,21 +188,11 @@ def file_findings(spec: JobSpec) -> list[Finding]:
     if not found:
         found += version_findings(spec, profile) if profile else []
         found += input_findings("code_path", code_path, code_path / "mvp_marker.py", root)
-    for key, path, file in inputs_of(spec):
-        found += input_findings(key, path, file, root)
-    return found
-
-
-def inputs_of(spec: JobSpec) -> Iterator[tuple[str, Path, Path]]:
-    """The key, the path and a required file of each input besides the snapshot."""
-    inputs = spec.inputs
-    model, dataset = Path(inputs.model), Path(inputs.dataset)
-    yield "model", model, model / "config.json"
-    yield "dataset", dataset, dataset / "train.parquet"
-    if spec.workload != SFT:
-        yield "dataset", dataset, dataset / "val.parquet"
-    if inputs.reward:
-        yield "reward_fn_path", Path(inputs.reward.file), Path(inputs.reward.file)
+    model, dataset, reward = Path(spec.inputs.model), Path(spec.inputs.dataset), spec.inputs.reward
+    found += input_findings("model", model, model / "config.json", root)
+    for split in ("train", "val") if spec.workload != SFT else ("train",):
+        found += input_findings("dataset", dataset, dataset / f"{split}.parquet", root)
+    return found + (input_findings("reward_fn_path", Path(reward.file), Path(reward.file), root) if reward else [])
 
 
 def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding]:

@@ -22,7 +22,7 @@ from ..checks.paths import check_node
 from ..checks.worker import check_worker
 from ..common.findings import Finding, about
 from ..common.text import one_line
-from ..jobspec.overrides import HYDRA_DIRECTORY, REWARD_PATH
+from ..jobspec.overrides import HYDRA_DIRECTORY
 from ..jobspec.owned import OVERRIDES, OWNED_OVERRIDES, about_override, owned_values
 from ..jobspec.plan import Job
 from ..jobspec.spec import JobSpec, RewardFunction
@@ -155,7 +155,7 @@ def owned_findings(composed: Composition, job: Job, version: str, request: Check
         request.workload,
         job.archive,
         (reward.path, reward.name) if reward.path else None,
-        (profile.name(REWARD_PATH) if profile else REWARD_PATH).removesuffix(".path"),
+        profile.reward_function if profile else "",
     )
     settings = Configuration(composed.config or {})
     found = []

@@ -146,8 +146,9 @@ def number_findings(job: JobConfig) -> Iterator[Finding]:
         if not (rule := violated(key, value)):
             continue
         severity = ERROR if isinstance(value, str) else rule.violation(value)
-        expected = FINITE.expected if is_nan(value) else rule.expected
-        what = f"is {value}, but must be {expected}" + (f": {rule.why}" if rule.why and not is_nan(value) else "")
+        is_nan = isinstance(value, float) and math.isnan(value)
+        expected = FINITE.expected if is_nan else rule.expected
+        what = f"is {value}, but must be {expected}" + (f": {rule.why}" if rule.why and not is_nan else "")
         yield about(key, what, f"set it to {expected}", severity)
 
 
@@ -167,10 +168,6 @@ def rules_of(key: str) -> list[Rule]:
         if found := [rule for rule, ends in TABLE if end in ends.split()]:
             return found
     return [rule for end, rule in ENDS.items() if key.endswith(end)][:1]
-
-
-def is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def is_number(text: str) -> bool:

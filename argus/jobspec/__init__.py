@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A job: the JobSpec that its author writes, and the plan that it becomes on a cluster.
 
-Lives here: the keys of a JobSpec with their types (spec), reading it (parse, limits) and checking it (spec_checks, owned,
+Lives here: the keys of a JobSpec with their types (spec), reading it (parse, limits), checking it (spec_checks, owned,
 environment), the capacity of a cluster (capacity), the default Hydra overrides (overrides) and the names of settings in
 verl's releases (verl_releases), the resulting plan (plan), and submission ids (submission_id). All of it is pure: no
 files, no network, no Ray.

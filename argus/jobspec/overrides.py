@@ -20,9 +20,8 @@ from .owned import about_override
 from .spec import Inputs, JobSpec
 from .verl_releases import GRPO, PPO, SFT, Profile
 
-# Hydra's directory in the archive, and the setting that names the file of the reward function.
+# Hydra's directory in the archive.
 HYDRA_DIRECTORY = "config/hydra"
-REWARD_PATH = "reward.custom_reward_function.path"
 # trainer/config/ppo_trainer.yaml: the number of storage units, each with a CPU.
 VERL_UNITS = 8
 # The end of the newer names of sizes of batches.
@@ -75,8 +74,8 @@ def rl_overrides(workload: str, inputs: Inputs, profile: Profile) -> list[str]:
         overrides.append("++transfer_queue.backend.SimpleStorage.required_node_resource=worker_node")
     if inputs.reward:
         overrides += [
-            f"{profile.name(REWARD_PATH)}={hydra_value(inputs.reward.path)}",
-            f"{profile.name('reward.custom_reward_function.name')}={hydra_value(inputs.reward.name)}",
+            f"{profile.reward_function}.path={hydra_value(inputs.reward.path)}",
+            f"{profile.reward_function}.name={hydra_value(inputs.reward.name)}",
         ]
     if workload == GRPO:
         overrides += [

@@ -40,11 +40,8 @@ def plain_root(path: str) -> str:
 def is_module_entry(reward_fn_path: str) -> bool:
     """Whether it has the form ``package.module:function``; ``file.py:function`` is a file."""
     module, colon, function = reward_fn_path.partition(":")
-    return bool(colon) and function.isidentifier() and not module.endswith(".py") and is_dotted_name(module)
-
-
-def is_dotted_name(text: str) -> bool:
-    return all(part.isidentifier() and not iskeyword(part) for part in text.split("."))
+    is_dotted_name = all(part.isidentifier() and not iskeyword(part) for part in module.split("."))
+    return bool(colon) and function.isidentifier() and not module.endswith(".py") and is_dotted_name
 
 
 @dataclass(frozen=True)
@@ -115,15 +112,10 @@ def no_truth_value(value: object) -> object:
     return value
 
 
-def is_amount(amount: object) -> bool:
-    """Whether Ray accepts this as the amount of a resource that a job asks for."""
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
-        return False
-    return amount == 0 or SMALLEST_AMOUNT <= amount < math.inf
-
-
-def amount(value: object) -> object:
-    if not is_amount(value):
+def amount(value: Any) -> Any:
+    """The amount of a resource that Ray accepts for a job."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (is_number and (value == 0 or SMALLEST_AMOUNT <= value < math.inf)):
         raise UnfitError(f"is {value!r}", f"give a number: 0, or {SMALLEST_AMOUNT} or more")
     return value
 

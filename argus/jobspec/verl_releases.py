@@ -173,25 +173,24 @@ class Profile:
     version: str
     release: Release
 
-    def name(self, key: str) -> str:
-        """The name in this release of a PPO or GRPO setting that has the name `key` in some release.
-
-        Raises ValueError if the release does not have the setting.
-        """
-        found = _longest(RL_SETTINGS, key)
-        if found is None:
-            return key
-        known = found[0].name_in(self.release)
-        if known is None:
-            raise ValueError(f"verl {self.version} has no setting {key}")
-        return known + found[1]
+    @property
+    def reward_function(self) -> str:
+        """The section with the path and the name of the reward function."""
+        return "reward.custom_reward_function" if self.release >= (0, 7, 1) else "custom_reward_function"
 
     def unread_hint(self, workload: str, key: str) -> str | None:
         """What to do about a key if this release is known not to read it; None otherwise."""
-        found = _longest(RL_SETTINGS if workload in RL_WORKLOADS else SFT_SETTINGS, key)
-        if found is None:
+        settings = RL_SETTINGS if workload in RL_WORKLOADS else SFT_SETTINGS
+        matches = [
+            (setting_, rest)
+            for setting_ in settings
+            for name in setting_.names
+            if (rest := name.rest_of(key)) is not None
+        ]
+        if not matches:
             return None
-        setting_, rest = found
+        # Of several names, the longest counts.
+        setting_, rest = min(matches, key=lambda match: len(match[1]))
         if any(name.is_read_by(self.release) and name.rest_of(key) is not None for name in setting_.names):
             return None
         known = setting_.name_in(self.release)
@@ -244,14 +243,6 @@ class Profile:
     def cpu_backend(self, workload: str) -> bool:
         """Whether the CPU test backend works. Its rollouts are plug-ins of verl 0.9 (verl/plugin)."""
         return self.release >= ((0, 8, 0) if workload == SFT else (0, 9, 0))
-
-
-def _longest(settings: tuple[Setting, ...], key: str) -> tuple[Setting, str] | None:
-    """The setting whose name is the longest prefix of a key, and the rest of the key after that name."""
-    matches = (
-        (setting_, rest) for setting_ in settings for name in setting_.names if (rest := name.rest_of(key)) is not None
-    )
-    return min(matches, key=lambda match: len(match[1]), default=None)
 
 
 def profile_of(version: str) -> Profile | None:

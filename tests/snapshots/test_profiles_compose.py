@@ -198,7 +198,7 @@ def test_every_number_is_judged(case: tuple[str, str, str], answers: dict[Any, d
 def test_the_reward_function_is_under_the_name_that_this_release_reads(
     case: tuple[str, str, str], answers: dict[Any, dict[str, Any]]
 ) -> None:
-    reward = at(answers[case]["config"], profile(case[0]).name("reward.custom_reward_function"))
+    reward = at(answers[case]["config"], profile(case[0]).reward_function)
     assert (reward["path"], reward["name"]) == ("/private/user/code/r.py", "score")
 
 

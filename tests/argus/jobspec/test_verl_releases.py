@@ -68,38 +68,9 @@ def test_the_release_of_a_version(version: str, release: tuple[int, int, int] | 
     assert release_of(version) == release
 
 
-NAMES = [
-    # The newest name, and the name in each release.
-    (
-        "reward.custom_reward_function.path",
-        [*["custom_reward_function.path"] * 4, *["reward.custom_reward_function.path"] * 4],
-    ),
-    ("global_profiler.steps", ["trainer.profile_steps", *["global_profiler.steps"] * 7]),
-    (
-        "critic.fsdp.param_offload",
-        [*["critic.model.fsdp_config.param_offload"] * 5, *["critic.fsdp.param_offload"] * 3],
-    ),
-    (
-        "reward.reward_manager.name",
-        [*["reward_model.reward_manager"] * 3, "reward_manager.name", *["reward.reward_manager.name"] * 4],
-    ),
-    (
-        "reward.sandbox_fusion.url",
-        [*["reward_model.sandbox_fusion.url"] * 4, *["reward.sandbox_fusion.url"] * 4],
-    ),
-    ("trainer.resume_mode", ["trainer.resume_mode"] * 8),
-    ("trainer.max_actor_ckpt_to_keep", ["trainer.max_actor_ckpt_to_keep"] * 8),
-]
-
-
-@pytest.mark.parametrize(("newest", "expected"), NAMES, ids=[name for name, _dummy in NAMES])
-def test_the_name_of_a_setting_in_each_release(newest: str, expected: list[str]) -> None:
-    assert [Profile("", release).name(newest) for release in RELEASES] == expected
-
-
-def test_a_setting_that_a_release_does_not_have() -> None:
-    with pytest.raises(ValueError, match=r"verl 0\.5\.0 has no setting transfer_queue\.enable"):
-        profile("0.5.0").name("transfer_queue.enable")
+def test_the_section_of_the_reward_function_in_each_release() -> None:
+    expected = [*["custom_reward_function"] * 4, *["reward.custom_reward_function"] * 4]
+    assert [Profile("", release).reward_function for release in RELEASES] == expected
 
 
 UNREAD_KEYS = [
@@ -192,8 +163,7 @@ def test_a_longer_name_comes_before_its_prefix() -> None:
     assert profile("0.9.1").unread_hint("grpo", "reward_models.a") is None
 
 
-def test_an_unknown_key_keeps_its_name() -> None:
-    assert profile("0.5.0").name("data.seed") == "data.seed"
+def test_an_unknown_key_has_no_hint() -> None:
     assert profile("0.5.0").unread_hint("grpo", "data.seed") is None
 
 
