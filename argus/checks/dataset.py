@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,8 @@ from .rows import MESSAGES, RL, SFT, extra_info_problem, message_problems, messa
 # The rows of each file that are read.
 SAMPLE_ROWS = 64
 SHOWN_ROLE = 60
+problem = partial(about, "dataset")
 STAGE_AGAIN = "correct the data and stage it again"
-
-
-def problem(what: str, todo: str, severity: str = ERROR) -> Finding:
-    return about("dataset", what, todo, severity)
 
 
 def dataset_findings(request: CheckRequest, facts: Facts) -> list[Finding]:

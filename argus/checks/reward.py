@@ -9,12 +9,13 @@ With check_reward it is also called for some rows of the dataset, as verl's own 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from ..common.findings import ERROR, WARNING, Finding, about
+from ..common.findings import WARNING, Finding, about
 from ..common.text import one_line
 from .child import Answer, Limits, run_program
 from .common import LONGEST_ERROR, CheckRequest, Facts, error_text
@@ -29,6 +30,7 @@ REWARD_MODEL_ARGUMENTS = ("reward_router_address", "reward_model_tokenizer")
 # What the function gets as the answer of the model, for each row.
 ANSWERS = ("the ground truth", "an empty text")
 SHOWN_RESULTS = 4
+problem = partial(about, "reward_fn_path")
 CORRECT_NAME = "correct the name in reward_fn_path"
 # Loads the file, or the module, as verl's utils/import_utils.py: load_module does, and calls the function as
 # NaiveRewardManager.run_single does.
@@ -121,10 +123,6 @@ class Call(BaseModel, frozen=True, strict=True):
     score: float | None = None
     problem: str = ""
     line: int | None = None
-
-
-def problem(what: str, todo: str, severity: str = ERROR) -> Finding:
-    return about("reward_fn_path", what, todo, severity)
 
 
 def reward_findings(request: CheckRequest, facts: Facts) -> list[Finding]:

@@ -42,7 +42,11 @@ def limit_findings(given: Any) -> list[Finding]:
         if isinstance(value, (Mapping, list, tuple)):
             if depth > MAX_DEPTH:
                 return [_finding(key, f"is nested more than {MAX_DEPTH} levels deep", "write it with less nesting")]
-            waiting += [(_below(key, name), part, depth + 1) for name, part in _parts(value)]
+            parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+            waiting += [(_below(key, name), part, depth + 1) for name, part in parts]
+            # The keys of a mapping are parts as well.
+            names = [name for name in value if isinstance(name, str)] if isinstance(value, Mapping) else []
+            waiting += [(_below(key, name), name, depth + 1) for name in names]
         elif isinstance(value, str):
             characters += len(value)
             if characters > MAX_CHARACTERS:
@@ -57,13 +61,6 @@ def limit_findings(given: Any) -> list[Finding]:
         elif value is not None and not isinstance(value, (bool, int, float, date)):
             return [_finding(key, f"is a {type(value).__name__}", "give text, a number, a list or a mapping")]
     return infinite
-
-
-def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """The parts of a mapping or list, each with its key. The keys of a mapping are parts as well."""
-    if isinstance(value, Mapping):
-        return [*value.items(), *((key, key) for key in value if isinstance(key, str))]
-    return list(enumerate(value))
 
 
 def _below(key: str, name: Any) -> str:
