@@ -57,7 +57,7 @@ class Wanted:
 def decide(plan: NodePlan, wanted: Wanted, there: RuntimeState | None) -> Action:
     """Compare a planned node with what its machine has of it."""
     if there is None:
-        return Action(ActionKind.CREATE, f"no {plan.settings.runtime}")
+        return Action(ActionKind.CREATE, f"no {plan.settings.ray_node_runtime}")
     if plan.settings.rotate_token:
         # The token is mounted as a file, which cannot be replaced in a running container, and Ray reads it only once.
         return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=there.running)
@@ -145,11 +145,11 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], 
         host,
         accelerator=plan.accelerator,
         image=plan.image,
-        image_missing=plan.settings.runtime == CONTAINER and not plan.image_id,
+        image_missing=plan.settings.ray_node_runtime == CONTAINER and not plan.image_id,
         user=plan.user,
         container=container,
         process=process,
-        podman=podman_run(container) if container and settings.engine == PODMAN else {},
+        podman=podman_run(container) if container and settings.cluster_engine == PODMAN else {},
         action=decide(plan, wanted, there),
         started_at=there.started_at if there else None,
         state=there.state if there else "",

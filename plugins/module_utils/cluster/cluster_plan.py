@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..argus.cluster.membership import ExpectedNode
@@ -139,34 +139,10 @@ class Planner:
             name=name,
             role=HEAD if name in self.heads else WORKER,
             machine=machine.name,
-            cluster=values["cluster_name"],
-            images=values["cluster_images"],
             accelerator=accelerator,
-            cpus=values["ray_node_cpus"],
-            gpus=values["ray_node_gpus"],
-            network=values["cluster_network"],
             address=address,
             head_address=head_address,
-            dashboard_port=values["cluster_dashboard_port"],
-            port_base=values["cluster_port_base"],
-            shared_root=values["shared_root"],
-            shared_root_source=values["shared_root_source"],
-            state_dir=values["cluster_state_dir"],
-            shm_gib=values["ray_node_shm_gib"],
-            user=values["ray_node_user"],
-            env=values["ray_node_env"],
-            pids_limit=values["ray_node_pids_limit"],
-            read_only=values["ray_node_read_only"],
-            capabilities=values["ray_node_capabilities"],
-            devices=values["ray_node_devices"],
-            rdma=values["ray_node_rdma"].lower(),
-            groups=values["ray_node_groups"],
-            ulimits=values["ray_node_ulimits"],
-            rotate_token=values["rotate_token"],
             derived_env={**machine.derived_env, **derived},
-            runtime=values["ray_node_runtime"],
-            python=values["ray_node_python"],
             image_inputs=self.builds.get(values["cluster_images"].get(accelerator), {}).get("inputs", ""),
-            env_profile=values["ray_node_env_profile"],
-            engine=values["cluster_engine"],
+            **{each.name: values[each.name] for each in fields(Settings) if each.name in values},
         )

@@ -41,7 +41,7 @@ DERIVED_LABEL = "argus.verl.derived"
 
 def api_port(plan: NodePlan) -> int:
     """The port of the dashboard and the Jobs API, as the head itself reaches it."""
-    return plan.settings.dashboard_port if plan.settings.network == "host" else DASHBOARD_PORT
+    return plan.settings.cluster_dashboard_port if plan.settings.cluster_network == "host" else DASHBOARD_PORT
 
 
 # Beside Ray's head, the steward of the cluster looks after the jobs. It ends for a new version, and with the node.
@@ -62,7 +62,7 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
     if plan.role == HEAD:
         # With the host's network the loopback is that of the machine. In a network of its own the container has to
         # listen on all addresses: the engine publishes the port on the machine's loopback.
-        listen = "127.0.0.1" if plan.settings.network == "host" else "0.0.0.0"  # noqa: S104
+        listen = "127.0.0.1" if plan.settings.cluster_network == "host" else "0.0.0.0"  # noqa: S104
         arguments += [
             "--head",
             f"--dashboard-host={listen}",
@@ -73,7 +73,7 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
             f"--address={plan.settings.head_address}:{plan.ports.base}",
             f"--resources={json.dumps(WORKER_RESOURCES)}",
         ]
-    if plan.settings.network == "host":
+    if plan.settings.cluster_network == "host":
         arguments.append(f"--node-ip-address={plan.settings.address}")
     arguments += plan.ports.options()
     if plan.cpus is not None:
@@ -81,7 +81,7 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
     arguments += [
         f"--num-gpus={plan.gpus}",
         # Ray's default takes 30 % of the machine's memory for every container on it.
-        f"--object-store-memory={int(plan.settings.shm_gib * 2**30 / 2)}",
+        f"--object-store-memory={int(plan.settings.ray_node_shm_gib * 2**30 / 2)}",
         f"--labels={ACCELERATOR_LABEL}={plan.accelerator}",
         "--disable-usage-stats",
     ]
@@ -108,9 +108,9 @@ def ray_environment(
         # that long for a count.
         **plan.ports.environment(),
         **({"AUTOSCALER_UPDATE_INTERVAL_S": "1"} if plan.role == HEAD else {}),
-        **PROFILES.get(plan.settings.env_profile, {}),
+        **PROFILES.get(plan.settings.ray_node_env_profile, {}),
         **plan.settings.derived_env,
-        **plan.settings.env,
+        **plan.settings.ray_node_env,
         **visible_gpus(plan),
         **node_identity(plan),
     }
@@ -120,7 +120,7 @@ def node_identity(plan: NodePlan) -> dict[str, str]:
     """The variables by which the program of jobs knows the node."""
     settings = plan.settings
     jobs_api = f"http://127.0.0.1:{api_port(plan)}" if plan.role == HEAD else ""
-    return identity(plan.name, settings.cluster, settings.shared_root, settings.shared_root_source, jobs_api)
+    return identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source, jobs_api)
 
 
 def visible_gpus(plan: NodePlan) -> dict[str, str]:
@@ -132,7 +132,7 @@ def visible_gpus(plan: NodePlan) -> dict[str, str]:
 def derived_environment(plan: NodePlan) -> dict[str, str]:
     """Return the derived variables that the inventory does not set."""
     settings = plan.settings
-    return {name: value for name, value in settings.derived_env.items() if name not in settings.env}
+    return {name: value for name, value in settings.derived_env.items() if name not in settings.ray_node_env}
 
 
 def own_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str, str]:
@@ -156,18 +156,18 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "security_opts": ["no-new-privileges:true"],
         "cap_drop": ["ALL"],
-        "pids_limit": settings.pids_limit,
-        "read_only": settings.read_only,
+        "pids_limit": settings.ray_node_pids_limit,
+        "read_only": settings.ray_node_read_only,
         # Ray's sessions and every cache: a volume without a name, which is removed with the container.
         "volumes": ["/tmp"],  # noqa: S108
         # The image's own may be out of reach for the user, or read-only.
         "working_dir": "/tmp",  # noqa: S108
     }
-    capabilities, devices = list(settings.capabilities), list(settings.devices)
+    capabilities, devices = list(settings.ray_node_capabilities), list(settings.ray_node_devices)
     if plan.rdma:
         capabilities.append(LOCK_CAPABILITY)
         devices.append(f"{INFINIBAND}:{INFINIBAND}")
-    groups = list(settings.groups)
+    groups = list(settings.ray_node_groups)
     if plan.amd_devices:
         # A program opens all render nodes to count its GPUs; the share of the node is in its environment.
         devices += [f"{path}:{path}" for path in (KFD, DRI)]
@@ -181,14 +181,14 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
     if groups:
         arguments["groups"] = list(dict.fromkeys(groups))
     # A limit of the settings replaces the one of the same name.
-    by_name = {limit.partition(":")[0]: limit for limit in [*limits, *settings.ulimits]}
+    by_name = {limit.partition(":")[0]: limit for limit in [*limits, *settings.ray_node_ulimits]}
     return {**arguments, "ulimits": list(by_name.values())}
 
 
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
     """Return the arguments of community.docker.docker_container that depend on the node."""
     settings = plan.settings
-    state = f"{settings.state_dir}/{settings.cluster}"
+    state = f"{settings.cluster_state_dir}/{settings.cluster_name}"
     mounts: list[dict[str, Any]] = [
         {"type": "bind", "source": settings.shared_root_source, "target": settings.shared_root},
         {"type": "bind", "source": f"{state}/{TOKEN}", "target": TOKEN_PATH, "read_only": True},
@@ -206,21 +206,21 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         "env": ray_environment(plan),
         "user": plan.user,
         "mounts": mounts,
-        "shm_size": f"{int(settings.shm_gib * 1024)}M",
-        "labels": {CLUSTER_LABEL: settings.cluster, NODE_LABEL: plan.name, ROLE_LABEL: plan.role},
+        "shm_size": f"{int(settings.ray_node_shm_gib * 1024)}M",
+        "labels": {CLUSTER_LABEL: settings.cluster_name, NODE_LABEL: plan.name, ROLE_LABEL: plan.role},
     }
-    if settings.network == "host":
+    if settings.cluster_network == "host":
         arguments["network_mode"] = "host"
     else:
         arguments["hostname"] = plan.name
-        arguments["networks"] = [{"name": settings.network}]
+        arguments["networks"] = [{"name": settings.cluster_network}]
         if plan.role == HEAD:
-            arguments["published_ports"] = [f"127.0.0.1:{settings.dashboard_port}:{DASHBOARD_PORT}"]
+            arguments["published_ports"] = [f"127.0.0.1:{settings.cluster_dashboard_port}:{DASHBOARD_PORT}"]
     if plan.gpu_ids is not None and plan.accelerator != ROCM:
         arguments["device_requests"] = [
             {"driver": "nvidia", "device_ids": [str(index) for index in plan.gpu_ids], "capabilities": [["gpu"]]}
         ]
-    if settings.engine == PODMAN and plan.engine:
+    if settings.cluster_engine == PODMAN and plan.engine:
         if long := [name for name, value in arguments["env"].items() if "\n" in value]:
             what = f"{plan.name}: {long[0]} in ray_node_env has several lines, which no file of variables has"
             raise PlanError(f"{what}; put the value into a file on the shared root, and its path into the variable")

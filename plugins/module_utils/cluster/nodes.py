@@ -39,47 +39,46 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one node in the inventory; roles/ray_node/README.md documents each.
+    """The variables of one node, by their names, and what follows from all machines.
 
     accelerator: resolved, never "auto".
-    rdma: "auto", "true" or "false".
-    derived_env: the variables of NCCL and gloo that follow from all machines; env overrides them.
+    derived_env: the variables of NCCL and gloo; ray_node_env overrides them.
     """
 
     name: str
     role: str
     machine: str
-    cluster: str
-    images: Mapping[str, str]
     accelerator: str
-    cpus: int | None
-    gpus: int | None
-    network: str
     address: str
     head_address: str
-    dashboard_port: int
-    port_base: int
+    cluster_name: str
+    cluster_images: Mapping[str, str]
+    cluster_network: str
+    cluster_dashboard_port: int
+    cluster_port_base: int
+    cluster_state_dir: str
     shared_root: str
     shared_root_source: str
-    state_dir: str
-    shm_gib: float
-    user: str
-    env: Mapping[str, str]
-    pids_limit: int
-    read_only: bool
-    capabilities: Sequence[str]
-    devices: Sequence[str]
-    rdma: str
-    groups: Sequence[str]
-    ulimits: Sequence[str]
+    ray_node_cpus: int | None
+    ray_node_gpus: int | None
+    ray_node_shm_gib: float
+    ray_node_user: str
+    ray_node_env: Mapping[str, str]
+    ray_node_pids_limit: int
+    ray_node_read_only: bool
+    ray_node_capabilities: Sequence[str]
+    ray_node_devices: Sequence[str]
+    ray_node_rdma: str
+    ray_node_groups: Sequence[str]
+    ray_node_ulimits: Sequence[str]
     rotate_token: bool
+    cluster_engine: str = DOCKER
+    ray_node_runtime: str = CONTAINER
+    ray_node_python: str = ""
+    ray_node_env_profile: str = ""
     derived_env: Mapping[str, str] = field(default_factory=dict)
-    runtime: str = CONTAINER
-    python: str = ""
     # The hash of what the image is to be built from, if the inventory has a Dockerfile for it.
     image_inputs: str = ""
-    env_profile: str = ""
-    engine: str = DOCKER
 
 
 @dataclass(frozen=True)
@@ -135,30 +134,30 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     siblings: the names of all workers on the machine, in the order of the inventory.
     """
     accelerator = settings.accelerator
-    if settings.runtime == CONTAINER and accelerator not in settings.images:
+    if settings.ray_node_runtime == CONTAINER and accelerator not in settings.cluster_images:
         raise PlanError(
             f"{settings.name}: cluster_images has no image for the accelerator {accelerator!r}, "
-            f"only for {', '.join(settings.images)}; add one, or set ray_node_accelerator"
+            f"only for {', '.join(settings.cluster_images)}; add one, or set ray_node_accelerator"
         )
-    gpus, gpu_ids, cpus = 0, None, settings.cpus
+    gpus, gpu_ids, cpus = 0, None, settings.ray_node_cpus
     if settings.role == HEAD:
         cpus = 0
     elif accelerator == CPU:
-        gpus = 4 if settings.gpus is None else settings.gpus
+        gpus = 4 if settings.ray_node_gpus is None else settings.ray_node_gpus
         cpus = gpus * LOGICAL_CPUS_PER_GPU if cpus is None else cpus
     else:
         found = machine.gpus if accelerator == CUDA else machine.rocm_gpus
         gpu_ids = _real_gpus(settings, len(found), siblings)
         gpus = len(gpu_ids)
     amd = machine.rocm_devices if accelerator == ROCM and gpu_ids else ()
-    if problem := environment_problem(settings.env) if accelerator == ROCM else "":
+    if problem := environment_problem(settings.ray_node_env) if accelerator == ROCM else "":
         raise PlanError(f"{settings.name}: {problem}")
     # Where Ansible is root: a user that no person of the machine has. Ray never needs to be root.
     uid, gid = (machine.uid, machine.gid) if machine.uid else (UNPRIVILEGED, UNPRIVILEGED)
-    reference = settings.images.get(accelerator, "")
+    reference = settings.cluster_images.get(accelerator, "")
     image = machine.images.get(reference)
     current = image if image and settings.image_inputs in ("", image.labels.get(INPUTS_LABEL)) else None
-    head, host_network = settings.role == HEAD, settings.network == "host"
+    head, host_network = settings.role == HEAD, settings.cluster_network == "host"
     plan = NodePlan(
         name=settings.name,
         role=settings.role,
@@ -168,15 +167,15 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
         cpus=cpus,
         gpus=gpus,
         gpu_ids=gpu_ids,
-        user=settings.user or f"{uid}:{gid}",
-        ports=PortPlan(settings.port_base, node_number(settings.name, head, host_network, siblings)),
-        rdma=rdma_given(settings.rdma, not head, host_network, machine.hcas, machine.rdma_devices),
+        user=settings.ray_node_user or f"{uid}:{gid}",
+        ports=PortPlan(settings.cluster_port_base, node_number(settings.name, head, host_network, siblings)),
+        rdma=rdma_given(settings.ray_node_rdma.lower(), not head, host_network, machine.hcas, machine.rdma_devices),
         settings=settings,
         outdated=image is not None and current is None,
         amd_devices=tuple(amd),
         engine=machine.engine,
     )
-    return without_container(plan, machine) if settings.runtime == PROCESS else plan
+    return without_container(plan, machine) if settings.ray_node_runtime == PROCESS else plan
 
 
 def without_container(plan: NodePlan, machine: Machine) -> NodePlan:
@@ -188,9 +187,9 @@ def without_container(plan: NodePlan, machine: Machine) -> NodePlan:
 def _real_gpus(settings: Settings, found: int, siblings: Sequence[str]) -> tuple[int, ...]:
     """Return the GPUs of a worker: its share, or fewer if its settings ask for fewer."""
     share = gpus_of_node(settings.name, siblings, found)
-    gpu_ids = share if settings.gpus is None else share[: settings.gpus]
-    if not gpu_ids or (settings.gpus or 0) > len(gpu_ids):
-        asked = "its share of the" if settings.gpus is None else settings.gpus
+    gpu_ids = share if settings.ray_node_gpus is None else share[: settings.ray_node_gpus]
+    if not gpu_ids or (settings.ray_node_gpus or 0) > len(gpu_ids):
+        asked = "its share of the" if settings.ray_node_gpus is None else settings.ray_node_gpus
         raise PlanError(
             f"{settings.name}: requests {asked} GPUs, but {settings.machine} has {found} for {len(siblings)} "
             "workers; set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"

@@ -49,7 +49,7 @@ def sessions_directory(cluster: str, above: str) -> str:
 def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, str]:
     """The environment of every process of the node, jobs and modules included: over SSH it is nearly empty."""
     own = {
-        "PATH": search_path(plan.settings.python),
+        "PATH": search_path(plan.settings.ray_node_python),
         "HOME": host.home,
         "USER": user,
         "LOGNAME": user,
@@ -58,7 +58,7 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
     token = PurePosixPath(host.directory).parents[1] / TOKEN
     environment = ray_environment(plan, str(token), own)
     # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
-    sessions = sessions_directory(plan.settings.cluster, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
+    sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
     registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
     return {**environment, **registry, "RAY_TMPDIR": sessions}
 
@@ -71,7 +71,7 @@ def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str,
         "working_directory": environment["RAY_TMPDIR"],
         "command": start_command(plan),
         "environment": environment,
-        "python": plan.settings.python,
+        "python": plan.settings.ray_node_python,
     }
     derived = derived_environment(plan)
     return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from ..argus.common.text import one_line
@@ -17,44 +18,33 @@ SETTINGS_LABEL = "argus.verl.settings"
 # So much is shown of a value, and so many of the settings.
 LONGEST_VALUE, MOST_SETTINGS = 60, 4
 ENVIRONMENT = "ray_node_env "
+PREFIXES = ("cluster_", "ray_node_", "shared_root")
 
 
 def settings_label(plan: NodePlan) -> str:
     """The settings by the names of their variables, as JSON. The environment may have secrets: only their hashes."""
     settings = plan.settings
+    own = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name.startswith(PREFIXES)}
     values: dict[str, object] = {
+        **{name: value for name, value in own.items() if name != "ray_node_env"},
         "cluster_images": plan.image,
-        "cluster_network": settings.network,
-        "cluster_port_base": plan.ports.base,
-        "cluster_state_dir": settings.state_dir,
         "ray_node_accelerator": plan.accelerator,
-        "ray_node_capabilities": list(settings.capabilities),
         "ray_node_cpus": plan.cpus,
-        "ray_node_devices": list(settings.devices),
         "ray_node_gpus": plan.gpus,
-        "ray_node_groups": list(settings.groups),
-        "ray_node_pids_limit": settings.pids_limit,
         "ray_node_rdma": plan.rdma,
-        "ray_node_read_only": settings.read_only,
-        "ray_node_shm_gib": float(settings.shm_gib),
-        "ray_node_ulimits": list(settings.ulimits),
+        "ray_node_shm_gib": float(settings.ray_node_shm_gib),
         "ray_node_user": plan.user,
-        "shared_root": settings.shared_root,
-        "shared_root_source": settings.shared_root_source,
         # What a node shares with others, which change with it.
         "its role": plan.role,
         "its GPUs": plan.gpu_ids and list(plan.gpu_ids),
         "its number on its machine": plan.ports.number,
     }
-    if plan.role == HEAD:
-        values["cluster_dashboard_port"] = settings.dashboard_port
-    else:
+    if plan.role != HEAD:
+        del values["cluster_dashboard_port"]
         values["the head's address"] = settings.head_address
-    if settings.python:
-        values["ray_node_python"] = settings.python
-    if settings.network == "host":
+    if settings.cluster_network == "host":
         values["ray_node_address"] = settings.address
-    for name, value in settings.env.items():
+    for name, value in settings.ray_node_env.items():
         values[f"{ENVIRONMENT}{name}"] = hashlib.sha256(str(value).encode()).hexdigest()[:16]
     return json.dumps(values, sort_keys=True)
 

@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.process import 
     process_arguments,
     sessions_directory,
 )
-from samples import PROCESS_HOST, PROCESS_SETTINGS, gpus, machine, process_plan
+from samples import PROCESS_HOST, PROCESS_SETTINGS, gpus, machine, process_plan, with_settings
 
 SESSIONS = "/tmp/argus-verl-e25ef5f3"
 
@@ -124,14 +124,14 @@ def test_action_for_a_process_that_is_there(state: str, changes: dict[str, objec
     found = FoundProcess(state, 7, 60.5, 0, None, before["specification"], before["settings"])
     host = replace(PROCESS_HOST, node=found)
     there = machine(process=host, user="ml")
-    plan = planned_node(replace(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
+    plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
     assert plan.action == expected
     assert plan.started_at == "1970-01-01T00:01:00.500000+00:00"
 
 
 def test_gpus_of_a_process() -> None:
     there = machine(8, process=PROCESS_HOST)
-    plan = planned_node(replace(PROCESS_SETTINGS, accelerator="cuda"), there, ["worker-0"])
+    plan = planned_node(with_settings(PROCESS_SETTINGS, accelerator="cuda"), there, ["worker-0"])
     assert plan.expected.gpus == 8
     assert "--num-gpus=8" in plan.process["command"]
     assert len(there.gpus) == len(gpus(8))
@@ -143,7 +143,7 @@ def test_variables_that_are_derived_anew_do_not_restart_a_process() -> None:
     there = machine(process=replace(PROCESS_HOST, node=found), user="ml")
 
     def reason(**derived: str) -> str:
-        return planned_node(replace(PROCESS_SETTINGS, derived_env=derived), there, ["worker-0"]).action.reason
+        return planned_node(with_settings(PROCESS_SETTINGS, derived_env=derived), there, ["worker-0"]).action.reason
 
     assert reason(GLOO_SOCKET_IFNAME="eth0") == AS_PLANNED
     assert reason(GLOO_SOCKET_IFNAME="eth1") == reason() == STALE

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import (
     read_devices,
     read_gpus,
 )
-from samples import PROCESS_HOST, PROCESS_SETTINGS, SETTINGS, WORKERS, machine
+from samples import PROCESS_HOST, PROCESS_SETTINGS, SETTINGS, WORKERS, machine, with_settings
 
 GIB = 1 << 30
 CPU = {"cpu_cores_count": 64, "simd_count": 0, "drm_render_minor": 0}
@@ -118,7 +118,7 @@ GPUS = tuple(RocmGpu(index, "gfx942", 196608, f"/dev/dri/renderD{128 + 8 * index
 
 
 def plan(**changes: Any) -> NodePlan:
-    settings = replace(
+    settings = with_settings(
         SETTINGS, **{"accelerator": "rocm", "images": {"rocm": "verl-rocm:1"}, "network": "host", **changes}
     )
     return plan_node(settings, machine(rocm_gpus=GPUS, rocm_devices=FILES), WORKERS)
@@ -155,7 +155,7 @@ def test_other_kinds_get_no_device_of_amd() -> None:
 
 
 def test_a_process_has_the_share_as_well() -> None:
-    settings = replace(PROCESS_SETTINGS, accelerator="rocm", gpus=2)
+    settings = with_settings(PROCESS_SETTINGS, accelerator="rocm", gpus=2)
     found = plan_node(settings, machine(process=PROCESS_HOST, rocm_gpus=GPUS, rocm_devices=FILES), ["worker-0"])
     assert ray_environment(found)["HIP_VISIBLE_DEVICES"] == "0,1"
 
