@@ -75,10 +75,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 node:
-  description: The node as it is now, with the time at which Ray was started in seconds since the epoch.
+  description: The node as it is now, with the time at which Ray was started.
   returned: success
   type: dict
-  sample: {state: running, pid: 4711, started_at: 1768205730.1, restarts: 0}
+  sample: {state: running, pid: 4711, started_at: '2026-01-12T08:15:30.1+00:00', restarts: 0}
 """
 
 from pathlib import Path

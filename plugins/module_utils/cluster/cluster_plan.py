@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..argus.cluster.membership import ExpectedNode
 from ..argus.launcher import ending
-from .actions import ActionKind, PlannedNode, planned_node
-from .changes import change_rows
+from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
+from .departure import ODD_NAME, drain_command, is_plain
 from .inventory import Variables, address_of
 from .nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
 from .planned_machine import PlannedMachine, ProbedMachine
@@ -146,3 +146,22 @@ class Planner:
             image_inputs=self.builds.get(values["cluster_images"].get(accelerator), {}).get("inputs", ""),
             **{each.name: values[each.name] for each in fields(Settings) if each.name in values},
         )
+
+
+def change_rows(
+    plans: Mapping[str, PlannedNode], machines: Iterable[PlannedMachine], inventory_nodes: Collection[str]
+) -> list[list[str]]:
+    """Return rows of node, action and reason; nodes that run as planned have no row.
+
+    A container of a node that left the inventory has a row, but no action: jobs may still run there.
+    """
+    rows = [
+        [node, plan.action.kind.value, plan.action.reason]
+        for node, plan in plans.items()
+        if plan.action.reason != AS_PLANNED
+    ]
+    for name in (name for machine in machines for name in machine.present if name not in inventory_nodes):
+        # Without containers, the names are those of directories, which jobs can create.
+        todo = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
+        rows.append([name, "none", f"no longer in the inventory; {todo}"])
+    return rows

@@ -16,12 +16,12 @@ from typing import Any
 
 from ..argus.launcher.identity import PROGRAM_DIRECTORY, identity
 from .devices import INFINIBAND, LOCK_CAPABILITY, UNLIMITED_MEMLOCK
-from .engine import CLUSTER_LABEL, PODMAN
+from .engine import CLUSTER_LABEL, DERIVED_LABEL, NODE_LABEL, PODMAN, ROLE_LABEL, SETTINGS_LABEL, SPECIFICATION_LABEL
 from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError
 from .podman import for_podman
 from .ports import DASHBOARD_PORT
 from .rocm import DRI, KFD, PROFILES, VISIBLE, groups_of
-from .settings_label import SETTINGS_LABEL, settings_label
+from .settings_label import settings_label
 from .state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, TOKEN
 
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
@@ -32,11 +32,6 @@ COMMAND_PATH = "/usr/local/bin/argus"
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
 # Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
-NODE_LABEL = "argus.verl.node"
-ROLE_LABEL = "argus.verl.role"
-SPECIFICATION_LABEL = "argus.verl.specification"
-# The variables of NCCL and gloo that were derived when the container was created, as JSON.
-DERIVED_LABEL = "argus.verl.derived"
 
 
 def api_port(plan: NodePlan) -> int:

@@ -14,6 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CLUSTER_LABEL = "argus.verl.cluster"
+NODE_LABEL, ROLE_LABEL = "argus.verl.node", "argus.verl.role"
+# What a container was started with: a hash of its arguments, the settings by name, and the variables of NCCL and gloo
+# that were derived then, as JSON.
+SPECIFICATION_LABEL = "argus.verl.specification"
+SETTINGS_LABEL = "argus.verl.settings"
+DERIVED_LABEL = "argus.verl.derived"
 # Exit codes of a shell for a program that does not exist, and of timeout(1) for one that took too long.
 NOT_INSTALLED = 127
 TIMED_OUT = 124
@@ -151,6 +157,18 @@ class Container:
     def cluster(self) -> str | None:
         """The cluster that the container belongs to."""
         return self.labels.get(CLUSTER_LABEL)
+
+    @property
+    def specification(self) -> str:
+        return self.labels.get(SPECIFICATION_LABEL, "")
+
+    @property
+    def settings(self) -> str:
+        return self.labels.get(SETTINGS_LABEL, "")
+
+    @property
+    def derived(self) -> str:
+        return self.labels.get(DERIVED_LABEL, "")
 
 
 @dataclass(frozen=True)

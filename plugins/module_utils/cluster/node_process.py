@@ -21,6 +21,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,14 +78,14 @@ class FoundProcess:
     """A node as it was found on its machine.
 
     state: of its supervisor; "orphaned" if that was killed and processes of the node are left. Empty if there is none.
-    started_at: when Ray was last started, in seconds since the epoch.
+    started_at: when Ray was last started, in the format of ISO 8601.
     exit_code: of Ray when it last ended.
     specification, settings, derived: what the supervisor was started with.
     """
 
     state: str = ""
     pid: int = 0
-    started_at: float | None = None
+    started_at: str | None = None
     restarts: int = 0
     exit_code: int | None = None
     specification: str = ""
@@ -128,6 +129,10 @@ def _number(state: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()  # noqa: UP017 - datetime.UTC came with Python 3.11
+
+
 class NodeProcess:
     """The node of one directory, which only its user can enter."""
 
@@ -158,7 +163,7 @@ class NodeProcess:
         return FoundProcess(
             state=how,
             pid=_number(state, "pid") or 0,
-            started_at=float(started) if isinstance(started, (int, float)) else None,
+            started_at=moment(started) if isinstance(started, (int, float)) else None,
             restarts=_number(state, "restarts") or 0,
             exit_code=_number(state, "exit_code"),
             specification=_text(state, "specification"),

@@ -14,7 +14,6 @@ from typing import Any
 from ..argus.common.text import one_line
 from .nodes import HEAD, NodePlan
 
-SETTINGS_LABEL = "argus.verl.settings"
 # So much is shown of a value, and so many of the settings.
 LONGEST_VALUE, MOST_SETTINGS = 60, 4
 ENVIRONMENT = "ray_node_env "

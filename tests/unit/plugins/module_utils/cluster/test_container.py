@@ -9,7 +9,6 @@ import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
     REGISTRY_PATH,
-    SPECIFICATION_LABEL,
     TOKEN_PATH,
     container_arguments,
     ray_environment,
@@ -18,8 +17,12 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
     token_file,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    SETTINGS_LABEL,
+    SPECIFICATION_LABEL,
+)
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import plan_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import SETTINGS_LABEL, settings_label
+from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import settings_label
 from samples import SETTINGS, WORKERS, hca, head, machine, plan, with_settings
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"

@@ -22,6 +22,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.process import 
 )
 from samples import PROCESS_HOST, PROCESS_SETTINGS, gpus, machine, process_plan, with_settings
 
+STARTED = "1970-01-01T00:01:00+00:00"
+
+
 SESSIONS = "/tmp/argus-verl-e25ef5f3"
 
 
@@ -121,12 +124,12 @@ def test_planned_process() -> None:
 )
 def test_action_for_a_process_that_is_there(state: str, changes: dict[str, object], expected: Action) -> None:
     before = process_arguments(process_plan(), PROCESS_HOST, "ml")
-    found = FoundProcess(state, 7, 60.5, 0, None, before["specification"], before["settings"])
+    found = FoundProcess(state, 7, STARTED, 0, None, before["specification"], before["settings"])
     host = replace(PROCESS_HOST, node=found)
     there = machine(process=host, user="ml")
     plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
     assert plan.action == expected
-    assert plan.started_at == "1970-01-01T00:01:00.500000+00:00"
+    assert plan.started_at == STARTED
 
 
 def test_gpus_of_a_process() -> None:
@@ -139,7 +142,16 @@ def test_gpus_of_a_process() -> None:
 
 def test_variables_that_are_derived_anew_do_not_restart_a_process() -> None:
     before = process_arguments(process_plan(derived_env={"GLOO_SOCKET_IFNAME": "eth0"}), PROCESS_HOST, "ml")
-    found = FoundProcess("running", 7, 60.5, 0, None, before["specification"], before["settings"], before["derived"])
+    found = FoundProcess(
+        "running",
+        7,
+        "1970-01-01T00:01:00.500000+00:00",
+        0,
+        None,
+        before["specification"],
+        before["settings"],
+        before["derived"],
+    )
     there = machine(process=replace(PROCESS_HOST, node=found), user="ml")
 
     def reason(**derived: str) -> str:
