@@ -15,9 +15,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     EngineStatus,
     Image,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu, PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.mounts import PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     NodePlan,

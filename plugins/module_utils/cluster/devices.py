@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..argus.common.findings import ERROR, WARNING, Finding
 from ..network.hcas import Hca
 
 # All devices of RDMA lie in it; NCCL opens its uverbs* for data, and rdma_cm to connect.
@@ -57,33 +56,3 @@ def openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
         return file.mode & 0o600 == 0o600
     wanted = 0o060 if file.gid in groups else 0o006
     return file.mode & wanted == wanted
-
-
-def device_findings(
-    host: str, asked: str, hcas: Sequence[Hca], files: Sequence[DeviceFile], user: str, groups: Sequence[str]
-) -> Iterator[Finding]:
-    """Find what keeps nodes from RDMA: NCCL then uses TCP, at a fraction of the speed.
-
-    asked: "auto" or "true" for a machine with nodes that may get it, "false" for others.
-    user: of the nodes, as uid:gid; groups: their further groups, as numbers or names.
-    """
-    if asked == NEVER or (asked == AUTO and not hcas):
-        return
-    if not files:
-        what = f"{len(hcas)} HCA ports, but no {INFINIBAND}/uverbs*"
-        missing = "nodes would not start" if asked == ALWAYS else "jobs would use TCP instead of RDMA"
-        todo = "install rdma-core and load the driver (modprobe ib_uverbs), or set ray_node_rdma: false"
-        yield Finding(host, f"{what}: {missing}", todo, ERROR if asked == ALWAYS else WARNING)
-        return
-    uid, gid = (int(number) for number in user.split(":"))
-    members = [gid, *(int(group) for group in groups if group.isdigit())]
-    closed = [file for file in files if not openable(file, uid, members)]
-    # The number of a group by its name is known in the image only.
-    if closed and all(group.isdigit() for group in groups):
-        listed = ", ".join(f"{file.path} (mode {file.mode:o}, {file.uid}:{file.gid})" for file in closed)
-        yield Finding(
-            host,
-            f"the nodes' user {user} cannot open {listed}: jobs would use TCP instead of RDMA",
-            "install rdma-core, whose udev rule gives them mode 666, or add their group to ray_node_groups",
-            WARNING,
-        )

@@ -14,8 +14,7 @@ from ..network.hcas import Hca
 from ..network.interfaces import Interface
 from .devices import DeviceFile
 from .engine import RUNNING, Container, Engine, EngineStatus, Image
-from .hardware import Gpu
-from .mounts import PathState
+from .hardware import Gpu, PathState
 from .process_host import ProcessHost
 from .rocm import RocmGpu
 

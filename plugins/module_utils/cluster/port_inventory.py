@@ -12,8 +12,7 @@ from typing import Any
 from ..argus.common.findings import Finding
 from .inventory import HEADS, Groups, HostVars, Variables, cluster_nodes, machine_name, on_host_network, placement
 from .names import dashboard_port_problem, port_base_problem
-from .port_checks import DASHBOARD_USE
-from .ports import NODE_PORTS, PORT_BASE, PortPlan, PortRange, dashboard_port, node_number
+from .ports import DASHBOARD_USE, NODE_PORTS, PORT_BASE, PortPlan, PortRange, dashboard_port, node_number
 
 # Others need root.
 FIRST_UNPRIVILEGED = 1024

@@ -29,6 +29,10 @@ HEADS_DEFAULTS = {"--dashboard-port": DASHBOARD_PORT, "--ray-client-server-port"
 WORKERS_OFFSET = 20
 
 
+# The use of the dashboard's port, which is no part of the plan of a node.
+DASHBOARD_USE = "the dashboard and the Jobs API"
+
+
 @dataclass(frozen=True)
 class PortUse:
     """A port of a node's set.

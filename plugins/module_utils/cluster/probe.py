@@ -42,10 +42,20 @@ from .engine import (
     parse_engine_info,
     parse_image,
 )
-from .hardware import GPU_QUERY, Gpu, parse_gpus, parse_meminfo
-from .local_ports import parse_ephemeral, parse_listeners, parse_ranges
+from .hardware import (
+    GPU_QUERY,
+    Gpu,
+    Mount,
+    PathState,
+    mount_of,
+    parse_ephemeral,
+    parse_gpus,
+    parse_listeners,
+    parse_meminfo,
+    parse_mountinfo,
+    parse_ranges,
+)
 from .machine import Machine
-from .mounts import Mount, PathState, mount_of, parse_mountinfo
 from .podman import with_systemd, with_tun
 from .programs import run_program
 from .rocm import read_devices, read_gpus

@@ -9,16 +9,16 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..argus.common.shared_root import JOBS
-from ..cluster.devices import device_findings
-from ..cluster.engine import CLUSTER_LABEL, DOCKER, PODMAN, EngineStatus
+from ..cluster.devices import ALWAYS, AUTO, INFINIBAND, NEVER, openable
+from ..cluster.engine import CLUSTER_LABEL, DOCKER, PODMAN, RUNNING, UP, EngineStatus
+from ..cluster.hardware import PathState
 from ..cluster.machine import Machine
-from ..cluster.mounts import PathState
-from ..cluster.port_checks import port_findings
+from ..cluster.node_process import ORPHANED
+from ..cluster.ports import DASHBOARD_USE
 from ..privileges import UNPRIVILEGED
 from .checks import Check, Expectation, Problem, listed_counts
 
@@ -81,30 +81,11 @@ MACHINE_CHECKS = (
 
 def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
     """Return every difference between the machine and what is expected of it."""
-    findings: list[Finding] = []
-    for check in (
-        _engine,
-        _packages,
-        _user,
-        _gpus,
-        _gpu_access,
-        _hcas,
-        _shared_root,
-        _space,
-        _memory,
-        _names,
-        _token,
-        _state_dir,
-        _process,
-        _podman,
-    ):
-        findings += [problem.finding(host) for problem in check(machine, expectation)]
-    user = _nodes_user(machine, expectation)
-    found = port_findings(host, machine, expectation.ports)
-    findings += [replace(finding, key=PORT.key) for finding in found]
-    found = device_findings(host, expectation.rdma, machine.hcas, machine.rdma_devices, user, expectation.groups)
-    findings += [replace(finding, key=HCA_DEVICES.key) for finding in found]
-    return findings
+    checks = (
+        *(_engine, _packages, _user, _gpus, _gpu_access, _hcas, _shared_root, _space, _memory, _names, _token),
+        *(_state_dir, _process, _podman, _ports, _given_away, _hca_devices),
+    )
+    return [problem.finding(host) for check in checks for problem in check(machine, expectation)]
 
 
 def _nodes_user(machine: Machine, expectation: Expectation) -> str:
@@ -476,4 +457,92 @@ def _podman(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
             TUN,
             f'user "{machine.user}" may not read and write /dev/net/tun, which networks of Podman without root need',
             "modprobe tun; chmod 0666 /dev/net/tun (the mode that udev gives it), or set cluster_network: host",
+        )
+
+
+def _ports(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    """Find planned ports on which another program listens."""
+    for ports in expectation.ports:
+        taken = [
+            port
+            for port in machine.ports_in_use
+            if ports.first <= port <= ports.last and not _held_by_node(machine, ports.node, port)
+        ]
+        if not taken:
+            continue
+        end = "end what listens there, a program (ss -ltnp) or another cluster, or choose"
+        if ports.use == DASHBOARD_USE:
+            what = f"port {taken[0]} is in use, expected free for the dashboard and the Jobs API"
+            yield Problem(PORT, what, f"{end} another port with cluster_dashboard_port")
+            continue
+        in_use = f"port {taken[0]} is" if len(taken) == 1 else f"ports {', '.join(map(str, taken))} are"
+        yield Problem(
+            PORT,
+            f"{in_use} in use, expected free for {ports.use} of {ports.node}",
+            f"{end} other ports with cluster_port_base, as for a second cluster on the same machines",
+            # Ray passes over a port of its worker processes that is in use.
+            WARNING if ports.last > ports.first else ERROR,
+        )
+
+
+def _held_by_node(machine: Machine, node: str, port: int) -> bool:
+    """Whether the node itself, which is up, holds the port; with the host's network its ports are not listed."""
+    if machine.process is not None:
+        # What is left of it, too: it is ended before the node starts.
+        return machine.process.node.state in (RUNNING, ORPHANED)
+    container = machine.containers.get(node)
+    return (
+        container is not None
+        and container.cluster == machine.cluster
+        and container.state in UP
+        and (port in container.host_ports or container.host_network)
+    )
+
+
+def _given_away(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    """Find planned ports that the kernel may give to an outgoing connection."""
+    planned = [ports for ports in expectation.ports if ports.use != DASHBOARD_USE]
+    if not planned or not machine.ephemeral_ports:
+        return
+    first, last = min(ports.first for ports in planned), max(ports.last for ports in planned)
+    start, end = machine.ephemeral_ports
+    reserved = {port for low, high in machine.reserved_ports for port in range(max(low, first), min(high, last) + 1)}
+    free = [port for port in range(max(first, start), min(last, end) + 1) if port not in reserved]
+    if free:
+        yield Problem(
+            PORT,
+            f"the kernel may give ports {free[0]}-{free[-1]} of the nodes to outgoing connections "
+            f"(net.ipv4.ip_local_port_range is {start}-{end})",
+            f"reserve them: sysctl -w net.ipv4.ip_local_reserved_ports={first}-{last}, and the same in /etc/sysctl.d; "
+            "or choose a lower cluster_port_base",
+            WARNING,
+        )
+
+
+def _hca_devices(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    """Find what keeps nodes from RDMA: NCCL then uses TCP, at a fraction of the speed."""
+    hcas, files, groups = machine.hcas, machine.rdma_devices, expectation.groups
+    if expectation.rdma == NEVER or (expectation.rdma == AUTO and not hcas):
+        return
+    if not files:
+        is_asked = expectation.rdma == ALWAYS
+        effect = "nodes would not start" if is_asked else "jobs would use TCP instead of RDMA"
+        yield Problem(
+            HCA_DEVICES,
+            f"{len(hcas)} HCA ports, but no {INFINIBAND}/uverbs*: {effect}",
+            "install rdma-core and load the driver (modprobe ib_uverbs), or set ray_node_rdma: false",
+            ERROR if is_asked else WARNING,
+        )
+        return
+    user = _nodes_user(machine, expectation)
+    uid, gid = (int(number) for number in user.split(":"))
+    members = [gid, *(int(group) for group in groups if group.isdigit())]
+    closed = [file for file in files if not openable(file, uid, members)]
+    # The number of a group by its name is known in the image only.
+    if closed and all(group.isdigit() for group in groups):
+        listed = ", ".join(f"{file.path} (mode {file.mode:o}, {file.uid}:{file.gid})" for file in closed)
+        yield Problem(
+            HCA_DEVICES,
+            f"the nodes' user {user} cannot open {listed}: jobs would use TCP instead of RDMA",
+            "install rdma-core, whose udev rule gives them mode 666, or add their group to ray_node_groups",
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..argus.common.findings import ERROR, WARNING, Finding
-from ..cluster.mounts import PathState
+from ..cluster.hardware import PathState
 from .checks import Check, Compared, Context, Expectation, Problem, Topic
 from .reading import Reader
 
