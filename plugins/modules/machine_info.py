@@ -196,7 +196,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
-from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessQuestion, look
+from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import look
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
 from ansible_collections.argus.verl.plugins.module_utils.preflight import topics
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation, accepted
@@ -241,7 +241,7 @@ def main() -> None:
     question = {name: options[name] for name in ("cluster", "engine", "names", "images")}
     machine = Probe().machine(Question(**question, paths=list(filter(None, paths))))
     if process:
-        machine = replace(machine, process=look(ProcessQuestion(**process)))
+        machine = replace(machine, process=look(**process))
     if expected.token_file:
         machine = replace(machine, program=program_of(token.parent))
     if machine.process and not expected.address:
