@@ -140,7 +140,7 @@ class Probe:
             cpus=len(os.sched_getaffinity(0)),
             uid=os.geteuid(),
             gid=os.getegid(),
-            user=_user_name(os.geteuid()),
+            user=user_name(os.geteuid()),
             engine=engine,
             containers=stock.containers,
             images=stock.images,
@@ -278,7 +278,7 @@ class Probe:
         if engine.status == EngineStatus.OK and (self._cdi_lists_nvidia(cdi) or self._has_nvidia_hook(engine)):
             engine = replace(engine, nvidia=True)
         if engine.status == EngineStatus.OK and engine.name == PODMAN:
-            engine = with_systemd(engine, self._root, _user_name(os.geteuid()), str(Path.home()))
+            engine = with_systemd(engine, self._root, user_name(os.geteuid()), str(Path.home()))
             return with_tun(engine, self._root)
         return engine
 
@@ -335,7 +335,7 @@ def proxies_of(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: re.sub(r"[^/,]*@", "", known[name]) for name in PROXIES if name in known}
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

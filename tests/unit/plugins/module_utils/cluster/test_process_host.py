@@ -31,9 +31,7 @@ def test_host_without_a_node(tmp_path: Path) -> None:
 
 
 def test_it_travels_as_json() -> None:
-    host = replace(
-        PROCESS_HOST, others=[OtherRay(7, 1003, "raylet")], node=FoundProcess("running", 5, "2026-01-12")
-    )
+    host = replace(PROCESS_HOST, others=[OtherRay(7, 1003, "raylet")], node=FoundProcess("running", 5, "2026-01-12"))
     there = machine(process=host, reserved_ports=[])
     assert Machine.from_json(json.loads(json.dumps(there.to_json()))) == there
     assert ProcessHost.from_json(asdict(host)) == host
