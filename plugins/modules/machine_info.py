@@ -195,7 +195,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import look
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
 from ansible_collections.argus.verl.plugins.module_utils.preflight import topics
@@ -239,7 +239,7 @@ def main() -> None:
     token = Path(expected.token_file)
     paths = [expected.shared_root, *([str(token), str(token.parent)] if expected.token_file else [])]
     question = {name: options[name] for name in ("cluster", "engine", "names", "images")}
-    machine = Probe().machine(Question(**question, paths=list(filter(None, paths))))
+    machine = Probe().machine(**question, paths=list(filter(None, paths)))
     if process:
         machine = replace(machine, process=look(**process))
     if expected.token_file:

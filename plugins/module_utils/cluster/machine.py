@@ -45,7 +45,6 @@ class Machine:
     containers: Mapping[str, Container]
     images: Mapping[str, Image | None]
     ports_in_use: Sequence[int]
-    amd_gpus: int = 0
     ephemeral_ports: Sequence[int] | None = None
     reserved_ports: Sequence[Sequence[int]] = ()
     rdma_devices: Sequence[DeviceFile] = ()

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
@@ -28,6 +28,7 @@ from ..network.sysfs import read
 from .devices import INFINIBAND, DeviceFile
 from .engine import (
     CLUSTER_LABEL,
+    DOCKER,
     NO_ENGINE,
     NOT_INSTALLED,
     PODMAN,
@@ -68,8 +69,6 @@ COMMAND_SECONDS = 30.0
 PATH_SECONDS = 5.0
 # The disk that fills up where there is no engine: Ray's sessions, logs and spilled objects.
 RAY_DISK = "/tmp"  # noqa: S108
-# AMD's number in the registry of PCI.
-AMD = "0x1002"
 NET = "/proc/sys/net/ipv4"
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
@@ -77,25 +76,6 @@ Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 def run_command(argv: Sequence[str]) -> tuple[int, str, str]:
     return run_program(argv, COMMAND_SECONDS)
-
-
-@dataclass(frozen=True)
-class Question:
-    """What to report of a machine in addition to what is always reported."""
-
-    cluster: str
-    engine: str = "docker"
-    names: Sequence[str] = ()
-    images: Sequence[str] = ()
-    paths: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class _Stock:
-    """The containers and images that the engine holds."""
-
-    containers: dict[str, Container] = field(default_factory=dict)
-    images: dict[str, Image | None] = field(default_factory=dict)
 
 
 class Probe:
@@ -106,27 +86,36 @@ class Probe:
         self._root = Path(root)
         self._path_seconds = path_seconds
 
-    def machine(self, question: Question) -> Machine:
+    def machine(
+        self,
+        cluster: str,
+        engine: str = DOCKER,
+        names: Sequence[str] = (),
+        images: Sequence[str] = (),
+        paths: Sequence[str] = (),
+    ) -> Machine:
+        """names, images, paths: of containers, images and directories to report besides those of the cluster."""
         # Each call to the engine takes 20 to 100 ms and none depends on another.
         with ThreadPoolExecutor(max_workers=8) as pool:
-            asked_gpus = pool.submit(self.gpus)
-            asked_hcas = pool.submit(self.hcas)
-            asked_engine = pool.submit(self.engine, question.engine)
-            asked_stock = pool.submit(self._stock, question)
-            asked_paths = pool.submit(self.paths, question.paths)
-            engine = asked_engine.result()
-            stock = _Stock()
+            asked_gpus, asked_hcas = pool.submit(self.gpus), pool.submit(self.hcas)
+            asked_engine, asked_paths = pool.submit(self.engine, engine), pool.submit(self.paths, paths)
+            asked_containers = pool.submit(self.containers, engine, cluster, names)
+            asked_images = {name: pool.submit(self.image, engine, name) for name in images}
+            state, containers = asked_engine.result(), {}
+            inspected: dict[str, Image | None] = {}
             try:
-                stock = asked_stock.result()
+                containers = asked_containers.result()
+                inspected = {name: asked.result() for name, asked in asked_images.items()}
             except EngineError as error:
+                containers = {}
                 # When the engine itself does not answer, its own error explains more than that of a later call.
-                if engine.status == EngineStatus.OK:
-                    engine = replace(engine, status=EngineStatus.FAILED, error=str(error))
-            disk = self._disk(engine)
+                if state.status == EngineStatus.OK:
+                    state = replace(state, status=EngineStatus.FAILED, error=str(error))
+            disk = self._disk(state)
         gpus, gpus_error = asked_gpus.result()
         memory, available = self.memory()
         return Machine(
-            cluster=question.cluster,
+            cluster=cluster,
             python=sys.executable,
             missing_packages=[name for name in PACKAGES if importlib.util.find_spec(name) is None],
             gpus=gpus,
@@ -141,14 +130,13 @@ class Probe:
             uid=os.geteuid(),
             gid=os.getegid(),
             user=user_name(os.geteuid()),
-            engine=engine,
-            containers=stock.containers,
-            images=stock.images,
+            engine=state,
+            containers=containers,
+            images=inspected,
             ports_in_use=self.listeners(),
             ephemeral_ports=parse_ephemeral(read(self._at(f"{NET}/ip_local_port_range"))),
             reserved_ports=parse_ranges(read(self._at(f"{NET}/ip_local_reserved_ports"))),
             rdma_devices=tuple(self.rdma_devices()),
-            amd_gpus=self.amd_gpus(),
             rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
             rocm_devices=tuple(read_devices(self._root, rocm_gpus)),
             interfaces=tuple(read_interfaces(self._root)),
@@ -166,11 +154,6 @@ class Probe:
         if code:
             return gpus, " ".join([*other_lines, *err.split()]) or f"exit code {code} without a message"
         return gpus, error or None
-
-    def amd_gpus(self) -> int:
-        """Count the AMD GPUs that the driver has, each with a directory "card<number>" of its own."""
-        cards = self._at("/sys/class/drm").glob("card*/device/vendor")
-        return sum(read(vendor) == AMD for vendor in cards)
 
     def hcas(self) -> list[Hca]:
         """Return the ports that ibdev2netdev lists; on InfiniBand without IPoIB it lists none, and sysfs has them."""
@@ -294,16 +277,7 @@ class Probe:
 
     def _has_nvidia_hook(self, engine: Engine) -> bool:
         # "docker run --gpus" needs no registered runtime, only this program.
-        return engine.name == "docker" and self._at("/usr/bin/nvidia-container-runtime-hook").exists()
-
-    def _stock(self, question: Question) -> _Stock:
-        if question.engine == NO_ENGINE:
-            return _Stock(images=dict.fromkeys(question.images))
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            containers = pool.submit(self.containers, question.engine, question.cluster, question.names)
-            images = pool.map(lambda reference: self.image(question.engine, reference), question.images)
-            found = dict(zip(question.images, images))  # noqa: B905 - strict= came with Python 3.10
-            return _Stock(containers.result(), found)
+        return engine.name == DOCKER and self._at("/usr/bin/nvidia-container-runtime-hook").exists()
 
     def containers(self, engine: str, cluster: str, names: Sequence[str]) -> dict[str, Container]:
         """Return the containers of the cluster in any state, and any other container that has one of the names."""
@@ -320,6 +294,8 @@ class Probe:
         return parse_image(self._ask(engine, "image", "inspect", reference, may_be_absent=True))
 
     def _ask(self, engine: str, *arguments: str, may_be_absent: bool = False) -> str:
+        if engine == NO_ENGINE:
+            return ""
         code, out, err = self._run([engine, *arguments])
         if code and not (may_be_absent and only_absence(err)):
             raise EngineError(f'"{engine} {" ".join(arguments)}" failed with exit code {code}: {message(out, err)}')

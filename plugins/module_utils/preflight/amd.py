@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..argus.common.findings import ERROR, WARNING
-from ..cluster.probe import AMD
 from .checks import Check, Compared, Context, Expectation, Problem, Topic, listed_counts
 from .machine import GPU_REMEDY, kind_problems
 from .reading import Process, Reader
 
+# The vendor, as sysfs writes it.
+AMD = "0x1002"
 MIB = 1 << 20
 FOREIGN_MIB = 1024
 

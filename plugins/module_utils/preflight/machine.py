@@ -139,7 +139,7 @@ def _user(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
 
 
 def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    found, expected = len(machine.gpus) or machine.amd_gpus, expectation.gpus
+    found, expected = len(machine.gpus) or len(machine.rocm_gpus), expectation.gpus
     wanted = "" if expected is None else f", expected {expected}"
     if machine.gpus_error:
         # A machine whose GPUs are not used, such as the head's, works with a broken driver.

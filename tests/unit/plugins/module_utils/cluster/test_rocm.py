@@ -10,7 +10,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError, plan_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import (
     PROFILES,
     RocmGpu,
@@ -104,7 +104,7 @@ def test_the_groups_of_devices() -> None:
 
 
 def test_a_probed_machine_keeps_its_gpus_as_json(root: Path) -> None:
-    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(Question(cluster="mvp", engine="none"))
+    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(cluster="mvp", engine="none")
     again = Machine.from_json({**found.to_json(), "process": None})
     assert (len(again.rocm_gpus), again.rocm_gpus[7].index) == (8, 7)
     assert again.rocm_devices == found.rocm_devices != ()
@@ -196,5 +196,5 @@ def test_a_profile_of_settings() -> None:
 
 
 def test_gpus_that_can_be_read_are_reported_by_a_machine_without_nvidia(root: Path) -> None:
-    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(Question(cluster="mvp", engine="none"))
+    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(cluster="mvp", engine="none")
     assert [asdict(gpu)["gfx"] for gpu in found.rocm_gpus] == ["gfx942"] * 8
