@@ -19,7 +19,6 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce im
     all_reduce_rows,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, Section, judged
-from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import IMAGE
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
 from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
     trial_findings,
@@ -99,7 +98,7 @@ def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Grou
     )
     held = [image for image, engine in local if has_image(engine, image)]
     findings = image_findings(missing, builds, is_archived, held)
-    return [replace(finding, key=IMAGE.key) for finding in findings], held
+    return [replace(finding, key="machine.image") for finding in findings], held
 
 
 def reported(

@@ -12,21 +12,12 @@ from typing import Any
 from ..argus.common.findings import ERROR, SEVERITIES, Finding
 from ..argus.common.text import nearest
 from ..cluster.machine import Machine
-from . import all_reduce, network, storage, storage_trial
-from .checks import CLOCK, REACHABLE, TIERS, Check, Context, Expectation, accepted, differences
-from .machine import MACHINE_CHECKS
-from .topics import TOPICS
+from . import network, storage
+from .checks import Context, Expectation, accepted, differences
+from .table import CHECKS, TIERS
 
 ACCEPT = "preflight_accept"
 # The basic answer knows more of nvidia-smi than that it is late: its check stands for both.
-CHECKS: Mapping[str, Check] = {
-    check.key: check
-    for check in (
-        *(REACHABLE, CLOCK),
-        *(check for topic in TOPICS for check in (topic.answers, *topic.checks)),
-        *(*MACHINE_CHECKS, *storage_trial.CHECKS, *all_reduce.CHECKS),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -128,7 +119,7 @@ def _compared(probed: Mapping[str, Probed]) -> Iterator[Finding]:
             if value:
                 values.setdefault((key, name), {})[host] = value
     for (key, name), by_host in values.items():
-        yield from differences(CHECKS[key], name, by_host)
+        yield from differences(key, name, by_host)
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..argus.common.findings import Finding
 from . import amd, gpu, host, network, software, storage
-from .checks import FAST, Context, Expectation, Problem, Topic
+from .checks import Context, Expectation, Problem, Topic
 from .reading import Reader, Reading
+from .table import FAST
 
 TOPICS: tuple[Topic[Any], ...] = (gpu.TOPIC, amd.TOPIC, host.TOPIC, software.TOPIC, network.TOPIC, storage.TOPIC)
 # How long reading one topic may take.
@@ -34,12 +35,12 @@ def judged(answers: Mapping[str, Mapping[str, Any]], context: Context) -> tuple[
     for topic in TOPICS:
         answer = answers[topic.name]
         if "error" in answer:
-            findings.append(Problem(topic.answers, f"{topic.name}: {answer['error']}").finding(context.host))
+            findings.append(Problem(f"{topic.name}.answers", f"{topic.name}: {answer['error']}").finding(context.host))
             continue
         facts = answer["answer"]
         findings += [problem.finding(context.host) for problem in topic.judge(facts, context)]
         results[topic.name] = {
             "columns": dict(topic.columns(facts)),
-            "compared": [[each.check.key, each.name, each.value] for each in topic.compared(facts, context)],
+            "compared": [[each.key, each.name, each.value] for each in topic.compared(facts, context)],
         }
     return findings, results
