@@ -15,6 +15,7 @@ TABLES = {
     FAST: """
 machine.reachable  error  Ansible reaches the machine
 machine.clock  warning  the clock agrees with that of the head's machine
+    synchronize the clocks: chronyc tracking, timedatectl
 gpu.answers  error  nvidia-smi answers in time, without an error
     look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted
 gpu.driver  error  all machines have one driver version
