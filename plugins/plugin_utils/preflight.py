@@ -12,12 +12,12 @@ from typing import Any
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, port_inventory
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
-from ansible_collections.argus.verl.plugins.module_utils.cluster.images import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
     all_reduce_findings,
     all_reduce_rows,
 )
+from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, Section, judged
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
 from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
@@ -97,8 +97,7 @@ def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Grou
         () if is_archived else {each for each in missing.values() if "/" not in each.name and each.name not in builds}
     )
     held = [image for image, engine in local if has_image(engine, image)]
-    findings = image_findings(missing, builds, is_archived, held)
-    return [replace(finding, key="machine.image") for finding in findings], held
+    return list(image_findings(missing, builds, is_archived, held)), held
 
 
 def reported(

@@ -15,10 +15,9 @@ from .container import container_arguments
 from .engine import DERIVED_LABEL, PODMAN, RUNNING, SETTINGS_LABEL, SPECIFICATION_LABEL, Container
 from .machine import Machine
 from .node_process import FoundProcess
-from .nodes import CONTAINER, PROCESS, NodePlan, Settings, expected_node, plan_node
+from .nodes import CONTAINER, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
 from .podman import podman_run
 from .process import process_arguments
-from .settings_label import changed_settings
 
 AS_PLANNED = "runs as planned"
 # Not a reason to end jobs, which run with the old ones.

@@ -14,8 +14,8 @@ from ..argus.launcher import ending
 from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
 from .departure import ODD_NAME, drain_command, is_plain
 from .inventory import Variables, address_of
+from .machine import PlannedMachine, ProbedMachine
 from .nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
-from .planned_machine import PlannedMachine, ProbedMachine
 from .process import sessions_directory
 
 

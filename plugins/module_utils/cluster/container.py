@@ -15,13 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ..argus.launcher.identity import PROGRAM_DIRECTORY, identity
-from .devices import INFINIBAND, LOCK_CAPABILITY, UNLIMITED_MEMLOCK
+from .devices import DRI, INFINIBAND, KFD, LOCK_CAPABILITY, PROFILES, UNLIMITED_MEMLOCK, VISIBLE, groups_of
 from .engine import CLUSTER_LABEL, DERIVED_LABEL, NODE_LABEL, PODMAN, ROLE_LABEL, SETTINGS_LABEL, SPECIFICATION_LABEL
-from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError
+from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError, settings_label
 from .podman import for_podman
 from .ports import DASHBOARD_PORT
-from .rocm import DRI, KFD, PROFILES, VISIBLE, groups_of
-from .settings_label import settings_label
 from .state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, TOKEN
 
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.

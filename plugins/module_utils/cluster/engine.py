@@ -20,6 +20,8 @@ NODE_LABEL, ROLE_LABEL = "argus.verl.node", "argus.verl.role"
 SPECIFICATION_LABEL = "argus.verl.specification"
 SETTINGS_LABEL = "argus.verl.settings"
 DERIVED_LABEL = "argus.verl.derived"
+# The hash of what an image was built from, as images/cpu/build.py also sets it.
+INPUTS_LABEL = "argus.verl.inputs"
 # Exit codes of a shell for a program that does not exist, and of timeout(1) for one that took too long.
 NOT_INSTALLED = 127
 TIMED_OUT = 124

@@ -23,9 +23,8 @@ from threading import Thread
 
 from ..argus.common.shared_root import JOBS
 from ..network.hcas import Hca, described, hcas_of_sysfs, parse_ibdev2netdev
-from ..network.interfaces import read_interfaces
-from ..network.sysfs import read
-from .devices import INFINIBAND, DeviceFile
+from ..network.interfaces import read, read_interfaces
+from .devices import INFINIBAND, DeviceFile, read_devices, read_gpus
 from .engine import (
     CLUSTER_LABEL,
     DOCKER,
@@ -59,7 +58,6 @@ from .hardware import (
 from .machine import Machine
 from .podman import with_systemd, with_tun
 from .programs import run_program
-from .rocm import read_devices, read_gpus
 
 # The packages that community.docker needs in the Python that runs its modules.
 PACKAGES = ("requests",)

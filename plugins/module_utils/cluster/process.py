@@ -19,9 +19,8 @@ from .container import (
     start_command,
 )
 from .node_process import NODES
-from .nodes import HEAD, NodePlan, PlanError
+from .nodes import HEAD, NodePlan, PlanError, settings_label
 from .process_host import ProcessHost, search_path
-from .settings_label import settings_label
 from .state import REGISTRY, TOKEN
 
 # The path of a socket has at most so many characters (sun_path), of which Ray adds these.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .sysfs import read
+from .interfaces import read
 
 INFINIBAND = "InfiniBand"
 ETHERNET = "Ethernet"

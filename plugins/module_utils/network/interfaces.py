@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .sysfs import read
-
 # From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
 SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
 IFREQ_BYTES, MOST_ADDRESSES = 40, 1024
@@ -106,3 +104,11 @@ def ipv4_of(interface: Interface) -> list[ipaddress.IPv4Interface]:
 def holder(address: str, interfaces: Iterable[Interface]) -> Interface | None:
     """Return the interface that has an address."""
     return next((each for each in interfaces if address in [str(own.ip) for own in ipv4_of(each)]), None)
+
+
+def read(path: Path) -> str:
+    """Return the stripped text, or nothing for a file that cannot be read, as parts of sysfs cannot."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except (OSError, ValueError):
+        return ""

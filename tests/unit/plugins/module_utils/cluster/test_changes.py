@@ -3,9 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.cluster_plan import change_rows
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
-from ansible_collections.argus.verl.plugins.module_utils.cluster.planned_machine import PlannedMachine, ProbedMachine
 from samples import HEALTHY, PROCESS_HOST, container, planned
 
 NODES = ["ray-head", "worker-0", "worker-1"]

@@ -21,8 +21,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     SETTINGS_LABEL,
     SPECIFICATION_LABEL,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import plan_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import settings_label
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import plan_node, settings_label
 from samples import SETTINGS, WORKERS, hca, head, machine, plan, with_settings
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"

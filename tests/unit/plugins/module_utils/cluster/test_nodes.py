@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
-from ansible_collections.argus.verl.plugins.module_utils.cluster.images import INPUTS_LABEL
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import INPUTS_LABEL, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     PlanError,
     accelerator_of,

@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import container_arguments, ray_environment
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError, plan_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
-from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     PROFILES,
+    DeviceFile,
     RocmGpu,
     environment_problem,
     gfx_name,
@@ -20,6 +17,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import (
     read_devices,
     read_gpus,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError, plan_node
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from samples import PROCESS_HOST, PROCESS_SETTINGS, SETTINGS, WORKERS, machine, with_settings
 
 GIB = 1 << 30

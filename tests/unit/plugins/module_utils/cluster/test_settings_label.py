@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan
-from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import changed_settings, settings_label
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, changed_settings, settings_label
 from samples import head, plan
 
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile, RocmGpu
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineStatus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import parse_gpus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortRange
-from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import RocmGpu
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from samples import DOCKER, GIB, H100, HEALTHY, PRIVATE, PROCESS_HOST, container, gpus, hca, recorded
