@@ -107,7 +107,6 @@ class PlannedNode:
 
     @property
     def kind(self) -> str:
-        """What it is."""
         return PROCESS if self.process else CONTAINER
 
     def to_json(self) -> dict[str, Any]:

@@ -125,7 +125,6 @@ class Planner:
         return str(variables["ray_node_address"] or (process.address if process else "") or address_of(variables))
 
     def _settings(self, name: str, machine: ProbedMachine) -> Settings:
-        """The settings of a node. Raises PlanError."""
         values, accelerator = self.variables[name], self._accelerator(name)
         address, head_address = self._address(name), self._address(self.heads[0])
         if not address or not head_address:

@@ -44,13 +44,11 @@ WITH_STEWARD = (
 
 
 def start_command(plan: NodePlan) -> list[str]:
-    """Return the command line of a node."""
     steward = ["sh", "-c", WITH_STEWARD, "head"] if plan.role == HEAD else []
     return [*steward, *ray_start_arguments(plan)]
 
 
 def ray_start_arguments(plan: NodePlan) -> list[str]:
-    """Return the command line of `ray start`."""
     arguments = ["ray", "start", "--block", f"--node-name={plan.name}"]
     if plan.role == HEAD:
         # With the host's network the loopback is that of the machine. In a network of its own the container has to
@@ -138,7 +136,6 @@ def own_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str,
 
 
 def token_file(state_dir: str, cluster: str) -> str:
-    """Return the path at which a machine keeps the cluster's token."""
     return f"{state_dir}/{cluster}/{TOKEN}"
 
 
@@ -179,7 +176,6 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
 
 
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
-    """Return the arguments of community.docker.docker_container that depend on the node."""
     settings = plan.settings
     state = f"{settings.cluster_state_dir}/{settings.cluster_name}"
     mounts: list[dict[str, Any]] = [

@@ -52,7 +52,6 @@ class Departure:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing is left that could be taken out."""
         return not self.node_id and not self.machine
 
     def to_json(self) -> dict[str, Any]:

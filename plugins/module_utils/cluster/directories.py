@@ -104,7 +104,6 @@ def _exists(path: Path) -> bool:
 
 
 def _create(shared_root: Path, path: Path, created: list[Path], check: bool) -> None:
-    """Create a directory if it is missing, and add it to those that were created."""
     try:
         if check and (path in created or path.parent in created):
             created += [] if path in created else [path]
@@ -135,7 +134,6 @@ def _create(shared_root: Path, path: Path, created: list[Path], check: bool) -> 
 
 
 def _change_mode(shared_root: Path, path: Path, mode: int, missing: Any, check: bool) -> Iterator[str]:
-    """Give a directory its mode, and return the change."""
     if path in missing:
         yield f"{shared_root / path} (mode {mode:04o})"
         return

@@ -157,7 +157,6 @@ class Container:
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that the container belongs to."""
         return self.labels.get(CLUSTER_LABEL)
 
     @property
@@ -204,7 +203,6 @@ def parse_containers(text: str) -> dict[str, Container]:
 
 
 def parse_image(text: str) -> Image | None:
-    """Parse the JSON of ``image inspect`` for one reference."""
     for item in json.loads(text or "[]"):
         return Image(_digest(item["Id"]), dict((item.get("Config") or {}).get("Labels") or {}))
     return None

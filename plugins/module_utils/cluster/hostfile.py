@@ -49,8 +49,6 @@ class Host:
 
 
 class HostfileError(ValueError):
-    """What is wrong with a line."""
-
     def __init__(self, what: str, todo: str) -> None:
         super().__init__(what)
         self.what, self.todo = what, todo
@@ -83,7 +81,6 @@ def parse(text: str, file: str) -> tuple[list[Host], list[Finding]]:
 
 
 def _joined(known: Host | None, host: Host) -> Host:
-    """A host with what a further line says of it."""
     if known is None:
         return host
     if known.slots is None and host.slots is None:

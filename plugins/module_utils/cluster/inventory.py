@@ -38,7 +38,6 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def runtime_of(variables: Variables) -> str:
-    """How a node runs."""
     return str(variables.get("ray_node_runtime") or CONTAINER)
 
 
@@ -99,7 +98,6 @@ class MachineNetwork:
 
 
 def machine_network(heads: Sequence[Variables], workers: Sequence[Variables]) -> MachineNetwork:
-    """How the nodes of a machine, of which these are the variables, use its network."""
     there = [*workers, *heads]
     if not there or not on_host_network(there[0]):
         return MachineNetwork()
@@ -150,7 +148,6 @@ def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups
 
 
 def node_findings(node: str, settings: Variables) -> list[Finding]:
-    """Check the variables of one node."""
     found = []
     if not NAME.fullmatch(node):
         todo = "use lower-case letters, digits and dashes, at most 63: it is used as container name and host name"
@@ -171,7 +168,6 @@ def node_findings(node: str, settings: Variables) -> list[Finding]:
 
 
 def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> list[Finding]:
-    """Check how nodes run."""
     found: list[Finding] = []
     kinds: dict[str, str] = {}
     for node in nodes:

@@ -116,8 +116,6 @@ def titles(found: Iterable[Process]) -> tuple[str, ...]:
 
 
 class LegacyMachine:
-    """What an earlier system left on this machine."""
-
     def __init__(self, engine: str, run: Run, proc: Path = PROC, clock: Callable[[], float] = time.time) -> None:
         self.engine, self.run, self.proc, self.clock = engine, run, proc, clock
 
@@ -180,7 +178,6 @@ class LegacyMachine:
                 yield Legacy(str(one["Name"]), NETWORK, "root", age)
 
     def _listeners(self, pids: Sequence[int]) -> tuple[int, ...]:
-        """The TCP ports on which processes listen."""
         inodes: dict[str, int] = {}
         for name in ("tcp", "tcp6"):
             with contextlib.suppress(OSError):
@@ -197,7 +194,6 @@ class LegacyMachine:
         return tuple(sorted(ports - {0}))
 
     def _end(self, asked: Legacy) -> None:
-        """End the processes that were found."""
         for signum in (signal.SIGTERM, signal.SIGKILL):
             for pid in self._left(asked):
                 try:

@@ -86,7 +86,6 @@ class Machine:
         )
 
     def runs(self, node: str) -> bool:
-        """Whether a node of the cluster runs here."""
         if self.process is not None:
             return self.process.node.state == RUNNING and node in self.nodes_of(self.cluster)
         return node in self.containers_of(self.cluster) and self.containers[node].state == RUNNING
@@ -99,7 +98,6 @@ class Machine:
         return [*own, *self.process.neighbours]
 
     def containers_of(self, cluster: str) -> list[str]:
-        """Return the names of the containers that belong to a cluster."""
         return [name for name, container in self.containers.items() if container.cluster == cluster]
 
 

@@ -207,7 +207,6 @@ class NodeProcess:
         raise ProcessError(f"Ray was not started: {self.last_words() or 'no message'} ({self.directory / LOG})")
 
     def last_words(self) -> str:
-        """The end of the supervisor's output, or of the node's log."""
         ends = (" / ".join(tail(self.directory / name, 3)) for name in (PROGRAM_LOG, LOG))
         return next(filter(None, ends), "")
 
@@ -320,7 +319,6 @@ def open_own(file: Path) -> IO[bytes]:
 
 
 def tail(file: Path, lines: int, size: int = 16 << 10) -> list[str]:
-    """The last lines of a text."""
     try:
         with open_own(file) as source:
             source.seek(max(0, source.seek(0, os.SEEK_END) - size))

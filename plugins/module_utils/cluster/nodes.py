@@ -200,7 +200,6 @@ def _real_gpus(settings: Settings, found: int, siblings: Sequence[str]) -> tuple
 
 
 def expected_node(plan: NodePlan) -> ExpectedNode:
-    """Return what Ray has to report of the node."""
     return ExpectedNode(
         name=plan.name,
         head=plan.role == HEAD,

@@ -45,7 +45,6 @@ def machine_ranges(placed: Placed, base: int, dashboard: int, host_network: bool
 
 
 def port_inventory_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
-    """Check the variables of ports of a cluster with the host's network."""
     every = {node: hostvars[node] for node in cluster_nodes(groups)}
     variables = {node: own for node, own in every.items() if on_host_network(own)}
     bases = {node: own.get("cluster_port_base", PORT_BASE) for node, own in variables.items()}

@@ -165,7 +165,6 @@ class Probe:
         return [DeviceFile.of(self._root, f"{INFINIBAND}/{file.name}") for file in files]
 
     def listeners(self) -> list[int]:
-        """Return the TCP ports on which a process listens, at any address of the machine."""
         tables = (read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
         return sorted(set().union(*map(parse_listeners, tables)))
 

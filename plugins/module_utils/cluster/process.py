@@ -29,7 +29,6 @@ RAYS_CHARACTERS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/p
 
 
 def node_directory(state_dir: str, cluster: str, node: str) -> str:
-    """The directory of a node on its host."""
     return f"{state_dir}/{cluster}/{NODES}/{node}"
 
 
@@ -63,7 +62,6 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
 
 
 def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
-    """Return the arguments of argus.verl.node_process."""
     environment = process_environment(plan, host, user)
     arguments: dict[str, Any] = {
         "directory": host.directory,

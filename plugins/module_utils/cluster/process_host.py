@@ -92,7 +92,6 @@ def is_reachable(address: str) -> bool:
 
 
 def _has(address: str) -> bool:
-    """Whether an interface of this host has the address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as own:

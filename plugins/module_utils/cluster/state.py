@@ -184,7 +184,6 @@ def program_of(path: Path) -> str:
 
 
 def read_token(path: Path) -> str:
-    """The token, or nothing without one."""
     if path.is_symlink():
         raise StateError(f"{path} is a link; remove it")
     try:

@@ -72,7 +72,6 @@ def marked(mark: str, proc: Path = PROC) -> set[int]:
 
 
 def parents(proc: Path = PROC) -> dict[int, int]:
-    """The parent of every process."""
     found = {}
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -236,7 +235,6 @@ class Supervisor:
         temporary.replace(self.directory / STATE)
 
     def note(self, text: str) -> None:
-        """Add a line to the node's log."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         with open(self.directory / LOG, "a", encoding="utf-8") as log:
             log.write(f"[argus.verl {moment}] {text}\n")

@@ -41,7 +41,6 @@ NETWORK_FILE_SYSTEMS = (
 
 
 def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
-    """Return every difference between the machine and what is expected of it."""
     checks = (
         *(_engine, _packages, _user, _gpus, _gpu_access, _hcas, _shared_root, _space, _memory, _names, _token),
         *(_state_dir, _process, _podman, _ports, _given_away, _hca_devices),
@@ -424,7 +423,6 @@ def _podman(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
 
 
 def _ports(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    """Find planned ports on which another program listens."""
     for ports in expectation.ports:
         taken = [
             port

@@ -39,7 +39,6 @@ def read(_reader: Reader, _expected: Expectation) -> Names:
 
 
 def resolved(name: str) -> list[str]:
-    """Return the IPv4 addresses of a name, as this machine resolves it."""
     with contextlib.suppress(OSError, UnicodeError):
         answers = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
         return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
@@ -190,7 +189,6 @@ def _proxies(proxies: Mapping[str, str], addresses: Iterable[str]) -> Iterator[P
 
 
 def _excludes(part: str, address: str) -> bool:
-    """Whether an entry of no_proxy stands for an address."""
     if part in ("*", address):
         return True
     try:

@@ -20,7 +20,6 @@ FAST_SECONDS, STANDARD_SECONDS = 9.0, 45.0
 
 
 def reading(tier: str, expected: Expectation) -> Reading:
-    """Start to read the topics of a tier on this machine."""
     seconds = FAST_SECONDS if tier == FAST else STANDARD_SECONDS
     return Reading({topic.name: _read(topic, expected, seconds) for topic in TOPICS}, seconds)
 

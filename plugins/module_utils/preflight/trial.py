@@ -222,7 +222,6 @@ def _leave(keep: set[int]) -> None:
 
 
 def _write_rate(path: Path, mib: int) -> dict[str, Any]:
-    """Write a file through to the server."""
     with path.open("xb", buffering=0) as file:
         direct = _past_the_cache(file.fileno())
         # Zeros would be compressed or left out by some file systems; the buffer is aligned for O_DIRECT.

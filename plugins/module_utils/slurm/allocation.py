@@ -73,7 +73,6 @@ def number(record: Mapping[str, str], key: str) -> float | None:
 def hosts_of(
     line: str, record: Mapping[str, str], addresses: Mapping[str, str], leaving: Mapping[str, str]
 ) -> list[HostNode]:
-    """The hosts of one component, from its line."""
     details = text.by_node(line)
     offset = text.value(record, "HetJobOffset")
     found = []
@@ -176,7 +175,6 @@ class Host:
 
 
 def inventory_hosts(allocation: Allocation) -> list[Host]:
-    """The head and the workers of an allocation."""
     if not allocation.hosts:
         return []
     head = Host(HEAD, "head", _variables(allocation, allocation.hosts[0]))
@@ -202,7 +200,6 @@ def _variables(allocation: Allocation, host: HostNode) -> dict[str, Any]:
 
 
 def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
-    """What all nodes have in common."""
     directory = state_directory(uid, allocation.job_id)
     ends = {} if allocation.ends_at is None else {"cluster_ends_at": int(allocation.ends_at)}
     return {

@@ -70,7 +70,6 @@ def wish_findings(wish: Wish) -> list[Finding]:
 
 
 def directives(wish: Wish) -> list[list[str]]:
-    """The options of each component of the job."""
     # Without one of its hosts, the others go on: a job that can do without it is resumed on them.
     of_all = ["--no-kill", *(f"--{name}={text}" for name, text in _named(wish) if text)]
     whole = ["--exclusive"] if wish.cpus is None else [f"--cpus-per-task={wish.cpus}"]
