@@ -221,10 +221,7 @@ class Probe:
         return PathState(
             path=path,
             exists=exists,
-            mount_point=mount.mount_point,
-            fstype=mount.fstype,
-            source=mount.source,
-            options=mount.options,
+            **vars(mount),
             free_bytes=space.f_bavail * space.f_frsize,
             total_bytes=space.f_blocks * space.f_frsize,
             # On NFS the server answers, which applies root_squash.
