@@ -90,6 +90,12 @@ def ray_environment(
 
     own: what depends on where it runs.
     """
+    settings = plan.settings
+    jobs_api = f"http://127.0.0.1:{api_port(plan)}" if plan.role == HEAD else ""
+    # What tells Ray the share of a node of the GPUs of its machine, where its devices do not.
+    shared = (
+        {VISIBLE: ",".join(map(str, plan.gpu_ids))} if plan.accelerator == ROCM and plan.gpu_ids is not None else {}
+    )
     return {
         # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
         "RAY_AUTH_MODE": "token",
@@ -99,25 +105,13 @@ def ray_environment(
         # that long for a count.
         **plan.ports.environment(),
         **({"AUTOSCALER_UPDATE_INTERVAL_S": "1"} if plan.role == HEAD else {}),
-        **PROFILES.get(plan.settings.ray_node_env_profile, {}),
-        **plan.settings.derived_env,
-        **plan.settings.ray_node_env,
-        **visible_gpus(plan),
-        **node_identity(plan),
+        **PROFILES.get(settings.ray_node_env_profile, {}),
+        **settings.derived_env,
+        **settings.ray_node_env,
+        **shared,
+        # By these, the program of jobs knows the node.
+        **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source, jobs_api),
     }
-
-
-def node_identity(plan: NodePlan) -> dict[str, str]:
-    """The variables by which the program of jobs knows the node."""
-    settings = plan.settings
-    jobs_api = f"http://127.0.0.1:{api_port(plan)}" if plan.role == HEAD else ""
-    return identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source, jobs_api)
-
-
-def visible_gpus(plan: NodePlan) -> dict[str, str]:
-    """What tells Ray the share of a node of the GPUs of its machine, where its devices do not."""
-    shared = plan.accelerator == ROCM and plan.gpu_ids is not None
-    return {VISIBLE: ",".join(map(str, plan.gpu_ids or ()))} if shared else {}
 
 
 def derived_environment(plan: NodePlan) -> dict[str, str]:

@@ -177,11 +177,9 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
         amd_devices=tuple(amd),
         engine=machine.engine,
     )
-    return without_container(plan, machine) if settings.ray_node_runtime == PROCESS else plan
-
-
-def without_container(plan: NodePlan, machine: Machine) -> NodePlan:
-    """The same node as a process: no image, Ansible's own user, and the devices that its host has."""
+    if settings.ray_node_runtime != PROCESS:
+        return plan
+    # No image, Ansible's own user, and the devices that its host has.
     user = f"{machine.uid}:{machine.gid}"
     return replace(plan, image="", image_id="", outdated=False, user=user, rdma=False, host=machine.process)
 

@@ -18,7 +18,6 @@ from .container import (
     specification,
     start_command,
 )
-from .node_process import NODES
 from .nodes import HEAD, NodePlan, PlanError, settings_label
 from .process_host import ProcessHost, search_path
 from .state import REGISTRY, TOKEN
@@ -26,10 +25,6 @@ from .state import REGISTRY, TOKEN
 # The path of a socket has at most so many characters (sun_path), of which Ray adds these.
 SOCKET_CHARACTERS = 107
 RAYS_CHARACTERS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
-
-
-def node_directory(state_dir: str, cluster: str, node: str) -> str:
-    return f"{state_dir}/{cluster}/{NODES}/{node}"
 
 
 def sessions_directory(cluster: str, above: str) -> str:

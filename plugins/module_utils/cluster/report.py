@@ -102,7 +102,8 @@ def is_enough(cluster: ClusterInfo, scope: Scope) -> bool:
 def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
     """Nodes that people have to know about, although they are not missing."""
     text = [
-        f"{stranger.describe()} is not in the inventory, and takes jobs. {way_out(stranger.name)}"
+        f"{stranger.describe()} is not in the inventory, and takes jobs. "
+        f"{f'To take it out: {drain_command(stranger.name)}' if is_plain(stranger.name) else ODD_NAME}"
         for stranger in strangers(cluster.nodes, scope.inventory_nodes)
     ]
     draining = [row.name for row in cluster.rows if row.state == NodeState.DRAINING]
@@ -111,10 +112,6 @@ def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
             f"{', '.join(draining)}: no new work. To take it back, run drain.yml, which removes it, then cluster_up.yml"
         )
     return text
-
-
-def way_out(node: str) -> str:
-    return f"To take it out: {drain_command(node)}" if is_plain(node) else ODD_NAME
 
 
 def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]], heads: Sequence[str]) -> list[str]:

@@ -94,7 +94,11 @@ class State:
         if there and wanted == there:
             return self._give(path, user, TOKEN_MODE)
         if not self.check:
-            (replace_token if there or token else create_token)(path, token or secrets.token_hex(32), user)
+            new = token or secrets.token_hex(32)
+            if there or token:
+                replace(path, new.encode(), TOKEN_MODE, user)
+            else:
+                create_token(path, new, user)
         return [str(path)]
 
     def provide_registry(self, user: User) -> list[str]:
@@ -219,11 +223,6 @@ def replace(path: Path, content: bytes, mode: int, user: User | None = None) -> 
     """Write a file; a reader sees all of it or the earlier one."""
     with written(path, content, mode, user) as temporary:
         temporary.replace(path)
-
-
-def replace_token(path: Path, token: str, user: User) -> str:
-    replace(path, token.encode(), TOKEN_MODE, user)
-    return token
 
 
 def create_token(path: Path, token: str, user: User) -> str:

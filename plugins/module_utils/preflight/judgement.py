@@ -33,6 +33,10 @@ class Probed:
         context = Context(host, Machine.from_json(result["machine"]), Expectation.from_json(result["expect"]))
         return cls(context, [Finding(**finding) for finding in result["findings"]], result.get("answers") or {})
 
+    @property
+    def columns(self) -> dict[str, str]:
+        return {title: cell for answer in self.answers.values() for title, cell in answer["columns"].items()}
+
 
 @dataclass(frozen=True)
 class Section:
@@ -103,13 +107,9 @@ def judged(
         [host for host in hosts if host not in probed],
         [key for key, check in CHECKS.items() if TIERS.index(check.tier) <= TIERS.index(tier)],
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
-        {host: {**_columns(machine), **cells.get(host, {})} for host, machine in probed.items()},
+        {host: {**machine.columns, **cells.get(host, {})} for host, machine in probed.items()},
         sections,
     )
-
-
-def _columns(machine: Probed) -> dict[str, str]:
-    return {title: cell for answer in machine.answers.values() for title, cell in answer["columns"].items()}
 
 
 def _compared(probed: Mapping[str, Probed]) -> Iterator[Finding]:

@@ -55,10 +55,11 @@ def compared(_access: Access, context: Context) -> Iterable[Compared]:
     mount = mount_of_root(context)
     if mount is None:
         return ()
+    options = ",".join(sorted(option for option in mount.options if not option.startswith(OWN)))
     return (
         Compared("storage.type", "the type of the shared root", mount.fstype),
         Compared("storage.source", "the source of the shared root", mount.source),
-        Compared("storage.options", "the list of mount options", shown_options(mount)),
+        Compared("storage.options", "the list of mount options", options),
     )
 
 
@@ -74,10 +75,6 @@ def mount_of_root(context: Context) -> PathState | None:
     path = context.expected.shared_root
     mount = next((mount for mount in context.machine.mounts if mount.path == path), None)
     return mount if mount and mount.exists and not mount.error else None
-
-
-def shown_options(mount: PathState) -> str:
-    return ",".join(sorted(option for option in mount.options if not option.startswith(OWN)))
 
 
 TOPIC: Topic[Access] = Topic("storage", read, judge, compared)

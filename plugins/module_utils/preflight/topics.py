@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..argus.common.findings import Finding
@@ -21,11 +22,7 @@ FAST_SECONDS, STANDARD_SECONDS = 9.0, 45.0
 
 def reading(tier: str, expected: Expectation) -> Reading:
     seconds = FAST_SECONDS if tier == FAST else STANDARD_SECONDS
-    return Reading({topic.name: _read(topic, expected, seconds) for topic in TOPICS}, seconds)
-
-
-def _read(topic: Topic[Any], expected: Expectation, seconds: float) -> Callable[[], object]:
-    return lambda: topic.read(Reader(seconds=seconds), expected)
+    return Reading({topic.name: partial(topic.read, Reader(seconds=seconds), expected) for topic in TOPICS}, seconds)
 
 
 def judged(answers: Mapping[str, Mapping[str, Any]], context: Context) -> tuple[list[Finding], dict[str, Any]]:

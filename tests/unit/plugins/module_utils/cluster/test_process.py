@@ -16,7 +16,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import PlanError
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process import (
-    node_directory,
     process_arguments,
     sessions_directory,
 )
@@ -91,10 +90,6 @@ def test_the_longest_directory_is_named() -> None:
     assert sessions_directory("mvp", "/" + "x" * (most - 1))
     with pytest.raises(PlanError):
         sessions_directory("mvp", "/" + "x" * most)
-
-
-def test_directory_of_a_node() -> None:
-    assert node_directory("~/state", "mvp", "worker-0") == "~/state/mvp/nodes/worker-0"
 
 
 def test_planned_process() -> None:

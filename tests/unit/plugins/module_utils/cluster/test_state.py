@@ -13,7 +13,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
     create_token,
     program_of,
     read_token,
-    replace_token,
+    replace,
 )
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
@@ -43,7 +43,7 @@ def test_the_first_of_many_tokens_wins(tmp_path: Path) -> None:
 
 def test_a_token_is_replaced_atomically(tmp_path: Path) -> None:
     for token in ("first", "second"):
-        replace_token(tmp_path / "auth_token", token, OWN)
+        replace(tmp_path / "auth_token", token.encode(), 0o400, OWN)
         assert read_token(tmp_path / "auth_token") == token
     assert (tmp_path / "auth_token").stat().st_mode & 0o777 == 0o400
     assert [path.name for path in tmp_path.iterdir()] == ["auth_token"]
