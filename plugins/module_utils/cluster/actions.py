@@ -11,12 +11,11 @@ from enum import StrEnum
 from typing import Any
 
 from ..argus.cluster.membership import ExpectedNode
-from .container import container_arguments
+from .container import container_arguments, podman_run
 from .engine import DERIVED_LABEL, PODMAN, RUNNING, SETTINGS_LABEL, SPECIFICATION_LABEL, Container
 from .machine import Machine
 from .node_process import FoundProcess
 from .nodes import CONTAINER, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
-from .podman import podman_run
 from .process import process_arguments
 
 AS_PLANNED = "runs as planned"

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
 from ..argus.common.findings import WARNING, Finding
 from ..argus.common.text import misspelt, nearest, one_line
-from ..network.derive import DERIVED
 from .names import CHECKS
 from .nodes import CONTAINER, PROCESS
 from .process_host import is_reachable
@@ -81,30 +79,6 @@ def address_of(variables: Variables) -> str:
 def cluster_nodes(groups: Groups) -> list[str]:
     """Return heads and workers; unlike the group of all nodes, also those that are not in it by mistake."""
     return list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
-
-
-@dataclass(frozen=True)
-class MachineNetwork:
-    """How the nodes of a machine use its network.
-
-    address: at which others reach them; empty if their containers have a network of their own.
-    trains: whether there are workers among them.
-    env: what the inventory sets of the variables that are derived otherwise.
-    """
-
-    address: str = ""
-    trains: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-def machine_network(heads: Sequence[Variables], workers: Sequence[Variables]) -> MachineNetwork:
-    there = [*workers, *heads]
-    if not there or not on_host_network(there[0]):
-        return MachineNetwork()
-    variables = there[0]
-    own = variables.get("ray_node_env") or {}
-    env = {name: str(own[name]) for name in DERIVED if name in own} if isinstance(own, Mapping) else {}
-    return MachineNetwork(address_of(variables), bool(workers), env)
 
 
 def group_findings(groups: Groups) -> Iterator[Finding]:

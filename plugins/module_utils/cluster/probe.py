@@ -41,6 +41,8 @@ from .engine import (
     parse_containers,
     parse_engine_info,
     parse_image,
+    with_systemd,
+    with_tun,
 )
 from .hardware import (
     GPU_QUERY,
@@ -56,7 +58,6 @@ from .hardware import (
     parse_ranges,
 )
 from .machine import Machine
-from .podman import with_systemd, with_tun
 from .programs import run_program
 
 # The packages that community.docker needs in the Python that runs its modules.

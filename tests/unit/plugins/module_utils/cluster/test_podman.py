@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import planned_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.container import container_arguments
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Engine, EngineStatus
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError
-from ansible_collections.argus.verl.plugins.module_utils.cluster.podman import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
     LISTS,
     TEXTS,
+    container_arguments,
     podman_run,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    Engine,
+    EngineStatus,
     with_systemd,
     with_tun,
 )
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError
 from samples import SETTINGS, WORKERS, head, machine, plan, with_settings
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"
