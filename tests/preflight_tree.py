@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import FAST, Context, Expectation, Topic
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation, Topic
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Probed, judged
 from ansible_collections.argus.verl.plugins.module_utils.preflight.reading import Reader
+from ansible_collections.argus.verl.plugins.module_utils.preflight.table import FAST
 from samples import HEALTHY
 
 RECORDED = Path(__file__).parent / "unit" / "fixtures" / "preflight"
@@ -72,7 +73,7 @@ def differences(
     probed = {}
     for host, each in facts.items():
         known = contexts[host] if contexts else context(host)
-        rows = [[check.key, name, value] for check, name, value in topic.compared(each, known)]
+        rows = [list(row) for row in topic.compared(each, known)]
         probed[host] = Probed(known, [], {topic.name: {"columns": {}, "compared": rows}})
-    keys = {check.key for check in topic.checks}
-    return [finding for finding in judged(list(probed), probed, FAST).findings if finding.key in keys]
+    found = judged(list(probed), probed, FAST).findings
+    return [finding for finding in found if finding.key.startswith(f"{topic.name}.")]

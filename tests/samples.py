@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     EngineStatus,
     Image,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu, PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.mounts import PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     NodePlan,
@@ -115,31 +114,40 @@ SETTINGS = Settings(
     name="worker-0",
     role="worker",
     machine="box",
-    cluster="mvp",
-    images=IMAGES,
+    cluster_name="mvp",
+    cluster_images=IMAGES,
     accelerator="cpu",
-    cpus=None,
-    gpus=None,
-    network="mvp-ray",
+    ray_node_cpus=None,
+    ray_node_gpus=None,
+    cluster_network="mvp-ray",
     address="worker-0",
     head_address="ray-head",
-    dashboard_port=8265,
-    port_base=20000,
+    cluster_dashboard_port=8265,
+    cluster_port_base=20000,
     shared_root="/private",
     shared_root_source="/srv/shared",
-    state_dir="/var/lib/argus-verl",
-    shm_gib=2,
-    user="",
-    env={},
-    pids_limit=32768,
-    read_only=True,
-    capabilities=[],
-    devices=[],
-    rdma="auto",
-    groups=[],
-    ulimits=[],
+    cluster_state_dir="/var/lib/argus-verl",
+    ray_node_shm_gib=2,
+    ray_node_user="",
+    ray_node_env={},
+    ray_node_pids_limit=32768,
+    ray_node_read_only=True,
+    ray_node_capabilities=[],
+    ray_node_devices=[],
+    ray_node_rdma="auto",
+    ray_node_groups=[],
+    ray_node_ulimits=[],
     rotate_token=False,
 )
+NAMES = [each.name for each in fields(Settings)]
+VARIABLES = {name.removeprefix("ray_node_").removeprefix("cluster_"): name for name in NAMES} | {"name": "name"}
+
+
+def with_settings(base: Settings = SETTINGS, **changes: Any) -> Settings:
+    """Settings with changes of variables, whose names may lack their prefix."""
+    return replace(base, **{VARIABLES.get(name, name): value for name, value in changes.items()})
+
+
 WORKERS = ["worker-0", "worker-1"]
 
 
@@ -150,7 +158,7 @@ def machine(count: int = 0, uid: int = 1001, **changes: Any) -> Machine:
 
 def plan(gpus_there: int = 0, siblings: list[str] = WORKERS, uid: int = 1001, **changes: Any) -> NodePlan:
     changes.setdefault("accelerator", accelerator_of("auto", [gpus_there]))
-    return plan_node(replace(SETTINGS, **changes), machine(gpus_there, uid), siblings)
+    return plan_node(with_settings(**changes), machine(gpus_there, uid), siblings)
 
 
 def head(**changes: Any) -> NodePlan:
@@ -167,8 +175,7 @@ PROCESS_HOST = ProcessHost(
     neighbours=[],
     others=[],
 )
-PROCESS_SETTINGS = replace(
-    SETTINGS,
+PROCESS_SETTINGS = with_settings(
     runtime="process",
     python="/opt/verl/bin/python3",
     network="host",
@@ -180,5 +187,5 @@ PROCESS_SETTINGS = replace(
 
 def process_plan(host: ProcessHost = PROCESS_HOST, **changes: Any) -> NodePlan:
     return plan_node(
-        replace(PROCESS_SETTINGS, **changes), machine(process=host, user="ml"), [changes.get("name", "worker-0")]
+        with_settings(PROCESS_SETTINGS, **changes), machine(process=host, user="ml"), [changes.get("name", "worker-0")]
     )

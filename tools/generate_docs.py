@@ -25,7 +25,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     NODE_USES,
     WORKERS_OFFSET,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import CHECKS
+from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS
 from jobspec_schema import suboptions
 
 REPO = Path(__file__).resolve().parents[1]

@@ -31,8 +31,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     machine_name,
     placement,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.planned_machine import PlannedMachine, ProbedMachine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables

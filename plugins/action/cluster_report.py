@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -48,4 +47,4 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         )
         logs = {name: results.log(name) for name in cluster.missing if name in plans}
         planned = {name: node for name, node in plans.items() if not node.absent}
-        return show(**asdict(cluster_report(cluster, planned, logs, scope)))
+        return show(**cluster_report(cluster, planned, logs, scope))

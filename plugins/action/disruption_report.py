@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption impo
     removal_findings,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES
-from ansible_collections.argus.verl.plugins.module_utils.cluster.planned_machine import PlannedMachine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import PlannedMachine
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     NODE,
     Node,

@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import departure, departure_findings
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import HEADS, NODES
-from ansible_collections.argus.verl.plugins.module_utils.cluster.planned_machine import PlannedMachine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import PlannedMachine
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, SECONDS, given_node, task_result
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 

@@ -15,7 +15,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import SEVERITIES, Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import CHECKS, Judged, grouped
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, grouped
+from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS
 from ansible_collections.argus.verl.plugins.plugin_utils.images import BuildError, image_builds
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import derived, image_sources, planned, reported
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show

@@ -75,7 +75,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         job_id = commands.job_named(name)
         result: dict[str, Any] = {"changed": job_id is None, "job_id": job_id or 0}
         if job_id is None:
-            findings = wish_findings(wish)
+            findings = list(wish_findings(wish))
             if findings:
                 return {"failed": True, "changed": False, "msg": f"Nothing was asked for.\n{findings_table(findings)}"}
             result["script"] = script(wish)

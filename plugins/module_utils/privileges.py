@@ -13,7 +13,6 @@ Runs on machines with Python 3.9 and newer.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import stat
@@ -27,8 +26,6 @@ from .argus.common.shared_root import JOBS
 # The user and group of nodes if Ansible is root. No person and no service has the number: it is above that of people
 # (login.defs, UID_MAX) and below the dynamic users of systemd.
 UNPRIVILEGED = 61000
-# Constants of mount(2) and unshare(2); Python has unshare since 3.12 only.
-CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
 
 
 class User(NamedTuple):
@@ -63,71 +60,22 @@ def user_of(shared_root: Path) -> User:
 
 
 def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do work on a shared root as the user of its nodes, and return its result, which is JSON.
+    """Do work on a shared root, in a child process without any right of root; return its result, which is JSON.
 
-    The result is what a module exits with: with ``failed`` and ``msg`` if the work failed. Any exception of the work
-    becomes such a result. A process that is not root does the work itself.
+    Paths of the work are relative to the shared root. Only this process needs a way to it, which may lead through the
+    home directory of root. The result is what a module exits with: with ``failed`` and ``msg`` if the work failed. Any
+    exception of the work becomes such a result.
     """
-    user = user_of(shared_root)
-    if os.geteuid() or not user.uid:
-        return work()
-    closed = closed_above(shared_root, user)
-    return as_user(user, work, lambda: uncover(shared_root, closed) if closed else None)
+    return as_user(user_of(shared_root), shared_root, work)
 
 
-def closed_above(shared_root: Path, user: User) -> Path | None:
-    """The uppermost directory above a shared root that a user cannot enter, such as the home directory of root."""
-    for directory in reversed(Path(os.path.realpath(shared_root)).parents):
-        found = directory.stat()
-        bit = stat.S_IXOTH
-        if found.st_uid == user.uid:
-            bit = stat.S_IXUSR
-        elif found.st_gid == user.gid:
-            bit = stat.S_IXGRP
-        if not found.st_mode & bit:
-            return directory
-    return None
-
-
-def uncover(shared_root: Path, closed: Path) -> None:
-    """Let this process, and no other, reach a shared root below a directory that stays closed.
-
-    In mounts of its own, the closed directory is an empty one that leads to the shared root alone, under its own path.
-    """
-    real = os.path.realpath(shared_root)
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def call(function: Callable[..., int], *arguments: Any) -> None:
-        if function(*arguments):
-            raise PermissionError(
-                f"the user of the nodes cannot enter {closed}, which is above the shared root, and this process cannot "
-                f"change its mounts ({os.strerror(ctypes.get_errno())}). Move the shared root to another place, or "
-                f"run: chmod o+x {closed}"
-            )
-
-    call(libc.unshare, CLONE_NEWNS)
-    call(libc.mount, None, b"/", None, MS_REC | MS_PRIVATE, None)
-    descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY)
-    call(libc.mount, b"tmpfs", os.fsencode(closed), b"tmpfs", 0, b"mode=0755,size=1m")
-    before = os.umask(0o022)
-    Path(real).mkdir(parents=True)
-    os.umask(before)
-    call(libc.mount, f"/proc/self/fd/{descriptor}".encode(), os.fsencode(real), None, MS_BIND | MS_REC, None)
-    os.close(descriptor)
-
-
-def as_user(
-    user: User, work: Callable[[], dict[str, Any]], before: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
-    """Do work in a child process of another user, without any right of root; return its result, which is JSON.
-
-    before: what the child does with its rights, before it drops them.
-    """
+def as_user(user: User, shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The same as a user; a process that is not root does it as itself."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _child(user, work, before, writing)
+        _child(user, shared_root, work, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         answer = pipe.read()
@@ -140,14 +88,20 @@ def as_user(
     return failure(f"the process of user {user.uid} ended without a result (wait status {status})")
 
 
-def _child(user: User, work: Callable[[], dict[str, Any]], before: Callable[[], None], writing: int) -> NoReturn:
+def _child(user: User, shared_root: Path, work: Callable[[], dict[str, Any]], writing: int) -> NoReturn:
     # Whatever happens, the child must not return into the code of its parent.
     code = 1
     try:
         result: dict[str, Any]
         try:
-            before()
-            drop(user)
+            # On NFS, root may not have the right to search in it, and the user has.
+            directory = os.open(shared_root, os.O_PATH | os.O_DIRECTORY)
+            if os.geteuid() == 0:
+                # Then no link leads out of it. NFS may refuse that as well; then links lead where the user may go.
+                with contextlib.suppress(PermissionError):
+                    os.chroot(shared_root)
+                drop(user)
+            os.fchdir(directory)
             result = work()
         except BaseException as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -166,8 +120,6 @@ def drop(user: User) -> None:
     os.setresuid(user.uid, user.uid, user.uid)
     # The home directory of root is out of reach, and settings of other users must not be read.
     os.environ["HOME"] = "/nonexistent"
-    # The directory in which Ansible has started this process may be root's alone.
-    os.chdir("/")
 
 
 def failure(message: str) -> dict[str, Any]:

@@ -48,8 +48,8 @@ EXAMPLES = r"""
 RETURN = r"""
 found:
   description:
-    - What there was, with the age in seconds, the ports on the machine, the titles of what runs in it, and its
-      processes. Their start times are in ticks since the machine was booted.
+    - What there was, with the age in seconds, the ports on the machine, the titles of what runs in it, and the
+      numbers of its processes.
   returned: success
   type: list
   elements: dict
@@ -60,7 +60,7 @@ found:
       seconds: 86400.0
       work: []
       ports: [8265]
-      processes: [{pid: 4711, started: 123456}]
+      processes: [4711]
 removed:
   description: The names of what was removed.
   returned: success
@@ -69,11 +69,12 @@ removed:
   sample: [mvp-ray-head]
 """
 
+from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
-    Kind,
+    KINDS,
     LegacyError,
     LegacyMachine,
     refusals,
@@ -86,8 +87,7 @@ def change(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> 
     found = machine.look()
     if refused := refusals(found, params["remove"], params["end_jobs"]):
         raise LegacyError("; ".join(refused))
-    order = list(Kind)
-    removed = sorted((one for one in found if one.name in params["remove"]), key=lambda one: order.index(one.kind))
+    removed = sorted((one for one in found if one.name in params["remove"]), key=lambda one: KINDS.index(one.kind))
     if not check_mode:
         for one in removed:
             machine.remove(one)
@@ -95,7 +95,7 @@ def change(machine: LegacyMachine, params: dict[str, Any], check_mode: bool) -> 
     left = [one.name for one in found if one.name not in names]
     return {
         "changed": bool(removed),
-        "found": [one.to_json() for one in found],
+        "found": [asdict(one) for one in found],
         "removed": names,
         "diff": {"before": lines(one.name for one in found), "after": lines(left)},
     }

@@ -74,25 +74,9 @@ options:
     choices: [fast, standard, deep]
   process:
     description:
-      - A node that runs here without a container, C(ray_node_runtime=process), to report with the machine.
+      - A node that runs here without a container, C(ray_node_runtime=process), to report with the machine, by the
+        arguments of C(look) in C(module_utils/cluster/process_host.py).
     type: dict
-    suboptions:
-      directory:
-        description: The directory of the node.
-        type: path
-        required: true
-      python:
-        description: The Python in whose environment Ray is installed, C(ray_node_python).
-        type: str
-        required: true
-      address:
-        description: The address at which Ansible reaches this host. It is the node's, if the host has it.
-        type: str
-        default: ""
-      head:
-        description: The address of the head's host. Otherwise, the node's address is the one that leads there.
-        type: str
-        default: ""
   expect:
     description:
       - What the machine must have, by the fields of C(Expectation) in C(module_utils/preflight/checks.py). Without it,
@@ -195,19 +179,12 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
-from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessQuestion, look
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
+from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import look
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
 from ansible_collections.argus.verl.plugins.module_utils.preflight import topics
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation, accepted
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
-
-PROCESS = {
-    "directory": {"type": "path", "required": True},
-    "python": {"type": "str", "required": True},
-    "address": {"type": "str", "default": ""},
-    "head": {"type": "str", "default": ""},
-}
 
 
 def arguments() -> dict[str, Any]:
@@ -220,7 +197,7 @@ def arguments() -> dict[str, Any]:
         "names": names,
         "images": names,
         "tier": {"type": "str", "choices": ["fast", "standard", "deep"]},
-        "process": {"type": "dict", "options": PROCESS},
+        "process": {"type": "dict"},
         "expect": {"type": "dict", "default": {}},
     }
 
@@ -239,9 +216,9 @@ def main() -> None:
     token = Path(expected.token_file)
     paths = [expected.shared_root, *([str(token), str(token.parent)] if expected.token_file else [])]
     question = {name: options[name] for name in ("cluster", "engine", "names", "images")}
-    machine = Probe().machine(Question(**question, paths=list(filter(None, paths))))
+    machine = Probe().machine(**question, paths=list(filter(None, paths)))
     if process:
-        machine = replace(machine, process=look(ProcessQuestion(**process)))
+        machine = replace(machine, process=look(**process))
     if expected.token_file:
         machine = replace(machine, program=program_of(token.parent))
     if machine.process and not expected.address:

@@ -170,15 +170,12 @@ def present(module: AnsibleModule) -> None:
     user = User(*map(int, params["user"].split(":")))
     state = State(params["state_dir"], params["cluster"], module.check_mode)
     # With the directory locked: of two runs at the same time, the second finds everything.
-    with state.opened(create=True) as directory:
+    with state.opened(create=True) as exists:
         changes = change_network(module, wanted=True)
-        if directory is not None:
-            changes += state.protect(directory)
-        changes += state.provide_token(directory, user, params["token"] or "", params["rotate"])
-        if params["program"]:
-            changes += state.provide_program(directory, Path(params["program"]))
-        if params["registry"]:
-            changes += state.provide_registry(directory, user)
+        changes += state.protect() if exists else []
+        changes += state.provide_token(user, params["token"] or "", params["rotate"])
+        changes += state.provide_program(Path(params["program"])) if params["program"] else []
+        changes += state.provide_registry(user) if params["registry"] else []
         if params["shared_root"]:
             result = create_directories(Path(params["shared_root"]), user, module.check_mode, params["common_mode"])
             if result.get("failed"):
@@ -191,11 +188,9 @@ def present(module: AnsibleModule) -> None:
 def absent(module: AnsibleModule) -> None:
     changes = change_network(module, wanted=False)
     state = State(module.params["state_dir"], module.params["cluster"], module.check_mode)
-    left: list[str] = []
-    with state.opened() as directory:
-        if directory is not None:
-            removed, left = state.remove(directory)
-            changes += removed
+    with state.opened() as exists:
+        removed, left = state.remove() if exists else ([], [])
+        changes += removed
     if left:
         module.warn(f"{state.path} is kept: this collection did not create {', '.join(left)}")
     before = "".join(f"{change}\n" for change in changes)

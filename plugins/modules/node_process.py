@@ -75,12 +75,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 node:
-  description: The node as it is now, with the time at which Ray was started in seconds since the epoch.
+  description: The node as it is now, with the time at which Ray was started.
   returned: success
   type: dict
-  sample: {state: running, pid: 4711, started_at: 1768205730.1, restarts: 0}
+  sample: {state: running, pid: 4711, started_at: '2026-01-12T08:15:30.1+00:00', restarts: 0}
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -90,25 +91,18 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process im
     RUNNING,
     FoundProcess,
     NodeProcess,
-    Order,
     ProcessError,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.cluster.supervisor import MARK
 
+ORDER = ("command", "python", "working_directory", "specification", "settings", "derived")
 
-def order_of(params: dict[str, Any], directory: str) -> Order:
+
+def order_of(params: dict[str, Any], directory: Path) -> dict[str, Any]:
     environment = {str(name): str(value) for name, value in params["environment"].items()}
-    program = Path(directory).parents[1] / PROGRAM
-    return Order(
-        command=params["command"],
-        environment={**environment, MARK: directory, PROGRAM_DIRECTORY: str(program)},
-        python=params["python"],
-        working_directory=params["working_directory"],
-        specification=params["specification"],
-        settings=params["settings"],
-        derived=params["derived"],
-    )
+    own = {MARK: str(directory), PROGRAM_DIRECTORY: str(directory.parents[1] / PROGRAM)}
+    return {**{name: params[name] for name in ORDER}, "environment": {**environment, **own}}
 
 
 def change(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -118,7 +112,7 @@ def change(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
     if params["state"] == "present":
         changed = (before.state, before.specification) != (RUNNING, params["specification"])
         if changed and not check_mode:
-            after = node.start(order_of(params, str(node.directory)))
+            after = node.start(order_of(params, node.directory))
         wanted = RUNNING
     else:
         changed, wanted = bool(before.state), ""
@@ -128,7 +122,7 @@ def change(params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
         "before": f"{before.state or 'absent'}\n",
         "after": f"{(wanted or 'absent') if changed else before.state}\n",
     }
-    return {"changed": changed, "node": after.to_json(), "diff": diff}
+    return {"changed": changed, "node": asdict(after), "diff": diff}
 
 
 def main() -> None:

@@ -98,12 +98,12 @@ def main() -> None:
 
     def work() -> dict[str, Any]:
         try:
-            trial = Trial(Path(shared_root), token, host, hosts)
+            trial = Trial(Path(), token, host, hosts)
             return {"trial": trial.measured(mib) if state == "measured" else getattr(trial, state)()}
         except TrialError as error:
-            return failure(str(error))
+            return failure(f"{shared_root}: {error}")
         except OSError as error:
-            return failure(f"{error.strerror or error} ({error.filename or shared_root})")
+            return failure(f"{error.strerror or error} ({Path(shared_root, error.filename or '')})")
 
     module.exit_json(**without_root(Path(shared_root), work))
 

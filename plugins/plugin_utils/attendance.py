@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster import attendance, clocks
+from ansible_collections.argus.verl.plugins.module_utils.cluster import attendance
 from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import Attendance
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
     HEADS,
@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     machine_name,
     placement,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CLOCK, REACHABLE
+from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import clock_findings
 
 # How a machine was probed.
 PREFLIGHT = "__preflight"
@@ -58,8 +58,7 @@ def machine_attendance(
         least=least,
     )
     silent = {name: problem for name, result in probed.items() if (problem := attendance.task_problem(result))}
-    skews = {name: skew for name, result in probed.items() if (skew := clocks.Skew.of(result))}
-    found = [replace(finding, key=REACHABLE.key) for finding in attendance.silent_findings(silent, present)]
+    found = [replace(finding, key="machine.reachable") for finding in attendance.silent_findings(silent, present)]
     head = names.get(placed[groups[HEADS][0]], "") if groups[HEADS] else ""
-    found += [replace(finding, key=CLOCK.key) for finding in clocks.clock_findings(skews, head)]
+    found += clock_findings(probed, head)
     return MachineAttendance(present, frozenset(names[placed[node]] for node in present.absent), found)

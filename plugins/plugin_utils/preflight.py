@@ -12,14 +12,14 @@ from typing import Any
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster import inventory, port_inventory
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
-from ansible_collections.argus.verl.plugins.module_utils.cluster.images import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars, Variables
+from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
     all_reduce_findings,
     all_reduce_rows,
 )
+from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, Section, judged
-from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import IMAGE
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
 from ansible_collections.argus.verl.plugins.module_utils.preflight.storage_trial import (
     trial_findings,
@@ -48,7 +48,9 @@ def expectations(
     expected = {}
     for host, placed in port_inventory.placed_nodes(hostvars, groups, hosts).items():
         workers, heads = ([variables[node] for node in nodes] for nodes in (placed.workers, placed.heads))
-        used = inventory.machine_network(heads, workers)
+        # The nodes of a machine use its network alike.
+        own = (workers or heads)[0]
+        network, env = inventory.on_host_network(own), own["ray_node_env"]
         rdma = [worker["ray_node_rdma"] for worker in workers]
         expected[host] = {
             "ports": [asdict(each) for each in port_inventory.machine_ranges(placed, base, dashboard, on_host)],
@@ -56,9 +58,9 @@ def expectations(
             "rdma": ALWAYS if ALWAYS in rdma else AUTO if AUTO in rdma and on_host else NEVER,
             "groups": sorted({group for worker in workers for group in worker["ray_node_groups"]}),
             "object_store_gib": max((node["ray_node_shm_gib"] for node in (*workers, *heads)), default=0) / 2,
-            "address": used.address,
-            "trains": used.trains,
-            "network_env": dict(used.env),
+            "address": inventory.address_of(own) if network else "",
+            "trains": network and bool(workers),
+            "network_env": {name: str(env[name]) for name in DERIVED if name in env} if network else {},
         }
     return expected
 
@@ -98,8 +100,7 @@ def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Grou
         () if is_archived else {each for each in missing.values() if "/" not in each.name and each.name not in builds}
     )
     held = [image for image, engine in local if has_image(engine, image)]
-    findings = image_findings(missing, builds, is_archived, held)
-    return [replace(finding, key=IMAGE.key) for finding in findings], held
+    return list(image_findings(missing, builds, is_archived, held)), held
 
 
 def reported(

@@ -29,8 +29,11 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.defaults import ENTER
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY, REGISTRY_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import identity
-from ansible_collections.argus.verl.plugins.module_utils.cluster.container import COMMAND_PATH
-from ansible_collections.argus.verl.plugins.module_utils.cluster.podman import KEEP_ID, NO_SELINUX_LABEL
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
+    COMMAND_PATH,
+    KEEP_ID,
+    NO_SELINUX_LABEL,
+)
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
 from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer

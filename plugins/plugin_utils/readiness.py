@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.cluster import changes, node_state
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import crash, task_problem
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import RUNNING
@@ -58,17 +58,26 @@ class RunResults:
             return replace(expected, absent=ended, since=time.time())
         state, is_fresh = inspected(self.of("inspected", expected.name)), bool(started.get("changed"))
         problem = crash(state, is_fresh, head_answers or expected.head, node.kind)
-        return replace(changes.expected_since(node, started_at(started)), absent=problem)
+        return replace(expected_since(node, started_at(started)), absent=problem)
 
     def log(self, node: str) -> list[str]:
         result = self.of("logs", node)
         return [*result.get("stdout_lines", []), *result.get("stderr_lines", [])]
 
 
+def expected_since(plan: PlannedNode, started_at: str | None) -> ExpectedNode:
+    """Return the expected node, not older than its container.
+
+    started_at: when this run started the container; None when it did not.
+    """
+    start = started_at or plan.started_at
+    return replace(plan.expected, since=datetime.fromisoformat(start).timestamp() if start else None)
+
+
 def started_at(result: TaskResult) -> str | None:
     """When a run started a node, from the result of the module that did."""
     at = (result.get("container") or {}).get("State", {}).get("StartedAt")
-    return at or node_state.moment((result.get("node") or {}).get("started_at"))
+    return at or (result.get("node") or {}).get("started_at")
 
 
 def inspected(result: TaskResult) -> str:

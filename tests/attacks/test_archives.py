@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import report_lines
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal
 from hostile_archives import GOOD, HOSTILE, SECRET, make
+from staging_store import as_nobody
 
 from argus.jobs.bundle import limits, pack, unpack
 from argus.jobs.info import JobInfo
@@ -208,8 +209,8 @@ def shared_root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_verbs_as_root(shared_root: Path, tmp_path: Path) -> None:
-    listed = without_root(shared_root, lambda: jobs_status(shared_root, None, 1000, {}))
+def test_verbs_as_the_user_of_the_nodes(shared_root: Path, tmp_path: Path) -> None:
+    listed: Any = as_nobody(lambda: jobs_status(shared_root, None, 1000, {}))
     rows = {job["submission_id"]: job for job in listed["jobs"]}
     assert len(rows) > 60
     assert is_good(JobInfo.from_json(rows[GOOD]))
@@ -218,12 +219,12 @@ def test_verbs_as_root(shared_root: Path, tmp_path: Path) -> None:
     # The mode of a file is an obstacle for the nodes' user, as it is not for root.
     assert rows["bad-status.json-unreadable"]["reason"].endswith("cannot be opened (Permission denied)")
     for name in ("bad-status.json-link", "bad-logs-looped-directory", "bad-status.json-fifo", GOOD):
-        one = without_root(shared_root, partial(job_status, shared_root, None, name, 50, None, 0))
+        one: Any = as_nobody(partial(job_status, shared_root, None, name, 50, None, 0))
         assert one["job"]["submission_id"] == name
         assert HIDDEN not in json.dumps(one)
         request = FetchRequest(shared_root=str(shared_root), submission_id=name)
         with (tmp_path / "bundle").open("wb") as bundle:
-            fetched = without_root(shared_root, partial(fetch_verb, request, bundle))
+            fetched: Any = as_nobody(partial(fetch_verb, request, bundle))
         assert all("shadow" not in one for one in fetched["skipped"])
         assert HIDDEN.encode() not in gzip.decompress((tmp_path / "bundle").read_bytes())
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import rl_dataset, user_code
-from ansible_collections.argus.verl.plugins.module_utils.privileges import without_root
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from patterns import REPO
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
@@ -25,7 +24,6 @@ from staging_tools import manifest_json
 
 from argus.common.shared_root import DATASETS, MODELS, SNAPSHOTS
 from argus.launcher.identity import NODE
-from argus.staging.errors import StagingError
 from argus.staging.lock import read_progress
 from argus.staging.store import remove, stage
 
@@ -296,14 +294,7 @@ def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> Non
     leftover = shared_root / SNAPSHOTS / ".mine.staging-0123abcd"
     leftover.symlink_to(victim.directory)
     give_to_nobody(shared_root)
-
-    def work() -> dict[str, object]:
-        try:
-            return {"status": remove("rl_dataset", "mine", target, list).status}
-        except StagingError as error:
-            return {"failed": True, "msg": str(error)}
-
-    assert without_root(shared_root, work) == {"status": "removed"}
+    assert as_nobody(lambda: remove("rl_dataset", "mine", target, list).status) == "removed"
     assert not target.exists()
     assert not leftover.is_symlink()
     victim.require_unchanged()

@@ -9,8 +9,8 @@ Machines: `probe` reads a machine with the parsers of `hardware`, `mounts` and `
 `devices` and `images`. `programs` runs what may hang.
 Ports: `ports` plans them from one number, `port_inventory` checks the plan of an inventory, `local_ports` parses those
 of a machine.
-Nodes: `nodes` plans each Ray node, `container` derives its container, `actions` decides what has to be done; `changes`
-collects that for a run, and `disruption` lists the jobs that it would end.
+Nodes: `nodes` plans each Ray node, `container` derives its container, `actions` decides what has to be done;
+`cluster_plan` collects that for a run, and `disruption` lists the jobs that it would end.
 `report` shows whether the cluster is ready.
 
 Callers: the modules machine_info and machine_state, and the filters of plugin_utils/filters.

@@ -11,14 +11,12 @@ from enum import StrEnum
 from typing import Any
 
 from ..argus.cluster.membership import ExpectedNode
-from .container import DERIVED_LABEL, SPECIFICATION_LABEL, container_arguments
-from .engine import PODMAN
+from .container import container_arguments, podman_run
+from .engine import DERIVED_LABEL, PODMAN, RUNNING, SETTINGS_LABEL, SPECIFICATION_LABEL, Container
 from .machine import Machine
-from .node_state import RuntimeState, runtime_state
-from .nodes import CONTAINER, PROCESS, NodePlan, Settings, expected_node, plan_node
-from .podman import podman_run
+from .node_process import FoundProcess
+from .nodes import CONTAINER, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
 from .process import process_arguments
-from .settings_label import SETTINGS_LABEL, changed_settings
 
 AS_PLANNED = "runs as planned"
 # Not a reason to end jobs, which run with the old ones.
@@ -45,34 +43,31 @@ class Action:
     disrupts: bool = False
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What identifies the settings of a planned node, the settings by name, and the variables derived for it."""
+def decide(
+    plan: NodePlan, there: Container | FoundProcess | None, specification: str, settings: str, derived: str
+) -> Action:
+    """Compare a planned node with what its machine has of it.
 
-    specification: str
-    settings: str
-    derived: str = ""
-
-
-def decide(plan: NodePlan, wanted: Wanted, there: RuntimeState | None) -> Action:
-    """Compare a planned node with what its machine has of it."""
+    specification, settings, derived: what it would be started with.
+    """
     if there is None:
-        return Action(ActionKind.CREATE, f"no {plan.settings.runtime}")
+        return Action(ActionKind.CREATE, f"no {plan.settings.ray_node_runtime}")
+    is_running = there.state == RUNNING
     if plan.settings.rotate_token:
         # The token is mounted as a file, which cannot be replaced in a running container, and Ray reads it only once.
-        return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=there.running)
-    if there.specification != wanted.specification:
-        changed = changed_settings(there.settings, wanted.settings)
+        return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=is_running)
+    if there.specification != specification:
+        changed = changed_settings(there.settings, settings)
         reason = f"its settings changed{f': {changed}' if changed else ''}, it is {there.state}"
-        return Action(ActionKind.RECREATE, reason, disrupts=there.running)
+        return Action(ActionKind.RECREATE, reason, disrupts=is_running)
     if plan.outdated:
         reason = f"{plan.image} is built again from other inputs, it is {there.state}"
-        return Action(ActionKind.RECREATE, reason, disrupts=there.running)
-    if plan.image_id and there.image_id != plan.image_id:
-        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=there.running)
-    if not there.running:
-        return Action(ActionKind.START, f"{there.kind} is {there.state}")
-    if there.derived != wanted.derived:
+        return Action(ActionKind.RECREATE, reason, disrupts=is_running)
+    if isinstance(there, Container) and plan.image_id not in ("", there.image_id):
+        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=is_running)
+    if not is_running:
+        return Action(ActionKind.START, f"{plan.settings.ray_node_runtime} is {there.state}")
+    if there.derived != derived:
         return Action(ActionKind.KEEP, STALE)
     return Action(ActionKind.KEEP, AS_PLANNED)
 
@@ -111,7 +106,6 @@ class PlannedNode:
 
     @property
     def kind(self) -> str:
-        """What it is."""
         return PROCESS if self.process else CONTAINER
 
     def to_json(self) -> dict[str, Any]:
@@ -130,27 +124,28 @@ class PlannedNode:
 def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], host: str = "") -> PlannedNode:
     """Plan a node and decide what has to be done; PlanError when the machine cannot hold it."""
     plan = plan_node(settings, machine, siblings)
-    there = runtime_state(plan, machine)
     container: dict[str, Any] = {}
     process: dict[str, Any] = {}
+    there: Container | FoundProcess | None
     if plan.host is None:
-        container = container_arguments(plan)
+        container, there = container_arguments(plan), machine.containers.get(plan.name)
         labels = container["labels"]
-        wanted = Wanted(labels[SPECIFICATION_LABEL], labels[SETTINGS_LABEL], labels.get(DERIVED_LABEL, ""))
+        wanted = [labels.get(name, "") for name in (SPECIFICATION_LABEL, SETTINGS_LABEL, DERIVED_LABEL)]
     else:
         process = process_arguments(plan, plan.host, machine.user)
-        wanted = Wanted(process["specification"], process["settings"], process["derived"])
+        there = plan.host.node if plan.host.node.state else None
+        wanted = [process[name] for name in ("specification", "settings", "derived")]
     return PlannedNode(
         expected_node(plan),
         host,
         accelerator=plan.accelerator,
         image=plan.image,
-        image_missing=plan.settings.runtime == CONTAINER and not plan.image_id,
+        image_missing=plan.settings.ray_node_runtime == CONTAINER and not plan.image_id,
         user=plan.user,
         container=container,
         process=process,
-        podman=podman_run(container) if container and settings.engine == PODMAN else {},
-        action=decide(plan, wanted, there),
+        podman=podman_run(container) if container and settings.cluster_engine == PODMAN else {},
+        action=decide(plan, there, *wanted),
         started_at=there.started_at if there else None,
         state=there.state if there else "",
     )

@@ -95,7 +95,6 @@ class Attendance:
 
     @property
     def present(self) -> int:
-        """The number of workers that take part."""
         return sum(worker not in self.absent for worker in self.workers)
 
     @property
@@ -104,7 +103,6 @@ class Attendance:
 
 
 def needed(workers: Sequence[str], least: int | None) -> int:
-    """How many of the workers of a run it needs."""
     return len(workers) if least is None else min(least, len(workers))
 
 
@@ -126,7 +124,6 @@ def tolerated(found: Sequence[Finding], attendance: Attendance, machines: Collec
 
 
 def silent_findings(machines: Mapping[str, str], attendance: Attendance) -> list[Finding]:
-    """One finding for each machine that could not be probed, by its name and its problem."""
     todo = f"check that it is up, and that Ansible reaches it: ansible -m ping{go_on(attendance)}"
     return [Finding(machine, problem, todo) for machine, problem in machines.items()]
 

@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..argus.cluster.membership import ExpectedNode
 from ..argus.launcher import ending
-from .actions import ActionKind, PlannedNode, planned_node
-from .changes import change_rows
+from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
+from .departure import ODD_NAME, drain_command, is_plain
 from .inventory import Variables, address_of
+from .machine import PlannedMachine, ProbedMachine
 from .nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
-from .planned_machine import PlannedMachine, ProbedMachine
 from .process import sessions_directory
 
 
@@ -125,7 +125,6 @@ class Planner:
         return str(variables["ray_node_address"] or (process.address if process else "") or address_of(variables))
 
     def _settings(self, name: str, machine: ProbedMachine) -> Settings:
-        """The settings of a node. Raises PlanError."""
         values, accelerator = self.variables[name], self._accelerator(name)
         address, head_address = self._address(name), self._address(self.heads[0])
         if not address or not head_address:
@@ -139,34 +138,29 @@ class Planner:
             name=name,
             role=HEAD if name in self.heads else WORKER,
             machine=machine.name,
-            cluster=values["cluster_name"],
-            images=values["cluster_images"],
             accelerator=accelerator,
-            cpus=values["ray_node_cpus"],
-            gpus=values["ray_node_gpus"],
-            network=values["cluster_network"],
             address=address,
             head_address=head_address,
-            dashboard_port=values["cluster_dashboard_port"],
-            port_base=values["cluster_port_base"],
-            shared_root=values["shared_root"],
-            shared_root_source=values["shared_root_source"],
-            state_dir=values["cluster_state_dir"],
-            shm_gib=values["ray_node_shm_gib"],
-            user=values["ray_node_user"],
-            env=values["ray_node_env"],
-            pids_limit=values["ray_node_pids_limit"],
-            read_only=values["ray_node_read_only"],
-            capabilities=values["ray_node_capabilities"],
-            devices=values["ray_node_devices"],
-            rdma=values["ray_node_rdma"].lower(),
-            groups=values["ray_node_groups"],
-            ulimits=values["ray_node_ulimits"],
-            rotate_token=values["rotate_token"],
             derived_env={**machine.derived_env, **derived},
-            runtime=values["ray_node_runtime"],
-            python=values["ray_node_python"],
             image_inputs=self.builds.get(values["cluster_images"].get(accelerator), {}).get("inputs", ""),
-            env_profile=values["ray_node_env_profile"],
-            engine=values["cluster_engine"],
+            **{each.name: values[each.name] for each in fields(Settings) if each.name in values},
         )
+
+
+def change_rows(
+    plans: Mapping[str, PlannedNode], machines: Iterable[PlannedMachine], inventory_nodes: Collection[str]
+) -> list[list[str]]:
+    """Return rows of node, action and reason; nodes that run as planned have no row.
+
+    A container of a node that left the inventory has a row, but no action: jobs may still run there.
+    """
+    rows = [
+        [node, plan.action.kind.value, plan.action.reason]
+        for node, plan in plans.items()
+        if plan.action.reason != AS_PLANNED
+    ]
+    for name in (name for machine in machines for name in machine.present if name not in inventory_nodes):
+        # Without containers, the names are those of directories, which jobs can create.
+        todo = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
+        rows.append([name, "none", f"no longer in the inventory; {todo}"])
+    return rows

@@ -3,25 +3,34 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The container of a node: the command line of Ray, its environment, and the arguments of docker_container.
 
-What is different with Podman is in `podman`.
+With Podman it is started by Podman's own command, rather than its socket: that is a service which has to run beside it
+for each user, and it knows no CDI devices before Podman 5.4. The environment is passed on stdin: other users of a
+machine see command lines.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from ..argus.launcher.identity import PROGRAM_DIRECTORY, identity
-from .devices import INFINIBAND, LOCK_CAPABILITY, UNLIMITED_MEMLOCK
-from .engine import CLUSTER_LABEL, PODMAN
-from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError
-from .podman import for_podman
+from .devices import DRI, INFINIBAND, KFD, LOCK_CAPABILITY, PROFILES, UNLIMITED_MEMLOCK, VISIBLE, groups_of
+from .engine import (
+    CLUSTER_LABEL,
+    DERIVED_LABEL,
+    NODE_LABEL,
+    PODMAN,
+    RESTART,
+    ROLE_LABEL,
+    SETTINGS_LABEL,
+    SPECIFICATION_LABEL,
+    Engine,
+)
+from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError, settings_label
 from .ports import DASHBOARD_PORT
-from .rocm import DRI, KFD, PROFILES, VISIBLE, groups_of
-from .settings_label import SETTINGS_LABEL, settings_label
 from .state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, TOKEN
 
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
@@ -32,16 +41,11 @@ COMMAND_PATH = "/usr/local/bin/argus"
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
 # Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
-NODE_LABEL = "argus.verl.node"
-ROLE_LABEL = "argus.verl.role"
-SPECIFICATION_LABEL = "argus.verl.specification"
-# The variables of NCCL and gloo that were derived when the container was created, as JSON.
-DERIVED_LABEL = "argus.verl.derived"
 
 
 def api_port(plan: NodePlan) -> int:
     """The port of the dashboard and the Jobs API, as the head itself reaches it."""
-    return plan.settings.dashboard_port if plan.settings.network == "host" else DASHBOARD_PORT
+    return plan.settings.cluster_dashboard_port if plan.settings.cluster_network == "host" else DASHBOARD_PORT
 
 
 # Beside Ray's head, the steward of the cluster looks after the jobs. It ends for a new version, and with the node.
@@ -51,18 +55,16 @@ WITH_STEWARD = (
 
 
 def start_command(plan: NodePlan) -> list[str]:
-    """Return the command line of a node."""
     steward = ["sh", "-c", WITH_STEWARD, "head"] if plan.role == HEAD else []
     return [*steward, *ray_start_arguments(plan)]
 
 
 def ray_start_arguments(plan: NodePlan) -> list[str]:
-    """Return the command line of `ray start`."""
     arguments = ["ray", "start", "--block", f"--node-name={plan.name}"]
     if plan.role == HEAD:
         # With the host's network the loopback is that of the machine. In a network of its own the container has to
         # listen on all addresses: the engine publishes the port on the machine's loopback.
-        listen = "127.0.0.1" if plan.settings.network == "host" else "0.0.0.0"  # noqa: S104
+        listen = "127.0.0.1" if plan.settings.cluster_network == "host" else "0.0.0.0"  # noqa: S104
         arguments += [
             "--head",
             f"--dashboard-host={listen}",
@@ -73,7 +75,7 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
             f"--address={plan.settings.head_address}:{plan.ports.base}",
             f"--resources={json.dumps(WORKER_RESOURCES)}",
         ]
-    if plan.settings.network == "host":
+    if plan.settings.cluster_network == "host":
         arguments.append(f"--node-ip-address={plan.settings.address}")
     arguments += plan.ports.options()
     if plan.cpus is not None:
@@ -81,7 +83,7 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
     arguments += [
         f"--num-gpus={plan.gpus}",
         # Ray's default takes 30 % of the machine's memory for every container on it.
-        f"--object-store-memory={int(plan.settings.shm_gib * 2**30 / 2)}",
+        f"--object-store-memory={int(plan.settings.ray_node_shm_gib * 2**30 / 2)}",
         f"--labels={ACCELERATOR_LABEL}={plan.accelerator}",
         "--disable-usage-stats",
     ]
@@ -99,6 +101,12 @@ def ray_environment(
 
     own: what depends on where it runs.
     """
+    settings = plan.settings
+    jobs_api = f"http://127.0.0.1:{api_port(plan)}" if plan.role == HEAD else ""
+    # What tells Ray the share of a node of the GPUs of its machine, where its devices do not.
+    shared = (
+        {VISIBLE: ",".join(map(str, plan.gpu_ids))} if plan.accelerator == ROCM and plan.gpu_ids is not None else {}
+    )
     return {
         # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
         "RAY_AUTH_MODE": "token",
@@ -108,31 +116,19 @@ def ray_environment(
         # that long for a count.
         **plan.ports.environment(),
         **({"AUTOSCALER_UPDATE_INTERVAL_S": "1"} if plan.role == HEAD else {}),
-        **PROFILES.get(plan.settings.env_profile, {}),
-        **plan.settings.derived_env,
-        **plan.settings.env,
-        **visible_gpus(plan),
-        **node_identity(plan),
+        **PROFILES.get(settings.ray_node_env_profile, {}),
+        **settings.derived_env,
+        **settings.ray_node_env,
+        **shared,
+        # By these, the program of jobs knows the node.
+        **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source, jobs_api),
     }
-
-
-def node_identity(plan: NodePlan) -> dict[str, str]:
-    """The variables by which the program of jobs knows the node."""
-    settings = plan.settings
-    jobs_api = f"http://127.0.0.1:{api_port(plan)}" if plan.role == HEAD else ""
-    return identity(plan.name, settings.cluster, settings.shared_root, settings.shared_root_source, jobs_api)
-
-
-def visible_gpus(plan: NodePlan) -> dict[str, str]:
-    """What tells Ray the share of a node of the GPUs of its machine, where its devices do not."""
-    shared = plan.accelerator == ROCM and plan.gpu_ids is not None
-    return {VISIBLE: ",".join(map(str, plan.gpu_ids or ()))} if shared else {}
 
 
 def derived_environment(plan: NodePlan) -> dict[str, str]:
     """Return the derived variables that the inventory does not set."""
     settings = plan.settings
-    return {name: value for name, value in settings.derived_env.items() if name not in settings.env}
+    return {name: value for name, value in settings.derived_env.items() if name not in settings.ray_node_env}
 
 
 def own_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str, str]:
@@ -145,7 +141,6 @@ def own_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str,
 
 
 def token_file(state_dir: str, cluster: str) -> str:
-    """Return the path at which a machine keeps the cluster's token."""
     return f"{state_dir}/{cluster}/{TOKEN}"
 
 
@@ -156,18 +151,18 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "security_opts": ["no-new-privileges:true"],
         "cap_drop": ["ALL"],
-        "pids_limit": settings.pids_limit,
-        "read_only": settings.read_only,
+        "pids_limit": settings.ray_node_pids_limit,
+        "read_only": settings.ray_node_read_only,
         # Ray's sessions and every cache: a volume without a name, which is removed with the container.
         "volumes": ["/tmp"],  # noqa: S108
         # The image's own may be out of reach for the user, or read-only.
         "working_dir": "/tmp",  # noqa: S108
     }
-    capabilities, devices = list(settings.capabilities), list(settings.devices)
+    capabilities, devices = list(settings.ray_node_capabilities), list(settings.ray_node_devices)
     if plan.rdma:
         capabilities.append(LOCK_CAPABILITY)
         devices.append(f"{INFINIBAND}:{INFINIBAND}")
-    groups = list(settings.groups)
+    groups = list(settings.ray_node_groups)
     if plan.amd_devices:
         # A program opens all render nodes to count its GPUs; the share of the node is in its environment.
         devices += [f"{path}:{path}" for path in (KFD, DRI)]
@@ -181,14 +176,13 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
     if groups:
         arguments["groups"] = list(dict.fromkeys(groups))
     # A limit of the settings replaces the one of the same name.
-    by_name = {limit.partition(":")[0]: limit for limit in [*limits, *settings.ulimits]}
+    by_name = {limit.partition(":")[0]: limit for limit in [*limits, *settings.ray_node_ulimits]}
     return {**arguments, "ulimits": list(by_name.values())}
 
 
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
-    """Return the arguments of community.docker.docker_container that depend on the node."""
     settings = plan.settings
-    state = f"{settings.state_dir}/{settings.cluster}"
+    state = f"{settings.cluster_state_dir}/{settings.cluster_name}"
     mounts: list[dict[str, Any]] = [
         {"type": "bind", "source": settings.shared_root_source, "target": settings.shared_root},
         {"type": "bind", "source": f"{state}/{TOKEN}", "target": TOKEN_PATH, "read_only": True},
@@ -206,21 +200,21 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         "env": ray_environment(plan),
         "user": plan.user,
         "mounts": mounts,
-        "shm_size": f"{int(settings.shm_gib * 1024)}M",
-        "labels": {CLUSTER_LABEL: settings.cluster, NODE_LABEL: plan.name, ROLE_LABEL: plan.role},
+        "shm_size": f"{int(settings.ray_node_shm_gib * 1024)}M",
+        "labels": {CLUSTER_LABEL: settings.cluster_name, NODE_LABEL: plan.name, ROLE_LABEL: plan.role},
     }
-    if settings.network == "host":
+    if settings.cluster_network == "host":
         arguments["network_mode"] = "host"
     else:
         arguments["hostname"] = plan.name
-        arguments["networks"] = [{"name": settings.network}]
+        arguments["networks"] = [{"name": settings.cluster_network}]
         if plan.role == HEAD:
-            arguments["published_ports"] = [f"127.0.0.1:{settings.dashboard_port}:{DASHBOARD_PORT}"]
+            arguments["published_ports"] = [f"127.0.0.1:{settings.cluster_dashboard_port}:{DASHBOARD_PORT}"]
     if plan.gpu_ids is not None and plan.accelerator != ROCM:
         arguments["device_requests"] = [
             {"driver": "nvidia", "device_ids": [str(index) for index in plan.gpu_ids], "capabilities": [["gpu"]]}
         ]
-    if settings.engine == PODMAN and plan.engine:
+    if settings.cluster_engine == PODMAN and plan.engine:
         if long := [name for name, value in arguments["env"].items() if "\n" in value]:
             what = f"{plan.name}: {long[0]} in ray_node_env has several lines, which no file of variables has"
             raise PlanError(f"{what}; put the value into a file on the shared root, and its path into the variable")
@@ -237,3 +231,71 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
 def specification(arguments: Mapping[str, Any]) -> str:
     """Return a hash of every argument; a container with another hash has to be created again."""
     return hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# The arguments of docker_container, by kind. Those that are not here are in podman_run().
+TEXTS = MappingProxyType(
+    {
+        "name": "name",
+        "user": "user",
+        "working_dir": "workdir",
+        "pids_limit": "pids-limit",
+        "shm_size": "shm-size",
+        "network_mode": "network",
+        "userns_mode": "userns",
+        "hostname": "hostname",
+    }
+)
+LISTS = MappingProxyType(
+    {
+        "volumes": "volume",
+        "security_opts": "security-opt",
+        "cap_drop": "cap-drop",
+        "capabilities": "cap-add",
+        "devices": "device",
+        "groups": "group-add",
+        "published_ports": "publish",
+    }
+)
+# For a user without root, Podman gives files of this user to the same user in the container, and to no other.
+KEEP_ID = "keep-id"
+# Files of the shared root have the label that its mount or its other users need: they are not labelled again.
+NO_SELINUX_LABEL = "label=disable"
+LOG = ("--log-driver=k8s-file", "--log-opt=max-size=50m")
+
+
+def for_podman(arguments: Mapping[str, Any], engine: Engine) -> dict[str, Any]:
+    """Change what has another meaning with Podman; the result is still in the words of docker_container."""
+    changed = {**arguments, "security_opts": [*arguments["security_opts"], NO_SELINUX_LABEL]}
+    requests = changed.pop("device_requests", [])
+    if gpus := [f"nvidia.com/gpu={number}" for request in requests for number in request["device_ids"]]:
+        changed["devices"] = [*changed.get("devices", []), *gpus]
+    if engine.rootless:
+        changed["userns_mode"] = KEEP_ID
+    if not engine.limits_pids:
+        # Where it cannot be limited, Podman refuses to start the container.
+        changed.pop("pids_limit")
+    return changed
+
+
+def podman_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The command that starts a container with these arguments of docker_container, and its input."""
+    argv = [PODMAN, "run", "--detach", "--pull=never", "--init", f"--restart={RESTART}", *LOG]
+    argv += [f"--{option}={arguments[name]}" for name, option in TEXTS.items() if name in arguments]
+    argv += [f"--{option}={value}" for name, option in LISTS.items() for value in arguments.get(name, [])]
+    # NAME:SOFT:HARD or NAME:BOTH.
+    argv += [f"--ulimit={limit.replace(':', '=', 1)}" for limit in arguments["ulimits"]]
+    argv += [f"--network={network['name']}" for network in arguments.get("networks", [])]
+    argv += [f"--label={name}={value}" for name, value in arguments["labels"].items()]
+    argv += [f"--mount={','.join(_mount(mount))}" for mount in arguments["mounts"]]
+    if arguments["read_only"]:
+        # Without Podman's own tmpfs: /tmp is a volume, and /run holds the token.
+        argv += ["--read-only", "--read-only-tmpfs=false"]
+    argv += ["--env-file=/dev/stdin", arguments["image"], *arguments["command"]]
+    return {"argv": argv, "stdin": "".join(f"{name}={value}\n" for name, value in arguments["env"].items())}
+
+
+def _mount(mount: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"type={mount['type']}", f"source={mount['source']}", f"target={mount['target']}")
+    if mount.get("read_only"):
+        yield "readonly"

@@ -15,7 +15,7 @@ from ..argus.common.findings import WARNING, Finding
 from ..argus.common.text import nearest, printable
 from ..argus.launcher.ray_api import ALIVE
 from .engine import CLUSTER_LABEL
-from .planned_machine import PlannedMachine
+from .machine import PlannedMachine
 
 # Names that commands may contain. Jobs have the cluster's token, so they can start nodes with any name, also one that a
 # shell or a template of Ansible would evaluate.
@@ -52,7 +52,6 @@ class Departure:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing is left that could be taken out."""
         return not self.node_id and not self.machine
 
     def to_json(self) -> dict[str, Any]:

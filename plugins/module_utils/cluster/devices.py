@@ -1,17 +1,21 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Devices of RDMA (InfiniBand and RoCE): which nodes get them, and whether their user can open them."""
+"""Devices that nodes get: of RDMA (InfiniBand and RoCE), and AMD's GPUs with the environment of ROCm.
+
+GPUs are read from the kernel driver's own tree, without a tool of ROCm.
+"""
 
 from __future__ import annotations
 
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..argus.common.findings import ERROR, WARNING, Finding
 from ..network.hcas import Hca
+from ..network.interfaces import read
 
 # All devices of RDMA lie in it; NCCL opens its uverbs* for data, and rdma_cm to connect.
 INFINIBAND = "/dev/infiniband"
@@ -59,31 +63,89 @@ def openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
     return file.mode & wanted == wanted
 
 
-def device_findings(
-    host: str, asked: str, hcas: Sequence[Hca], files: Sequence[DeviceFile], user: str, groups: Sequence[str]
-) -> Iterator[Finding]:
-    """Find what keeps nodes from RDMA: NCCL then uses TCP, at a fraction of the speed.
+KFD, DRI = "/dev/kfd", "/dev/dri"
+NODES = "sys/class/kfd/kfd/topology/nodes"
+MIB = 1 << 20
+# The graphics of a desktop processor have less of their own, and train nothing.
+SMALLEST_MIB = 8192
+# Heaps of memory on the GPU itself, visible to the processor or not (the kernel's kfd_topology.h).
+OWN_HEAPS = (1, 2)
+PROPERTY = re.compile(r"^(\w+) (\d+)$", re.M)
+VISIBLE = "HIP_VISIBLE_DEVICES"
+# What Ray's and verl's code does with other variables that select GPUs.
+REFUSED = {
+    "ROCR_VISIBLE_DEVICES": f"Ray raises without {VISIBLE}, and verl raises with it",
+    "CUDA_VISIBLE_DEVICES": f"verl ends where it differs from {VISIBLE}, which Ray sets for each process",
+    VISIBLE: "the plan of the node sets it to its share of the GPUs",
+}
+# Settings for MI300 machines with RoCE, by the name of the profile; docs/rocm.md has the reason of each.
+PROFILES: Mapping[str, Mapping[str, str]] = {
+    "mi300": {
+        "GPU_MAX_HW_QUEUES": "2",
+        "TORCH_NCCL_HIGH_PRIORITY": "1",
+        "NCCL_CHECKS_DISABLE": "1",
+        "NCCL_CROSS_NIC": "0",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "NCCL_PROTO": "Simple",
+        "RCCL_MSCCL_ENABLE": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HSA_NO_SCRATCH_RECLAIM": "1",
+    },
+}
 
-    asked: "auto" or "true" for a machine with nodes that may get it, "false" for others.
-    user: of the nodes, as uid:gid; groups: their further groups, as numbers or names.
+
+@dataclass(frozen=True)
+class RocmGpu:
+    """A GPU of the driver amdgpu. index: as HIP counts; gfx: its instruction set, such as gfx942."""
+
+    index: int
+    gfx: str
+    memory_mib: int
+    render: str
+
+
+def properties(text: str) -> dict[str, int]:
+    """A file of properties in the tree of the driver."""
+    return {name: int(value) for name, value in PROPERTY.findall(text)}
+
+
+def gfx_name(version: int) -> str:
+    """90402 is gfx942: major and minor number and stepping, the last two in hexadecimal digits."""
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def read_gpus(root: Path) -> list[RocmGpu]:
+    """The GPUs of a machine in the order in which HIP counts them; none without the driver."""
+    found: list[RocmGpu] = []
+    for node in sorted((root / NODES).glob("[0-9]*"), key=lambda path: int(path.name)):
+        own = properties(read(node / "properties"))
+        if not own.get("simd_count"):
+            continue  # a processor
+        banks = [properties(read(bank)) for bank in node.glob("mem_banks/*/properties")]
+        memory = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in OWN_HEAPS) // MIB
+        if memory >= SMALLEST_MIB:
+            render = f"{DRI}/renderD{own.get('drm_render_minor', 0)}"
+            found.append(RocmGpu(len(found), gfx_name(own.get("gfx_target_version", 0)), memory, render))
+    return found
+
+
+def read_devices(root: Path, gpus: Iterable[RocmGpu]) -> list[DeviceFile]:
+    """The devices that a program needs for these GPUs, as far as they exist."""
+    paths = [KFD, *(gpu.render for gpu in gpus)]
+    return [DeviceFile.of(root, path) for path in paths if (root / path.lstrip("/")).exists()]
+
+
+def groups_of(files: Sequence[DeviceFile]) -> tuple[str, ...]:
+    """The groups that may open the devices, usually video and render.
+
+    As numbers: those of the machine count, and an image has others of these names.
     """
-    if asked == NEVER or (asked == AUTO and not hcas):
-        return
-    if not files:
-        what = f"{len(hcas)} HCA ports, but no {INFINIBAND}/uverbs*"
-        missing = "nodes would not start" if asked == ALWAYS else "jobs would use TCP instead of RDMA"
-        todo = "install rdma-core and load the driver (modprobe ib_uverbs), or set ray_node_rdma: false"
-        yield Finding(host, f"{what}: {missing}", todo, ERROR if asked == ALWAYS else WARNING)
-        return
-    uid, gid = (int(number) for number in user.split(":"))
-    members = [gid, *(int(group) for group in groups if group.isdigit())]
-    closed = [file for file in files if not openable(file, uid, members)]
-    # The number of a group by its name is known in the image only.
-    if closed and all(group.isdigit() for group in groups):
-        listed = ", ".join(f"{file.path} (mode {file.mode:o}, {file.uid}:{file.gid})" for file in closed)
-        yield Finding(
-            host,
-            f"the nodes' user {user} cannot open {listed}: jobs would use TCP instead of RDMA",
-            "install rdma-core, whose udev rule gives them mode 666, or add their group to ray_node_groups",
-            WARNING,
-        )
+    return tuple(str(gid) for gid in sorted({file.gid for file in files if file.gid and file.mode & 0o060 == 0o060}))
+
+
+def environment_problem(variables: Mapping[str, object]) -> str:
+    """Why an environment cannot be that of a node with ROCm, or ""."""
+    for name, why in REFUSED.items():
+        if name in variables:
+            return f"{name} cannot be set with rocm: {why}; remove it from ray_node_env"
+    return ""

@@ -6,14 +6,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 CLUSTER_LABEL = "argus.verl.cluster"
+NODE_LABEL, ROLE_LABEL = "argus.verl.node", "argus.verl.role"
+# What a container was started with: a hash of its arguments, the settings by name, and the variables of NCCL and gloo
+# that were derived then, as JSON.
+SPECIFICATION_LABEL = "argus.verl.specification"
+SETTINGS_LABEL = "argus.verl.settings"
+DERIVED_LABEL = "argus.verl.derived"
+# The hash of what an image was built from, as images/cpu/build.py also sets it.
+INPUTS_LABEL = "argus.verl.inputs"
 # Exit codes of a shell for a program that does not exist, and of timeout(1) for one that took too long.
 NOT_INSTALLED = 127
 TIMED_OUT = 124
@@ -21,6 +30,8 @@ TIMED_OUT = 124
 DOCKER = "docker"
 PODMAN = "podman"
 NO_ENGINE = "none"
+# Podman starts these again, and the unit does so after a boot. Docker's unless-stopped would not be.
+RESTART, RESTART_UNIT = "always", "podman-restart.service"
 _ABSENT = re.compile(r"no such (container|object|image)|image not known", re.I)
 
 
@@ -68,11 +79,6 @@ class EngineError(Exception):
     """A call to the engine failed, for a reason other than that the requested object does not exist."""
 
 
-class EngineInfo(NamedTuple):
-    engine: Engine
-    cdi_directories: list[str]
-
-
 def message(out: str, err: str) -> str:
     """The message of a failed command, on one line; some commands print it on stdout."""
     return " ".join((err.strip() or out.strip()).split())
@@ -92,27 +98,26 @@ def _engine_failure(command: str, code: int, text: str) -> Engine:
     return Engine(name=Path(command).name, status=status, error=error)
 
 
-def parse_engine_info(command: str, code: int, out: str, err: str) -> EngineInfo:
-    """Parse the output of ``info --format '{{json .}}'``, of docker and of podman."""
+def parse_engine_info(command: str, code: int, out: str, err: str) -> tuple[Engine, list[str]]:
+    """The engine and its directories of CDI, from ``info --format '{{json .}}'`` of docker or podman."""
     try:
         info = json.loads(out)
     except ValueError:
-        return EngineInfo(_engine_failure(command, code, message(out, err)), [])
+        return _engine_failure(command, code, message(out, err)), []
     # Docker 20.10 exits with 0 when its daemon does not answer, and reports it in the JSON; later ones print JSON and
     # fail.
     server_errors = " ".join(info.get("ServerErrors") or [])
     if code or server_errors:
-        return EngineInfo(_engine_failure(command, code, server_errors or message("", err)), [])
+        return _engine_failure(command, code, server_errors or message("", err)), []
     if "host" in info and "store" in info:
         # Also printed by the shim "docker" of the package podman-docker.
-        return EngineInfo(_podman(info), ["/etc/cdi", "/var/run/cdi"])
+        return _podman(info), ["/etc/cdi", "/var/run/cdi"]
     devices = [str(device.get("ID")) for device in info.get("DiscoveredDevices") or []]
     nvidia = "nvidia" in (info.get("Runtimes") or {}) or any(name.startswith("nvidia.com/gpu") for name in devices)
     version, root_dir = info["ServerVersion"], info["DockerRootDir"]
     # CDISpecDirs is null unless CDI is enabled in the daemon.
-    return EngineInfo(
-        Engine(DOCKER, EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia),
-        list(info.get("CDISpecDirs") or []),
+    return Engine(DOCKER, EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia), list(
+        info.get("CDISpecDirs") or []
     )
 
 
@@ -149,8 +154,19 @@ class Container:
 
     @property
     def cluster(self) -> str | None:
-        """The cluster that the container belongs to."""
         return self.labels.get(CLUSTER_LABEL)
+
+    @property
+    def specification(self) -> str:
+        return self.labels.get(SPECIFICATION_LABEL, "")
+
+    @property
+    def settings(self) -> str:
+        return self.labels.get(SETTINGS_LABEL, "")
+
+    @property
+    def derived(self) -> str:
+        return self.labels.get(DERIVED_LABEL, "")
 
 
 @dataclass(frozen=True)
@@ -184,7 +200,6 @@ def parse_containers(text: str) -> dict[str, Container]:
 
 
 def parse_image(text: str) -> Image | None:
-    """Parse the JSON of ``image inspect`` for one reference."""
     for item in json.loads(text or "[]"):
         return Image(_digest(item["Id"]), dict((item.get("Config") or {}).get("Labels") or {}))
     return None
@@ -195,3 +210,28 @@ def only_absence(err: str) -> bool:
     # Warnings, of the client's own configuration for example, are on stderr as well.
     problems = [line for line in err.splitlines() if line.lower().startswith("error")]
     return bool(problems) and all(map(_ABSENT.search, problems))
+
+
+def with_systemd(engine: Engine, root: Path, user: str, home: str) -> Engine:
+    """Add what systemd does with the containers of Podman, which has no daemon that could start them.
+
+    root: the directory that holds /run, /etc and /var. user, home: of Ansible's user on the machine.
+    """
+    if not (root / "run/systemd/system").is_dir():
+        # Nothing ends them with a session, and what starts them after a boot is not known.
+        return engine
+    wants = [root / "etc/systemd/system"]
+    if engine.rootless:
+        wants = [root / home.lstrip("/") / ".config/systemd/user", root / "etc/systemd/user"]
+    # Without following it: the unit itself is elsewhere.
+    boots = any((directory / "default.target.wants" / RESTART_UNIT).is_symlink() for directory in wants)
+    lingers = not engine.rootless or (root / "var/lib/systemd/linger" / user).exists()
+    return replace(engine, boots=boots and lingers, lingers=lingers)
+
+
+def with_tun(engine: Engine, root: Path) -> Engine:
+    """Add whether the networks of containers without root can be made; root makes its own without this device.
+
+    root: the directory that holds /dev.
+    """
+    return replace(engine, tun=not engine.rootless or os.access(root / "dev/net/tun", os.R_OK | os.W_OK))

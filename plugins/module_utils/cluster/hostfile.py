@@ -49,8 +49,6 @@ class Host:
 
 
 class HostfileError(ValueError):
-    """What is wrong with a line."""
-
     def __init__(self, what: str, todo: str) -> None:
         super().__init__(what)
         self.what, self.todo = what, todo
@@ -74,23 +72,17 @@ def parse(text: str, file: str) -> tuple[list[Host], list[Finding]]:
             continue
         try:
             name, slots = _name_and_slots(stated)
-            hosts[name] = _joined(hosts.get(name), Host(name, number, slots))
+            host = hosts.setdefault(name, Host(name, number, slots, lines=0))
+            if host.lines and not (host.slots is None and slots is None):
+                what = f"{name} is already on line {host.line}"
+                raise HostfileError(what, "give a host one line with all its slots")
+            # PBS writes a line for each slot.
+            hosts[name] = replace(host, lines=host.lines + 1)
         except HostfileError as error:
             found.append(Finding(f"{file}, line {number}", error.what, error.todo))
     if not hosts and not found:
         found.append(Finding(file, "has no hosts", FORMS))
     return list(hosts.values()), found
-
-
-def _joined(known: Host | None, host: Host) -> Host:
-    """A host with what a further line says of it."""
-    if known is None:
-        return host
-    if known.slots is None and host.slots is None:
-        # PBS writes a line for each slot.
-        return replace(known, lines=known.lines + 1)
-    what = f"{host.name} is already on line {known.line}"
-    raise HostfileError(what, "give a host one line with all its slots")
 
 
 def _name_and_slots(words: Sequence[str]) -> tuple[str, int | None]:

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from ..argus.common.findings import WARNING, Finding
 from ..argus.common.text import misspelt, nearest, one_line
-from ..network.derive import DERIVED
 from .names import CHECKS
 from .nodes import CONTAINER, PROCESS
 from .process_host import is_reachable
@@ -38,7 +36,6 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def runtime_of(variables: Variables) -> str:
-    """How a node runs."""
     return str(variables.get("ray_node_runtime") or CONTAINER)
 
 
@@ -84,47 +81,20 @@ def cluster_nodes(groups: Groups) -> list[str]:
     return list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
 
 
-@dataclass(frozen=True)
-class MachineNetwork:
-    """How the nodes of a machine use its network.
-
-    address: at which others reach them; empty if their containers have a network of their own.
-    trains: whether there are workers among them.
-    env: what the inventory sets of the variables that are derived otherwise.
-    """
-
-    address: str = ""
-    trains: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-def machine_network(heads: Sequence[Variables], workers: Sequence[Variables]) -> MachineNetwork:
-    """How the nodes of a machine, of which these are the variables, use its network."""
-    there = [*workers, *heads]
-    if not there or not on_host_network(there[0]):
-        return MachineNetwork()
-    variables = there[0]
-    own = variables.get("ray_node_env") or {}
-    env = {name: str(own[name]) for name in DERIVED if name in own} if isinstance(own, Mapping) else {}
-    return MachineNetwork(address_of(variables), bool(workers), env)
-
-
-def group_findings(groups: Groups) -> list[Finding]:
-    found = []
+def group_findings(groups: Groups) -> Iterator[Finding]:
     heads, workers = groups.get(HEADS, []), groups.get(WORKERS, [])
     if len(heads) > 1:
         what = f"has {len(heads)} hosts ({', '.join(heads)})"
-        found.append(Finding(f"group {HEADS}", what, "a cluster has one head: keep exactly one"))
+        yield Finding(f"group {HEADS}", what, "a cluster has one head: keep exactly one")
     if not heads:
-        found.append(empty_group(HEADS, "add the head: a cluster has exactly one", groups))
+        yield empty_group(HEADS, "add the head: a cluster has exactly one", groups)
     if not workers:
-        found.append(empty_group(WORKERS, "add at least one worker: the head never trains", groups))
+        yield empty_group(WORKERS, "add at least one worker: the head never trains", groups)
     for node in sorted(set(heads) & set(workers)):
-        found.append(Finding(node, "is in both head and workers", "the head never trains: remove it from workers"))
+        yield Finding(node, "is in both head and workers", "the head never trains: remove it from workers")
     for node in cluster_nodes(groups):
         if node not in groups.get(NODES, []):
-            found.append(Finding(node, f"is not in the group {NODES}", f"make head and workers children of {NODES}"))
-    return found
+            yield Finding(node, f"is not in the group {NODES}", f"make head and workers children of {NODES}")
 
 
 def empty_group(name: str, todo: str, groups: Groups) -> Finding:
@@ -134,109 +104,83 @@ def empty_group(name: str, todo: str, groups: Groups) -> Finding:
     return Finding(f"group {name}", "has no hosts", f"{todo}; {near}".rstrip("; "))
 
 
-def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups) -> list[Finding]:
+def run_findings(reached: Iterable[str], works_on: Iterable[str], groups: Groups) -> Iterator[Finding]:
     """Check that a run reaches what its playbook works on: Ansible skips a group without hosts, and succeeds.
 
     reached: the hosts that --limit leaves.
     """
     here = set(reached)
-    return [
-        Finding(
-            f"group {group}", "--limit leaves out all of its hosts", f"add some of them: {', '.join(groups[group])}"
-        )
-        for group in works_on
-        if groups.get(group) and here.isdisjoint(groups[group])
-    ]
+    for group in works_on:
+        if groups.get(group) and here.isdisjoint(groups[group]):
+            todo = f"add some of them: {', '.join(groups[group])}"
+            yield Finding(f"group {group}", "--limit leaves out all of its hosts", todo)
 
 
-def node_findings(node: str, settings: Variables) -> list[Finding]:
-    """Check the variables of one node."""
-    found = []
+def node_findings(node: str, settings: Variables) -> Iterator[Finding]:
     if not NAME.fullmatch(node):
         todo = "use lower-case letters, digits and dashes, at most 63: it is used as container name and host name"
-        found.append(Finding(node, "is not a valid node name", todo))
+        yield Finding(node, "is not a valid node name", todo)
     for name in ("ray_node_gpus", "ray_node_cpus"):
         value = settings.get(name)
         # -e passes text.
         if value is not None and (isinstance(value, bool) or not WHOLE_NUMBER.fullmatch(str(value))):
-            found.append(Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default"))
-    if on_host_network(settings):
-        address = address_of(settings)
-        # Of a node without a container, it is found on its host.
-        found_there = runtime_of(settings) == PROCESS and not address
-        if not is_reachable(address) and not found_there:
-            todo = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
-            found.append(Finding(node, f"ray_node_address is {address!r} with cluster_network: host", todo))
-    return found
+            yield Finding(node, f"{name} is {value!r}", "set a whole number, or remove it for the default")
+    address, is_process = address_of(settings), runtime_of(settings) == PROCESS
+    # Of a node without a container, it is found on its host.
+    if on_host_network(settings) and not is_reachable(address) and (address or not is_process):
+        todo = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
+        yield Finding(node, f"ray_node_address is {address!r} with cluster_network: host", todo)
 
 
-def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> list[Finding]:
-    """Check how nodes run."""
-    found: list[Finding] = []
+def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> Iterator[Finding]:
     kinds: dict[str, str] = {}
     for node in nodes:
-        runtime = runtime_of(hostvars[node])
+        own, runtime = hostvars[node], runtime_of(hostvars[node])
         kinds.setdefault(runtime, node)
         if runtime not in (CONTAINER, PROCESS):
             todo = f"set {CONTAINER}, or {PROCESS} for a host that is itself the place where Ray runs"
-            found.append(Finding(node, f"ray_node_runtime is {runtime!r}", todo))
-        if runtime == PROCESS and not PurePosixPath(str(hostvars[node].get("ray_node_python") or "")).is_absolute():
+            yield Finding(node, f"ray_node_runtime is {runtime!r}", todo)
+        if runtime != PROCESS:
+            continue
+        if not PurePosixPath(str(own.get("ray_node_python") or "")).is_absolute():
             todo = "set the absolute path of the Python in whose environment Ray and verl are installed"
-            found.append(Finding(node, "ray_node_python is not set to a path", todo))
-        network = hostvars[node].get("cluster_network", "host")
-        if runtime == PROCESS and network != "host":
-            found.append(
-                Finding(node, f"cluster_network is {network!r}", "remove it: a process uses its host's network")
-            )
-        if runtime == PROCESS and hostvars[node].get("ray_node_machine", node) != node:
-            found.append(Finding(node, "ray_node_machine is another host", "remove it: a process runs on its own host"))
-        if runtime == PROCESS and hostvars[node].get("ansible_connection", "ssh") in PLAIN_SSH:
+            yield Finding(node, "ray_node_python is not set to a path", todo)
+        if (network := own.get("cluster_network", "host")) != "host":
+            yield Finding(node, f"cluster_network is {network!r}", "remove it: a process uses its host's network")
+        if own.get("ray_node_machine", node) != node:
+            yield Finding(node, "ray_node_machine is another host", "remove it: a process runs on its own host")
+        if own.get("ansible_connection", "ssh") in PLAIN_SSH:
             what = "jobs run there as the user of Ansible: what they answer in place of a module would act on all hosts"
-            found.append(Finding(node, what, f"set ansible_connection: {OWN_SSH}, which has the options of ssh"))
+            yield Finding(node, what, f"set ansible_connection: {OWN_SSH}, which has the options of ssh")
     if len(kinds) > 1:
         what = f"ray_node_runtime differs: {', '.join(f'{node} {kind}' for kind, node in kinds.items())}"
-        found.append(Finding(f"group {NODES}", what, "set one value for all nodes of the cluster"))
-    return found
+        yield Finding(f"group {NODES}", what, "set one value for all nodes of the cluster")
 
 
-def placement_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
+def placement_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
     """Check that nodes reach each other, at addresses of their own machines."""
-    found = []
     nodes = cluster_nodes(groups)
-    placed = placement(nodes, hostvars)
-    machines = {machine_name(host, hostvars[host]): there for host, there in placed.items()}
+    machines = {machine_name(host, hostvars[host]): there for host, there in placement(nodes, hostvars).items()}
     own_network = [node for node in nodes if not on_host_network(hostvars[node])]
     if own_network and len(machines) > 1:
-        found.append(
-            Finding(
-                ", ".join(own_network),
-                f"a container network does not span {len(machines)} machines ({', '.join(machines)})",
-                "set cluster_network: host and ray_node_address for every node",
-            )
-        )
-    found += _same_address(machines, hostvars)
-    return found
-
-
-def _same_address(machines: Mapping[str, list[str]], hostvars: HostVars) -> list[Finding]:
-    """Find an address that two machines have: nodes of one machine share its address, and have ports of their own."""
+        what = f"a container network does not span {len(machines)} machines ({', '.join(machines)})"
+        todo = "set cluster_network: host and ray_node_address for every node"
+        yield Finding(", ".join(own_network), what, todo)
+    # Nodes of one machine share its address, and have ports of their own.
     holders: dict[str, dict[str, str]] = {}
-    for machine, nodes in machines.items():
-        for node in nodes:
-            variables = hostvars[node]
+    for machine, there in machines.items():
+        for node in there:
+            own = hostvars[node]
             # Processes find theirs themselves, and share it with others on their host.
-            address = variables.get("ray_node_address") if runtime_of(variables) == PROCESS else address_of(variables)
-            if on_host_network(variables) and address:
+            address = own.get("ray_node_address") if runtime_of(own) == PROCESS else address_of(own)
+            if on_host_network(own) and address:
                 holders.setdefault(str(address), {})[machine] = node
-    return [
-        Finding(
-            ", ".join(there.values()),
-            f"are on {len(there)} machines ({', '.join(there)}) with the same ray_node_address {address}",
-            "correct the address, or set the same ray_node_machine for nodes of one machine",
-        )
-        for address, there in holders.items()
-        if len(there) > 1
-    ]
+    for address, by_machine in holders.items():
+        if len(by_machine) > 1:
+            names = ", ".join(by_machine)
+            what = f"are on {len(by_machine)} machines ({names}) with the same ray_node_address {address}"
+            todo = "correct the address, or set the same ray_node_machine for nodes of one machine"
+            yield Finding(", ".join(by_machine.values()), what, todo)
 
 
 def _on_the_host(name: str, variables: Variables) -> Any:
@@ -254,67 +198,62 @@ def value_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
         variables = hostvars[host]
         for name, check in CHECKS.items():
             # An explicit null replaces the default, too.
-            problem = check(_on_the_host(name, variables)) if name in variables else ""
-            if problem:
-                wrong.setdefault((name, repr(variables[name]), problem), []).append(host)
+            if name in variables and (todo := check(_on_the_host(name, variables))):
+                wrong.setdefault((name, repr(variables[name]), todo), []).append(host)
     return [Finding(", ".join(at), f"{name} is {value}", todo) for (name, value, todo), at in wrong.items()]
 
 
-def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
+def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> Iterator[Finding]:
     """Check that jobs cannot reach the token of other clusters, and are not root."""
-    exposed, root, loaded = [], [], []
+    root, loaded = [], []
     for host in hosts:
         variables = hostvars[host]
         shared_root = variables.get("shared_root_source") or variables.get("shared_root")
         path = PurePosixPath(str(variables.get("cluster_state_dir") or ""))
         if shared_root and PurePosixPath(str(shared_root)) in (path, *path.parents):
-            exposed.append((host, str(path)))
+            what = f"cluster_state_dir {path} lies in the shared root"
+            yield Finding(host, what, "move it to where jobs cannot write")
         if str(variables.get("ray_node_user") or "").startswith("0:"):
             root.append(host)
         archive = variables.get("cluster_image_archive")
         url = str(archive.get("url") or "") if isinstance(archive, Mapping) else ""
         if shared_root and PurePosixPath(str(shared_root)) in PurePosixPath(url.removeprefix("file://")).parents:
             loaded.append(host)
-    found = [
-        Finding(host, f"cluster_state_dir {path} lies in the shared root", "move it to where jobs cannot write")
-        for host, path in exposed
-    ]
     if loaded:
         what = "cluster_image_archive.url is on the shared root, where jobs can replace what a machine's engine opens"
         todo = "name a file on another file system, a web server, or its path on the controller"
-        found.append(Finding(", ".join(loaded), what, todo))
+        yield Finding(", ".join(loaded), what, todo)
     if root:
         todo = 'set another user, such as "61000:61000", or remove ray_node_user for the default'
         what = "ray_node_user is root: so is every job in its container, and on the shared root"
-        found.append(Finding(", ".join(root), what, todo, WARNING))
-    return found
+        yield Finding(", ".join(root), what, todo, WARNING)
 
 
-def unknown_variables(hosts: Iterable[str], hostvars: Mapping[str, Iterable[str]], known: set[str]) -> list[Finding]:
+def unknown_variables(
+    hosts: Sequence[str], hostvars: Mapping[str, Iterable[str]], known: set[str]
+) -> Iterator[Finding]:
     """Find variables that nothing reads: those with a prefix of this collection, and those that are almost known."""
     unknown: dict[str, list[str]] = {}
-    hosts = list(hosts)
     for host in hosts:
         for name in hostvars[host]:
             # Results of earlier plays of the same run begin with an underscore.
             if name not in known and not str(name).startswith(("ansible_", "_")):
                 unknown.setdefault(str(name), []).append(host)
-    found = []
     for name, at in unknown.items():
         with_prefix = name.startswith(PREFIXES)
         near = nearest(name, known) if with_prefix else misspelt(name, known)
         if with_prefix or near:
-            todo = near or "remove it; the roles' READMEs list all variables"
             where = ", ".join(at) if len(at) < len(hosts) or len(hosts) == 1 else "all hosts"
-            found.append(Finding(where, f"variable {name} is unknown", todo))
-    return found
+            todo = near or "remove it; the roles' READMEs list all variables"
+            yield Finding(where, f"variable {name} is unknown", todo)
 
 
-def loose_words(hostvars: HostVars, groups: Groups) -> list[Finding]:
+def loose_words(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
     """Find words of ``-e name=value words``: Ansible puts those after the first into a variable of its own."""
     words = next((str(hostvars[host].get("_raw_params", "")) for host in cluster_nodes(groups)), "")
-    todo = 'put the value into quotes inside, or pass JSON: -e \'{"NAME": "VALUE"}\''
-    return [Finding("-e", f"{one_line(words)!r} belongs to no variable", todo)] if words else []
+    if words:
+        todo = 'put the value into quotes inside, or pass JSON: -e \'{"NAME": "VALUE"}\''
+        yield Finding("-e", f"{one_line(words)!r} belongs to no variable", todo)
 
 
 def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[Finding]:
@@ -322,15 +261,17 @@ def validate(hostvars: HostVars, groups: Groups, known: Iterable[str]) -> list[F
 
     known: the names of all variables that have a meaning here.
     """
-    found = [*group_findings(groups), *loose_words(hostvars, groups)]
     nodes = cluster_nodes(groups)
-    for node in nodes:
-        found += node_findings(node, hostvars[node])
-    found += runtime_findings(nodes, hostvars)
-    found += placement_findings(hostvars, groups)
-    found += value_findings(nodes, hostvars)
-    found += trust_findings(nodes, hostvars)
-    return found + unknown_variables(nodes, hostvars, set(known))
+    return [
+        *group_findings(groups),
+        *loose_words(hostvars, groups),
+        *(finding for node in nodes for finding in node_findings(node, hostvars[node])),
+        *runtime_findings(nodes, hostvars),
+        *placement_findings(hostvars, groups),
+        *value_findings(nodes, hostvars),
+        *trust_findings(nodes, hostvars),
+        *unknown_variables(nodes, hostvars, set(known)),
+    ]
 
 
 def summary(hostvars: HostVars, groups: Groups, default_name: str) -> str:

@@ -12,14 +12,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pwd
 import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from ..argus.common.text import duration, nearest
 from ..argus.launcher.identity import CLUSTER
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, message
 from .node_process import RAY_PROGRAMS
+from .probe import Run, user_name
 from .supervisor import MARK, PROC
 
 # Such as mvp-ray-head and ray_worker.
@@ -43,50 +42,26 @@ TITLE_LENGTH, MOST_TITLES = 80, 5
 END_SECONDS, POLL_SECONDS = 10.0, 0.1
 OWN_NETWORKS = ("bridge", "host", "none")
 HEADER = ("machine", "name", "kind", "owner", "age", "ports", "runs")
-Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
-class Kind(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
-    """In the order in which they are removed."""
-
-    PROCESSES = "processes"
-    CONTAINER = "container"
-    NETWORK = "network"
-
-
-@dataclass(frozen=True)
-class ProcessId:
-    """A process, by its number and its start time in ticks since the machine was booted."""
-
-    pid: int
-    started: int
-
-
-def start_time(pid: int, proc: Path = PROC) -> int:
-    """The start time of a process; 0 if there is none of this number."""
-    try:
-        # The name of a program, in parentheses, can have spaces and parentheses.
-        fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[19]) if len(fields) > 19 else 0
+# In the order in which they are removed.
+KINDS = PROCESSES, CONTAINER, NETWORK = "processes", "container", "network"
 
 
 @dataclass(frozen=True)
 class Legacy:
-    """One thing of an earlier system. seconds: its age; work: what runs in it; ports: on which it listens."""
+    """One thing of an earlier system. seconds: its age; work: what runs in it; ports: on which it listens.
+
+    processes: the numbers of its processes.
+    """
 
     name: str
-    kind: Kind
+    kind: str
     owner: str
     seconds: float
-    work: tuple[str, ...] = ()
-    ports: tuple[int, ...] = ()
-    # Its processes: only they are ended, and not those that have their numbers later.
-    processes: tuple[ProcessId, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "kind": self.kind.value}
+    work: Sequence[str] = ()
+    ports: Sequence[int] = ()
+    processes: Sequence[int] = ()
 
 
 class LegacyError(Exception):
@@ -95,9 +70,9 @@ class LegacyError(Exception):
 
 @dataclass(frozen=True)
 class Process:
-    """A process of the machine, also of a container."""
+    """A process of the machine, also of a container. ours: whether it has a mark of this collection."""
 
-    id: ProcessId
+    pid: int
     user: int
     title: str
     container: str
@@ -121,11 +96,11 @@ class Process:
 def processes(proc: Path) -> Iterator[Process]:
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            identity = ProcessId(int(entry.name), start_time(int(entry.name), proc))
             there = entry.stat()
             title = os.fsdecode((entry / "cmdline").read_bytes()).replace("\0", " ").strip()
             found = CONTAINER_ID.findall((entry / "cgroup").read_text())
-            yield Process(identity, there.st_uid, title, found[-1] if found else "", _is_ours(entry), there.st_mtime)
+            container = found[-1] if found else ""
+            yield Process(int(entry.name), there.st_uid, title, container, _is_ours(entry), there.st_mtime)
 
 
 def _is_ours(entry: Path) -> bool:
@@ -140,22 +115,13 @@ def titles(found: Iterable[Process]) -> tuple[str, ...]:
     return tuple(sorted({process.title[:TITLE_LENGTH] for process in found if process.is_work})[:MOST_TITLES])
 
 
-def user_name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 class LegacyMachine:
-    """What an earlier system left on this machine."""
-
     def __init__(self, engine: str, run: Run, proc: Path = PROC, clock: Callable[[], float] = time.time) -> None:
         self.engine, self.run, self.proc, self.clock = engine, run, proc, clock
 
     def look(self) -> list[Legacy]:
         """All of it. Raises LegacyError if the engine does not answer."""
-        running = sorted(processes(self.proc), key=lambda process: process.id.pid)
+        running = sorted(processes(self.proc), key=lambda process: process.pid)
         inspected = self._inspected("container", self._ask("ps", "-aq", "--no-trunc").split())
         with_ray = {process.container for process in running if process.program in RAY_PROGRAMS}
         # Also without a label: nodes that are processes may run in a container of a platform.
@@ -167,9 +133,9 @@ class LegacyMachine:
 
     def remove(self, asked: Legacy) -> None:
         """Raises LegacyError."""
-        if asked.kind is Kind.CONTAINER:
+        if asked.kind == CONTAINER:
             self._ask("rm", "--force", "--volumes", asked.name)
-        elif asked.kind is Kind.NETWORK:
+        elif asked.kind == NETWORK:
             self._ask("network", "rm", asked.name)
         else:
             self._end(asked)
@@ -180,10 +146,10 @@ class LegacyMachine:
         for user in sorted({process.user for process in bare if process.program in RAY_PROGRAMS}):
             own = [process for process in bare if process.user == user]
             ray = [process for process in own if process.is_ray or process.is_work]
-            ids = tuple(process.id for process in ray)
+            ids = tuple(process.pid for process in ray)
             age = self.clock() - min(process.started for process in ray)
             name = user_name(user)
-            yield Legacy(f"ray@{name}", Kind.PROCESSES, name, age, titles(ray), self._listeners(ids), ids)
+            yield Legacy(f"ray@{name}", PROCESSES, name, age, titles(ray), self._listeners(ids), ids)
 
     def _container(self, one: Mapping[str, Any], running: Sequence[Process]) -> Legacy:
         inside = [process for process in running if process.container == one["Id"]]
@@ -194,12 +160,12 @@ class LegacyMachine:
         ports = {int(binding["HostPort"]) for bound in bindings for binding in bound or [] if binding.get("HostPort")}
         return Legacy(
             one["Name"].lstrip("/"),
-            Kind.CONTAINER,
+            CONTAINER,
             str(owner),
             self.clock() - seconds_of(str(one.get("Created") or "")),
             titles(inside),
             tuple(sorted(ports)),
-            tuple(process.id for process in inside),
+            tuple(process.pid for process in inside),
         )
 
     def _networks(self, containers: Sequence[Mapping[str, Any]]) -> Iterator[Legacy]:
@@ -209,10 +175,9 @@ class LegacyMachine:
         for one in self._inspected("network", names):
             if CLUSTER_LABEL not in (one.get("Labels") or {}):
                 age = self.clock() - seconds_of(str(one.get("Created") or ""))
-                yield Legacy(str(one["Name"]), Kind.NETWORK, "root", age)
+                yield Legacy(str(one["Name"]), NETWORK, "root", age)
 
-    def _listeners(self, ids: Sequence[ProcessId]) -> tuple[int, ...]:
-        """The TCP ports on which processes listen."""
+    def _listeners(self, pids: Sequence[int]) -> tuple[int, ...]:
         inodes: dict[str, int] = {}
         for name in ("tcp", "tcp6"):
             with contextlib.suppress(OSError):
@@ -221,17 +186,15 @@ class LegacyMachine:
                     if cells[3] == "0A":
                         inodes[f"socket:[{cells[9]}]"] = int(cells[1].rpartition(":")[2], 16)
         ports = set()
-        for process in ids:
+        for pid in pids:
             with contextlib.suppress(OSError):
-                for descriptor in (self.proc / str(process.pid) / "fd").iterdir():
+                for descriptor in (self.proc / str(pid) / "fd").iterdir():
                     with contextlib.suppress(OSError):
                         ports.add(inodes.get(str(descriptor.readlink()), 0))
         return tuple(sorted(ports - {0}))
 
     def _end(self, asked: Legacy) -> None:
-        """End the processes that were found."""
         for signum in (signal.SIGTERM, signal.SIGKILL):
-            deadline = time.monotonic() + END_SECONDS
             for pid in self._left(asked):
                 try:
                     os.kill(pid, signum)
@@ -239,7 +202,8 @@ class LegacyMachine:
                     continue
                 except PermissionError as error:
                     raise LegacyError(f"{asked.name} is of another user: set ansible_become for the machine") from error
-            while any(self._left(asked)):
+            deadline = time.monotonic() + END_SECONDS
+            while self._left(asked):
                 if time.monotonic() > deadline:
                     break
                 time.sleep(POLL_SECONDS)
@@ -247,11 +211,10 @@ class LegacyMachine:
                 return
         raise LegacyError(f"{asked.name} does not end, even with SIGKILL; see ps and dmesg")
 
-    def _left(self, asked: Legacy) -> Iterator[int]:
-        """The numbers of those that still run. Another process may have the number of one that has ended."""
-        for process in processes(self.proc):
-            if process.title and process.id.started and process.id in asked.processes:
-                yield process.id.pid
+    def _left(self, asked: Legacy) -> list[int]:
+        """Those that still run. A process that is not of Ray has the number of one that has ended."""
+        running = [process for process in processes(self.proc) if process.pid in asked.processes]
+        return [process.pid for process in running if (process.is_ray or process.is_work) and not process.ours]
 
     def _inspected(self, kind: str, names: Sequence[str]) -> list[dict[str, Any]]:
         return list(json.loads(self._ask(kind, "inspect", *names))) if names else []
@@ -282,11 +245,11 @@ def seconds_of(text: str) -> float:
 
 def refusals(found: Sequence[Legacy], names: Iterable[str], end_jobs: Iterable[str]) -> list[str]:
     """Why something that is named is not removed."""
-    wanted, twice = set(names), set(end_jobs)
+    once = {*names} - {*end_jobs}
     return [
         f"{one.name} runs {', '.join(one.work)}: wait for it, or name it in legacy_end_jobs as well"
         for one in found
-        if one.name in wanted and one.work and one.name not in twice
+        if one.name in once and one.work
     ]
 
 
@@ -299,11 +262,11 @@ def legacy_report(
     """
     rows, findings, known = [], [], []
     for host, listed in answers.items():
-        found = [Legacy(**{**one, "kind": Kind(one["kind"]), "work": tuple(one["work"])}) for one in listed]
+        found = [Legacy(**one) for one in listed]
         known += [one.name for one in found]
         for one in found:
             runs, ports = ", ".join(one.work), ", ".join(map(str, one.ports))
-            rows.append([host, one.name, one.kind.value, one.owner, duration(one.seconds), ports, runs])
+            rows.append([host, one.name, one.kind, one.owner, duration(one.seconds), ports, runs])
         for refused in refusals(found, remove, end_jobs):
             what, _colon, todo = refused.partition(": ")
             findings.append(Finding(host, what, todo))

@@ -19,8 +19,9 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +38,7 @@ from .supervisor import (
     end_all,
     marked,
     parents,
+    private,
     take_lock,
 )
 
@@ -77,35 +79,27 @@ class FoundProcess:
     """A node as it was found on its machine.
 
     state: of its supervisor; "orphaned" if that was killed and processes of the node are left. Empty if there is none.
-    started_at: when Ray was last started, in seconds since the epoch.
+    started_at: when Ray was last started, in the format of ISO 8601.
     exit_code: of Ray when it last ended.
     specification, settings, derived: what the supervisor was started with.
     """
 
     state: str = ""
     pid: int = 0
-    started_at: float | None = None
+    started_at: str | None = None
     restarts: int = 0
     exit_code: int | None = None
     specification: str = ""
     settings: str = ""
     derived: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-@dataclass(frozen=True)
-class Order:
-    """What a supervisor starts. working_directory: the place of Ray's sessions."""
-
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    python: str
-    working_directory: str
-    specification: str
-    settings: str
-    derived: str = ""
+# What the file of the supervisor's state has; a job may have written it.
+STATE_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("pid", "restarts", "exit_code"), (int,)),
+    **dict.fromkeys(("specification", "settings", "derived"), (str,)),
+    "started_at": (int, float),
+}
 
 
 def read_state(directory: Path) -> dict[str, Any]:
@@ -113,19 +107,15 @@ def read_state(directory: Path) -> dict[str, Any]:
     try:
         with open_own(directory / STATE) as file:
             found = json.loads(file.read(STATE_BYTES))
-    except (OSError, ValueError, RecursionError):
+        known = {name: found[name] for name, types in STATE_TYPES.items() if isinstance(found.get(name), types)}
+        state = {name: value for name, value in known.items() if not isinstance(value, bool)}
+        return {**state, "started_at": moment(state["started_at"])} if "started_at" in state else state
+    except (OSError, ValueError, AttributeError, RecursionError, OverflowError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
-def _text(state: Mapping[str, Any], key: str) -> str:
-    value = state.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _number(state: Mapping[str, Any], key: str) -> int | None:
-    value = state.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()  # noqa: UP017 - datetime.UTC came with Python 3.11
 
 
 class NodeProcess:
@@ -153,18 +143,7 @@ class NodeProcess:
             how = STOPPED
         else:
             return FoundProcess()
-        state = read_state(self.directory)
-        started = state.get("started_at")
-        return FoundProcess(
-            state=how,
-            pid=_number(state, "pid") or 0,
-            started_at=float(started) if isinstance(started, (int, float)) else None,
-            restarts=_number(state, "restarts") or 0,
-            exit_code=_number(state, "exit_code"),
-            specification=_text(state, "specification"),
-            settings=_text(state, "settings"),
-            derived=_text(state, "derived"),
-        )
+        return FoundProcess(how, **read_state(self.directory))
 
     def left(self) -> set[int]:
         """The processes of the node, without those that look for it: the module, and what it runs in."""
@@ -172,37 +151,36 @@ class NodeProcess:
 
     @staticmethod
     def spared() -> set[int]:
-        session = os.getsid(0)
-        own = set()
-        for pid in parents():
+        session, parent_of = os.getsid(0), parents()
+        own = ancestors(os.getpid(), parent_of)
+        for pid in parent_of:
             with contextlib.suppress(OSError):
-                if os.getsid(pid) == session:
-                    own.add(pid)
-        return own | ancestors(os.getpid(), parents())
+                own |= {pid} if os.getsid(pid) == session else set()
+        return own
 
-    def start(self, order: Order) -> FoundProcess:
-        """Start the node; what runs of it, or was left of it, is ended first."""
+    def start(self, order: Mapping[str, Any]) -> FoundProcess:
+        """Start the node; what runs of it, or was left of it, is ended first. order: as the supervisor reads it."""
         self.stop()
+        sessions = Path(order["working_directory"])
         own_directory(self.directory)
-        own_directory(Path(order.working_directory))
+        own_directory(sessions)
         if not self.neighbours():
             # The sessions of a Ray that has ended: nothing else ever removes them.
-            shutil.rmtree(Path(order.working_directory) / "ray", ignore_errors=True)
+            shutil.rmtree(sessions / "ray", ignore_errors=True)
         for entry in os.scandir(self.directory):
             # A FIFO or a link of a job would be opened for writing.
             if entry.name in (STATE, LAST) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
                 os.unlink(entry.path)
-        environment = with_step(order.environment, os.environ)
-        written = {**asdict(order), "command": list(order.command), "environment": environment}
-        self._write(ORDER, json.dumps(written))
+        environment = with_step(order["environment"], os.environ)
+        self._write(ORDER, json.dumps({**order, "environment": environment}))
         self._write(PROGRAM, inspect.getsource(supervisor))
         self._write(ENVIRONMENT, exports(environment))
-        self._launch(order.python)
-        return self._started(order)
+        self._launch(order["python"])
+        return self._started(order["specification"])
 
     def _launch(self, python: str) -> None:
         argv = [python, "-I", str(self.directory / PROGRAM), str(self.directory)]
-        with open(os.open(self.directory / PROGRAM_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
+        with open(self.directory / PROGRAM_LOG, "wb", opener=private) as log:
             try:
                 # A session of its own: it stays when the connection ends. Without the mark, or it would end itself.
                 subprocess.Popen(
@@ -217,11 +195,11 @@ class NodeProcess:
             except OSError as error:
                 raise ProcessError(f"ray_node_python {python} cannot be run: {error.strerror}; correct it") from error
 
-    def _started(self, order: Order) -> FoundProcess:
+    def _started(self, specification: str) -> FoundProcess:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             found = self.look()
-            if found.state == RUNNING and found.specification == order.specification and found.started_at:
+            if found.state == RUNNING and found.specification == specification and found.started_at:
                 return found
             if found.restarts:
                 break
@@ -229,45 +207,31 @@ class NodeProcess:
         raise ProcessError(f"Ray was not started: {self.last_words() or 'no message'} ({self.directory / LOG})")
 
     def last_words(self) -> str:
-        """The end of the supervisor's output, or of the node's log."""
-        for name in (PROGRAM_LOG, LOG):
-            lines = tail(self.directory / name, 3)
-            if lines:
-                return " / ".join(lines)
-        return ""
+        ends = (" / ".join(tail(self.directory / name, 3)) for name in (PROGRAM_LOG, LOG))
+        return next(filter(None, ends), "")
 
     def stop(self) -> bool:
         """End the node; whether there was anything to end."""
-        if not self.directory.is_dir():
-            return bool(self._end_left())
-        ended = self._stop_supervisor()
-        return bool(self._end_left()) or ended
+        ended = self.directory.is_dir() and self._stop_supervisor()
+        left = self.left()
+        if remaining := end_all(str(self.directory), self.spared()) if left else set():
+            numbers = ", ".join(map(str, sorted(remaining)))
+            raise ProcessError(f"processes of the node do not end, even with SIGKILL: {numbers}; see ps and dmesg")
+        return ended or bool(left)
 
     def _stop_supervisor(self) -> bool:
         ended = False
-        deadline = time.monotonic() + STOP_SECONDS
+        began = time.monotonic()
         while self.runs():
-            ended = True
-            pid = _number(read_state(self.directory), "pid") or 0
-            if not is_supervisor(pid, self.directory):
-                pid = 0
-            late = time.monotonic() > deadline - STOP_SECONDS / 2
-            with contextlib.suppress(ProcessLookupError):
-                if pid:
-                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-            if time.monotonic() > deadline:
+            ended, lasted = True, time.monotonic() - began
+            pid = read_state(self.directory).get("pid", 0)
+            if pid and is_supervisor(pid, self.directory):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM if lasted <= STOP_SECONDS / 2 else signal.SIGKILL)
+            if lasted > STOP_SECONDS:
                 raise ProcessError(f"the supervisor of {self.directory} does not end; end it by hand (pid {pid})")
             time.sleep(0.1)
         return ended
-
-    def _end_left(self) -> set[int]:
-        left = self.left()
-        if left:
-            remaining = end_all(str(self.directory), self.spared())
-            if remaining:
-                numbers = ", ".join(map(str, sorted(remaining)))
-                raise ProcessError(f"processes of the node do not end, even with SIGKILL: {numbers}; see ps and dmesg")
-        return left
 
     def remove(self, working_directory: str) -> bool:
         """End the node and remove its files; whether there was anything."""
@@ -295,7 +259,7 @@ class NodeProcess:
 
     def _write(self, name: str, text: str) -> None:
         temporary = self.directory / f".{name}"
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", opener=private) as file:
             file.write(text)
         temporary.replace(self.directory / name)
 
@@ -355,7 +319,6 @@ def open_own(file: Path) -> IO[bytes]:
 
 
 def tail(file: Path, lines: int, size: int = 16 << 10) -> list[str]:
-    """The last lines of a text."""
     try:
         with open_own(file) as source:
             source.seek(max(0, source.seek(0, os.SEEK_END) - size))
@@ -368,11 +331,8 @@ def other_rays(own: Iterable[int], proc: Path = PROC) -> list[OtherRay]:
     """The Ray nodes on this machine that are not ours."""
     ours, found = set(own), []
     for entry in proc.glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):
             program = os.fsdecode((entry / "cmdline").read_bytes().split(b"\0")[0]).rpartition("/")[2]
-            user = entry.stat().st_uid
-        except OSError:
-            continue
-        if program in RAY_PROGRAMS and int(entry.name) not in ours:
-            found.append(OtherRay(int(entry.name), user, program))
+            if program in RAY_PROGRAMS and int(entry.name) not in ours:
+                found.append(OtherRay(int(entry.name), entry.stat().st_uid, program))
     return sorted(found, key=lambda ray: ray.pid)

@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from ..argus.cluster.membership import ExpectedNode
+from ..argus.common.text import one_line
 from ..privileges import UNPRIVILEGED
-from .devices import DeviceFile, rdma_given
-from .engine import DOCKER, Engine
-from .images import INPUTS_LABEL
+from .devices import DeviceFile, environment_problem, rdma_given
+from .engine import DOCKER, INPUTS_LABEL, Engine
 from .machine import Machine
 from .ports import PortPlan, node_number
 from .process_host import ProcessHost
-from .rocm import environment_problem
 
 HEAD = "head"
 WORKER = "worker"
@@ -39,47 +41,46 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one node in the inventory; roles/ray_node/README.md documents each.
+    """The variables of one node, by their names, and what follows from all machines.
 
     accelerator: resolved, never "auto".
-    rdma: "auto", "true" or "false".
-    derived_env: the variables of NCCL and gloo that follow from all machines; env overrides them.
+    derived_env: the variables of NCCL and gloo; ray_node_env overrides them.
     """
 
     name: str
     role: str
     machine: str
-    cluster: str
-    images: Mapping[str, str]
     accelerator: str
-    cpus: int | None
-    gpus: int | None
-    network: str
     address: str
     head_address: str
-    dashboard_port: int
-    port_base: int
+    cluster_name: str
+    cluster_images: Mapping[str, str]
+    cluster_network: str
+    cluster_dashboard_port: int
+    cluster_port_base: int
+    cluster_state_dir: str
     shared_root: str
     shared_root_source: str
-    state_dir: str
-    shm_gib: float
-    user: str
-    env: Mapping[str, str]
-    pids_limit: int
-    read_only: bool
-    capabilities: Sequence[str]
-    devices: Sequence[str]
-    rdma: str
-    groups: Sequence[str]
-    ulimits: Sequence[str]
+    ray_node_cpus: int | None
+    ray_node_gpus: int | None
+    ray_node_shm_gib: float
+    ray_node_user: str
+    ray_node_env: Mapping[str, str]
+    ray_node_pids_limit: int
+    ray_node_read_only: bool
+    ray_node_capabilities: Sequence[str]
+    ray_node_devices: Sequence[str]
+    ray_node_rdma: str
+    ray_node_groups: Sequence[str]
+    ray_node_ulimits: Sequence[str]
     rotate_token: bool
+    cluster_engine: str = DOCKER
+    ray_node_runtime: str = CONTAINER
+    ray_node_python: str = ""
+    ray_node_env_profile: str = ""
     derived_env: Mapping[str, str] = field(default_factory=dict)
-    runtime: str = CONTAINER
-    python: str = ""
     # The hash of what the image is to be built from, if the inventory has a Dockerfile for it.
     image_inputs: str = ""
-    env_profile: str = ""
-    engine: str = DOCKER
 
 
 @dataclass(frozen=True)
@@ -135,30 +136,30 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     siblings: the names of all workers on the machine, in the order of the inventory.
     """
     accelerator = settings.accelerator
-    if settings.runtime == CONTAINER and accelerator not in settings.images:
+    if settings.ray_node_runtime == CONTAINER and accelerator not in settings.cluster_images:
         raise PlanError(
             f"{settings.name}: cluster_images has no image for the accelerator {accelerator!r}, "
-            f"only for {', '.join(settings.images)}; add one, or set ray_node_accelerator"
+            f"only for {', '.join(settings.cluster_images)}; add one, or set ray_node_accelerator"
         )
-    gpus, gpu_ids, cpus = 0, None, settings.cpus
+    gpus, gpu_ids, cpus = 0, None, settings.ray_node_cpus
     if settings.role == HEAD:
         cpus = 0
     elif accelerator == CPU:
-        gpus = 4 if settings.gpus is None else settings.gpus
+        gpus = 4 if settings.ray_node_gpus is None else settings.ray_node_gpus
         cpus = gpus * LOGICAL_CPUS_PER_GPU if cpus is None else cpus
     else:
         found = machine.gpus if accelerator == CUDA else machine.rocm_gpus
         gpu_ids = _real_gpus(settings, len(found), siblings)
         gpus = len(gpu_ids)
     amd = machine.rocm_devices if accelerator == ROCM and gpu_ids else ()
-    if problem := environment_problem(settings.env) if accelerator == ROCM else "":
+    if problem := environment_problem(settings.ray_node_env) if accelerator == ROCM else "":
         raise PlanError(f"{settings.name}: {problem}")
     # Where Ansible is root: a user that no person of the machine has. Ray never needs to be root.
     uid, gid = (machine.uid, machine.gid) if machine.uid else (UNPRIVILEGED, UNPRIVILEGED)
-    reference = settings.images.get(accelerator, "")
+    reference = settings.cluster_images.get(accelerator, "")
     image = machine.images.get(reference)
     current = image if image and settings.image_inputs in ("", image.labels.get(INPUTS_LABEL)) else None
-    head, host_network = settings.role == HEAD, settings.network == "host"
+    head, host_network = settings.role == HEAD, settings.cluster_network == "host"
     plan = NodePlan(
         name=settings.name,
         role=settings.role,
@@ -168,19 +169,17 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
         cpus=cpus,
         gpus=gpus,
         gpu_ids=gpu_ids,
-        user=settings.user or f"{uid}:{gid}",
-        ports=PortPlan(settings.port_base, node_number(settings.name, head, host_network, siblings)),
-        rdma=rdma_given(settings.rdma, not head, host_network, machine.hcas, machine.rdma_devices),
+        user=settings.ray_node_user or f"{uid}:{gid}",
+        ports=PortPlan(settings.cluster_port_base, node_number(settings.name, head, host_network, siblings)),
+        rdma=rdma_given(settings.ray_node_rdma.lower(), not head, host_network, machine.hcas, machine.rdma_devices),
         settings=settings,
         outdated=image is not None and current is None,
         amd_devices=tuple(amd),
         engine=machine.engine,
     )
-    return without_container(plan, machine) if settings.runtime == PROCESS else plan
-
-
-def without_container(plan: NodePlan, machine: Machine) -> NodePlan:
-    """The same node as a process: no image, Ansible's own user, and the devices that its host has."""
+    if settings.ray_node_runtime != PROCESS:
+        return plan
+    # No image, Ansible's own user, and the devices that its host has.
     user = f"{machine.uid}:{machine.gid}"
     return replace(plan, image="", image_id="", outdated=False, user=user, rdma=False, host=machine.process)
 
@@ -188,9 +187,9 @@ def without_container(plan: NodePlan, machine: Machine) -> NodePlan:
 def _real_gpus(settings: Settings, found: int, siblings: Sequence[str]) -> tuple[int, ...]:
     """Return the GPUs of a worker: its share, or fewer if its settings ask for fewer."""
     share = gpus_of_node(settings.name, siblings, found)
-    gpu_ids = share if settings.gpus is None else share[: settings.gpus]
-    if not gpu_ids or (settings.gpus or 0) > len(gpu_ids):
-        asked = "its share of the" if settings.gpus is None else settings.gpus
+    gpu_ids = share if settings.ray_node_gpus is None else share[: settings.ray_node_gpus]
+    if not gpu_ids or (settings.ray_node_gpus or 0) > len(gpu_ids):
+        asked = "its share of the" if settings.ray_node_gpus is None else settings.ray_node_gpus
         raise PlanError(
             f"{settings.name}: requests {asked} GPUs, but {settings.machine} has {found} for {len(siblings)} "
             "workers; set ray_node_gpus, move workers to other machines, or set ray_node_accelerator: cpu"
@@ -199,7 +198,6 @@ def _real_gpus(settings: Settings, found: int, siblings: Sequence[str]) -> tuple
 
 
 def expected_node(plan: NodePlan) -> ExpectedNode:
-    """Return what Ray has to report of the node."""
     return ExpectedNode(
         name=plan.name,
         head=plan.role == HEAD,
@@ -207,3 +205,73 @@ def expected_node(plan: NodePlan) -> ExpectedNode:
         gpus=plan.gpus,
         resources={} if plan.role == HEAD else WORKER_RESOURCES,
     )
+
+
+# So much is shown of a value, and so many of the settings.
+LONGEST_VALUE, MOST_SETTINGS = 60, 4
+ENVIRONMENT = "ray_node_env "
+PREFIXES = ("cluster_", "ray_node_", "shared_root")
+
+
+def settings_label(plan: NodePlan) -> str:
+    """The settings by the names of their variables, as JSON. The environment may have secrets: only their hashes."""
+    settings = plan.settings
+    own = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name.startswith(PREFIXES)}
+    values: dict[str, object] = {
+        **{name: value for name, value in own.items() if name != "ray_node_env"},
+        "cluster_images": plan.image,
+        "ray_node_accelerator": plan.accelerator,
+        "ray_node_cpus": plan.cpus,
+        "ray_node_gpus": plan.gpus,
+        "ray_node_rdma": plan.rdma,
+        "ray_node_shm_gib": float(settings.ray_node_shm_gib),
+        "ray_node_user": plan.user,
+        # What a node shares with others, which change with it.
+        "its role": plan.role,
+        "its GPUs": plan.gpu_ids and list(plan.gpu_ids),
+        "its number on its machine": plan.ports.number,
+    }
+    if plan.role != HEAD:
+        del values["cluster_dashboard_port"]
+        values["the head's address"] = settings.head_address
+    if settings.cluster_network == "host":
+        values["ray_node_address"] = settings.address
+    for name, value in settings.ray_node_env.items():
+        values[f"{ENVIRONMENT}{name}"] = hashlib.sha256(str(value).encode()).hexdigest()[:16]
+    return json.dumps(values, sort_keys=True)
+
+
+def changed_settings(before: str | None, now: str) -> str:
+    """The settings that differ, as in ``ray_node_gpus 4 → 2``; nothing if the container has no such label.
+
+    before: the label of the container, which may be from another release of this collection.
+    """
+    try:
+        old = json.loads(before or "")
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(old, dict):
+        return ""
+    changes = list(_changes(old, json.loads(now)))
+    more = f" and {len(changes) - MOST_SETTINGS} more" if len(changes) > MOST_SETTINGS else ""
+    return f"{', '.join(changes[:MOST_SETTINGS])}{more}"
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({*old, *new}):
+        if name in old and name in new and old[name] == new[name]:
+            continue
+        if not name.startswith(ENVIRONMENT):
+            yield f"{one_line(name)} {_shown(old.get(name))} → {_shown(new.get(name))}"
+        elif name not in new:
+            yield f"{one_line(name)} removed"
+        else:
+            yield f"{one_line(name)} {'changed' if name in old else 'added'}"
+
+
+def _shown(value: object) -> str:
+    """A value as YAML users write it; "-" for one that is not set."""
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return one_line(text, LONGEST_VALUE) or '""'

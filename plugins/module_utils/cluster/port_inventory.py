@@ -11,9 +11,8 @@ from typing import Any
 
 from ..argus.common.findings import Finding
 from .inventory import HEADS, Groups, HostVars, Variables, cluster_nodes, machine_name, on_host_network, placement
-from .names import dashboard_port_problem, port_base_problem
-from .port_checks import DASHBOARD_USE
-from .ports import NODE_PORTS, PORT_BASE, PortPlan, PortRange, dashboard_port, node_number
+from .names import CHECKS
+from .ports import DASHBOARD_USE, NODE_PORTS, PORT_BASE, PortPlan, PortRange, dashboard_port, node_number
 
 # Others need root.
 FIRST_UNPRIVILEGED = 1024
@@ -46,11 +45,10 @@ def machine_ranges(placed: Placed, base: int, dashboard: int, host_network: bool
 
 
 def port_inventory_findings(hostvars: HostVars, groups: Groups) -> list[Finding]:
-    """Check the variables of ports of a cluster with the host's network."""
     every = {node: hostvars[node] for node in cluster_nodes(groups)}
     variables = {node: own for node, own in every.items() if on_host_network(own)}
     bases = {node: own.get("cluster_port_base", PORT_BASE) for node, own in variables.items()}
-    if not bases or any(port_base_problem(base) for base in bases.values()):
+    if not bases or any(CHECKS["cluster_port_base"](base) for base in bases.values()):
         # Reported with the other values.
         return []
     numbers = {node: int(base) for node, base in bases.items()}
@@ -77,7 +75,7 @@ def _too_many(machine: str, workers: Sequence[str], base: int) -> Iterator[Findi
 
 
 def _dashboard(head: str, placed: Placed, given: Any, base: int) -> Iterator[Finding]:
-    if dashboard_port_problem(given):
+    if CHECKS["cluster_dashboard_port"](given):
         return
     port = int(given)
     if port < FIRST_UNPRIVILEGED:

@@ -29,6 +29,10 @@ HEADS_DEFAULTS = {"--dashboard-port": DASHBOARD_PORT, "--ray-client-server-port"
 WORKERS_OFFSET = 20
 
 
+# The use of the dashboard's port, which is no part of the plan of a node.
+DASHBOARD_USE = "the dashboard and the Jobs API"
+
+
 @dataclass(frozen=True)
 class PortUse:
     """A port of a node's set.
@@ -102,7 +106,6 @@ class PortPlan:
         return (*HEAD_USES, *NODE_USES) if self.head else NODE_USES
 
     def options(self) -> list[str]:
-        """Return the options of `ray start` that set the ports."""
         single = [f"{use.option}={self.first + use.offset}" for use in self.uses if use.option]
         if not self.head:
             here = range(self.first, self.last + 1)
@@ -114,7 +117,6 @@ class PortPlan:
         return {use.variable: str(self.first + use.offset) for use in self.uses if use.variable}
 
     def ranges(self, node: str) -> list[PortRange]:
-        """Return everything that the node listens on."""
         single = [PortRange(node, use.name, self.first + use.offset, self.first + use.offset) for use in self.uses]
         return [*single, PortRange(node, "worker processes", self.first + WORKERS_OFFSET, self.last)]
 

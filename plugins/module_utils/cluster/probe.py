@@ -17,17 +17,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
 from ..argus.common.shared_root import JOBS
-from ..network.hcas import Hca, described, hcas_of_sysfs, parse_ibdev2netdev
-from ..network.interfaces import read_interfaces
-from ..network.sysfs import read
-from .devices import INFINIBAND, DeviceFile
+from ..network.hcas import hcas_of_sysfs
+from ..network.interfaces import read, read_interfaces
+from .devices import INFINIBAND, DeviceFile, read_devices, read_gpus
 from .engine import (
     CLUSTER_LABEL,
+    DOCKER,
     NO_ENGINE,
     NOT_INSTALLED,
     PODMAN,
@@ -41,14 +41,24 @@ from .engine import (
     parse_containers,
     parse_engine_info,
     parse_image,
+    with_systemd,
+    with_tun,
 )
-from .hardware import GPU_QUERY, Gpu, parse_gpus, parse_meminfo
-from .local_ports import parse_ephemeral, parse_listeners, parse_ranges
+from .hardware import (
+    GPU_QUERY,
+    Gpu,
+    Mount,
+    PathState,
+    mount_of,
+    parse_ephemeral,
+    parse_gpus,
+    parse_listeners,
+    parse_meminfo,
+    parse_mountinfo,
+    parse_ranges,
+)
 from .machine import Machine
-from .mounts import Mount, PathState, mount_of, parse_mountinfo
-from .podman import with_systemd, with_tun
 from .programs import run_program
-from .rocm import read_devices, read_gpus
 
 # The packages that community.docker needs in the Python that runs its modules.
 PACKAGES = ("requests",)
@@ -58,8 +68,6 @@ COMMAND_SECONDS = 30.0
 PATH_SECONDS = 5.0
 # The disk that fills up where there is no engine: Ray's sessions, logs and spilled objects.
 RAY_DISK = "/tmp"  # noqa: S108
-# AMD's number in the registry of PCI.
-AMD = "0x1002"
 NET = "/proc/sys/net/ipv4"
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
@@ -67,25 +75,6 @@ Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 def run_command(argv: Sequence[str]) -> tuple[int, str, str]:
     return run_program(argv, COMMAND_SECONDS)
-
-
-@dataclass(frozen=True)
-class Question:
-    """What to report of a machine in addition to what is always reported."""
-
-    cluster: str
-    engine: str = "docker"
-    names: Sequence[str] = ()
-    images: Sequence[str] = ()
-    paths: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class _Stock:
-    """The containers and images that the engine holds."""
-
-    containers: dict[str, Container] = field(default_factory=dict)
-    images: dict[str, Image | None] = field(default_factory=dict)
 
 
 class Probe:
@@ -96,32 +85,41 @@ class Probe:
         self._root = Path(root)
         self._path_seconds = path_seconds
 
-    def machine(self, question: Question) -> Machine:
+    def machine(
+        self,
+        cluster: str,
+        engine: str = DOCKER,
+        names: Sequence[str] = (),
+        images: Sequence[str] = (),
+        paths: Sequence[str] = (),
+    ) -> Machine:
+        """names, images, paths: of containers, images and directories to report besides those of the cluster."""
         # Each call to the engine takes 20 to 100 ms and none depends on another.
         with ThreadPoolExecutor(max_workers=8) as pool:
             asked_gpus = pool.submit(self.gpus)
-            asked_hcas = pool.submit(self.hcas)
-            asked_engine = pool.submit(self.engine, question.engine)
-            asked_stock = pool.submit(self._stock, question)
-            asked_paths = pool.submit(self.paths, question.paths)
-            engine = asked_engine.result()
-            stock = _Stock()
+            asked_engine, asked_paths = pool.submit(self.engine, engine), pool.submit(self.paths, paths)
+            asked_containers = pool.submit(self.containers, engine, cluster, names)
+            asked_images = {name: pool.submit(self.image, engine, name) for name in images}
+            state, containers = asked_engine.result(), {}
+            inspected: dict[str, Image | None] = {}
             try:
-                stock = asked_stock.result()
+                containers = asked_containers.result()
+                inspected = {name: asked.result() for name, asked in asked_images.items()}
             except EngineError as error:
+                containers = {}
                 # When the engine itself does not answer, its own error explains more than that of a later call.
-                if engine.status == EngineStatus.OK:
-                    engine = replace(engine, status=EngineStatus.FAILED, error=str(error))
-            disk = self._disk(engine)
+                if state.status == EngineStatus.OK:
+                    state = replace(state, status=EngineStatus.FAILED, error=str(error))
+            disk = self._disk(state)
         gpus, gpus_error = asked_gpus.result()
         memory, available = self.memory()
         return Machine(
-            cluster=question.cluster,
+            cluster=cluster,
             python=sys.executable,
             missing_packages=[name for name in PACKAGES if importlib.util.find_spec(name) is None],
             gpus=gpus,
             gpus_error=gpus_error,
-            hcas=asked_hcas.result(),
+            hcas=hcas_of_sysfs(self._root),
             mounts=asked_paths.result(),
             disk=disk,
             memory_bytes=memory,
@@ -130,15 +128,14 @@ class Probe:
             cpus=len(os.sched_getaffinity(0)),
             uid=os.geteuid(),
             gid=os.getegid(),
-            user=_user_name(os.geteuid()),
-            engine=engine,
-            containers=stock.containers,
-            images=stock.images,
+            user=user_name(os.geteuid()),
+            engine=state,
+            containers=containers,
+            images=inspected,
             ports_in_use=self.listeners(),
             ephemeral_ports=parse_ephemeral(read(self._at(f"{NET}/ip_local_port_range"))),
             reserved_ports=parse_ranges(read(self._at(f"{NET}/ip_local_reserved_ports"))),
             rdma_devices=tuple(self.rdma_devices()),
-            amd_gpus=self.amd_gpus(),
             rocm_gpus=tuple(rocm_gpus := read_gpus(self._root)),
             rocm_devices=tuple(read_devices(self._root, rocm_gpus)),
             interfaces=tuple(read_interfaces(self._root)),
@@ -157,24 +154,12 @@ class Probe:
             return gpus, " ".join([*other_lines, *err.split()]) or f"exit code {code} without a message"
         return gpus, error or None
 
-    def amd_gpus(self) -> int:
-        """Count the AMD GPUs that the driver has, each with a directory "card<number>" of its own."""
-        cards = self._at("/sys/class/drm").glob("card*/device/vendor")
-        return sum(read(vendor) == AMD for vendor in cards)
-
-    def hcas(self) -> list[Hca]:
-        """Return the ports that ibdev2netdev lists; on InfiniBand without IPoIB it lists none, and sysfs has them."""
-        code, out, _err = self._run(["ibdev2netdev"])
-        listed = [] if code else parse_ibdev2netdev(out)
-        return [described(port, self._root) for port in listed] or hcas_of_sysfs(self._root)
-
     def rdma_devices(self) -> list[DeviceFile]:
         """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""
         files = sorted(self._at(INFINIBAND).glob("uverbs*"))
         return [DeviceFile.of(self._root, f"{INFINIBAND}/{file.name}") for file in files]
 
     def listeners(self) -> list[int]:
-        """Return the TCP ports on which a process listens, at any address of the machine."""
         tables = (read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
         return sorted(set().union(*map(parse_listeners, tables)))
 
@@ -231,10 +216,7 @@ class Probe:
         return PathState(
             path=path,
             exists=exists,
-            mount_point=mount.mount_point,
-            fstype=mount.fstype,
-            source=mount.source,
-            options=mount.options,
+            **vars(mount),
             free_bytes=space.f_bavail * space.f_frsize,
             total_bytes=space.f_blocks * space.f_frsize,
             # On NFS the server answers, which applies root_squash.
@@ -268,7 +250,7 @@ class Probe:
         if engine.status == EngineStatus.OK and (self._cdi_lists_nvidia(cdi) or self._has_nvidia_hook(engine)):
             engine = replace(engine, nvidia=True)
         if engine.status == EngineStatus.OK and engine.name == PODMAN:
-            engine = with_systemd(engine, self._root, _user_name(os.geteuid()), str(Path.home()))
+            engine = with_systemd(engine, self._root, user_name(os.geteuid()), str(Path.home()))
             return with_tun(engine, self._root)
         return engine
 
@@ -284,16 +266,7 @@ class Probe:
 
     def _has_nvidia_hook(self, engine: Engine) -> bool:
         # "docker run --gpus" needs no registered runtime, only this program.
-        return engine.name == "docker" and self._at("/usr/bin/nvidia-container-runtime-hook").exists()
-
-    def _stock(self, question: Question) -> _Stock:
-        if question.engine == NO_ENGINE:
-            return _Stock(images=dict.fromkeys(question.images))
-        with ThreadPoolExecutor(max_workers=8) as pool:
-            containers = pool.submit(self.containers, question.engine, question.cluster, question.names)
-            images = pool.map(lambda reference: self.image(question.engine, reference), question.images)
-            found = dict(zip(question.images, images))  # noqa: B905 - strict= came with Python 3.10
-            return _Stock(containers.result(), found)
+        return engine.name == DOCKER and self._at("/usr/bin/nvidia-container-runtime-hook").exists()
 
     def containers(self, engine: str, cluster: str, names: Sequence[str]) -> dict[str, Container]:
         """Return the containers of the cluster in any state, and any other container that has one of the names."""
@@ -310,6 +283,8 @@ class Probe:
         return parse_image(self._ask(engine, "image", "inspect", reference, may_be_absent=True))
 
     def _ask(self, engine: str, *arguments: str, may_be_absent: bool = False) -> str:
+        if engine == NO_ENGINE:
+            return ""
         code, out, err = self._run([engine, *arguments])
         if code and not (may_be_absent and only_absence(err)):
             raise EngineError(f'"{engine} {" ".join(arguments)}" failed with exit code {code}: {message(out, err)}')
@@ -325,7 +300,7 @@ def proxies_of(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: re.sub(r"[^/,]*@", "", known[name]) for name in PROXIES if name in known}
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

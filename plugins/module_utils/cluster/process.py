@@ -18,20 +18,13 @@ from .container import (
     specification,
     start_command,
 )
-from .node_process import NODES
-from .nodes import HEAD, NodePlan, PlanError
+from .nodes import HEAD, NodePlan, PlanError, settings_label
 from .process_host import ProcessHost, search_path
-from .settings_label import settings_label
 from .state import REGISTRY, TOKEN
 
 # The path of a socket has at most so many characters (sun_path), of which Ray adds these.
 SOCKET_CHARACTERS = 107
 RAYS_CHARACTERS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
-
-
-def node_directory(state_dir: str, cluster: str, node: str) -> str:
-    """The directory of a node on its host."""
-    return f"{state_dir}/{cluster}/{NODES}/{node}"
 
 
 def sessions_directory(cluster: str, above: str) -> str:
@@ -49,7 +42,7 @@ def sessions_directory(cluster: str, above: str) -> str:
 def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, str]:
     """The environment of every process of the node, jobs and modules included: over SSH it is nearly empty."""
     own = {
-        "PATH": search_path(plan.settings.python),
+        "PATH": search_path(plan.settings.ray_node_python),
         "HOME": host.home,
         "USER": user,
         "LOGNAME": user,
@@ -58,20 +51,19 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
     token = PurePosixPath(host.directory).parents[1] / TOKEN
     environment = ray_environment(plan, str(token), own)
     # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
-    sessions = sessions_directory(plan.settings.cluster, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
+    sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
     registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
     return {**environment, **registry, "RAY_TMPDIR": sessions}
 
 
 def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
-    """Return the arguments of argus.verl.node_process."""
     environment = process_environment(plan, host, user)
     arguments: dict[str, Any] = {
         "directory": host.directory,
         "working_directory": environment["RAY_TMPDIR"],
         "command": start_command(plan),
         "environment": environment,
-        "python": plan.settings.python,
+        "python": plan.settings.ray_node_python,
     }
     derived = derived_environment(plan)
     return {

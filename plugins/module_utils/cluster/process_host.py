@@ -12,7 +12,7 @@ import ipaddress
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,6 @@ from .supervisor import marked
 # Documentation's own network: a route to it is the default route. Nothing is sent.
 SOMEWHERE = "192.0.2.1"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-@dataclass(frozen=True)
-class ProcessQuestion:
-    """directory: of the node. address: at which Ansible reaches the host. head: the same for the head's host."""
-
-    directory: str
-    python: str
-    address: str = ""
-    head: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,33 +45,27 @@ class ProcessHost:
         others = [OtherRay(**other) for other in answer["others"]]
         return cls(**{**answer, "node": FoundProcess(**answer["node"]), "others": others})
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def search_path(python: str) -> str:
     """The PATH of a node: over SSH that of the image is absent."""
     return f"{Path(python).parent}:{SYSTEM_PATH}"
 
 
-def look(question: ProcessQuestion) -> ProcessHost:
-    """Look at the node and its host."""
-    node = NodeProcess(question.directory)
+def look(directory: str, python: str, address: str = "", head: str = "") -> ProcessHost:
+    """Look at a node and its host. address: at which Ansible reaches the host. head: the same for the head's host."""
+    node = NodeProcess(directory)
+    neighbours = node.neighbours()
+    # The processes of all nodes of the cluster on this host.
+    own = (marked(str(node.directory.parent / name)) for name in (node.directory.name, *neighbours))
     return ProcessHost(
         directory=str(node.directory),
         home=str(Path("~").expanduser()),
-        address=own_address(question.address, question.head),
-        ray=shutil.which("ray", path=search_path(question.python)) or "",
+        address=own_address(address, head),
+        ray=shutil.which("ray", path=search_path(python)) or "",
         node=node.look(),
-        neighbours=node.neighbours(),
-        others=other_rays(_of_cluster(node)),
+        neighbours=neighbours,
+        others=other_rays(set().union(*own)),
     )
-
-
-def _of_cluster(node: NodeProcess) -> set[int]:
-    """The processes of all nodes of the cluster on this host."""
-    names = [node.directory.name, *node.neighbours()]
-    return set().union(*(marked(str(node.directory.parent / name)) for name in names))
 
 
 def own_address(asked: str, head: str) -> str:
@@ -108,7 +92,6 @@ def is_reachable(address: str) -> bool:
 
 
 def _has(address: str) -> bool:
-    """Whether an interface of this host has the address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as own:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,14 +22,6 @@ LOG_LINES = 15
 
 
 @dataclass(frozen=True)
-class ActiveJob:
-    """A submitted job that has not ended, with the status that Ray reports."""
-
-    submission_id: str
-    status: str
-
-
-@dataclass(frozen=True)
 class ClusterInfo:
     """The return values of ray_cluster_info that filters read; the module documents them."""
 
@@ -38,7 +30,6 @@ class ClusterInfo:
     rows: Sequence[NodeRow]
     waited: float
     problem: str
-    jobs: Sequence[ActiveJob]
     # How many seconds the head needed, if it did not answer the first attempt.
     slow: float = 0.0
     # All nodes that Ray knows, as its state API returns them.
@@ -46,27 +37,8 @@ class ClusterInfo:
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> ClusterInfo:
-        return cls(
-            complete=answer["complete"],
-            missing=answer["missing"],
-            rows=[NodeRow.from_json(row) for row in answer["rows"]],
-            waited=answer["waited"],
-            problem=answer["problem"],
-            jobs=[ActiveJob(**job) for job in answer["jobs"]],
-            slow=answer.get("slow", 0.0),
-            nodes=answer.get("nodes", ()),
-        )
-
-
-@dataclass(frozen=True)
-class ClusterReport:
-    """The arguments of the module report."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str | None]]
-    text: list[str]
-    fail_when: str
+        known = {each.name: answer[each.name] for each in fields(cls) if each.name in answer}
+        return cls(**{**known, "rows": [NodeRow.from_json(row) for row in answer["rows"]]})
 
 
 @dataclass(frozen=True)
@@ -88,8 +60,8 @@ class Scope:
 
 def cluster_report(
     cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]], scope: Scope
-) -> ClusterReport:
-    """Report a ready cluster, or the missing nodes with their reasons and the end of their logs.
+) -> dict[str, Any]:
+    """The arguments of the module report, for a ready cluster, or the missing nodes with the end of their logs.
 
     plans, logs: by node; a node outside this run has none.
     """
@@ -104,19 +76,19 @@ def cluster_report(
     columns = ["resources"] if whole else ["expected", "seen"]
     ready = whole or is_enough(cluster, scope)
     outside = f", {len(scope.outside)} not in this run" if scope.outside else ""
-    return ClusterReport(
-        title=f"Cluster {scope.name}: {len(rows) - len(cluster.missing)} of {len(rows)} nodes as expected{outside}",
-        header=["node", "state", *columns, "accelerator", "action"],
-        rows=rows,
-        text=[
+    return {
+        "title": f"Cluster {scope.name}: {len(rows) - len(cluster.missing)} of {len(rows)} nodes as expected{outside}",
+        "header": ["node", "state", *columns, "accelerator", "action"],
+        "rows": rows,
+        "text": [
             *slowness(cluster.slow),
             *([] if whole else _problems(cluster, logs, scope.heads)),
             *notes(cluster, scope),
             *([f"Goes on with fewer workers: cluster_min_workers is {scope.least}"] if ready and not whole else []),
             *([f"Dashboard: {scope.dashboard}"] if ready else []),
         ],
-        fail_when="" if ready else _failure(cluster, plans, logs),
-    )
+        "fail_when": "" if ready else _failure(cluster, plans, logs),
+    }
 
 
 def is_enough(cluster: ClusterInfo, scope: Scope) -> bool:
@@ -130,7 +102,8 @@ def is_enough(cluster: ClusterInfo, scope: Scope) -> bool:
 def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
     """Nodes that people have to know about, although they are not missing."""
     text = [
-        f"{stranger.describe()} is not in the inventory, and takes jobs. {way_out(stranger.name)}"
+        f"{stranger.describe()} is not in the inventory, and takes jobs. "
+        f"{f'To take it out: {drain_command(stranger.name)}' if is_plain(stranger.name) else ODD_NAME}"
         for stranger in strangers(cluster.nodes, scope.inventory_nodes)
     ]
     draining = [row.name for row in cluster.rows if row.state == NodeState.DRAINING]
@@ -139,10 +112,6 @@ def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
             f"{', '.join(draining)}: no new work. To take it back, run drain.yml, which removes it, then cluster_up.yml"
         )
     return text
-
-
-def way_out(node: str) -> str:
-    return f"To take it out: {drain_command(node)}" if is_plain(node) else ODD_NAME
 
 
 def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]], heads: Sequence[str]) -> list[str]:

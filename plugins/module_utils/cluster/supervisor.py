@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,7 +72,6 @@ def marked(mark: str, proc: Path = PROC) -> set[int]:
 
 
 def parents(proc: Path = PROC) -> dict[int, int]:
-    """The parent of every process."""
     found = {}
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -99,11 +99,14 @@ def ancestors(pid: int, parent_of: Mapping[int, int]) -> set[int]:
     return found
 
 
-def reap() -> None:
-    """Take the exit codes of children that have ended."""
+def ended_children() -> Iterator[tuple[int, int]]:
+    """The children that have ended, and how."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            yield pid, status
 
 
 def end_all(mark: str, spare: Iterable[int] = (), seconds: float = SWEEP_SECONDS) -> set[int]:
@@ -115,17 +118,15 @@ def end_all(mark: str, spare: Iterable[int] = (), seconds: float = SWEEP_SECONDS
     deadline = time.monotonic() + seconds
     while True:
         parent_of = parents()
-        left = ((marked(mark) if mark else set()) | descendants(os.getpid(), parent_of)) - {
-            *spare,
-            *ancestors(os.getpid(), parent_of),
-        }
+        left = (marked(mark) if mark else set()) | descendants(os.getpid(), parent_of)
+        left -= {*spare, *ancestors(os.getpid(), parent_of)}
         if not left or time.monotonic() >= deadline:
             return left
         for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-        reap()
+        list(ended_children())
 
 
 def next_pause(pause: float, lived: float) -> float:
@@ -135,20 +136,19 @@ def next_pause(pause: float, lived: float) -> float:
 
 def rotate(log: Path, limit: int = LOG_BYTES) -> bool:
     """Move a log that has become too large to its second file; Ray keeps the descriptor of the first."""
-    try:
-        if log.stat().st_size < limit:
-            return False
-    except FileNotFoundError:
+    if not log.exists() or log.stat().st_size < limit:
         return False
-    before = log.with_name(f"{log.name}.1")
     temporary = log.with_name(f".{log.name}.1")
-    with log.open("rb") as source, open(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
-        target.truncate()
-        while part := source.read(1 << 20):
-            target.write(part)
-    temporary.replace(before)
+    with log.open("rb") as source, open(temporary, "wb", opener=private) as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    temporary.replace(log.with_name(f"{log.name}.1"))
     os.truncate(log, 0)
     return True
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that only this user can read."""
+    return os.open(path, flags, 0o600)
 
 
 def open_files() -> None:
@@ -164,14 +164,8 @@ class Supervisor:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.node: dict[str, Any] = json.loads((directory / ORDER).read_text(encoding="utf-8"))
-        self.state: dict[str, Any] = {
-            "pid": os.getpid(),
-            "specification": self.node["specification"],
-            "settings": self.node["settings"],
-            "derived": self.node["derived"],
-            "restarts": 0,
-            "exit_code": None,
-        }
+        named = {name: self.node[name] for name in ("specification", "settings", "derived")}
+        self.state: dict[str, Any] = {"pid": os.getpid(), **named, "restarts": 0, "exit_code": None}
         self.stopping = False
 
     def run(self) -> int:
@@ -236,25 +230,14 @@ class Supervisor:
     def write(self, **changes: Any) -> None:
         self.state.update(changes)
         temporary = self.directory / f".{STATE}"
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", opener=private) as file:
             json.dump(self.state, file)
         temporary.replace(self.directory / STATE)
 
     def note(self, text: str) -> None:
-        """Add a line to the node's log."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         with open(self.directory / LOG, "a", encoding="utf-8") as log:
             log.write(f"[argus.verl {moment}] {text}\n")
-
-
-def ended_children() -> Iterator[tuple[int, int]]:
-    """The children that have ended, and how."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
-                return
-            yield pid, status
 
 
 def in_child(supervisor: int) -> Any:

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .sysfs import read
-
 # From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
 SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
 IFREQ_BYTES, MOST_ADDRESSES = 40, 1024
@@ -68,7 +66,6 @@ def addresses_of_kernel() -> dict[str, list[str]]:
 
 
 def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> list[Interface]:
-    """Return all interfaces by name."""
     uplinks = default_interfaces(read(root / "proc/net/route"))
     found = []
     for entry in sorted((root / "sys/class/net").glob("*")):
@@ -92,7 +89,6 @@ def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> l
 
 
 def default_interfaces(text: str) -> set[str]:
-    """Return the interfaces of default routes in /proc/net/route."""
     rows = [line.split() for line in text.splitlines()[1:]]
     return {row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"}
 
@@ -104,5 +100,12 @@ def ipv4_of(interface: Interface) -> list[ipaddress.IPv4Interface]:
 
 
 def holder(address: str, interfaces: Iterable[Interface]) -> Interface | None:
-    """Return the interface that has an address."""
     return next((each for each in interfaces if address in [str(own.ip) for own in ipv4_of(each)]), None)
+
+
+def read(path: Path) -> str:
+    """Return the stripped text, or nothing for a file that cannot be read, as parts of sysfs cannot."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except (OSError, ValueError):
+        return ""

@@ -8,39 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
+from ..argus.common.findings import NOTE, Finding
 from ..argus.fabric.suspects import Measured, Verdict, from_json
-from .checks import STANDARD, Check, Problem
+from .checks import Problem
 
-WORKS = Check(
-    "collective.works",
-    ERROR,
-    "an all-reduce over all workers of a running cluster succeeds",
-    "look at its interfaces, HCAs and firewall; NCCL_DEBUG=INFO in ray_node_env shows what NCCL tries",
-    STANDARD,
-)
-BANDWIDTH = Check(
-    "collective.bandwidth",
-    WARNING,
-    "no worker slows down an all-reduce",
-    "compare its link, its error counters and its load with those of the others",
-    STANDARD,
-)
-SKIPPED = Check(
-    "collective.skipped", WARNING, "the all-reduce is made (a note)", "run it again when no job runs", STANDARD
-)
-CHECKS = (WORKS, BANDWIDTH, SKIPPED)
 SILENT = "look whether its machine and its processes hang; stop its container, and run cluster_up.yml"
 ALL = "all workers"
 
 
 def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
     """answer: of the verb all_reduce; {} if the cluster does not run."""
-    away = Problem(SKIPPED, "no all-reduce with it: Ray does not list it", "cluster_up.yml starts it", NOTE)
+    away = Problem(
+        "collective.skipped", "no all-reduce with it: Ray does not list it", "cluster_up.yml starts it", NOTE
+    )
     absent = [away.finding(name) for name in answer.get("absent", [])]
     if not answer.get("whole"):
         reason = answer.get("skipped") or answer.get("msg")
-        skipped = Problem(SKIPPED, f"no all-reduce: {reason}", severity=NOTE).finding(ALL)
+        skipped = Problem("collective.skipped", f"no all-reduce: {reason}", severity=NOTE).finding(ALL)
         return [*absent, *([skipped] if reason else [])]
     verdict = from_json(dict(answer))
     found = [_node(verdict, name) for name in verdict.bad]
@@ -54,13 +38,13 @@ def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
         found.append(_problem(measured, what + parts).finding(", ".join(verdict.group)))
     if not found and verdict.whole.bandwidth is None:
         # Every pair has failed.
-        found.append(Problem(WORKS, _text(verdict.whole)).finding(ALL))
+        found.append(Problem("collective.works", _text(verdict.whole)).finding(ALL))
     return [*absent, *found]
 
 
 def _node(verdict: Verdict, name: str) -> Finding:
     if silent := verdict.measured.get((name,)):
-        return Problem(WORKS, f"runs nothing that Ray starts on it: {silent.error}", SILENT).finding(name)
+        return Problem("collective.works", f"runs nothing that Ray starts on it: {silent.error}", SILENT).finding(name)
     pair = [group for group in verdict.measured if len(group) == 2 and name in group][-1]
     other = next(node for node in pair if node != name)
     what = f"with {other}, which is fine with others: {_text(verdict.measured[pair])}"
@@ -70,7 +54,7 @@ def _node(verdict: Verdict, name: str) -> Finding:
 
 
 def _problem(measured: Measured, what: str) -> Problem:
-    return Problem(WORKS if measured.bandwidth is None else BANDWIDTH, what)
+    return Problem("collective.works" if measured.bandwidth is None else "collective.bandwidth", what)
 
 
 def _text(measured: Measured) -> str:

@@ -11,41 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..argus.common.findings import ERROR, WARNING
-from ..cluster.probe import AMD
-from .checks import Check, Compared, Context, Expectation, Problem, Topic, listed_counts
-from .machine import GPU_REMEDY, kind_problems
+from .checks import Compared, Context, Expectation, Problem, Topic, listed_counts
+from .machine import kind_problems
 from .reading import Process, Reader
 
+# The vendor, as sysfs writes it.
+AMD = "0x1002"
 MIB = 1 << 20
 FOREIGN_MIB = 1024
-
-DRIVER = Check("amd.driver", ERROR, "all machines have one amdgpu driver", "install one ROCm version on all machines")
-SAME = Check("amd.same", WARNING, "all machines have the same GPUs", "use machines with the same GPUs for one job")
-MODEL = Check("amd.model", ERROR, "all GPUs are of the model of preflight_gpu_model", GPU_REMEDY)
-MEMORY_SIZE = Check("amd.memory_size", ERROR, "each GPU has the memory of preflight_gpu_memory_gib", GPU_REMEDY)
-VBIOS = Check("amd.vbios", WARNING, "all GPUs have one VBIOS", "ask the vendor for the same firmware on all GPUs")
-ECC = Check(
-    "amd.ecc",
-    ERROR,
-    "no uncorrected memory errors",
-    "reboot; if it comes back (amd-smi metric --ecc), ask the vendor for another GPU",
-)
-PCIE = Check(
-    "amd.pcie",
-    ERROR,
-    "all PCIe links have their full width",
-    "reseat the GPU or its riser, and check the slot's settings in the BIOS",
-)
-PROCESSES = Check(
-    "amd.processes",
-    ERROR,
-    "no program besides the cluster's own nodes uses a GPU",
-    "end it, or ask its owner to: jobs need all of the memory",
-)
-DEVICES = Check(
-    "amd.devices", ERROR, "/dev/kfd exists", "load the driver (modprobe amdgpu), and check dmesg for its error"
-)
-CHECKS = (DRIVER, SAME, MODEL, MEMORY_SIZE, VBIOS, ECC, PCIE, PROCESSES, DEVICES)
 
 
 @dataclass(frozen=True)
@@ -111,19 +84,19 @@ def judge(answer: AmdGpus, context: Context) -> Iterator[Problem]:
     if not answer.gpus or context.expected.gpus == 0:
         return
     if not answer.kfd:
-        yield Problem(DEVICES, f"{len(answer.gpus)} AMD GPUs, but no /dev/kfd")
+        yield Problem("amd.devices", f"{len(answer.gpus)} AMD GPUs, but no /dev/kfd")
     for index, gpu in enumerate(answer.gpus):
         if gpu.uncorrected:
-            yield Problem(ECC, f"GPU {index} ({gpu.bus}): {gpu.uncorrected} uncorrected memory errors")
+            yield Problem("amd.ecc", f"GPU {index} ({gpu.bus}): {gpu.uncorrected} uncorrected memory errors")
         if gpu.width and gpu.width < (gpu.width_max or 0):
-            yield Problem(PCIE, f"GPU {index} ({gpu.bus}): PCIe width x{gpu.width}, it can x{gpu.width_max}")
+            yield Problem("amd.pcie", f"GPU {index} ({gpu.bus}): PCIe width x{gpu.width}, it can x{gpu.width_max}")
     kinds = ((gpu.model, gpu.memory_mib) for gpu in answer.gpus)
-    yield from kind_problems(kinds, context.expected, MODEL, MEMORY_SIZE)
+    yield from kind_problems(kinds, context.expected, "amd.model", "amd.memory_size")
     foreign = [each for each in answer.processes if each.container not in context.own_containers]
     memory = sum(gpu.memory_used_mib or 0 for gpu in answer.gpus)
     if foreign:
         yield Problem(
-            PROCESSES,
+            "amd.processes",
             f"programs outside of the cluster use the GPUs: {', '.join(map(str, foreign[:5]))}; {memory} MiB in use",
             severity=ERROR if memory >= FOREIGN_MIB else WARNING,
         )
@@ -133,9 +106,9 @@ def compared(answer: AmdGpus, context: Context) -> Iterable[Compared]:
     if not answer.gpus or context.expected.gpus == 0:
         return ()
     return (
-        Compared(DRIVER, "the driver", answer.driver),
-        Compared(SAME, "the GPUs", listed_counts(gpu.model for gpu in answer.gpus)),
-        Compared(VBIOS, "the VBIOS", ", ".join(sorted({gpu.vbios for gpu in answer.gpus}))),
+        Compared("amd.driver", "the driver", answer.driver),
+        Compared("amd.same", "the GPUs", listed_counts(gpu.model for gpu in answer.gpus)),
+        Compared("amd.vbios", "the VBIOS", ", ".join(sorted({gpu.vbios for gpu in answer.gpus}))),
     )
 
 
@@ -144,4 +117,4 @@ def columns(answer: AmdGpus) -> Mapping[str, str]:
     return {"GPUs": models, "driver": answer.driver} if answer.gpus else {}
 
 
-TOPIC: Topic[AmdGpus] = Topic("amd", CHECKS, read, judge, compared, columns)
+TOPIC: Topic[AmdGpus] = Topic("amd", read, judge, compared, columns)

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..argus.common.findings import ERROR, NOTE, WARNING, Finding
+from ..argus.common.findings import NOTE, Finding
 from ..cluster.devices import NEVER
 from ..cluster.machine import Machine
 from ..cluster.ports import PortRange
 from .reading import Reader
+from .table import CHECKS
 
 Facts = TypeVar("Facts")
 # How thorough preflight is. A tier includes the ones before it.
-FAST, STANDARD, DEEP = TIERS = ("fast", "standard", "deep")
 # Variables are text if they come from the command line.
 CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
     "int": int,
@@ -88,40 +88,17 @@ class Expectation:
         return replace(expected, token_file=str(Path(token).expanduser())) if token else expected
 
 
-@dataclass(frozen=True)
-class Check:
-    """Something that is checked.
-
-    key: its name, by which an operator accepts it: the topic and a word, as in "gpu.ecc".
-    severity: "error" or "warning", unless a problem has its own.
-    about: what is checked, as a phrase for the documentation.
-    todo: what to do about a problem that has no instruction of its own.
-    """
-
-    key: str
-    severity: str
-    about: str
-    todo: str = ""
-    tier: str = FAST
-
-
-# About machines themselves. All others are in the modules of their topics.
-REACHABLE = Check("machine.reachable", ERROR, "Ansible reaches the machine")
-CLOCK = Check("machine.clock", WARNING, "the clock agrees with that of the head's machine")
-
-
 class Problem(NamedTuple):
     """A finding without its place, which is the same for all of a machine. Empty texts are those of the check."""
 
-    check: Check
+    key: str
     what: str
     todo: str = ""
     severity: str = ""
 
     def finding(self, where: str) -> Finding:
-        return Finding(
-            where, self.what, self.todo or self.check.todo, self.severity or self.check.severity, key=self.check.key
-        )
+        check = CHECKS[self.key]
+        return Finding(where, self.what, self.todo or check.todo, self.severity or check.severity, key=self.key)
 
 
 def accepted(finding: Finding, accept: Sequence[str]) -> Finding:
@@ -148,7 +125,7 @@ class Context:
 class Compared(NamedTuple):
     """A value that has to be the same on all machines; an empty one is not known."""
 
-    check: Check
+    key: str
     name: str
     value: str
 
@@ -157,7 +134,7 @@ class Compared(NamedTuple):
 class Topic(Generic[Facts]):
     """Checks that share what they read on a machine.
 
-    name: the first part of the keys of its checks.
+    name: the first part of the keys of its checks, one of which is that the machine answers.
     read: the facts. It should not raise, and may hang.
     judge: what is wrong with the machine.
     compared: what has to be the same on all machines.
@@ -165,21 +142,10 @@ class Topic(Generic[Facts]):
     """
 
     name: str
-    checks: tuple[Check, ...]
     read: Callable[[Reader, Expectation], Facts]
     judge: Callable[[Facts, Context], Iterable[Problem]]
     compared: Callable[[Facts, Context], Iterable[Compared]] = lambda _facts, _context: ()
     columns: Callable[[Facts], Mapping[str, str]] = lambda _facts: {}
-
-    @property
-    def answers(self) -> Check:
-        """Every topic has the check that it is read at all."""
-        return Check(
-            f"{self.name}.answers",
-            ERROR,
-            "the machine answers in time",
-            "look for processes in state D on the machine (ps -eo pid,stat,wchan,cmd); it may have to be restarted",
-        )
 
 
 def listed_counts(names: Iterable[str]) -> str:
@@ -187,11 +153,11 @@ def listed_counts(names: Iterable[str]) -> str:
     return ", ".join(f"{count} x {name}" for name, count in sorted(Counter(names).items()))
 
 
-def differences(check: Check, name: str, values: Mapping[str, str]) -> Iterable[Finding]:
+def differences(key: str, name: str, values: Mapping[str, str]) -> Iterable[Finding]:
     """A finding for each host whose value is not that of most hosts. A host without a value is left out."""
     known = {host: value for host, value in values.items() if value}
     # Of several values that are equally frequent, the first.
     ((usual, same),) = Counter(known.values()).most_common(1) or [("", 0)]
     for host, value in known.items():
         if value != usual:
-            yield Problem(check, f"{name} is {value}, on {same} of {len(known)} machines it is {usual}").finding(host)
+            yield Problem(key, f"{name} is {value}, on {same} of {len(known)} machines it is {usual}").finding(host)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
 from ..argus.common.findings import ERROR, NOTE, WARNING
-from .checks import Check, Compared, Context, Expectation, Problem, Topic, listed_counts
+from .checks import Compared, Context, Expectation, Problem, Topic, listed_counts
 from .reading import Process, Reader
 
 NOT_INSTALLED = 127
@@ -25,84 +25,6 @@ FATAL_XIDS = (48, 64, 74, 79, 95, 119, 120, 140)
 FOREIGN_MIB = 1024
 MAX_NAMES = 5
 
-DRIVER = Check(
-    "gpu.driver", ERROR, "all machines have one driver version", "install one driver version on all machines"
-)
-VBIOS = Check(
-    "gpu.vbios", WARNING, "all GPUs of a model have one VBIOS", "ask the vendor for the same firmware on all GPUs"
-)
-SAME = Check("gpu.same", WARNING, "all machines have the same GPUs", "use machines with the same GPUs for one job")
-PERSISTENCE = Check(
-    "gpu.persistence",
-    WARNING,
-    "persistence mode is on",
-    "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1; without it each start of a program takes seconds",
-)
-ECC = Check(
-    "gpu.ecc",
-    ERROR,
-    "no uncorrected memory errors since the driver was loaded",
-    "reset the GPU (nvidia-smi --gpu-reset -i INDEX) or reboot; if it comes back, ask the vendor for another GPU",
-)
-REMAP = Check(
-    "gpu.remap",
-    ERROR,
-    "no memory rows wait for their replacement, or could not be replaced",
-    "reset the GPU or reboot; after a failure of the replacement, ask the vendor for another GPU",
-)
-RECOVERY = Check("gpu.recovery", ERROR, "the driver does not ask for a reset", "do what the driver asks for")
-XID = Check(
-    "gpu.xid",
-    WARNING,
-    "no errors of the driver (Xid) in the kernel log",
-    "look it up in NVIDIA's list of Xid errors; reboot, which also empties the kernel log",
-)
-THROTTLE = Check(
-    "gpu.throttle",
-    ERROR,
-    "no GPU is slowed down by its temperature or power supply",
-    "check cooling, fans and power supplies of the machine",
-)
-CLOCK = Check(
-    "gpu.clock", WARNING, "no GPU has lowered application clocks", "nvidia-smi --reset-applications-clocks -i INDEX"
-)
-PCIE = Check(
-    "gpu.pcie",
-    ERROR,
-    "all PCIe links have their full width and generation",
-    "reseat the GPU or its riser, and check the slot's settings in the BIOS",
-)
-NVLINK = Check(
-    "gpu.nvlink",
-    ERROR,
-    "all GPUs of a machine have the same number of NVLinks up",
-    "reset the GPUs or reboot; then check bridges and baseboard (nvidia-smi nvlink --status)",
-)
-FABRIC = Check(
-    "gpu.fabric",
-    ERROR,
-    "the fabric manager runs on machines with NVSwitches, and the fabric is complete",
-    "systemctl enable --now nvidia-fabricmanager; its version has to be that of the driver",
-)
-MIG = Check(
-    "gpu.mig", WARNING, "MIG is off", "nvidia-smi -mig 0, and reset the GPU: a job would get slices instead of GPUs"
-)
-PROCESSES = Check(
-    "gpu.processes",
-    ERROR,
-    "no program besides the cluster's own nodes uses a GPU",
-    "end it, or ask its owner to: jobs need all of the memory",
-)
-MEMORY = Check(
-    "gpu.memory",
-    WARNING,
-    "no memory is in use without a process",
-    "look for processes of other containers (fuser -v /dev/nvidia*), or reset the GPU",
-)
-CHECKS = (
-    *(DRIVER, VBIOS, SAME, PERSISTENCE, ECC, REMAP, RECOVERY, XID),
-    *(THROTTLE, CLOCK, PCIE, NVLINK, FABRIC, MIG, PROCESSES, MEMORY),
-)
 # What nvidia-smi prints instead of a value, also in brackets.
 NONE = ("", "n/a", "[n/a]", "none", "not supported", "requested functionality has been deprecated")
 PENDING = (
@@ -298,7 +220,7 @@ def judge(gpus: Gpus, context: Context) -> Iterator[Problem]:
     if not gpus.installed or context.expected.gpus == 0:
         return
     if gpus.error:
-        yield Problem(TOPIC.answers, f"nvidia-smi -q -x fails: {gpus.error}", "reload the driver or reboot")
+        yield Problem("gpu.answers", f"nvidia-smi -q -x fails: {gpus.error}", "reload the driver or reboot")
     for index, gpu in enumerate(gpus.gpus):
         for problem in (*_health(gpu), *_speed(gpu), *_use(gpu, context.own_containers)):
             yield problem._replace(what=f"GPU {index} ({gpu.bus}): {problem.what}")
@@ -307,7 +229,7 @@ def judge(gpus: Gpus, context: Context) -> Iterator[Problem]:
     yield from map(_xid, (xid for xid in gpus.xids if xid.number not in XIDS_OF_JOBS))
     if gpus.log_error:
         yield Problem(
-            XID,
+            "gpu.xid",
             f"the kernel log cannot be read, so Xid errors are not known ({gpus.log_error})",
             "set ansible_become: true for the machine, or sysctl kernel.dmesg_restrict=0",
             NOTE,
@@ -317,51 +239,51 @@ def judge(gpus: Gpus, context: Context) -> Iterator[Problem]:
 def _health(gpu: GpuState) -> Iterator[Problem]:
     if gpu.uncorrected:
         ever = f", {gpu.uncorrected_ever} ever" if gpu.uncorrected_ever else ""
-        yield Problem(ECC, f"{gpu.uncorrected} uncorrected memory errors since the driver was loaded{ever}")
+        yield Problem("gpu.ecc", f"{gpu.uncorrected} uncorrected memory errors since the driver was loaded{ever}")
     if gpu.remap_failed:
-        yield Problem(REMAP, "a row of its memory could not be replaced", "ask the vendor for another GPU")
+        yield Problem("gpu.remap", "a row of its memory could not be replaced", "ask the vendor for another GPU")
     elif gpu.remap_pending:
-        yield Problem(REMAP, "a bad row of its memory is replaced at the next reset", "reset the GPU or reboot")
+        yield Problem("gpu.remap", "a bad row of its memory is replaced at the next reset", "reset the GPU or reboot")
     if gpu.recovery:
-        yield Problem(RECOVERY, f'the driver asks for "{gpu.recovery}"')
+        yield Problem("gpu.recovery", f'the driver asks for "{gpu.recovery}"')
 
 
 def _speed(gpu: GpuState) -> Iterator[Problem]:
     if gpu.slowdowns:
-        yield Problem(THROTTLE, f"slowed down: {', '.join(gpu.slowdowns)}")
+        yield Problem("gpu.throttle", f"slowed down: {', '.join(gpu.slowdowns)}")
     if gpu.clock_mhz and gpu.clock_mhz < (gpu.default_clock_mhz or 0):
-        yield Problem(CLOCK, f"application clock {gpu.clock_mhz} MHz, the default is {gpu.default_clock_mhz} MHz")
+        yield Problem("gpu.clock", f"application clock {gpu.clock_mhz} MHz, the default is {gpu.default_clock_mhz} MHz")
     if gpu.pcie_width and gpu.pcie_width < (gpu.pcie_width_max or 0):
-        yield Problem(PCIE, f"PCIe width x{gpu.pcie_width}, it can x{gpu.pcie_width_max}")
+        yield Problem("gpu.pcie", f"PCIe width x{gpu.pcie_width}, it can x{gpu.pcie_width_max}")
     # In other states, an idle GPU lowers the generation by itself.
     if gpu.performance_state == "P0" and gpu.pcie_gen and gpu.pcie_gen < (gpu.pcie_gen_max or 0):
-        yield Problem(PCIE, f"PCIe generation {gpu.pcie_gen}, it can {gpu.pcie_gen_max}")
+        yield Problem("gpu.pcie", f"PCIe generation {gpu.pcie_gen}, it can {gpu.pcie_gen_max}")
 
 
 def _use(gpu: GpuState, own_containers: set[str]) -> Iterator[Problem]:
     if gpu.mig == "Enabled":
-        yield Problem(MIG, "MIG is on")
+        yield Problem("gpu.mig", "MIG is on")
     foreign = [each for each in gpu.processes if each.container not in own_containers]
     if foreign:
         memory = sum(each.memory_mib for each in foreign)
         more = f" and {len(foreign) - MAX_NAMES} more" if len(foreign) > MAX_NAMES else ""
         yield Problem(
-            PROCESSES,
+            "gpu.processes",
             f"{memory} MiB in use by programs outside of the cluster: {', '.join(map(str, foreign[:MAX_NAMES]))}{more}",
             severity=ERROR if memory >= FOREIGN_MIB else WARNING,
         )
     elif not gpu.processes and gpu.mig != "Enabled" and (gpu.memory_used_mib or 0) >= FOREIGN_MIB:
-        yield Problem(MEMORY, f"{gpu.memory_used_mib} MiB in use, but nvidia-smi shows no process")
+        yield Problem("gpu.memory", f"{gpu.memory_used_mib} MiB in use, but nvidia-smi shows no process")
 
 
 def _settings(gpus: Gpus) -> Iterator[Problem]:
     off = [str(index) for index, gpu in enumerate(gpus.gpus) if gpu.persistence == "Disabled"]
     if off:
-        yield Problem(PERSISTENCE, f"persistence mode is off for GPU {', '.join(off)}")
+        yield Problem("gpu.persistence", f"persistence mode is off for GPU {', '.join(off)}")
     for model in dict.fromkeys(gpu.model for gpu in gpus.gpus):
         versions = [gpu.vbios for gpu in gpus.gpus if gpu.model == model and gpu.vbios]
         if len(set(versions)) > 1:
-            yield Problem(VBIOS, f"{model} with different VBIOS: {listed_counts(versions)}")
+            yield Problem("gpu.vbios", f"{model} with different VBIOS: {listed_counts(versions)}")
 
 
 def _links(gpus: Gpus) -> Iterator[Problem]:
@@ -369,21 +291,21 @@ def _links(gpus: Gpus) -> Iterator[Problem]:
     most = max((gpu.links_up for gpu in gpus.gpus), default=0)
     for index, gpu in enumerate(gpus.gpus):
         if gpu.links_up < most:
-            yield Problem(NVLINK, f"GPU {index} ({gpu.bus}): {gpu.links_up} NVLinks up, others have {most}")
+            yield Problem("gpu.nvlink", f"GPU {index} ({gpu.bus}): {gpu.links_up} NVLinks up, others have {most}")
     if gpus.nvswitches and not gpus.fabric_manager:
-        yield Problem(FABRIC, f"{gpus.nvswitches} NVSwitches, but nv-fabricmanager does not run")
+        yield Problem("gpu.fabric", f"{gpus.nvswitches} NVSwitches, but nv-fabricmanager does not run")
     broken = [
         f"GPU {index}: {gpu.fabric}" for index, gpu in enumerate(gpus.gpus) if gpu.fabric not in ("", "Completed")
     ]
     if broken:
-        yield Problem(FABRIC, f"the NVSwitch fabric is not complete: {', '.join(broken)}")
+        yield Problem("gpu.fabric", f"the NVSwitch fabric is not complete: {', '.join(broken)}")
 
 
 def _xid(xid: Xid) -> Problem:
     times = f"{xid.count} times " if xid.count > 1 else ""
     text = f": {xid.text}" if xid.text else ""
     return Problem(
-        XID,
+        "gpu.xid",
         f"GPU {xid.bus}: Xid {xid.number} {times}in the kernel log{text}",
         severity=ERROR if xid.number in FATAL_XIDS else WARNING,
     )
@@ -395,10 +317,10 @@ def compared(gpus: Gpus, context: Context) -> Iterable[Compared]:
     # Several are a problem of the machine alone.
     vbios = {f"{gpu.vbios} ({gpu.model})" for gpu in gpus.gpus if gpu.vbios}
     return (
-        Compared(DRIVER, "the driver", gpus.driver),
-        Compared(SAME, "the GPUs", listed_counts(gpu.model for gpu in gpus.gpus)),
-        Compared(VBIOS, "the VBIOS", vbios.pop() if len(vbios) == 1 else ""),
-        Compared(NVLINK, "the number of NVLinks", str(max(gpu.links_up for gpu in gpus.gpus))),
+        Compared("gpu.driver", "the driver", gpus.driver),
+        Compared("gpu.same", "the GPUs", listed_counts(gpu.model for gpu in gpus.gpus)),
+        Compared("gpu.vbios", "the VBIOS", vbios.pop() if len(vbios) == 1 else ""),
+        Compared("gpu.nvlink", "the number of NVLinks", str(max(gpu.links_up for gpu in gpus.gpus))),
     )
 
 
@@ -411,4 +333,4 @@ def columns(gpus: Gpus) -> Mapping[str, str]:
     return {"GPUs": models, "driver": gpus.driver, "VBIOS": vbios, "NVLinks": str(links or "")}
 
 
-TOPIC: Topic[Gpus] = Topic("gpu", CHECKS, read, judge, compared, columns)
+TOPIC: Topic[Gpus] = Topic("gpu", read, judge, compared, columns)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..argus.common.findings import NOTE, WARNING
 from ..cluster.engine import EngineStatus
-from .checks import Check, Compared, Context, Expectation, Problem, Topic
+from .checks import Compared, Context, Expectation, Problem, Topic
 from .reading import Process, Reader
 
 GIB = 1 << 30
@@ -27,47 +27,6 @@ FREE_SHARE = 20
 STUCK_SECONDS = 0.5
 RAY = ("raylet", "gcs_server")
 MAX_NAMES = 5
-
-KERNEL = Check("host.kernel", WARNING, "all machines run one kernel", "update and reboot the machines that differ")
-IMAGE = Check(
-    "host.image",
-    WARNING,
-    "an image is the same on all machines, and with it Python, Ray, torch, NCCL and verl",
-    "pull or load the image again on the machines that differ, best by its digest",
-)
-STUCK = Check(
-    "host.stuck",
-    WARNING,
-    "no process hangs in the kernel (state D)",
-    "look for dead file servers and drivers (ps -eo pid,stat,wchan:30,cmd, dmesg); only a reboot ends such a process",
-)
-TMP = Check("host.tmp", WARNING, "free space in /tmp", "remove old files in /tmp, such as those of earlier Rays")
-FILES = Check(
-    "host.nofile",
-    WARNING,
-    "programs may open enough files",
-    "raise the limit (LimitNOFILE of the engine's service, or nofile in /etc/security/limits.conf)",
-)
-MEMLOCK = Check(
-    "host.memlock",
-    WARNING,
-    "memory can be locked, which InfiniBand needs, where Ray runs without containers",
-    'set "* - memlock unlimited" in /etc/security/limits.conf, and log in again',
-)
-GOVERNOR = Check("host.governor", WARNING, "CPUs run at full speed", "cpupower frequency-set --governor performance")
-RAY_PROCESSES = Check(
-    "host.ray",
-    WARNING,
-    "no Ray runs outside of containers, where nodes are containers",
-    "end it, if it is a leftover (ray stop as its user): it takes memory and may use the same ports",
-)
-STRAY_TOKEN = Check(
-    "host.stray_token",
-    WARNING,
-    "no ~/.ray/auth_token of Ansible's user",
-    "remove it, unless you need it: from 2.59 on it switches on Ray's tokens for every Ray of this user",
-)
-CHECKS = (KERNEL, IMAGE, STUCK, TMP, FILES, MEMLOCK, GOVERNOR, RAY_PROCESSES, STRAY_TOKEN)
 
 
 @dataclass(frozen=True)
@@ -139,35 +98,35 @@ def judge(host: Host, context: Context) -> Iterator[Problem]:
     contained = context.machine.engine.status != EngineStatus.NONE
     if host.stuck:
         names = ", ".join(map(str, host.stuck[:MAX_NAMES]))
-        yield Problem(STUCK, f"processes that hang in the kernel: {len(host.stuck)}, such as {names}")
+        yield Problem("host.stuck", f"processes that hang in the kernel: {len(host.stuck)}, such as {names}")
     # Ray's own limit matters where Ray writes there; in containers, /tmp is on the engine's disk.
     least = GIB if contained else max(GIB, host.tmp_total_bytes // FREE_SHARE)
     if host.tmp_total_bytes and host.tmp_free_bytes < least:
         free, total = host.tmp_free_bytes / GIB, host.tmp_total_bytes / GIB
-        yield Problem(TMP, f"{free:.1f} GiB of {total:.1f} GiB are free in /tmp, expected {least / GIB:.1f} GiB")
+        yield Problem("host.tmp", f"{free:.1f} GiB of {total:.1f} GiB are free in /tmp, expected {least / GIB:.1f} GiB")
     if host.open_files.isdigit() and int(host.open_files) < OPEN_FILES:
-        yield Problem(FILES, f"at most {host.open_files} open files, expected at least {OPEN_FILES}")
+        yield Problem("host.nofile", f"at most {host.open_files} open files, expected at least {OPEN_FILES}")
     has_hca = any(port.state == "up" for port in context.machine.hcas)
     if not contained and has_hca and host.locked_memory not in ("", "unlimited"):
-        yield Problem(MEMLOCK, f"at most {host.locked_memory} bytes of memory can be locked, expected unlimited")
+        yield Problem("host.memlock", f"at most {host.locked_memory} bytes of memory can be locked, expected unlimited")
     if host.governor == "powersave":
-        yield Problem(GOVERNOR, 'the CPUs have the governor "powersave"')
+        yield Problem("host.governor", 'the CPUs have the governor "powersave"')
     bare = [each for each in host.ray if not each.container]
     # Without containers, these are the nodes themselves.
     if contained and bare:
-        yield Problem(RAY_PROCESSES, f"Ray runs on the machine itself: {', '.join(map(str, bare[:MAX_NAMES]))}")
+        yield Problem("host.ray", f"Ray runs on the machine itself: {', '.join(map(str, bare[:MAX_NAMES]))}")
     if host.token:
-        yield Problem(STRAY_TOKEN, f"there is a token in {host.token}", severity=NOTE if contained else WARNING)
+        yield Problem("host.stray_token", f"there is a token in {host.token}", severity=NOTE if contained else WARNING)
 
 
 def compared(host: Host, context: Context) -> Iterator[Compared]:
-    yield Compared(KERNEL, "the kernel", host.kernel)
+    yield Compared("host.kernel", "the kernel", host.kernel)
     for reference, image in context.machine.images.items():
-        yield Compared(IMAGE, f"the image {reference}", image.id.removeprefix("sha256:")[:12] if image else "")
+        yield Compared("host.image", f"the image {reference}", image.id.removeprefix("sha256:")[:12] if image else "")
 
 
 def columns(host: Host) -> Mapping[str, str]:
     return {"kernel": host.kernel}
 
 
-TOPIC: Topic[Host] = Topic("host", CHECKS, read, judge, compared, columns)
+TOPIC: Topic[Host] = Topic("host", read, judge, compared, columns)

@@ -12,21 +12,12 @@ from typing import Any
 from ..argus.common.findings import ERROR, SEVERITIES, Finding
 from ..argus.common.text import nearest
 from ..cluster.machine import Machine
-from . import all_reduce, network, storage, storage_trial
-from .checks import CLOCK, REACHABLE, TIERS, Check, Context, Expectation, accepted, differences
-from .machine import MACHINE_CHECKS
-from .topics import TOPICS
+from . import network, storage
+from .checks import Context, Expectation, accepted, differences
+from .table import CHECKS, TIERS
 
 ACCEPT = "preflight_accept"
 # The basic answer knows more of nvidia-smi than that it is late: its check stands for both.
-CHECKS: Mapping[str, Check] = {
-    check.key: check
-    for check in (
-        *(REACHABLE, CLOCK),
-        *(check for topic in TOPICS for check in (topic.answers, *topic.checks)),
-        *(*MACHINE_CHECKS, *storage_trial.CHECKS, *all_reduce.CHECKS),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -41,6 +32,10 @@ class Probed:
     def from_json(cls, host: str, result: Mapping[str, Any]) -> Probed:
         context = Context(host, Machine.from_json(result["machine"]), Expectation.from_json(result["expect"]))
         return cls(context, [Finding(**finding) for finding in result["findings"]], result.get("answers") or {})
+
+    @property
+    def columns(self) -> dict[str, str]:
+        return {title: cell for answer in self.answers.values() for title, cell in answer["columns"].items()}
 
 
 @dataclass(frozen=True)
@@ -112,13 +107,9 @@ def judged(
         [host for host in hosts if host not in probed],
         [key for key, check in CHECKS.items() if TIERS.index(check.tier) <= TIERS.index(tier)],
         sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)),
-        {host: {**_columns(machine), **cells.get(host, {})} for host, machine in probed.items()},
+        {host: {**machine.columns, **cells.get(host, {})} for host, machine in probed.items()},
         sections,
     )
-
-
-def _columns(machine: Probed) -> dict[str, str]:
-    return {title: cell for answer in machine.answers.values() for title, cell in answer["columns"].items()}
 
 
 def _compared(probed: Mapping[str, Probed]) -> Iterator[Finding]:
@@ -128,7 +119,7 @@ def _compared(probed: Mapping[str, Probed]) -> Iterator[Finding]:
             if value:
                 values.setdefault((key, name), {})[host] = value
     for (key, name), by_host in values.items():
-        yield from differences(CHECKS[key], name, by_host)
+        yield from differences(key, name, by_host)
 
 
 def grouped(findings: Iterable[Finding]) -> list[Finding]:

@@ -9,18 +9,18 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..argus.common.shared_root import JOBS
-from ..cluster.devices import device_findings
-from ..cluster.engine import CLUSTER_LABEL, DOCKER, PODMAN, EngineStatus
+from ..cluster.devices import ALWAYS, AUTO, INFINIBAND, NEVER, openable
+from ..cluster.engine import CLUSTER_LABEL, DOCKER, PODMAN, RUNNING, UP, EngineStatus
+from ..cluster.hardware import PathState
 from ..cluster.machine import Machine
-from ..cluster.mounts import PathState
-from ..cluster.port_checks import port_findings
+from ..cluster.node_process import ORPHANED
+from ..cluster.ports import DASHBOARD_USE
 from ..privileges import UNPRIVILEGED
-from .checks import Check, Expectation, Problem, listed_counts
+from .checks import Expectation, Problem, listed_counts
 
 GIB = 2**30
 # Ray refuses to start a node with less for its processes: ray/_private/resource_and_label_spec.py.
@@ -38,73 +38,14 @@ NETWORK_FILE_SYSTEMS = (
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "wekafs", "afs", "ceph", "cifs", "smb3"),
     *("fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.sshfs"),
 )
-ENGINE = Check("machine.engine", ERROR, "the container engine answers")
-PACKAGES = Check("machine.packages", ERROR, "Python has the packages that starting containers needs")
-USER = Check("machine.user", ERROR, "without root, nodes run as Ansible's user, who owns the token and the directories")
-NODE_NAME = Check("machine.node_name", ERROR, "no other container has the name of a node")
-PORT = Check("machine.port", ERROR, "the ports of nodes and of the dashboard are free, and stay so")
-IMAGE = Check("machine.image", ERROR, "the images of nodes are there, or can be pulled")
-STATE_DIR = Check("machine.state_dir", ERROR, "the directory of the token is on a local disk, with space")
-TOKEN = Check("machine.token", WARNING, "only the cluster's users can find and read its token")
-DISK = Check("machine.disk", ERROR, "free space for images and containers")
-SHM = Check("machine.shm", ERROR, "the size of /dev/shm, where Ray runs without containers")
-OBJECT_STORE = Check("machine.object_store", ERROR, "memory for Ray's object store, half of ray_node_shm_gib")
-MEMORY = Check("machine.memory", WARNING, "memory for each GPU")
-GPU_ANSWERS = Check("gpu.answers", ERROR, "nvidia-smi answers in time, without an error")
-GPU_COUNT = Check("gpu.count", ERROR, "the number of GPUs")
-GPU_MODEL = Check("gpu.model", WARNING, "all GPUs are of one model, that of preflight_gpu_model (an error)")
-GPU_MEMORY_SIZE = Check("gpu.memory_size", ERROR, "each GPU has the memory of preflight_gpu_memory_gib", GPU_REMEDY)
-GPU_ENGINE = Check("gpu.engine", ERROR, "the container engine can give GPUs to containers")
-HCA_DEVICES = Check("hca.devices", WARNING, "the nodes' user can open the devices of HCAs")
-HCA_COUNT = Check("hca.count", ERROR, "the number of HCA ports that are up")
-ROOT_ANSWERS = Check("root.answers", ERROR, "the shared root can be read")
-ROOT_TYPE = Check("root.type", ERROR, "the type of the shared root's file system")
-ROOT_WRITABLE = Check("root.writable", ERROR, "Ansible's user can write to the shared root")
-ROOT_SPACE = Check("root.space", ERROR, "free space on the shared root")
-ROOT_MODE = Check("root.mode", WARNING, "only owner and group can replace directories of the shared root")
-ROOT_OWNER = Check("root.owner", ERROR, "the archives belong to the nodes' user")
-ROOT_USER = Check("process.root", ERROR, "Ansible's user is not root, where Ray runs without containers")
-RAY_FOUND = Check("process.ray", ERROR, "the command ray is found, where Ray runs without containers")
-ADDRESS = Check("process.address", ERROR, "other nodes reach the host at an address, where Ray runs without containers")
-OTHER_RAY = Check("process.other_ray", WARNING, "no other Ray runs on the host, where Ray runs without containers")
-LINGERS = Check("podman.lingers", ERROR, "without root, containers outlive the connection of their user")
-BOOT = Check("podman.boot", WARNING, "nodes start again after the machine has booted")
-LIMITS = Check("podman.limits", WARNING, "the number of processes of a node can be limited")
-TUN = Check("podman.tun", ERROR, "without root, containers can have a network of their own")
-MACHINE_CHECKS = (
-    *(ENGINE, PACKAGES, USER, NODE_NAME, PORT, IMAGE, STATE_DIR, TOKEN, DISK, SHM, OBJECT_STORE, MEMORY),
-    *(GPU_ANSWERS, GPU_COUNT, GPU_MODEL, GPU_MEMORY_SIZE, GPU_ENGINE, HCA_COUNT, HCA_DEVICES),
-    *(ROOT_ANSWERS, ROOT_TYPE, ROOT_WRITABLE, ROOT_SPACE, ROOT_MODE, ROOT_OWNER),
-    *(ROOT_USER, RAY_FOUND, ADDRESS, OTHER_RAY, LINGERS, BOOT, LIMITS, TUN),
-)
 
 
 def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
-    """Return every difference between the machine and what is expected of it."""
-    findings: list[Finding] = []
-    for check in (
-        _engine,
-        _packages,
-        _user,
-        _gpus,
-        _gpu_access,
-        _hcas,
-        _shared_root,
-        _space,
-        _memory,
-        _names,
-        _token,
-        _state_dir,
-        _process,
-        _podman,
-    ):
-        findings += [problem.finding(host) for problem in check(machine, expectation)]
-    user = _nodes_user(machine, expectation)
-    found = port_findings(host, machine, expectation.ports)
-    findings += [replace(finding, key=PORT.key) for finding in found]
-    found = device_findings(host, expectation.rdma, machine.hcas, machine.rdma_devices, user, expectation.groups)
-    findings += [replace(finding, key=HCA_DEVICES.key) for finding in found]
-    return findings
+    checks = (
+        *(_engine, _packages, _user, _gpus, _gpu_access, _hcas, _shared_root, _space, _memory, _names, _token),
+        *(_state_dir, _process, _podman, _ports, _given_away, _hca_devices),
+    )
+    return [problem.finding(host) for check in checks for problem in check(machine, expectation)]
 
 
 def _nodes_user(machine: Machine, expectation: Expectation) -> str:
@@ -131,14 +72,14 @@ def _engine(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
         EngineStatus.FAILED: "run the command on the machine and fix the error that it prints",
     }.get(engine.status)
     if todo:
-        yield Problem(ENGINE, f"container engine not usable, expected one that answers: {engine.error}", todo)
+        yield Problem("machine.engine", f"container engine not usable, expected one that answers: {engine.error}", todo)
 
 
 def _packages(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
     if machine.engine.name == DOCKER and machine.engine.status != EngineStatus.NONE:
         for name in machine.missing_packages:
             yield Problem(
-                PACKAGES,
+                "machine.packages",
                 f"{machine.python} has no package {name}, which is needed to start containers",
                 f"install it there (python3-{name}, or pip install {name}), or set another ansible_python_interpreter",
             )
@@ -150,7 +91,7 @@ def _user(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     if machine.engine.status == EngineStatus.NONE or not machine.uid or uid in ("", str(machine.uid)):
         return
     yield Problem(
-        USER,
+        "machine.user",
         f'ray_node_user is {expectation.user}, but Ansible runs as user "{machine.user}" (uid {machine.uid}): nodes '
         "could neither read the token nor write to the shared root",
         f'remove ray_node_user, so that nodes run as "{machine.user}", or set ansible_become: true for the machines',
@@ -158,19 +99,19 @@ def _user(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
 
 
 def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    found, expected = len(machine.gpus) or machine.amd_gpus, expectation.gpus
+    found, expected = len(machine.gpus) or len(machine.rocm_gpus), expectation.gpus
     wanted = "" if expected is None else f", expected {expected}"
     if machine.gpus_error:
         # A machine whose GPUs are not used, such as the head's, works with a broken driver.
         yield Problem(
-            GPU_ANSWERS,
+            "gpu.answers",
             f"nvidia-smi fails and shows {found} GPUs{wanted}: {machine.gpus_error}",
             "after a driver update reload the nvidia modules or reboot; a GPU lost from the bus shows in dmesg as Xid",
             WARNING if expected == 0 else ERROR,
         )
     elif expected is not None and found < expected:
         yield Problem(
-            GPU_COUNT,
+            "gpu.count",
             f"{found} GPUs found, expected at least {expected}",
             "check for GPUs lost from the bus (dmesg, lspci), or lower the number of GPUs in the inventory"
             if found
@@ -179,18 +120,16 @@ def _gpus(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     models = [gpu.name for gpu in machine.gpus]
     if len(set(models)) > 1:
         yield Problem(
-            GPU_MODEL,
+            "gpu.model",
             f"GPUs of different models: {listed_counts(models)}, expected one model",
             "exclude the smaller GPUs: a job is limited by the speed and memory of the smallest one",
         )
     if expected != 0:
         kinds = ((gpu.name, gpu.memory_mib) for gpu in machine.gpus)
-        yield from kind_problems(kinds, expectation, GPU_MODEL, GPU_MEMORY_SIZE)
+        yield from kind_problems(kinds, expectation, "gpu.model", "gpu.memory_size")
 
 
-def kind_problems(
-    gpus: Iterable[tuple[str, int]], expected: Expectation, model: Check, size: Check
-) -> Iterator[Problem]:
+def kind_problems(gpus: Iterable[tuple[str, int]], expected: Expectation, model: str, size: str) -> Iterator[Problem]:
     """gpus: the model and MiB of each GPU; 0 where the driver does not report its memory."""
     # A whole word: "A10" is not an A100.
     words = re.compile(rf"(?<![^\W_]){re.escape(expected.gpu_model)}(?![^\W_])", re.I)
@@ -207,7 +146,7 @@ def _gpu_access(machine: Machine, expectation: Expectation) -> Iterator[Problem]
     engine, found = machine.engine, len(machine.gpus)
     if found and expectation.gpus != 0 and engine.status == EngineStatus.OK and not engine.nvidia:
         yield Problem(
-            GPU_ENGINE,
+            "gpu.engine",
             f"{found} GPUs found, but {engine.name} {engine.version} cannot give them to containers: "
             'it has neither a runtime "nvidia" nor a CDI specification for nvidia.com/gpu',
             "install nvidia-container-toolkit, then: nvidia-ctk runtime configure --runtime=docker and restart docker"
@@ -223,14 +162,14 @@ def _hcas(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         return
     if not machine.hcas:
         yield Problem(
-            HCA_COUNT,
+            "hca.count",
             f"no HCA found, expected at least {expectation.hcas} ports up",
             "load the driver (mlx5_ib), or lower the number of HCAs in the inventory",
         )
         return
     listed = ", ".join(f"{port.device} port {port.port} ({port.netdev or 'no netdev'})" for port in down)
     yield Problem(
-        HCA_COUNT,
+        "hca.count",
         f"{len(up)} HCA ports up, expected at least {expectation.hcas}; down: {listed or 'none'}",
         "check cable, switch port and subnet manager of the ports that are down"
         if down
@@ -248,21 +187,21 @@ def _shared_root(machine: Machine, expectation: Expectation) -> Iterator[Problem
     expected = f" of type {' or '.join(types)}" if types else ""
     if state.error:
         yield Problem(
-            ROOT_ANSWERS,
+            "root.answers",
             f"shared root {path} cannot be read: {state.error} ({location}), expected a directory{expected}",
             "bring its file server back, or unmount it (umount -l) and mount it again",
         )
         return
     if not state.exists:
         yield Problem(
-            ROOT_ANSWERS,
+            "root.answers",
             f"shared root {path} does not exist (its nearest parent is on {location}), expected a directory{expected}",
             f"mount the shared file system at {path}, or create the directory where it is mounted already",
         )
         return
     if types and state.fstype not in types:
         yield Problem(
-            ROOT_TYPE,
+            "root.type",
             f"shared root {path} is {location}, expected{expected}",
             f'mount the shared file system at {path}, or add "{state.fstype}" to preflight_shared_root_fstypes',
         )
@@ -274,7 +213,7 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
     if not state.writable:
         read_only = "ro" in state.options
         yield Problem(
-            ROOT_WRITABLE,
+            "root.writable",
             f"shared root {state.path} ({location}) is {'mounted read-only' if read_only else 'not writable'}, "
             f'expected writable for user "{machine.user}" (uid {machine.uid})',
             "mount it with the option rw"
@@ -283,7 +222,7 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
         )
     if state.free_bytes < expectation.shared_root_free_gib * GIB:
         yield Problem(
-            ROOT_SPACE,
+            "root.space",
             f"shared root {state.path} ({location}) has {gib(state.free_bytes)} free, "
             f"expected at least {expectation.shared_root_free_gib:g} GiB",
             f"remove old checkpoints and outputs below {state.path}, or grow the file system",
@@ -293,7 +232,7 @@ def _shared_root_use(machine: Machine, expectation: Expectation, state: PathStat
 def _shared_root_owner(machine: Machine, expectation: Expectation, state: PathState) -> Iterator[Problem]:
     if state.mode is not None and state.mode & stat.S_IWOTH and not state.mode & stat.S_ISVTX:
         yield Problem(
-            ROOT_MODE,
+            "root.mode",
             f"every user of the machine can replace the directories of the shared root {state.path} "
             f"(mode {state.mode:o}), expected a directory that only its owner or group can write to",
             f"chmod o-w {state.path}, or set the sticky bit (chmod +t)",
@@ -304,7 +243,7 @@ def _shared_root_owner(machine: Machine, expectation: Expectation, state: PathSt
         can_be_set = not machine.process and not owner.startswith("0:")
         other = f'set ray_node_user: "{owner}" for the nodes, or ' if can_be_set else ""
         yield Problem(
-            ROOT_OWNER,
+            "root.owner",
             f"the job archives in {state.path}/{JOBS} belong to {owner}, expected the nodes' user {user}",
             f"{other}change their owner: chown -hR {user} {state.path}/{JOBS}",
         )
@@ -318,7 +257,7 @@ def _token(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         # The owner's own rights are no problem.
         if state.mode is not None and limit is not None and state.mode & 0o077 & ~limit:
             yield Problem(
-                TOKEN,
+                "machine.token",
                 f"{state.path} has mode {state.mode:o}, expected {limit:o}: other users of the machine could find or "
                 "read the cluster's token",
                 f"chmod {limit:o} {state.path}, and rotate the token if you do not trust them "
@@ -336,12 +275,14 @@ def _state_dir(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     elsewhere = "set cluster_state_dir to a directory on a local disk that Ansible's user can write to"
     if state.error:
         yield Problem(
-            STATE_DIR, f"the directory of the token, {path}, cannot be read: {state.error} ({location})", elsewhere
+            "machine.state_dir",
+            f"the directory of the token, {path}, cannot be read: {state.error} ({location})",
+            elsewhere,
         )
         return
     if state.fstype in NETWORK_FILE_SYSTEMS:
         yield Problem(
-            STATE_DIR,
+            "machine.state_dir",
             f"the directory of the token, {path}, is {location}, expected a local disk: machines would overwrite and "
             "remove each other's token, and root may not read it there",
             elsewhere,
@@ -349,12 +290,14 @@ def _state_dir(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     if not state.writable:
         what = "cannot be written to" if state.exists else "does not exist and cannot be created"
         yield Problem(
-            STATE_DIR, f'the directory of the token, {path}, {what} by user "{machine.user}" ({location})', elsewhere
+            "machine.state_dir",
+            f'the directory of the token, {path}, {what} by user "{machine.user}" ({location})',
+            elsewhere,
         )
     elif state.free_bytes < STATE_FREE_BYTES:
         free = f"{state.free_bytes / 2**20:.0f} MiB"
         yield Problem(
-            STATE_DIR,
+            "machine.state_dir",
             f"the directory of the token, {path}, has {free} free, expected at least {STATE_FREE_BYTES // 2**20} MiB",
             f"remove files from {state.mount_point}, or {elsewhere}",
         )
@@ -365,7 +308,7 @@ def _space(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     if disk and disk.free_bytes < expectation.disk_free_gib * GIB:
         error = f" ({disk.error})" if disk.error else ""
         yield Problem(
-            DISK,
+            "machine.disk",
             f"{disk.path} ({disk.fstype} from {disk.source}) has {gib(disk.free_bytes)} free{error}, "
             f"expected at least {expectation.disk_free_gib:g} GiB",
             "remove old Ray sessions below /tmp/ray, or grow the file system"
@@ -380,7 +323,7 @@ def _names(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
             continue
         owner = f'cluster "{container.cluster}"' if container.cluster else f"no cluster (no label {CLUSTER_LABEL})"
         yield Problem(
-            NODE_NAME,
+            "machine.node_name",
             f'the name "{name}" is taken by a container of {owner} ({container.state}, id {container.id[:12]}), '
             f'expected free or of cluster "{machine.cluster}"',
             "ask its owner to remove or rename it, or rename the node in the inventory",
@@ -391,7 +334,7 @@ def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     if machine.shm_bytes < expectation.shm_gib * GIB:
         # Ray puts its object store there and falls back to /tmp; NCCL fails with a bus error.
         yield Problem(
-            SHM,
+            "machine.shm",
             f"shared memory (/dev/shm) has {gib(machine.shm_bytes)}, expected at least {expectation.shm_gib:g} GiB",
             f"mount -o remount,size={expectation.shm_gib:g}G /dev/shm, ask the platform for more shared memory, or set "
             "a smaller ray_node_shm_gib for the nodes of this machine",
@@ -399,7 +342,7 @@ def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     most_gib = machine.memory_bytes * (1 - LEAST_BESIDE) / GIB
     if expectation.object_store_gib > most_gib:
         yield Problem(
-            OBJECT_STORE,
+            "machine.object_store",
             f"{gib(machine.memory_bytes)} of memory, and Ray's object store takes {expectation.object_store_gib:g} GiB "
             "of it (half of ray_node_shm_gib): Ray does not start",
             f"set ray_node_shm_gib for the nodes of this machine to at most {max(1, int(2 * most_gib))}; "
@@ -409,7 +352,7 @@ def _memory(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     if machine.memory_bytes < gpus * expectation.memory_gib_per_gpu * GIB:
         # 80 GB of memory for each GPU: github.com/verl-project/verl/issues/429. Smaller models need less.
         yield Problem(
-            MEMORY,
+            "machine.memory",
             f"{gib(machine.memory_bytes)} of memory for {gpus} GPUs, expected at least "
             f"{expectation.memory_gib_per_gpu:g} GiB per GPU ({gpus * expectation.memory_gib_per_gpu:g} GiB in total)",
             "use fewer GPUs of this machine, or train without offloading to the CPU; see verl issue 429",
@@ -422,19 +365,19 @@ def _process(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
         return
     if machine.uid == 0:
         yield Problem(
-            ROOT_USER,
+            "process.root",
             "Ansible is root here, and a node without a container runs as Ansible's user: every job would be root",
             "connect as a user without root (ansible_user), and remove ansible_become for this host",
         )
     if not found.ray:
         yield Problem(
-            RAY_FOUND,
+            "process.ray",
             "the command ray is neither beside ray_node_python nor on the system's PATH",
             "set ray_node_python to the Python in whose environment Ray and verl are installed",
         )
     if not found.address:
         yield Problem(
-            ADDRESS,
+            "process.address",
             "no address was found at which other nodes reach this host",
             "set ray_node_address to an IP address of this host; a loopback makes gloo and NCCL fail",
         )
@@ -442,7 +385,7 @@ def _process(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
         listed = ", ".join(f"{ray.program} {ray.pid} of uid {ray.user}" for ray in found.others[:MOST_LISTED])
         more = f" and {len(found.others) - MOST_LISTED} more" if len(found.others) > MOST_LISTED else ""
         yield Problem(
-            OTHER_RAY,
+            "process.other_ray",
             f"another Ray runs on this host ({listed}{more}); it is left alone",
             "end it if it is not needed (its owner, with `ray stop`): it may use the same GPUs and ports",
         )
@@ -454,26 +397,115 @@ def _podman(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
         return
     if not engine.lingers:
         yield Problem(
-            LINGERS,
+            "podman.lingers",
             f'systemd ends the containers of user "{machine.user}" when its last connection is closed',
             f"loginctl enable-linger {machine.user}",
         )
     elif not engine.boots:
         scope = "--user " if engine.rootless else ""
         yield Problem(
-            BOOT,
+            "podman.boot",
             "podman-restart.service is not enabled: nodes do not start again after the machine has booted",
             f"systemctl {scope}enable podman-restart.service, or run cluster_up.yml after each boot",
         )
     if not engine.limits_pids:
         yield Problem(
-            LIMITS,
+            "podman.limits",
             "Podman without root cannot limit processes here: ray_node_pids_limit has no effect",
             "use version 2 of cgroups, and delegate the controller pids to users (Delegate= of user@.service)",
         )
     if not engine.tun and not expectation.address:
         yield Problem(
-            TUN,
+            "podman.tun",
             f'user "{machine.user}" may not read and write /dev/net/tun, which networks of Podman without root need',
             "modprobe tun; chmod 0666 /dev/net/tun (the mode that udev gives it), or set cluster_network: host",
+        )
+
+
+def _ports(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    for ports in expectation.ports:
+        taken = [
+            port
+            for port in machine.ports_in_use
+            if ports.first <= port <= ports.last and not _held_by_node(machine, ports.node, port)
+        ]
+        if not taken:
+            continue
+        end = "end what listens there, a program (ss -ltnp) or another cluster, or choose"
+        if ports.use == DASHBOARD_USE:
+            what = f"port {taken[0]} is in use, expected free for the dashboard and the Jobs API"
+            yield Problem("machine.port", what, f"{end} another port with cluster_dashboard_port")
+            continue
+        what = f"port {taken[0]} is in use, expected free for {ports.use} of {ports.node}"
+        if len(taken) > 1:
+            what = f"ports {', '.join(map(str, taken))} are in use, expected free for {ports.use} of {ports.node}"
+        yield Problem(
+            "machine.port",
+            what,
+            f"{end} other ports with cluster_port_base, as for a second cluster on the same machines",
+            # Ray passes over a port of its worker processes that is in use.
+            WARNING if ports.last > ports.first else ERROR,
+        )
+
+
+def _held_by_node(machine: Machine, node: str, port: int) -> bool:
+    """Whether the node itself, which is up, holds the port; with the host's network its ports are not listed."""
+    if machine.process is not None:
+        # What is left of it, too: it is ended before the node starts.
+        return machine.process.node.state in (RUNNING, ORPHANED)
+    container = machine.containers.get(node)
+    return (
+        container is not None
+        and container.cluster == machine.cluster
+        and container.state in UP
+        and (port in container.host_ports or container.host_network)
+    )
+
+
+def _given_away(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    """Find planned ports that the kernel may give to an outgoing connection."""
+    planned = [ports for ports in expectation.ports if ports.use != DASHBOARD_USE]
+    if not planned or not machine.ephemeral_ports:
+        return
+    first, last = min(ports.first for ports in planned), max(ports.last for ports in planned)
+    start, end = machine.ephemeral_ports
+    reserved = {port for low, high in machine.reserved_ports for port in range(max(low, first), min(high, last) + 1)}
+    free = [port for port in range(max(first, start), min(last, end) + 1) if port not in reserved]
+    if free:
+        yield Problem(
+            "machine.port",
+            f"the kernel may give ports {free[0]}-{free[-1]} of the nodes to outgoing connections "
+            f"(net.ipv4.ip_local_port_range is {start}-{end})",
+            f"reserve them: sysctl -w net.ipv4.ip_local_reserved_ports={first}-{last}, and the same in /etc/sysctl.d; "
+            "or choose a lower cluster_port_base",
+            WARNING,
+        )
+
+
+def _hca_devices(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    """Find what keeps nodes from RDMA: NCCL then uses TCP, at a fraction of the speed."""
+    hcas, files, groups = machine.hcas, machine.rdma_devices, expectation.groups
+    if expectation.rdma == NEVER or (expectation.rdma == AUTO and not hcas):
+        return
+    if not files:
+        is_asked = expectation.rdma == ALWAYS
+        effect = "nodes would not start" if is_asked else "jobs would use TCP instead of RDMA"
+        yield Problem(
+            "hca.devices",
+            f"{len(hcas)} HCA ports, but no {INFINIBAND}/uverbs*: {effect}",
+            "install rdma-core and load the driver (modprobe ib_uverbs), or set ray_node_rdma: false",
+            ERROR if is_asked else WARNING,
+        )
+        return
+    user = _nodes_user(machine, expectation)
+    uid, gid = (int(number) for number in user.split(":"))
+    members = [gid, *(int(group) for group in groups if group.isdigit())]
+    closed = [file for file in files if not openable(file, uid, members)]
+    # The number of a group by its name is known in the image only.
+    if closed and all(group.isdigit() for group in groups):
+        listed = ", ".join(f"{file.path} (mode {file.mode:o}, {file.uid}:{file.gid})" for file in closed)
+        yield Problem(
+            "hca.devices",
+            f"the nodes' user {user} cannot open {listed}: jobs would use TCP instead of RDMA",
+            "install rdma-core, whose udev rule gives them mode 666, or add their group to ray_node_groups",
         )

@@ -17,78 +17,12 @@ from ..argus.common.findings import ERROR, WARNING, Finding
 from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, Derived, HcaClass, Host, common_network, derive, hca_class
 from ..network.hcas import ETHERNET
 from ..network.interfaces import holder
-from .checks import Check, Context, Expectation, Problem, Topic
+from .checks import Context, Expectation, Problem, Topic
 from .reading import Reader
 
-HOSTNAME = Check("network.hostname", ERROR, "the machine's own name does not resolve to a loopback, or gloo fails")
-PROXY = Check(
-    "network.proxy",
-    WARNING,
-    "proxies leave out the addresses of the cluster",
-    "add the addresses of the cluster and 127.0.0.1 to no_proxy",
-)
 # A cable has some errors after every restart of a switch. One that is bad has many more than the others.
 FEW_ERRORS, TIMES_MEDIAN = 10, 10
 COMPARE_CABLES = "compare cable, transceiver and switch port with those of the other ports"
-HCA_RATE = Check(
-    "network.hca_rate",
-    WARNING,
-    "the HCA ports of a machine have the rate of the fast network",
-    f"{COMPARE_CABLES}; a port for storage is fine as it is",
-)
-HCA_MISSING = Check(
-    "network.hca_missing",
-    ERROR,
-    "every machine with workers has ports of the fast network, if most have some",
-    "bring its ports up: until then NCCL uses TCP between it and the others, or fails",
-)
-HCA_NUMBER = Check(
-    "network.hca_number",
-    WARNING,
-    "all machines have the same number of ports of the fast network",
-    "bring the missing ports up (ibstat): the slowest machine sets the pace of a job",
-)
-HCA_ERRORS = Check(
-    "network.hca_errors",
-    WARNING,
-    "no HCA port has far more errors than the others",
-    f"{COMPARE_CABLES}; the counters begin when the driver is loaded",
-)
-GID_MISSING = Check(
-    "network.gid",
-    ERROR,
-    "RoCE ports have a GID of RoCE v2 over IPv4",
-    "give the interfaces of these ports an IPv4 address",
-)
-GID_INDEX = Check(
-    "network.gid_index",
-    WARNING,
-    "these GIDs of a machine have one index",
-    "make the addresses of these interfaces alike, or set NCCL_IB_GID_INDEX in ray_node_env: NCCL chooses now",
-)
-INTERFACE = Check(
-    "network.interface",
-    ERROR,
-    "an interface carries the network common to all machines",
-    "set ray_node_address to an address of the machine that the others reach, or set NCCL_SOCKET_IFNAME and "
-    "GLOO_SOCKET_IFNAME in ray_node_env",
-)
-SUBNET = Check(
-    "network.subnet",
-    WARNING,
-    "the addresses of all machines are in their common network",
-    "check that the others reach it there (ping, and port 22 with nc), or correct ray_node_address",
-)
-MTU = Check(
-    "network.mtu",
-    ERROR,
-    "the MTU is the same on all machines",
-    "set the same MTU on all machines: large packets get lost between them, and connections hang",
-)
-CHECKS = (
-    *(HOSTNAME, PROXY, HCA_RATE, HCA_MISSING, HCA_NUMBER, HCA_ERRORS),
-    *(GID_MISSING, GID_INDEX, INTERFACE, SUBNET, MTU),
-)
 
 
 @dataclass(frozen=True)
@@ -105,7 +39,6 @@ def read(_reader: Reader, _expected: Expectation) -> Names:
 
 
 def resolved(name: str) -> list[str]:
-    """Return the IPv4 addresses of a name, as this machine resolves it."""
     with contextlib.suppress(OSError, UnicodeError):
         answers = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
         return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
@@ -120,14 +53,14 @@ def judge(names: Names, context: Context) -> Iterator[Problem]:
         known = context.expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
         effect = f"jobs get {GLOO_SOCKET_IFNAME}={known}" if known else "gloo fails with connectFullMesh"
         yield Problem(
-            HOSTNAME,
+            "network.hostname",
             f"its host name {names.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
             f"give the name the machine's address in /etc/hosts instead of {loopbacks[0]}",
             WARNING if known else ERROR,
         )
 
 
-TOPIC = Topic("network", CHECKS, read, judge)
+TOPIC = Topic("network", read, judge)
 
 
 def on_the_network(contexts: Mapping[str, Context]) -> dict[str, Host]:
@@ -171,16 +104,15 @@ def _hcas(host: Host, derived: Derived, fast: HcaClass | None) -> Iterator[Probl
     if not derived.hcas:
         kind = f"{fast.link_layer} at {fast.rate_gbit:g} Gbit/s"
         active = ", ".join(f"{hca.device} at {hca.rate_gbit:g} Gbit/s" for hca in host.hcas if hca.up)
-        yield Problem(
-            HCA_MISSING, f"no active HCA port of {kind}, which other machines have (active: {active or 'none'})"
-        )
+        what = f"no active HCA port of {kind}, which other machines have (active: {active or 'none'})"
+        yield Problem("network.hca_missing", what)
         return
     for hca in host.hcas:
         # A slower Ethernet port is usually for storage.
         is_alike = hca.link_layer == fast.link_layer != ETHERNET
         if hca.up and is_alike and 0 < hca.rate_gbit < fast.rate_gbit:
             yield Problem(
-                HCA_RATE,
+                "network.hca_rate",
                 f"{hca.device} port {hca.port} runs at {hca.rate_gbit:g} Gbit/s, expected {fast.rate_gbit:g}: "
                 "jobs do not use it",
             )
@@ -192,17 +124,17 @@ def _numbers(derived: Mapping[str, Derived]) -> Iterator[Finding]:
     for name, number in numbers.items():
         if number < usual:
             what = f"{number} HCA ports of the fast network, expected {usual} as on most machines"
-            yield Problem(HCA_NUMBER, what).finding(name)
+            yield Problem("network.hca_number", what).finding(name)
 
 
 def _gids(derived: Derived) -> Iterator[Problem]:
     roce = [hca for hca in derived.hcas if hca.link_layer == ETHERNET]
     without = [hca.device for hca in roce if hca.gid_index is None]
     if without:
-        yield Problem(GID_MISSING, f"no GID of RoCE v2 over IPv4 on {', '.join(without)}")
+        yield Problem("network.gid", f"no GID of RoCE v2 over IPv4 on {', '.join(without)}")
     elif roce and derived.gid_index is None:
         listed = ", ".join(f"{hca.device} {hca.gid_index}" for hca in roce)
-        yield Problem(GID_INDEX, f"the GID of RoCE v2 over IPv4 has different indexes: {listed}")
+        yield Problem("network.gid_index", f"the GID of RoCE v2 over IPv4 has different indexes: {listed}")
 
 
 def _counters(hosts: Mapping[str, Host]) -> Iterator[Finding]:
@@ -213,7 +145,7 @@ def _counters(hosts: Mapping[str, Host]) -> Iterator[Finding]:
             count = hca.errors.get(counter, 0)
             if count > max(FEW_ERRORS, TIMES_MEDIAN * usual):
                 what = f"{hca.device} port {hca.port} counts {count} x {counter}, the others about {usual:g}"
-                yield Problem(HCA_ERRORS, what).finding(name)
+                yield Problem("network.hca_errors", what).finding(name)
 
 
 def _interfaces(hosts: Mapping[str, Host], derived: Mapping[str, Derived]) -> Iterator[Finding]:
@@ -223,10 +155,10 @@ def _interfaces(hosts: Mapping[str, Host], derived: Mapping[str, Derived]) -> It
         if not derived[name].interface:
             several = [each.name for each in host.interfaces if each.addresses and not each.virtual]
             what = "no interface has the machine's address, or one in a network common to all machines "
-            yield Problem(INTERFACE, f"{what}(with addresses: {', '.join(several) or 'none'})").finding(name)
+            yield Problem("network.interface", f"{what}(with addresses: {', '.join(several) or 'none'})").finding(name)
         elif shared and ipaddress.ip_address(address) not in shared:
             what = f"its address {address} is not in {shared}, the network common to all machines"
-            yield Problem(SUBNET, what).finding(name)
+            yield Problem("network.subnet", what).finding(name)
 
 
 def _mtu(hosts: Mapping[str, Host], derived: Mapping[str, Derived]) -> Iterator[Finding]:
@@ -240,7 +172,7 @@ def _mtu(hosts: Mapping[str, Host], derived: Mapping[str, Derived]) -> Iterator[
     for name, mtu in sizes.items():
         if mtu != usual:
             what = f"{derived[name].interface} has MTU {mtu}, expected {usual} as on most machines"
-            yield Problem(MTU, what).finding(name)
+            yield Problem("network.mtu", what).finding(name)
 
 
 def _proxies(proxies: Mapping[str, str], addresses: Iterable[str]) -> Iterator[Problem]:
@@ -250,14 +182,13 @@ def _proxies(proxies: Mapping[str, str], addresses: Iterable[str]) -> Iterator[P
     if named and missing:
         more = f" and {len(missing) - 3} others" if len(missing) > 3 else ""
         yield Problem(
-            PROXY,
+            "network.proxy",
             f"{', '.join(named)} is set, and no_proxy leaves out {', '.join(missing[:3])}{more}: connections "
             "within the cluster may go to the proxy",
         )
 
 
 def _excludes(part: str, address: str) -> bool:
-    """Whether an entry of no_proxy stands for an address."""
     if part in ("*", address):
         return True
     try:

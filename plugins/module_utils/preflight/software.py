@@ -6,34 +6,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..argus.common.findings import ERROR, WARNING
-from ..cluster.images import OLDEST_RAY, has_tokens
-from .checks import Check, Compared, Context, Expectation, Problem, Topic
+from .checks import Compared, Context, Expectation, Problem, Topic
 from .reading import Reader
 
-RUNS = Check(
-    "software.python",
-    ERROR,
-    "ray_node_python runs, and has a Ray with tokens, where Ray runs without containers",
-    "set ray_node_python to the Python in whose environment Ray and verl are installed",
-)
-SAME_RAY = Check(
-    "software.ray",
-    ERROR,
-    "all nodes without containers have one Python and one Ray",
-    "install the same on all hosts: Ray's nodes refuse a head with another version",
-)
-SAME_PACKAGES = Check(
-    "software.packages",
-    WARNING,
-    "all nodes without containers have one torch, NCCL, vLLM, SGLang and verl",
-    "install the same on all hosts: ranks with different versions fail, or train something else",
-)
-CHECKS = (RUNS, SAME_RAY, SAME_PACKAGES)
 RAY = "ray"
+# Earlier releases of Ray ignore the token: everyone who reaches the head runs code on it.
+RAY_WITH_TOKENS = (2, 52)
+OLDEST_RAY = ".".join(map(str, RAY_WITH_TOKENS))
 PACKAGES = {
     "torch": "torch",
     # NCCL's package has the version of CUDA in its name.
@@ -78,25 +61,35 @@ def read(reader: Reader, expected: Expectation) -> Software:
         return Software(path, problem=said[0])
 
 
+def has_tokens(ray: str) -> bool:
+    """Whether a release of Ray has tokens. One that was built by hand may have another form, and passes."""
+    found = re.match(r"(\d+)\.(\d+)", ray)
+    return not found or (int(found[1]), int(found[2])) >= RAY_WITH_TOKENS
+
+
 def judge(software: Software, _context: Context) -> Iterator[Problem]:
     if not software.path:
         return
     if software.problem:
-        yield Problem(RUNS, f"{software.path} does not run: {software.problem}")
+        yield Problem("software.python", f"{software.path} does not run: {software.problem}")
         return
     ray = software.packages.get(RAY, "")
     if not ray:
-        yield Problem(RUNS, f"Ray is not installed for {software.path}")
+        yield Problem("software.python", f"Ray is not installed for {software.path}")
     elif not has_tokens(ray):
-        yield Problem(RUNS, f"{software.path} has Ray {ray}, which has no tokens", f"install Ray {OLDEST_RAY} or later")
+        yield Problem(
+            "software.python",
+            f"{software.path} has Ray {ray}, which has no tokens",
+            f"install Ray {OLDEST_RAY} or later",
+        )
 
 
 def compared(software: Software, _context: Context) -> Iterator[Compared]:
-    yield Compared(SAME_RAY, "Python", software.python)
-    yield Compared(SAME_RAY, "Ray", software.packages.get(RAY, ""))
+    yield Compared("software.ray", "Python", software.python)
+    yield Compared("software.ray", "Ray", software.packages.get(RAY, ""))
     for name, title in PACKAGES.items():
         # The head has no need of them.
-        yield Compared(SAME_PACKAGES, title, software.packages.get(name, ""))
+        yield Compared("software.packages", title, software.packages.get(name, ""))
 
 
-TOPIC: Topic[Software] = Topic("software", CHECKS, read, judge, compared)
+TOPIC: Topic[Software] = Topic("software", read, judge, compared)

@@ -9,45 +9,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..argus.common.findings import ERROR, WARNING, Finding
-from ..cluster.mounts import PathState
-from .checks import Check, Compared, Context, Expectation, Problem, Topic
+from ..argus.common.findings import Finding
+from ..cluster.hardware import PathState
+from .checks import Compared, Context, Expectation, Problem, Topic
 from .reading import Reader
 
 # File systems of one machine alone. A bind mount of one of them may still be shared by containers.
 LOCAL = ("btrfs", "ext2", "ext3", "ext4", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
 # Options that name the client, and those that the kernel adds without a meaning for us.
 OWN = ("addr=", "clientaddr=", "mountaddr=", "port=", "mountport=", "seclabel", "relatime")
-MOUNT_TYPE = Check(
-    "storage.type",
-    ERROR,
-    "the shared root has one type of file system on all machines",
-    "mount the shared file system on the machines that differ",
-)
-SOURCE = Check(
-    "storage.source",
-    WARNING,
-    "the shared root comes from one source on all machines",
-    "mount the same export everywhere; several names of one server are fine, and preflight_tier=standard shows it",
-)
-OPTIONS = Check(
-    "storage.options",
-    WARNING,
-    "the shared root is mounted with the same options on all machines",
-    "use one line in /etc/fstab for all machines",
-)
-LOCAL_ONLY = Check(
-    "storage.local",
-    WARNING,
-    "the shared root of several machines is no local file system",
-    "mount the shared file system there; preflight_tier=standard shows whether machines see each other's files",
-)
-SQUASH = Check(
-    "storage.squash",
-    WARNING,
-    "root can create the directories of the shared root, where it belongs to root",
-    "give it to the nodes' user on the server (chown 61000:61000), or export it with no_root_squash",
-)
 
 
 @dataclass(frozen=True)
@@ -76,17 +46,20 @@ def read(reader: Reader, expected: Expectation) -> Access:
 
 def judge(access: Access, _context: Context) -> Iterator[Problem]:
     if access.is_root and access.owner == 0 and not access.writable:
-        yield Problem(SQUASH, "the shared root belongs to root, and root cannot write to it (root_squash or read-only)")
+        yield Problem(
+            "storage.squash", "the shared root belongs to root, and root cannot write to it (root_squash or read-only)"
+        )
 
 
 def compared(_access: Access, context: Context) -> Iterable[Compared]:
     mount = mount_of_root(context)
     if mount is None:
         return ()
+    options = ",".join(sorted(option for option in mount.options if not option.startswith(OWN)))
     return (
-        Compared(MOUNT_TYPE, "the type of the shared root", mount.fstype),
-        Compared(SOURCE, "the source of the shared root", mount.source),
-        Compared(OPTIONS, "the list of mount options", shown_options(mount)),
+        Compared("storage.type", "the type of the shared root", mount.fstype),
+        Compared("storage.source", "the source of the shared root", mount.source),
+        Compared("storage.options", "the list of mount options", options),
     )
 
 
@@ -94,7 +67,7 @@ def local_mounts(contexts: Mapping[str, Context]) -> Iterator[Finding]:
     mounts = {host: mount for host, context in contexts.items() if (mount := mount_of_root(context))}
     for host, mount in mounts.items():
         if mount.fstype in LOCAL and len(mounts) > 1:
-            yield Problem(LOCAL_ONLY, f"the shared root is {mount.fstype} from {mount.source}").finding(host)
+            yield Problem("storage.local", f"the shared root is {mount.fstype} from {mount.source}").finding(host)
 
 
 def mount_of_root(context: Context) -> PathState | None:
@@ -104,8 +77,4 @@ def mount_of_root(context: Context) -> PathState | None:
     return mount if mount and mount.exists and not mount.error else None
 
 
-def shown_options(mount: PathState) -> str:
-    return ",".join(sorted(option for option in mount.options if not option.startswith(OWN)))
-
-
-TOPIC: Topic[Access] = Topic("storage", (MOUNT_TYPE, SOURCE, OPTIONS, LOCAL_ONLY, SQUASH), read, judge, compared)
+TOPIC: Topic[Access] = Topic("storage", read, judge, compared)

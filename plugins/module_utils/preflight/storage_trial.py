@@ -10,66 +10,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from ..argus.common.findings import ERROR, WARNING, Finding
-from .checks import STANDARD, Check, Problem
+from ..argus.common.findings import Finding
+from .checks import Problem
 
-WORKS = Check(
-    "storage.trial",
-    ERROR,
-    "the nodes' user can write, read and lock on the shared root",
-    "correct the error on that machine; cluster_up.yml creates the directories of the shared root",
-    STANDARD,
-)
-CANARY = Check(
-    "storage.canary",
-    ERROR,
-    "what one machine writes to the shared root, all others read",
-    "mount the same export on both machines, with caches of at most a minute (acdirmax)",
-    STANDARD,
-)
-LATE = Check(
-    "storage.late",
-    WARNING,
-    "files of other machines are seen at once",
-    "mount the shared root with lookupcache=positive, or a smaller acdirmax",
-    STANDARD,
-)
-OWNER = Check(
-    "storage.owner",
-    ERROR,
-    "all machines see the same owner of a file",
-    "on NFSv4 set one domain in /etc/idmapd.conf, or use numeric ids; give the nodes' user one uid everywhere",
-    STANDARD,
-)
-LOCKS = Check(
-    "storage.locks",
-    ERROR,
-    "locks of one machine keep out the others",
-    "mount the shared root without nolock and local_lock, on Lustre with flock",
-    STANDARD,
-)
-RENAME = Check(
-    "storage.rename",
-    ERROR,
-    "a file is replaced by renaming another one",
-    "use a file system with POSIX semantics; object stores behind FUSE have none",
-    STANDARD,
-)
-SYNC = Check(
-    "storage.sync",
-    WARNING,
-    "small writes are not far slower than on other machines",
-    "compare the network and the mount options of this machine with those of the others",
-    STANDARD,
-)
-RATE = Check(
-    "storage.rate",
-    WARNING,
-    "no machine reads or writes far slower than the others",
-    "compare the network and the mount options of this machine with those of the others",
-    STANDARD,
-)
-CHECKS = (WORKS, CANARY, LATE, OWNER, LOCKS, RENAME, SYNC, RATE)
 # NFS looks again after 3 seconds at first (acregmin), and after 30 for directories (acdirmin).
 LATE_SECONDS = 30.0
 # A machine that is so many times slower than most is the bad one; small writes below a few milliseconds always vary.
@@ -130,23 +73,23 @@ def trial_findings(trials: Mapping[str, TrialResult]) -> list[Finding]:
 def _written(trial: TrialResult) -> Iterator[Problem]:
     written = trial.written
     if trial.error:
-        yield Problem(WORKS, trial.error)
+        yield Problem("storage.trial", trial.error)
     if written and not written["renamed"]:
-        yield Problem(RENAME, "a file that another one was renamed to has its old content")
+        yield Problem("storage.rename", "a file that another one was renamed to has its old content")
     if written and written["uid"] != written["seen_uid"]:
-        yield Problem(OWNER, f"a file of user {written['uid']} belongs to user {written['seen_uid']} there")
+        yield Problem("storage.owner", f"a file of user {written['uid']} belongs to user {written['seen_uid']} there")
 
 
 def _locks(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Problem]:
     if "locks" in trial.written:
         missing = [kind for kind in ("flock", "fcntl") if kind not in trial.written["locks"]]
         if missing:
-            yield Problem(LOCKS, f"{' and '.join(missing)} does not work")
+            yield Problem("storage.locks", f"{' and '.join(missing)} does not work")
     held = {kind for each in trials.values() for kind in each.written.get("locks", ())}
     for kind, state in trial.locks.items():
         if kind in held and state != "held":
             what = "this machine gets it, too" if state == "free" else "it fails on this machine"
-            yield Problem(LOCKS, f"another machine holds a lock ({kind}), and {what}")
+            yield Problem("storage.locks", f"another machine holds a lock ({kind}), and {what}")
 
 
 def _seen(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Problem]:
@@ -156,15 +99,15 @@ def _seen(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Pro
             # It did not take part.
             continue
         if seen["seconds"] is None:
-            yield Problem(CANARY, f"it does not see the file that {other} has written")
+            yield Problem("storage.canary", f"it does not see the file that {other} has written")
         elif not seen["right"]:
-            yield Problem(CANARY, f"it does not read what {other} has written")
+            yield Problem("storage.canary", f"it does not read what {other} has written")
         elif seen["uid"] != written["seen_uid"]:
             user = f"user {seen['uid']} as owner of a file that belongs to user {written['seen_uid']} on {other}"
-            yield Problem(OWNER, f"it sees {user}")
+            yield Problem("storage.owner", f"it sees {user}")
         elif seen["seconds"] > LATE_SECONDS:
             late = f"after {seen['seconds']:.0f} s, expected {LATE_SECONDS:.0f} s at most"
-            yield Problem(LATE, f"it sees the file of {other} {late}")
+            yield Problem("storage.late", f"it sees the file of {other} {late}")
 
 
 def _slow_syncs(trials: Mapping[str, TrialResult]) -> Iterator[Finding]:
@@ -173,7 +116,7 @@ def _slow_syncs(trials: Mapping[str, TrialResult]) -> Iterator[Finding]:
         usual = median(times.values())
         if mine > max(SYNC_FLOOR_MS, SLOWER * usual):
             what = f"4 KiB take {mine:.1f} ms to the server (median), {usual:.1f} ms on most machines"
-            yield Problem(SYNC, what).finding(host)
+            yield Problem("storage.sync", what).finding(host)
 
 
 def _slow_rates(trials: Mapping[str, TrialResult]) -> Iterator[Finding]:
@@ -183,7 +126,7 @@ def _slow_rates(trials: Mapping[str, TrialResult]) -> Iterator[Finding]:
             usual = median(rates.values())
             if len(rates) > 2 and mine * SLOWER < usual:
                 what = f"{mine:.0f} MiB/s to {kind} while all do, {usual:.0f} on most machines"
-                yield Problem(RATE, what).finding(host)
+                yield Problem("storage.rate", what).finding(host)
 
 
 def trial_rows(trials: Mapping[str, TrialResult]) -> tuple[list[str], list[list[str]]]:

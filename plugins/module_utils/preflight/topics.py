@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..argus.common.findings import Finding
 from . import amd, gpu, host, network, software, storage
-from .checks import FAST, Context, Expectation, Problem, Topic
+from .checks import Context, Expectation, Problem, Topic
 from .reading import Reader, Reading
+from .table import FAST
 
 TOPICS: tuple[Topic[Any], ...] = (gpu.TOPIC, amd.TOPIC, host.TOPIC, software.TOPIC, network.TOPIC, storage.TOPIC)
 # How long reading one topic may take.
@@ -19,13 +21,8 @@ FAST_SECONDS, STANDARD_SECONDS = 9.0, 45.0
 
 
 def reading(tier: str, expected: Expectation) -> Reading:
-    """Start to read the topics of a tier on this machine."""
     seconds = FAST_SECONDS if tier == FAST else STANDARD_SECONDS
-    return Reading({topic.name: _read(topic, expected, seconds) for topic in TOPICS}, seconds)
-
-
-def _read(topic: Topic[Any], expected: Expectation, seconds: float) -> Callable[[], object]:
-    return lambda: topic.read(Reader(seconds=seconds), expected)
+    return Reading({topic.name: partial(topic.read, Reader(seconds=seconds), expected) for topic in TOPICS}, seconds)
 
 
 def judged(answers: Mapping[str, Mapping[str, Any]], context: Context) -> tuple[list[Finding], dict[str, Any]]:
@@ -34,12 +31,12 @@ def judged(answers: Mapping[str, Mapping[str, Any]], context: Context) -> tuple[
     for topic in TOPICS:
         answer = answers[topic.name]
         if "error" in answer:
-            findings.append(Problem(topic.answers, f"{topic.name}: {answer['error']}").finding(context.host))
+            findings.append(Problem(f"{topic.name}.answers", f"{topic.name}: {answer['error']}").finding(context.host))
             continue
         facts = answer["answer"]
         findings += [problem.finding(context.host) for problem in topic.judge(facts, context)]
         results[topic.name] = {
             "columns": dict(topic.columns(facts)),
-            "compared": [[each.check.key, each.name, each.value] for each in topic.compared(facts, context)],
+            "compared": [[each.key, each.name, each.value] for each in topic.compared(facts, context)],
         }
     return findings, results

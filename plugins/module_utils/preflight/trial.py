@@ -41,6 +41,8 @@ MIB = 1 << 20
 LIMIT_SECONDS = 60.0
 # A trial that was interrupted is removed by a later one.
 OLD_SECONDS = 3600.0
+# More than a module has open.
+OPEN_FILES = 1024
 
 
 class TrialError(Exception):
@@ -56,7 +58,7 @@ class Trial:
         places = [shared_root / name for name in PLACES]
         place = next((each for each in places if os.access(each, os.W_OK | os.X_OK)), None)
         if place is None:
-            raise TrialError(f"user {os.geteuid()} cannot write to {shared_root}, nor to {places[0]}")
+            raise TrialError(f"user {os.geteuid()} can write neither there nor to its directory {PLACES[0]}")
         self._directory = place / f"{PREFIX}{token}"
         self._token, self._host, self._hosts = token, host, hosts
 
@@ -212,14 +214,14 @@ def _interrupt(_number: int, _frame: object) -> None:
 def _leave(keep: set[int]) -> None:
     """Outlive the caller: Ansible and SSH wait until their pipes are closed."""
     os.setsid()
-    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+    # Without /proc, which is not below the shared root.
+    for descriptor in range(OPEN_FILES):
         if descriptor not in keep:
             with suppress(OSError):
                 os.close(descriptor)
 
 
 def _write_rate(path: Path, mib: int) -> dict[str, Any]:
-    """Write a file through to the server."""
     with path.open("xb", buffering=0) as file:
         direct = _past_the_cache(file.fileno())
         # Zeros would be compressed or left out by some file systems; the buffer is aligned for O_DIRECT.

@@ -73,7 +73,6 @@ def number(record: Mapping[str, str], key: str) -> float | None:
 def hosts_of(
     line: str, record: Mapping[str, str], addresses: Mapping[str, str], leaving: Mapping[str, str]
 ) -> list[HostNode]:
-    """The hosts of one component, from its line."""
     details = text.by_node(line)
     offset = text.value(record, "HetJobOffset")
     found = []
@@ -161,11 +160,6 @@ def host_name(node: str) -> str:
     return re.sub(r"[^a-z0-9-]", "-", node.lower()).strip("-")
 
 
-def state_directory(uid: int, job_id: int) -> str:
-    """The directory of the cluster on each host, which the step of the job makes and removes."""
-    return f"/tmp/argus-verl-{uid}-{job_id}"  # noqa: S108
-
-
 @dataclass(frozen=True)
 class Host:
     """A host of the inventory, with its groups and variables."""
@@ -176,7 +170,6 @@ class Host:
 
 
 def inventory_hosts(allocation: Allocation) -> list[Host]:
-    """The head and the workers of an allocation."""
     if not allocation.hosts:
         return []
     head = Host(HEAD, "head", _variables(allocation, allocation.hosts[0]))
@@ -202,13 +195,12 @@ def _variables(allocation: Allocation, host: HostNode) -> dict[str, Any]:
 
 
 def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
-    """What all nodes have in common."""
-    directory = state_directory(uid, allocation.job_id)
     ends = {} if allocation.ends_at is None else {"cluster_ends_at": int(allocation.ends_at)}
     return {
         "slurm_job_id": allocation.job_id,
         "ray_node_runtime": "process",
-        "cluster_state_dir": directory,
+        # The step of the job makes and removes it on each host.
+        "cluster_state_dir": f"/tmp/argus-verl-{uid}-{allocation.job_id}",  # noqa: S108
         **ends,
     }
 

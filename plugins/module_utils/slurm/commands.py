@@ -98,7 +98,6 @@ def addresses(name: str) -> list[str]:
 
 
 def submit(script: str) -> int:
-    """Submit a batch script, and return the id of its job."""
     answer = run(["sbatch", "--parsable"], script, passed_on(os.environ, modules=True))
     # With the name of the cluster where there are several.
     return int(answer.strip().splitlines()[-1].partition(";")[0])

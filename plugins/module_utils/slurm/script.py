@@ -8,16 +8,22 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..argus.common.findings import Finding
 from . import step
 
-TIME = re.compile(r"[0-9]+(?:-[0-9]+(?::[0-9]{1,2}){0,2}|(?::[0-9]{1,2}){0,2})")
-GPUS = re.compile(r"(?:[A-Za-z0-9_.-]+:)?[0-9]+")
-MEMORY = re.compile(r"[0-9]+[KMGT]?")
-LINE = re.compile(r"[^\n\0]*")
+# The form of each text, and what to do about another one.
+FORMS = {
+    "time": (
+        r"[0-9]+(?:-[0-9]+(?::[0-9]{1,2}){0,2}|(?::[0-9]{1,2}){0,2})",
+        'set minutes, "H:MM:SS" or "D-HH:MM:SS", in quotes: YAML takes 12:00:00 for a number',
+    ),
+    "gpus": (r"(?:[A-Za-z0-9_.-]+:)?[0-9]+", "set a number, or a type and a number such as h100:8"),
+    "memory": (r"[0-9]+[KMGT]?", "set MiB, or a number with its unit such as 64G"),
+    "log": (r"\S+", "set a path without blanks, such as logs/slurm-%j.out"),
+}
 
 
 @dataclass(frozen=True)
@@ -44,55 +50,48 @@ class Wish:
     prefix: Sequence[str] = ()
 
 
-def wish_findings(wish: Wish) -> list[Finding]:
+def wish_findings(wish: Wish) -> Iterator[Finding]:
     """What is wrong with it: Slurm takes a line that it does not understand for a comment."""
-    found = []
     if wish.nodes < 1:
-        found.append(Finding("slurm_nodes", f"is {wish.nodes}", "set how many hosts with workers the cluster has"))
+        yield Finding("slurm_nodes", f"is {wish.nodes}", "set how many hosts with workers the cluster has")
     if not wish.python.startswith("/"):
         todo = "set the absolute path of the Python in whose environment Ray and verl are installed"
-        found.append(Finding("ray_node_python", "is not set to a path", todo))
-    if wish.time and not TIME.fullmatch(wish.time):
-        todo = 'set minutes, "H:MM:SS" or "D-HH:MM:SS", in quotes: YAML takes 12:00:00 for a number'
-        found.append(Finding("slurm_time", f"is {wish.time!r}", todo))
-    if wish.gpus and not GPUS.fullmatch(wish.gpus):
-        found.append(Finding("slurm_gpus", f"is {wish.gpus!r}", "set a number, or a type and a number such as h100:8"))
-    if wish.memory and not MEMORY.fullmatch(wish.memory):
-        found.append(Finding("slurm_memory", f"is {wish.memory!r}", "set MiB, or a number with its unit such as 64G"))
-    if re.search(r"\s", wish.log):
-        found.append(Finding("slurm_log", f"is {wish.log!r}", "set a path without blanks, such as logs/slurm-%j.out"))
-    words = {"slurm_head": wish.head, "slurm_options": wish.options}
-    for name, listed in words.items():
-        wrong = [word for word in listed if not word.startswith("-") or not LINE.fullmatch(word)]
-        if wrong:
-            found.append(Finding(name, f"has {wrong[0]!r}", "list options of sbatch, such as --qos=high"))
-    return found
+        yield Finding("ray_node_python", "is not set to a path", todo)
+    for name, (form, todo) in FORMS.items():
+        text = getattr(wish, name)
+        if text and not re.fullmatch(form, text):
+            yield Finding(f"slurm_{name}", f"is {text!r}", todo)
+    for name in ("head", "options"):
+        for word in getattr(wish, name):
+            if not re.fullmatch(r"-[^\n\0]*", word):
+                yield Finding(f"slurm_{name}", f"has {word!r}", "list options of sbatch, such as --qos=high")
+                break
+
+
+def options(**named: object) -> list[str]:
+    """Options by their names, without those that have no value."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value not in ("", None)]
 
 
 def directives(wish: Wish) -> list[list[str]]:
-    """The options of each component of the job."""
     # Without one of its hosts, the others go on: a job that can do without it is resumed on them.
-    of_all = ["--no-kill", *(f"--{name}={text}" for name, text in _named(wish) if text)]
-    whole = ["--exclusive"] if wish.cpus is None else [f"--cpus-per-task={wish.cpus}"]
+    of_all = ["--no-kill", *options(account=wish.account, time=wish.time)]
+    whole = ["--exclusive"] if wish.cpus is None else []
     memory = wish.memory or ("0" if wish.cpus is None else "")
-    whole += [f"--mem={memory}"] if memory else []
-    workers = [f"--nodes={wish.nodes}", "--ntasks-per-node=1", *whole]
-    workers += [f"--{name}={text}" for name, text in _of_workers(wish) if text]
-    workers += list(wish.options)
+    workers = [f"--nodes={wish.nodes}", "--ntasks-per-node=1", *whole, *options(cpus_per_task=wish.cpus, mem=memory)]
+    workers += options(
+        partition=wish.partition,
+        gpus_per_node=wish.gpus,
+        constraint=wish.constraint,
+        nodelist=wish.nodelist,
+        exclude=wish.exclude,
+    )
+    workers += wish.options
     # An allocation that is requeued comes back without its cluster.
-    first = [f"--job-name={wish.job_name}", "--no-requeue", *([f"--output={wish.log}"] if wish.log else [])]
+    first = [f"--job-name={wish.job_name}", "--no-requeue", *options(output=wish.log)]
     if not wish.head:
         return [[*first, *of_all, *workers]]
     return [[*first, *of_all, "--nodes=1", "--ntasks=1", *wish.head], [*of_all, *workers]]
-
-
-def _named(wish: Wish) -> list[tuple[str, str]]:
-    return [("account", wish.account), ("time", wish.time)]
-
-
-def _of_workers(wish: Wish) -> list[tuple[str, str]]:
-    named = [("partition", wish.partition), ("gpus-per-node", wish.gpus)]
-    return [*named, ("constraint", wish.constraint), ("nodelist", wish.nodelist), ("exclude", wish.exclude)]
 
 
 def step_command(wish: Wish) -> str:

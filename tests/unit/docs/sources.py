@@ -45,6 +45,8 @@ def of_python(text: str) -> Iterator[str]:
         value = value_of(node)
         if value:
             yield plain(value)
+            # Of a table, what is indented below a row is a message.
+            yield from map(plain, re.findall(r"(?:^    .*\n?)+", value, re.M))
         children = [child for child in ast.iter_child_nodes(node) if not is_documentation(child)]
         # The pieces of a string are no strings of their own; what is filled in may hold some.
         waiting += [child for child in children if value is None or value_of(child) is None]

@@ -8,8 +8,9 @@ from typing import Any
 from ansible_collections.argus.verl.plugins.action import preflight_report
 from ansible_collections.argus.verl.plugins.action.preflight_report import page, save
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import FAST, Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, Probed, Section, judged
+from ansible_collections.argus.verl.plugins.module_utils.preflight.table import FAST
 from samples import HEALTHY
 
 

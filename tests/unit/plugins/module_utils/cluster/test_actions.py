@@ -11,19 +11,17 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import 
     Action,
     ActionKind,
     PlannedNode,
-    Wanted,
     decide,
     planned_node,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import container_arguments
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     DERIVED_LABEL,
+    SETTINGS_LABEL,
     SPECIFICATION_LABEL,
-    container_arguments,
+    Container,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Container
-from ansible_collections.argus.verl.plugins.module_utils.cluster.node_state import of_container
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, expected_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import SETTINGS_LABEL
 from samples import SETTINGS, WORKERS, container, machine, plan, planned
 
 
@@ -36,8 +34,8 @@ def existing(plan: NodePlan, **changes: Any) -> dict[str, Container]:
 def decided(plan: NodePlan, containers: dict[str, Container]) -> Action:
     """The action for a planned container, among those of its machine."""
     labels = container_arguments(plan)["labels"]
-    wanted = Wanted(labels[SPECIFICATION_LABEL], labels[SETTINGS_LABEL], labels.get(DERIVED_LABEL, ""))
-    return decide(plan, wanted, of_container(containers, plan.name))
+    wanted = [labels.get(name, "") for name in (SPECIFICATION_LABEL, SETTINGS_LABEL, DERIVED_LABEL)]
+    return decide(plan, containers.get(plan.name), *wanted)
 
 
 def test_missing_container_is_created() -> None:

@@ -2,13 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.argus.verl.plugins.module_utils.cluster.changes import (
-    change_rows,
-    expected_since,
-)
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.cluster_plan import change_rows
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
-from ansible_collections.argus.verl.plugins.module_utils.cluster.planned_machine import PlannedMachine, ProbedMachine
 from samples import HEALTHY, PROCESS_HOST, container, planned
 
 NODES = ["ray-head", "worker-0", "worker-1"]
@@ -16,13 +12,6 @@ NODES = ["ray-head", "worker-0", "worker-1"]
 
 def probed(machine: Machine) -> PlannedMachine:
     return PlannedMachine.of(ProbedMachine("box", NODES, machine), "", "", "mvp", NODES)
-
-
-def test_expected_node_is_not_older_than_its_container() -> None:
-    plan = planned()
-    assert expected_since(plan, None) == replace(plan.expected, since=60.123456)
-    assert expected_since(plan, "1970-01-01T01:01:40.5+01:00").since == 100.5
-    assert expected_since(planned("create", started_at=None), None).since is None
 
 
 def test_changes_have_a_row_for_each_node_that_is_not_kept() -> None:

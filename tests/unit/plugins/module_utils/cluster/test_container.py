@@ -9,7 +9,6 @@ import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
     REGISTRY_PATH,
-    SPECIFICATION_LABEL,
     TOKEN_PATH,
     container_arguments,
     ray_environment,
@@ -18,9 +17,12 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
     token_file,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import plan_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.settings_label import SETTINGS_LABEL, settings_label
-from samples import SETTINGS, WORKERS, hca, head, machine, plan
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    SETTINGS_LABEL,
+    SPECIFICATION_LABEL,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import plan_node, settings_label
+from samples import SETTINGS, WORKERS, hca, head, machine, plan, with_settings
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"
 
@@ -177,7 +179,7 @@ HCAS: dict[str, Any] = {
 def on_hcas(role: str = "worker", **changes: Any) -> dict[str, Any]:
     """The container of a node on a machine with HCAs."""
     name = "ray-head" if role == "head" else "worker-0"
-    settings = replace(SETTINGS, name=name, role=role, **{"network": "host", **changes})
+    settings = with_settings(SETTINGS, name=name, role=role, **{"network": "host", **changes})
     return container_arguments(plan_node(settings, machine(**HCAS), WORKERS))
 
 
@@ -286,7 +288,7 @@ def test_specification_is_the_same_in_every_run() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"cluster": "other"},
+        {"cluster_name": "other"},
         {"images": {"cpu": "argus-verl-cpu:0.2.0"}},
         {"cpus": 8},
         {"gpus": 3},

@@ -14,9 +14,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.departure impor
     left_behind,
     outside_notes,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
-from ansible_collections.argus.verl.plugins.module_utils.cluster.planned_machine import PlannedMachine, ProbedMachine
 from samples import HEALTHY, PROCESS_HOST, container
 
 INVENTORY = ["ray-head", "worker-0", "worker-1"]

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     DeviceFile,
-    device_findings,
     openable,
     rdma_given,
 )
@@ -50,38 +48,3 @@ def test_rdma_can_be_asked_for_and_refused() -> None:
 )
 def test_devices_that_a_user_can_open(mode: int, uid: int, groups: list[int], opens: bool) -> None:
     assert openable(DeviceFile("/dev/x", mode, 104, 110), uid, groups) is opens
-
-
-def findings(asked: str, hcas: list[object], files: list[DeviceFile], groups: tuple[str, ...] = ()) -> list[Finding]:
-    return list(device_findings("gpu-0", asked, hcas, files, "61000:61000", groups))  # type: ignore[arg-type]
-
-
-def test_nothing_is_missing() -> None:
-    assert findings("auto", [UP], [OPEN]) == []
-    assert findings("auto", [], []) == []
-    assert findings("auto", [UP], [OPEN, CLOSED], ("110",)) == []
-    # Not asked for.
-    assert findings("false", [UP], []) == []
-    assert findings("false", [UP], [CLOSED]) == []
-
-
-def test_driver_without_devices() -> None:
-    (finding,) = findings("auto", [UP, DOWN], [])
-    assert finding.what == "2 HCA ports, but no /dev/infiniband/uverbs*: jobs would use TCP instead of RDMA"
-    assert (finding.severity, "modprobe ib_uverbs" in finding.todo) == (WARNING, True)
-    # The engine refuses a device that does not exist.
-    (finding,) = findings("true", [], [])
-    assert finding.what == "0 HCA ports, but no /dev/infiniband/uverbs*: nodes would not start"
-    assert finding.severity == ERROR
-
-
-def test_devices_that_the_nodes_user_cannot_open() -> None:
-    for asked in ("auto", "true"):
-        (finding,) = findings(asked, [UP], [OPEN, CLOSED], ("44",))
-        assert finding.what == (
-            "the nodes' user 61000:61000 cannot open /dev/infiniband/uverbs1 (mode 660, 0:110): jobs would use TCP "
-            "instead of RDMA"
-        )
-        assert finding.severity == WARNING
-    # The number of a named group is not known here.
-    assert findings("auto", [UP], [CLOSED], ("44", "rdma")) == []

@@ -15,16 +15,16 @@ from samples import recorded
 
 
 def test_docker_without_and_with_gpus() -> None:
-    plain = parse_engine_info("docker", 0, recorded("docker_info.json"), "").engine
+    plain = parse_engine_info("docker", 0, recorded("docker_info.json"), "")[0]
     assert (plain.name, plain.status, plain.version) == ("docker", "ok", "20.10.24+dfsg1")
     assert (plain.error, plain.root_dir, plain.nvidia) == (None, "/var/lib/docker", False)
-    assert parse_engine_info("docker", 0, recorded("docker_info_nvidia.json"), "").engine.nvidia is True
-    assert parse_engine_info("docker", 0, recorded("docker_info_cdi.json"), "").engine.nvidia is True
+    assert parse_engine_info("docker", 0, recorded("docker_info_nvidia.json"), "")[0].nvidia is True
+    assert parse_engine_info("docker", 0, recorded("docker_info_cdi.json"), "")[0].nvidia is True
 
 
 @pytest.mark.parametrize("command", ["podman", "/usr/bin/podman", "docker"])
 def test_podman_under_any_command(command: str) -> None:
-    engine = parse_engine_info(command, 0, recorded("podman_info.json"), "").engine
+    engine = parse_engine_info(command, 0, recorded("podman_info.json"), "")[0]
     assert (engine.name, engine.status, engine.version) == ("podman", "ok", "4.9.4")
     assert engine.root_dir == "/home/ray/.local/share/containers/storage"
     assert (engine.rootless, engine.limits_pids) == (True, True)
@@ -44,7 +44,7 @@ def test_podman_under_any_command(command: str) -> None:
 def test_whether_podman_can_limit_processes(rootless: bool, version: str, controllers: list[str], limits: bool) -> None:
     info = json.loads(recorded("podman_info.json"))
     info["host"] |= {"cgroupVersion": version, "cgroupControllers": controllers, "security": {"rootless": rootless}}
-    engine = parse_engine_info("podman", 0, json.dumps(info), "").engine
+    engine = parse_engine_info("podman", 0, json.dumps(info), "")[0]
     assert (engine.rootless, engine.limits_pids) == (rootless, limits)
 
 
@@ -66,7 +66,7 @@ DENIED = (
     ],
 )
 def test_reasons_why_the_engine_does_not_answer(code: int, out: str, err: str, status: str, text: str) -> None:
-    engine = parse_engine_info("docker", code, out, err).engine
+    engine = parse_engine_info("docker", code, out, err)[0]
     assert (engine.status, engine.version, engine.root_dir) == (status, None, None)
     assert text in str(engine.error)
 
@@ -96,18 +96,18 @@ def test_image() -> None:
 
 
 def test_engine_failure_names_the_program_without_its_path() -> None:
-    engine = parse_engine_info("/opt/bin/docker", 127, "", "").engine
+    engine = parse_engine_info("/opt/bin/docker", 127, "", "")[0]
     assert (engine.name, engine.error) == ("docker", '"/opt/bin/docker" is not installed: it is not on PATH')
-    engine = parse_engine_info("docker", 3, "", "").engine
+    engine = parse_engine_info("docker", 3, "", "")[0]
     assert engine.error == '"docker info" failed with exit code 3: no message'
 
 
 def test_cdi_directories_of_the_engine() -> None:
-    assert parse_engine_info("podman", 0, recorded("podman_info.json"), "").cdi_directories == [
+    assert parse_engine_info("podman", 0, recorded("podman_info.json"), "")[1] == [
         "/etc/cdi",
         "/var/run/cdi",
     ]
-    assert parse_engine_info("docker", 0, recorded("docker_info.json"), "").cdi_directories == []
+    assert parse_engine_info("docker", 0, recorded("docker_info.json"), "")[1] == []
 
 
 def test_message_is_on_one_line_and_stderr_takes_precedence() -> None:

@@ -464,7 +464,7 @@ def test_variables_of_users_are_left_alone(name: str) -> None:
 
 
 def reached(*hosts: str, works_on: tuple[str, ...]) -> list[Finding]:
-    return run_findings(hosts, works_on, one_machine()[1])
+    return list(run_findings(hosts, works_on, one_machine()[1]))
 
 
 def test_run_without_a_limit_reaches_everything() -> None:
@@ -496,7 +496,7 @@ def test_words_that_belong_to_no_variable() -> None:
 
 
 def test_missing_groups_are_not_reported_again() -> None:
-    assert run_findings(["worker-0"], ("ray", "head"), {"workers": ["worker-0"]}) == []
+    assert list(run_findings(["worker-0"], ("ray", "head"), {"workers": ["worker-0"]})) == []
 
 
 # --- Sources ----------------------------------------------------------------------------------------------------------

@@ -6,20 +6,21 @@ import pwd
 import signal
 import subprocess
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
-    Kind,
+    CONTAINER,
+    NETWORK,
+    PROCESSES,
     Legacy,
     LegacyError,
     LegacyMachine,
-    ProcessId,
     legacy_report,
     refusals,
     seconds_of,
-    start_time,
 )
 from real_processes import alive
 
@@ -44,7 +45,6 @@ class Proc:
         (entry / "environ").write_bytes(environ.encode())
         for number, inode in enumerate(sockets):
             (entry / "fd" / str(number)).symlink_to(f"socket:[{inode}]")
-        (entry / "stat").write_text(f"{pid} (a) b) S {'0 ' * 18}{pid * 10} 0")
         os.utime(entry, (NOW - pid, NOW - pid))
 
 
@@ -77,11 +77,6 @@ class Docker:
         return 0, "", ""
 
 
-def pids(found: Legacy) -> tuple[int, ...]:
-    assert all(process.started == process.pid * 10 for process in found.processes)
-    return tuple(process.pid for process in found.processes)
-
-
 def look(docker: Docker, proc: Proc) -> dict[str, Legacy]:
     return {one.name: one for one in LegacyMachine("docker", docker, proc.root, lambda: NOW).look()}
 
@@ -95,8 +90,8 @@ def test_a_container_of_an_earlier_system(proc: Proc) -> None:
     ports = {"8265/tcp": [{"HostPort": "8265"}, {"HostPort": "8266"}], "22/tcp": None, "23/tcp": [{"HostPort": ""}]}
     old = container(OLD, "head", Config={"Labels": labels, "User": "ray"}, HostConfig={"PortBindings": ports})
     (found,) = look(Docker(old), proc).values()
-    assert (found.name, found.kind, found.owner, found.seconds) == ("head", Kind.CONTAINER, "/home2/mvp", 3600.0)
-    assert (found.ports, pids(found)) == ((8265, 8266), (50, 51, 52, 53))
+    assert (found.name, found.kind, found.owner, found.seconds) == ("head", CONTAINER, "/home2/mvp", 3600.0)
+    assert (found.ports, tuple(found.processes)) == ((8265, 8266), (50, 51, 52, 53))
     assert found.work == ("python3 -m verl.trainer.main_ppo a=b", ("ray::WorkerDict.update_actor " + "x" * 100)[:80])
 
 
@@ -139,7 +134,7 @@ def test_networks_of_earlier_containers(proc: Proc) -> None:
     ]
     found = look(Docker(container(OLD, "old-ray", NetworkSettings=used), networks=networks), proc)
     assert list(found) == ["old-ray", "mvp_default"]
-    assert (found["mvp_default"].kind, found["mvp_default"].seconds) == (Kind.NETWORK, 3600.0)
+    assert (found["mvp_default"].kind, found["mvp_default"].seconds) == (NETWORK, 3600.0)
 
 
 def test_ray_of_a_user_outside_of_containers(proc: Proc) -> None:
@@ -152,8 +147,13 @@ def test_ray_of_a_user_outside_of_containers(proc: Proc) -> None:
     (proc.root / "net/tcp").write_text("\n".join(["header", *lines]) + "\n")
     (proc.root / "net/tcp6").write_text("header\n" + row.format(port=52365, state="0A", inode=903) + "\n")
     (found,) = look(Docker(), proc).values()
-    assert (found.name, found.kind, found.owner) == (f"ray@{ME}", Kind.PROCESSES, ME)
-    assert (pids(found), found.ports, found.work, found.seconds) == ((70, 71, 73), (6379, 52365), ("ray::train()",), 73)
+    assert (found.name, found.kind, found.owner) == (f"ray@{ME}", PROCESSES, ME)
+    assert (tuple(found.processes), found.ports, found.work, found.seconds) == (
+        (70, 71, 73),
+        (6379, 52365),
+        ("ray::train()",),
+        73,
+    )
 
 
 @pytest.mark.parametrize("title", ["ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent"])
@@ -173,40 +173,40 @@ def test_a_machine_without_an_engine_has_processes_only(proc: Proc) -> None:
 def test_removal_by_the_engine(proc: Proc) -> None:
     docker = Docker()
     machine = LegacyMachine("docker", docker, proc.root)
-    machine.remove(Legacy("old-ray", Kind.CONTAINER, "root", 0))
-    machine.remove(Legacy("mvp_default", Kind.NETWORK, "root", 0))
+    machine.remove(Legacy("old-ray", CONTAINER, "root", 0))
+    machine.remove(Legacy("mvp_default", NETWORK, "root", 0))
     assert docker.calls == [["rm", "--force", "--volumes", "old-ray"], ["network", "rm", "mvp_default"]]
 
 
-def looping(trap: str) -> int:
+def looping(trap: str, title: str = "ray::loop") -> int:
     """A child of another process than the test."""
-    loop = f"({trap}while :; do sleep 0.05; done) >/dev/null & echo $!"
+    loop = f'(exec -a {title} bash -c "{trap}while :; do sleep 0.05; done") >/dev/null & echo $!'
     return int(subprocess.run(["setsid", "bash", "-c", loop], stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def legacy(*processes: ProcessId) -> Legacy:
-    return Legacy("ray@me", Kind.PROCESSES, "me", 0, processes=processes)
+def legacy(*processes: int) -> Legacy:
+    return Legacy("ray@me", PROCESSES, "me", 0, processes=processes)
 
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_processes_are_ended(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.cluster.legacy.END_SECONDS", 0.3)
     pid = looping("trap '' TERM; " if deaf else "")
-    LegacyMachine("docker", Docker()).remove(legacy(ProcessId(pid, start_time(pid))))
+    LegacyMachine("docker", Docker()).remove(legacy(pid))
     assert not alive(pid)
 
 
 def test_a_process_that_has_the_number_of_one_that_has_ended_is_left_alone() -> None:
-    pid = looping("")
+    pid = looping("", "other")
     try:
-        LegacyMachine("docker", Docker()).remove(legacy(ProcessId(pid, start_time(pid) - 1), ProcessId(2**22 + 1, 0)))
+        LegacyMachine("docker", Docker()).remove(legacy(pid, 2**22 + 1))
         assert alive(pid)
     finally:
         os.kill(pid, signal.SIGKILL)
 
 
 def test_a_running_job_has_to_be_named_twice() -> None:
-    found = [Legacy("a", Kind.CONTAINER, "root", 0, ("ray::f", "ray::g")), Legacy("b", Kind.CONTAINER, "root", 0)]
+    found = [Legacy("a", CONTAINER, "root", 0, ("ray::f", "ray::g")), Legacy("b", CONTAINER, "root", 0)]
     assert refusals(found, ["b"], []) == refusals(found, ["a"], ["a"]) == refusals(found, [], []) == []
     told = "a runs ray::f, ray::g: wait for it, or name it in legacy_end_jobs as well"
     assert refusals(found, ["a", "b"], ["b"]) == [told]
@@ -219,10 +219,10 @@ def test_times_of_the_engine() -> None:
 
 def test_the_report() -> None:
     found = [
-        Legacy("old-ray-head", Kind.CONTAINER, "root", 3661, (), (8265, 8266)),
-        Legacy("ray@alice", Kind.PROCESSES, "alice", 60, ("ray::f",)),
+        Legacy("old-ray-head", CONTAINER, "root", 3661, (), (8265, 8266)),
+        Legacy("ray@alice", PROCESSES, "alice", 60, ("ray::f",)),
     ]
-    answers = {"gpu-0": [one.to_json() for one in found], "gpu-1": [found[1].to_json()]}
+    answers = {"gpu-0": [asdict(one) for one in found], "gpu-1": [asdict(found[1])]}
     shown = legacy_report(answers, [], [])
     assert shown["rows"] == [
         ["gpu-0", "old-ray-head", "container", "root", "1:01:01", "8265, 8266", ""],

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.local_ports import (
-    given_away,
+from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import (
     parse_ephemeral,
     parse_listeners,
     parse_ranges,
@@ -39,26 +38,3 @@ def test_reserved_ports(text: str, ranges: list[tuple[int, int]]) -> None:
 def test_ephemeral_ports() -> None:
     assert parse_ephemeral("32768\t60999\n") == (32768, 60999)
     assert parse_ephemeral("") is None
-
-
-@pytest.mark.parametrize(
-    ("ephemeral", "reserved", "given"),
-    [
-        (None, [], None),
-        ((32768, 60999), [], None),
-        ((10000, 19999), [], None),
-        ((21000, 60999), [], None),
-        ((10000, 20000), [], (20000, 20000)),
-        ((20999, 60999), [], (20999, 20999)),
-        ((1024, 65535), [], (20000, 20999)),
-        ((1024, 65535), [(20000, 20999)], None),
-        ((1024, 65535), [(1, 65535)], None),
-        ((1024, 65535), [(20000, 20500)], (20501, 20999)),
-        ((1024, 65535), [(20500, 20999), (20000, 20000)], (20001, 20499)),
-        ((1024, 65535), [(1024, 2048), (30000, 30010)], (20000, 20999)),
-    ],
-)
-def test_ports_that_the_kernel_may_give_away(
-    ephemeral: tuple[int, int] | None, reserved: list[tuple[int, int]], given: tuple[int, int] | None
-) -> None:
-    assert given_away(20000, 20999, ephemeral, reserved) == given

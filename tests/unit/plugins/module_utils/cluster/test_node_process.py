@@ -9,8 +9,8 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster import node_process, supervisor
@@ -20,7 +20,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process im
     STOPPED,
     FoundProcess,
     NodeProcess,
-    Order,
     OtherRay,
     ProcessError,
 )
@@ -45,7 +44,7 @@ class Scene:
         self.out.mkdir()
         ray = root / "ray.py"
         ray.write_text(RAY)
-        self.order = Order(
+        self.order = dict[str, Any](
             command=[sys.executable, str(ray)],
             environment={supervisor.MARK: str(self.node.directory), "OUT": str(self.out), "SECRET": "it's"},
             python=sys.executable,
@@ -110,7 +109,7 @@ def test_ray_gets_what_a_step_of_slurm_has(scene: Scene, monkeypatch: pytest.Mon
     for name, text in {**step, **other, "PATH": f"/site/bin:{os.environ['PATH']}"}.items():
         monkeypatch.setenv(name, text)
     own = {"HIP_VISIBLE_DEVICES": "5", "PATH": "/opt/verl/bin:/usr/bin:/bin"}
-    scene.order = replace(scene.order, environment={**scene.order.environment, **own})
+    scene.order = {**scene.order, "environment": {**scene.order["environment"], **own}}
     scene.start()
     entries = Path(f"/proc/{scene.ray}/environ").read_text().split("\0")
     environment = dict(entry.split("=", 1) for entry in entries if entry)
@@ -238,14 +237,14 @@ def test_a_process_that_looks_for_nodes_spares_itself(scene: Scene) -> None:
 
 
 def test_ray_that_does_not_start_is_reported(scene: Scene) -> None:
-    scene.order = replace(scene.order, command=["/nonexistent/ray"])
+    scene.order = {**scene.order, "command": ["/nonexistent/ray"]}
     with pytest.raises(ProcessError, match=r"(?s)Ray was not started: .*cannot be started: .*No such file.*node\.log"):
         scene.node.start(scene.order)
 
 
 def test_a_python_that_cannot_be_run_is_reported(scene: Scene) -> None:
     with pytest.raises(ProcessError, match="ray_node_python /nonexistent cannot be run: No such file or directory"):
-        scene.node.start(replace(scene.order, python="/nonexistent"))
+        scene.node.start({**scene.order, "python": "/nonexistent"})
 
 
 def test_a_directory_that_is_not_ours_is_not_used(scene: Scene, tmp_path: Path) -> None:

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
-from ansible_collections.argus.verl.plugins.module_utils.cluster.images import INPUTS_LABEL
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import INPUTS_LABEL, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     PlanError,
     accelerator_of,
@@ -13,7 +10,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import (
     gpus_of_node,
     plan_node,
 )
-from samples import IMAGES, SETTINGS, WORKERS, head, machine, plan, process_plan
+from samples import IMAGES, SETTINGS, WORKERS, head, machine, plan, process_plan, with_settings
 
 
 def test_worker_on_a_machine_without_gpus_has_logical_gpus() -> None:
@@ -29,13 +26,13 @@ def test_worker_on_a_machine_without_gpus_has_logical_gpus() -> None:
 def test_image_from_other_inputs_counts_as_missing() -> None:
     labels = {INPUTS_LABEL: "new"}
     there = machine(images={IMAGES["cpu"]: Image("sha256:1", labels)})
-    current = plan_node(replace(SETTINGS, image_inputs="new"), there, WORKERS)
+    current = plan_node(with_settings(SETTINGS, image_inputs="new"), there, WORKERS)
     assert (current.image_id, current.outdated) == ("sha256:1", False)
-    other = plan_node(replace(SETTINGS, image_inputs="newer"), there, WORKERS)
+    other = plan_node(with_settings(SETTINGS, image_inputs="newer"), there, WORKERS)
     assert (other.image_id, other.outdated) == ("", True)
     # Built by hand, or loaded, without the label.
     assert plan(image_inputs="new").outdated is True
-    absent = plan_node(replace(SETTINGS, image_inputs="new"), machine(images={}), WORKERS)
+    absent = plan_node(with_settings(SETTINGS, image_inputs="new"), machine(images={}), WORKERS)
     assert (absent.image_id, absent.outdated) == ("", False)
     assert process_plan(image_inputs="new").outdated is False
 

@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import planned_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.container import container_arguments
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Engine, EngineStatus
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError
-from ansible_collections.argus.verl.plugins.module_utils.cluster.podman import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
     LISTS,
     TEXTS,
+    container_arguments,
     podman_run,
+)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    Engine,
+    EngineStatus,
     with_systemd,
     with_tun,
 )
-from samples import SETTINGS, WORKERS, head, machine, plan
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError
+from samples import SETTINGS, WORKERS, head, machine, plan, with_settings
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"
 ROOTFUL = Engine("podman", EngineStatus.OK, "4.9.4", root_dir="/var/lib/containers/storage")
@@ -26,7 +29,7 @@ ROOTLESS = replace(ROOTFUL, rootless=True, limits_pids=False)
 
 
 def with_podman(node: NodePlan, engine: Engine = ROOTLESS) -> NodePlan:
-    return replace(node, engine=engine, settings=replace(node.settings, engine="podman"))
+    return replace(node, engine=engine, settings=replace(node.settings, cluster_engine="podman"))
 
 
 def options(node: NodePlan) -> list[str]:
@@ -110,7 +113,7 @@ def test_every_argument_becomes_an_option() -> None:
 def test_another_engine_is_another_container_and_only_podman_has_a_command() -> None:
     there = machine(uid=1001)
     docker = planned_node(SETTINGS, there, WORKERS)
-    podman = planned_node(replace(SETTINGS, engine="podman"), replace(there, engine=ROOTLESS), WORKERS)
+    podman = planned_node(with_settings(SETTINGS, cluster_engine="podman"), replace(there, engine=ROOTLESS), WORKERS)
     assert docker.podman == {}
     assert podman.podman["argv"][:2] == ["podman", "run"]
     label = "argus.verl.specification"

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.port_checks import DASHBOARD_USE
 from ansible_collections.argus.verl.plugins.module_utils.cluster.port_inventory import (
     Placed,
     machine_ranges,
     placed_nodes,
     port_inventory_findings,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortPlan, PortRange
+from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import DASHBOARD_USE, PortPlan, PortRange
 
 Inventory = tuple[dict[str, dict[str, Any]], dict[str, list[str]]]
 

@@ -16,11 +16,13 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import PlanError
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process import (
-    node_directory,
     process_arguments,
     sessions_directory,
 )
-from samples import PROCESS_HOST, PROCESS_SETTINGS, gpus, machine, process_plan
+from samples import PROCESS_HOST, PROCESS_SETTINGS, gpus, machine, process_plan, with_settings
+
+STARTED = "1970-01-01T00:01:00+00:00"
+
 
 SESSIONS = "/tmp/argus-verl-e25ef5f3"
 
@@ -90,10 +92,6 @@ def test_the_longest_directory_is_named() -> None:
         sessions_directory("mvp", "/" + "x" * most)
 
 
-def test_directory_of_a_node() -> None:
-    assert node_directory("~/state", "mvp", "worker-0") == "~/state/mvp/nodes/worker-0"
-
-
 def test_planned_process() -> None:
     plan = planned_node(PROCESS_SETTINGS, machine(process=PROCESS_HOST, user="ml"), ["worker-0"])
     assert (plan.container, plan.image, plan.image_missing, plan.user) == ({}, "", False, "1001:1002")
@@ -121,17 +119,17 @@ def test_planned_process() -> None:
 )
 def test_action_for_a_process_that_is_there(state: str, changes: dict[str, object], expected: Action) -> None:
     before = process_arguments(process_plan(), PROCESS_HOST, "ml")
-    found = FoundProcess(state, 7, 60.5, 0, None, before["specification"], before["settings"])
+    found = FoundProcess(state, 7, STARTED, 0, None, before["specification"], before["settings"])
     host = replace(PROCESS_HOST, node=found)
     there = machine(process=host, user="ml")
-    plan = planned_node(replace(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
+    plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
     assert plan.action == expected
-    assert plan.started_at == "1970-01-01T00:01:00.500000+00:00"
+    assert plan.started_at == STARTED
 
 
 def test_gpus_of_a_process() -> None:
     there = machine(8, process=PROCESS_HOST)
-    plan = planned_node(replace(PROCESS_SETTINGS, accelerator="cuda"), there, ["worker-0"])
+    plan = planned_node(with_settings(PROCESS_SETTINGS, accelerator="cuda"), there, ["worker-0"])
     assert plan.expected.gpus == 8
     assert "--num-gpus=8" in plan.process["command"]
     assert len(there.gpus) == len(gpus(8))
@@ -139,11 +137,20 @@ def test_gpus_of_a_process() -> None:
 
 def test_variables_that_are_derived_anew_do_not_restart_a_process() -> None:
     before = process_arguments(process_plan(derived_env={"GLOO_SOCKET_IFNAME": "eth0"}), PROCESS_HOST, "ml")
-    found = FoundProcess("running", 7, 60.5, 0, None, before["specification"], before["settings"], before["derived"])
+    found = FoundProcess(
+        "running",
+        7,
+        "1970-01-01T00:01:00.500000+00:00",
+        0,
+        None,
+        before["specification"],
+        before["settings"],
+        before["derived"],
+    )
     there = machine(process=replace(PROCESS_HOST, node=found), user="ml")
 
     def reason(**derived: str) -> str:
-        return planned_node(replace(PROCESS_SETTINGS, derived_env=derived), there, ["worker-0"]).action.reason
+        return planned_node(with_settings(PROCESS_SETTINGS, derived_env=derived), there, ["worker-0"]).action.reason
 
     assert reason(GLOO_SOCKET_IFNAME="eth0") == AS_PLANNED
     assert reason(GLOO_SOCKET_IFNAME="eth1") == reason() == STALE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess, OtherRay
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import (
     ProcessHost,
-    ProcessQuestion,
     is_reachable,
     look,
     own_address,
@@ -25,17 +24,17 @@ def test_host_without_a_node(tmp_path: Path) -> None:
     ray.parent.mkdir()
     ray.touch(0o755)
     (tmp_path / "nodes" / "other").mkdir(parents=True)
-    found = look(ProcessQuestion(str(tmp_path / "nodes" / "worker-0"), str(tmp_path / "bin" / "python3")))
+    found = look(str(tmp_path / "nodes" / "worker-0"), str(tmp_path / "bin" / "python3"))
     assert (found.node, found.neighbours, found.ray) == (FoundProcess(), ["other"], str(ray))
     assert found.home == os.environ["HOME"]
     assert found.directory == str(tmp_path / "nodes" / "worker-0")
 
 
 def test_it_travels_as_json() -> None:
-    host = replace(PROCESS_HOST, others=[OtherRay(7, 1003, "raylet")], node=FoundProcess("running", 5, 1.5))
+    host = replace(PROCESS_HOST, others=[OtherRay(7, 1003, "raylet")], node=FoundProcess("running", 5, "2026-01-12"))
     there = machine(process=host, reserved_ports=[])
     assert Machine.from_json(json.loads(json.dumps(there.to_json()))) == there
-    assert ProcessHost.from_json(host.to_json()) == host
+    assert ProcessHost.from_json(asdict(host)) == host
     assert (
         Machine.from_json({key: value for key, value in machine().to_json().items() if key != "process"}).process
         is None

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import container_arguments, ray_environment
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
-from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError, plan_node
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, Question
-from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     PROFILES,
+    DeviceFile,
     RocmGpu,
     environment_problem,
     gfx_name,
@@ -20,7 +17,10 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import (
     read_devices,
     read_gpus,
 )
-from samples import PROCESS_HOST, PROCESS_SETTINGS, SETTINGS, WORKERS, machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.nodes import NodePlan, PlanError, plan_node
+from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
+from samples import PROCESS_HOST, PROCESS_SETTINGS, SETTINGS, WORKERS, machine, with_settings
 
 GIB = 1 << 30
 CPU = {"cpu_cores_count": 64, "simd_count": 0, "drm_render_minor": 0}
@@ -104,7 +104,7 @@ def test_the_groups_of_devices() -> None:
 
 
 def test_a_probed_machine_keeps_its_gpus_as_json(root: Path) -> None:
-    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(Question(cluster="mvp", engine="none"))
+    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(cluster="mvp", engine="none")
     again = Machine.from_json({**found.to_json(), "process": None})
     assert (len(again.rocm_gpus), again.rocm_gpus[7].index) == (8, 7)
     assert again.rocm_devices == found.rocm_devices != ()
@@ -118,7 +118,7 @@ GPUS = tuple(RocmGpu(index, "gfx942", 196608, f"/dev/dri/renderD{128 + 8 * index
 
 
 def plan(**changes: Any) -> NodePlan:
-    settings = replace(
+    settings = with_settings(
         SETTINGS, **{"accelerator": "rocm", "images": {"rocm": "verl-rocm:1"}, "network": "host", **changes}
     )
     return plan_node(settings, machine(rocm_gpus=GPUS, rocm_devices=FILES), WORKERS)
@@ -155,7 +155,7 @@ def test_other_kinds_get_no_device_of_amd() -> None:
 
 
 def test_a_process_has_the_share_as_well() -> None:
-    settings = replace(PROCESS_SETTINGS, accelerator="rocm", gpus=2)
+    settings = with_settings(PROCESS_SETTINGS, accelerator="rocm", gpus=2)
     found = plan_node(settings, machine(process=PROCESS_HOST, rocm_gpus=GPUS, rocm_devices=FILES), ["worker-0"])
     assert ray_environment(found)["HIP_VISIBLE_DEVICES"] == "0,1"
 
@@ -196,5 +196,5 @@ def test_a_profile_of_settings() -> None:
 
 
 def test_gpus_that_can_be_read_are_reported_by_a_machine_without_nvidia(root: Path) -> None:
-    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(Question(cluster="mvp", engine="none"))
+    found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(cluster="mvp", engine="none")
     assert [asdict(gpu)["gfx"] for gpu in found.rocm_gpus] == ["gfx942"] * 8

@@ -13,7 +13,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
     create_token,
     program_of,
     read_token,
-    replace_token,
+    replace,
 )
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
@@ -28,9 +28,8 @@ def test_the_first_of_many_tokens_wins(tmp_path: Path) -> None:
     answers, barrier = fork.Queue(), fork.Barrier(8)
 
     def create(number: int) -> None:
-        directory = os.open(tmp_path, os.O_RDONLY)
         barrier.wait()
-        answers.put(create_token(tmp_path, directory, f"{number}" * 64, OWN))
+        answers.put(create_token(tmp_path / "auth_token", f"{number}" * 64, OWN))
 
     processes = [fork.Process(target=create, args=(number,)) for number in range(8)]
     for process in processes:
@@ -43,29 +42,27 @@ def test_the_first_of_many_tokens_wins(tmp_path: Path) -> None:
 
 
 def test_a_token_is_replaced_atomically(tmp_path: Path) -> None:
-    directory = os.open(tmp_path, os.O_RDONLY)
     for token in ("first", "second"):
-        replace_token(directory, token, OWN)
-        assert read_token(tmp_path, directory) == token
+        replace(tmp_path / "auth_token", token.encode(), 0o400, OWN)
+        assert read_token(tmp_path / "auth_token") == token
     assert (tmp_path / "auth_token").stat().st_mode & 0o777 == 0o400
     assert [path.name for path in tmp_path.iterdir()] == ["auth_token"]
 
 
 def test_a_token_that_is_no_file(tmp_path: Path) -> None:
-    directory = os.open(tmp_path, os.O_RDONLY)
     os.mkfifo(tmp_path / "auth_token")
     with pytest.raises(StateError, match="auth_token is not a regular file; remove it"):
-        read_token(tmp_path, directory)
+        read_token(tmp_path / "auth_token")
 
 
 @as_root
 def test_another_user_of_the_nodes_gets_the_token(tmp_path: Path) -> None:
     state = State(str(tmp_path), "mvp", check=False)
-    with state.opened(create=True) as directory:
-        assert state.provide_token(directory, User(1000, 1000), "", rotate=False)
+    with state.opened(create=True):
+        assert state.provide_token(User(1000, 1000), "", rotate=False)
         token = (tmp_path / "mvp" / "auth_token").read_text()
-        assert state.provide_token(directory, NODES, "", rotate=False) == [str(tmp_path / "mvp" / "auth_token")]
-        assert state.provide_token(directory, NODES, "", rotate=False) == []
+        assert state.provide_token(NODES, "", rotate=False) == [str(tmp_path / "mvp" / "auth_token")]
+        assert state.provide_token(NODES, "", rotate=False) == []
     there = (tmp_path / "mvp" / "auth_token").stat()
     assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (61000, 61000, 0o400)
     assert (tmp_path / "mvp" / "auth_token").read_text() == token
@@ -74,15 +71,15 @@ def test_another_user_of_the_nodes_gets_the_token(tmp_path: Path) -> None:
 @as_root
 def test_a_registry_of_another_user_is_kept_as_it_is(tmp_path: Path) -> None:
     state = State(str(tmp_path), "mvp", check=False)
-    with state.opened(create=True) as directory:
-        assert state.provide_registry(directory, User(1000, 1000)) == [str(tmp_path / "mvp" / "jobs")]
+    with state.opened(create=True):
+        assert state.provide_registry(User(1000, 1000)) == [str(tmp_path / "mvp" / "jobs")]
         # Nothing is in it.
-        assert state.provide_registry(directory, NODES) == [str(tmp_path / "mvp" / "jobs")]
+        assert state.provide_registry(NODES) == [str(tmp_path / "mvp" / "jobs")]
         assert (tmp_path / "mvp" / "jobs").stat().st_uid == 61000
         (tmp_path / "mvp" / "jobs" / "grpo-1.json").write_text("{}")
-        assert state.provide_registry(directory, NODES) == []
+        assert state.provide_registry(NODES) == []
         with pytest.raises(StateError) as error:
-            state.provide_registry(directory, User(1000, 1000))
+            state.provide_registry(User(1000, 1000))
     assert str(error.value) == (
         f"{tmp_path}/mvp/jobs belongs to 61000:61000, and the nodes' user is 1000:1000; change the owner of the jobs "
         f"in it (chown -R 1000:1000 {tmp_path}/mvp/jobs), or run the nodes as that user "
@@ -95,10 +92,10 @@ def test_a_registry_that_is_a_link_gives_nothing_away(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     state = State(str(tmp_path), "mvp", check=False)
-    with state.opened(create=True) as directory:
+    with state.opened(create=True):
         (tmp_path / "mvp" / "jobs").symlink_to(victim)
         with pytest.raises(StateError, match="mvp/jobs is not a directory; remove it"):
-            state.provide_registry(directory, NODES)
+            state.provide_registry(NODES)
     assert victim.stat().st_uid == 0
 
 
@@ -107,27 +104,27 @@ def test_versions_of_the_program_stay_side_by_side(tmp_path: Path) -> None:
     old, new = tmp_path / "argus-1.zip", tmp_path / "argus-2.zip"
     old.write_text("old")
     new.write_text("new")
-    with state.opened(create=True) as directory:
-        assert state.provide_program(directory, old) == [str(path / "argus-1.zip"), str(path / "argus")]
-        assert state.provide_program(directory, old) == []
-        assert State(str(tmp_path), "mvp", check=True).provide_program(directory, new) == [str(path / "argus-2.zip")]
+    with state.opened(create=True):
+        assert state.provide_program(old) == [str(path / "argus-1.zip"), str(path / "argus")]
+        assert state.provide_program(old) == []
+        assert State(str(tmp_path), "mvp", check=True).provide_program(new) == [str(path / "argus-2.zip")]
         assert program_of(tmp_path / "mvp") == "argus-1.zip"
-        assert state.provide_program(directory, new) == [str(path / "argus-2.zip")]
+        assert state.provide_program(new) == [str(path / "argus-2.zip")]
         assert program_of(tmp_path / "mvp") == "argus-2.zip"
         assert ((path / "current").read_text(), (path / "argus-1.zip").read_text()) == ("new", "old")
         modes = {file.name: file.stat().st_mode & 0o777 for file in path.iterdir() if not file.is_symlink()}
         assert modes == {"argus": 0o555, "argus-1.zip": 0o444, "argus-2.zip": 0o444}
-        assert state.remove(directory) == ([str(path), str(tmp_path / "mvp")], [])
+        assert state.remove() == ([str(path), str(tmp_path / "mvp")], [])
     assert not path.exists()
 
 
 def test_a_program_that_is_a_link_is_refused(tmp_path: Path) -> None:
     state = State(str(tmp_path), "mvp", check=False)
     (tmp_path / "argus-1.zip").touch()
-    with state.opened(create=True) as directory:
+    with state.opened(create=True):
         (tmp_path / "mvp" / "program").symlink_to(tmp_path)
         with pytest.raises(StateError, match="mvp/program is a link; remove it"):
-            state.provide_program(directory, tmp_path / "argus-1.zip")
+            state.provide_program(tmp_path / "argus-1.zip")
 
 
 @as_root
@@ -149,13 +146,12 @@ def test_removal_follows_no_link_and_leaves_what_is_not_ours(tmp_path: Path) -> 
     outside = tmp_path / "outside"
     (outside / "kept").mkdir(parents=True)
     state = State(str(tmp_path), "mvp", check=False)
-    with state.opened(create=True) as directory:
-        assert directory is not None
-        state.provide_token(directory, OWN, "", rotate=False)
-        state.provide_registry(directory, OWN)
+    with state.opened(create=True):
+        state.provide_token(OWN, "", rotate=False)
+        state.provide_registry(OWN)
         (state.path / "jobs" / "link").symlink_to(outside)
         (state.path / "notes").write_text("mine")
-        removed, left = state.remove(directory)
+        removed, left = state.remove()
     assert removed == [str(state.path / name) for name in ("auth_token", "jobs")]
     assert left == [str(state.path / "notes")]
     assert (outside / "kept").is_dir() and not (state.path / "jobs").exists()
@@ -163,7 +159,6 @@ def test_removal_follows_no_link_and_leaves_what_is_not_ours(tmp_path: Path) -> 
 
 def test_a_directory_that_another_host_of_the_same_home_has_removed(tmp_path: Path) -> None:
     state = State(str(tmp_path), "mvp", check=False)
-    with state.opened(create=True) as directory:
-        assert directory is not None
+    with state.opened(create=True):
         state.path.rmdir()
-        assert state.remove(directory) == ([], [])
+        assert state.remove() == ([], [])

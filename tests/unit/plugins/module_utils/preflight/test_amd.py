@@ -118,7 +118,7 @@ def test_gpus_are_compared_with_the_expected_ones(tree: Tree, expected: dict[str
     with_gpu(tree, 0, "0000:05:00.0")
     tree.file("/dev/kfd")
     problems = judged(amd.read(tree.reader()), expected=Expectation(**expected))
-    assert [problem.check.key for problem in problems] == keys
+    assert [problem.key for problem in problems] == keys
     for problem in problems:
         assert "AMD Instinct MI300X" in problem.what
     assert judged(GPUS, expected=Expectation(gpus=0, **expected)) == []

@@ -87,7 +87,7 @@ def test_recorded_a100() -> None:
             memory_used_mib=50,
         ),
     )
-    assert [problem.check.key for problem in judged(found)] == ["gpu.mig", "gpu.persistence"]
+    assert [problem.key for problem in judged(found)] == ["gpu.mig", "gpu.persistence"]
 
 
 def test_recorded_blackwell_has_other_elements() -> None:
@@ -97,7 +97,7 @@ def test_recorded_blackwell_has_other_elements() -> None:
     assert found.processes == (Process(4242, "python3", memory_mib=65078),)
     # Generation 1 of 4 is that of an idle GPU.
     assert (found.pcie_gen, found.pcie_gen_max, found.performance_state) == (1, 4, "P8")
-    assert only(Gpus(gpus=(found,))).check.key == "gpu.processes"
+    assert only(Gpus(gpus=(found,))).key == "gpu.processes"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_what_is_not_wrong_with_a_gpu(changes: dict[str, Any]) -> None:
 
 
 def test_memory_of_slices_belongs_to_processes_that_are_not_listed() -> None:
-    assert one(mig="Enabled", memory_used_mib=40_000).check.key == "gpu.mig"
+    assert one(mig="Enabled", memory_used_mib=40_000).key == "gpu.mig"
 
 
 def test_settings_of_the_machine() -> None:
@@ -206,7 +206,7 @@ def test_settings_of_the_machine() -> None:
 def test_gpus_that_nobody_uses_may_be_as_they_like() -> None:
     bad = replace(HEALTHY_GPUS, error="no answer", gpus=(replace(HEALTHY_GPU, uncorrected=1),))
     assert judged(bad, expected=Expectation(gpus=0)) == []
-    assert [problem.check.key for problem in judged(bad, expected=Expectation(gpus=1))] == ["gpu.answers", "gpu.ecc"]
+    assert [problem.key for problem in judged(bad, expected=Expectation(gpus=1))] == ["gpu.answers", "gpu.ecc"]
 
 
 def test_programs_of_the_cluster_may_use_gpus_and_others_may_not() -> None:
@@ -239,7 +239,7 @@ def test_xids() -> None:
 
 def test_a_kernel_log_that_cannot_be_read_is_said() -> None:
     problem = only(replace(HEALTHY_GPUS, log_error="dmesg: not permitted"))
-    assert (problem.check.key, problem.severity) == ("gpu.xid", NOTE)
+    assert (problem.key, problem.severity) == ("gpu.xid", NOTE)
     assert "not permitted" in problem.what
 
 
@@ -313,7 +313,7 @@ def test_a_driver_that_fails(tree: Tree) -> None:
     assert found.error == "Failed to initialize NVML: Driver/library version mismatch"
     assert "Operation not permitted" in found.log_error
     assert "journalctl: exit code 0 without a message" in found.log_error
-    assert judged(found)[0].check.key == "gpu.answers"
+    assert judged(found)[0].key == "gpu.answers"
 
 
 def test_a_program_that_prints_broken_xml(tree: Tree) -> None:

@@ -137,12 +137,12 @@ def test_what_is_no_problem(changes: dict[str, Any]) -> None:
 
 def test_without_containers_other_rules_hold() -> None:
     assert judged(replace(GOOD, ray=(Process(7, "raylet"),)), BARE) == []
-    assert only(replace(GOOD, locked_memory="65536"), BARE).check.key == "host.memlock"
+    assert only(replace(GOOD, locked_memory="65536"), BARE).key == "host.memlock"
     assert judged(replace(GOOD, locked_memory="65536"), replace(BARE, hcas=[])) == []
     assert judged(replace(GOOD, locked_memory="65536")) == []
     # Ray stops writing to a disk that is 95 % full.
     nearly_full = replace(GOOD, tmp_free_bytes=5 * GIB - 1)
-    assert only(nearly_full, BARE).check.key == "host.tmp"
+    assert only(nearly_full, BARE).key == "host.tmp"
     assert judged(replace(nearly_full, tmp_free_bytes=5 * GIB), BARE) == []
     assert judged(nearly_full) == []
 

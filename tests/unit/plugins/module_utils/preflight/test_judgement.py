@@ -2,32 +2,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.preflight import judgement, topics
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import (
-    FAST,
-    REACHABLE,
-    STANDARD,
-    Check,
     Context,
     Expectation,
     Problem,
     differences,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
-    CHECKS,
     Judged,
     Probed,
     Section,
     grouped,
     judged,
 )
+from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS, FAST, STANDARD
 from samples import HEALTHY
 
-CHECK = Check("a.b", WARNING, "it works", "repair it")
+CHECK = "gpu.mig"
+REPAIR = CHECKS[CHECK].todo
+PREFLIGHT = Path(judgement.__file__).parent
+KEY = re.compile(r'(?:Problem|Compared|kind_problems)\(\s*"([^"]+)"')
 
 
 def probed(name: str, findings: Sequence[Finding] = (), kernel: str = "6.8") -> Probed:
@@ -49,9 +49,21 @@ def test_a_tier_includes_the_ones_before() -> None:
     assert "storage.canary" in set(standard) - set(fast)
 
 
+def test_problems_are_of_checks_in_the_table() -> None:
+    used = {key for file in PREFLIGHT.glob("*.py") for key in KEY.findall(file.read_text())}
+    assert len(used) > 60
+    assert used <= set(CHECKS)
+
+
+def test_a_check_has_what_to_do_about_it_on_one_line_or_more() -> None:
+    assert CHECKS["machine.reachable"] == (ERROR, "Ansible reaches the machine", "", FAST)
+    assert CHECKS["gpu.persistence"].todo.endswith("without it each start of a program takes seconds")
+    assert {check.severity for check in CHECKS.values()} == {ERROR, WARNING}
+
+
 def test_a_problem_becomes_a_finding() -> None:
-    assert Problem(CHECK, "broken").finding("h") == Finding("h", "broken", "repair it", WARNING, "a.b")
-    assert Problem(CHECK, "broken", "x", ERROR).finding("h") == Finding("h", "broken", "x", ERROR, "a.b")
+    assert Problem(CHECK, "broken").finding("h") == Finding("h", "broken", REPAIR, WARNING, CHECK)
+    assert Problem(CHECK, "broken", "x", ERROR).finding("h") == Finding("h", "broken", "x", ERROR, CHECK)
 
 
 def test_the_hosts_that_differ_from_most_are_named() -> None:
@@ -64,8 +76,7 @@ def test_the_hosts_that_differ_from_most_are_named() -> None:
 
 
 def test_keys_are_named_after_their_topics() -> None:
-    for topic in topics.TOPICS:
-        assert all(check.key.startswith(f"{topic.name}.") for check in topic.checks)
+    assert {f"{topic.name}.answers" for topic in topics.TOPICS} <= set(CHECKS)
     for key, check in CHECKS.items():
         assert re.fullmatch(r"[a-z]+\.[a-z_]+", key)
         assert check.severity in (ERROR, WARNING)
@@ -130,7 +141,7 @@ def test_machines_are_compared_with_each_other() -> None:
 
 
 def test_machines_without_an_answer() -> None:
-    silent = Finding("b", "does not answer", "", ERROR, REACHABLE.key)
+    silent = Finding("b", "does not answer", "", ERROR, "machine.reachable")
     result = judged(["a", "b"], {"a": probed("a")}, FAST, others=[silent])
     assert result.findings == [silent]
     assert (result.silent, result.state("b", "gpu.ecc"), result.state("b", "machine.reachable")) == (["b"], "", ERROR)

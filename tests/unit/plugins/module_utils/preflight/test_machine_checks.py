@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile, RocmGpu
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineStatus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import parse_gpus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortRange
@@ -101,9 +101,12 @@ def test_fewer_gpus_than_expected() -> None:
     assert none(Expectation(gpus=4))
 
 
+ROCM_GPU = RocmGpu(0, "gfx942", 196608, "/dev/dri/renderD128")
+
+
 def test_amd_gpus_count() -> None:
-    assert none(gpus=[], amd_gpus=8)
-    assert only(gpus=[], amd_gpus=7).what == "7 GPUs found, expected at least 8"
+    assert none(gpus=[], rocm_gpus=[ROCM_GPU] * 8)
+    assert only(gpus=[], rocm_gpus=[ROCM_GPU] * 7).what == "7 GPUs found, expected at least 8"
 
 
 def test_broken_driver_is_one_finding_with_the_numbers() -> None:

@@ -41,7 +41,7 @@ def test_hostname_of_a_loopback() -> None:
     names = Names("gpu-0", ("10.0.0.1", "127.0.1.1"))
     (problem,) = judge(names, context())
     assert problem.what == ("its host name gpu-0 resolves to 127.0.1.1, a loopback: jobs get GLOO_SOCKET_IFNAME=eth0")
-    assert (problem.severity, problem.check.key) == ("warning", "network.hostname")
+    assert (problem.severity, problem.key) == ("warning", "network.hostname")
     (problem,) = judge(names, context(address="10.9.9.9"))
     assert problem.severity == "error"
     assert "gloo fails" in problem.what

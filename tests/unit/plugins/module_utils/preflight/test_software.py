@@ -78,7 +78,7 @@ def test_a_python_that_does_not_run(
     found = software.read(Reader(), Expectation(python=PYTHON))
     assert found == Software(PYTHON, problem=problem)
     (only,) = judged(found)
-    assert (only.check, only.what) == (software.RUNS, f"{PYTHON} does not run: {problem}")
+    assert (only.key, only.what) == ("software.python", f"{PYTHON} does not run: {problem}")
 
 
 def test_an_environment_may_print_something_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_the_program_of_the_step_is_part_of_the_script(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("time", ["90", "90:00", "12:00:00", "2-12", "2-12:00", "2-12:00:00", ""])
 def test_times_that_slurm_takes(time: str) -> None:
-    assert wish_findings(replace(WISH, time=time)) == []
+    assert list(wish_findings(replace(WISH, time=time))) == []
 
 
 @pytest.mark.parametrize(

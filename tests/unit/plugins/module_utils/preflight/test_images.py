@@ -8,13 +8,12 @@ import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
-from ansible_collections.argus.verl.plugins.module_utils.cluster.images import (
-    OLDEST_RAY,
+from ansible_collections.argus.verl.plugins.module_utils.preflight.images import (
     MissingImage,
-    has_tokens,
     image_findings,
     missing_images,
 )
+from ansible_collections.argus.verl.plugins.module_utils.preflight.software import OLDEST_RAY, has_tokens
 from samples import machine
 
 REPO = Path(__file__).resolve().parents[5]
@@ -40,6 +39,7 @@ def test_image_that_no_registry_has() -> None:
             "argus-verl-cpu:0.1.0 | ssh a docker load, on a machine that has it), or set cluster_image_builds or "
             "cluster_image_archive, or correct cluster_images",
             ERROR,
+            key="machine.image",
         )
     ]
 

@@ -1,23 +1,17 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of nodes: machines that lack one, and releases of Ray that may not run."""
+"""Images of nodes that machines lack."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ..argus.common.findings import ERROR, WARNING, Finding
-from .machine import Machine
-
-# The hash of what an image was built from, as images/cpu/build.py also sets it.
-INPUTS_LABEL = "argus.verl.inputs"
-# Earlier releases of Ray ignore the token: everyone who reaches the head runs code on it.
-RAY_WITH_TOKENS = (2, 52)
-OLDEST_RAY = ".".join(map(str, RAY_WITH_TOKENS))
+from ..cluster.machine import Machine
+from .checks import Problem
 
 
 class MissingImage(NamedTuple):
@@ -63,10 +57,4 @@ def image_findings(
                 f"build it there or on this controller (images/cpu/build.py NAME), or copy it ({copy}), or set "
                 "cluster_image_builds or cluster_image_archive, or correct cluster_images"
             )
-        yield Finding(host, problem, remedy, severity)
-
-
-def has_tokens(ray: str) -> bool:
-    """Whether a release of Ray has tokens. One that was built by hand may have another form, and passes."""
-    found = re.match(r"(\d+)\.(\d+)", ray)
-    return not found or (int(found[1]), int(found[2])) >= RAY_WITH_TOKENS
+        yield Problem("machine.image", problem, remedy, severity).finding(host)

@@ -1,30 +1,31 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
-from ansible_collections.argus.verl.plugins.module_utils.cluster.clocks import Skew, clock_findings
+from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import bounds, clock_findings
 
 
-def probed(ahead: float, before: float = 1.0, after: float = 0.5) -> Skew:
+def probed(ahead: float, before: float = 1.0, after: float = 0.5) -> dict[str, Any]:
     """A machine whose clock is ahead, and that took `before` and `after` seconds on the way."""
     sent = 1000.0
-    skew = Skew.of({"time": sent + before + ahead, "clock": {"sent": sent, "received": sent + before + after}})
-    assert skew is not None
-    return skew
+    return {"time": sent + before + ahead, "clock": {"sent": sent, "received": sent + before + after}}
 
 
 def test_time_on_the_way_is_not_taken_for_a_difference() -> None:
-    assert probed(0, before=20, after=30).certain == 0
-    assert probed(0, before=0, after=0).certain == 0
-    assert probed(10, before=2, after=3).certain == pytest.approx(7)
-    assert probed(-10, before=2, after=3).certain == pytest.approx(-8)
-    assert (probed(0).least, probed(0).most) == pytest.approx((-0.5, 1))
+    assert bounds(probed(0)) == pytest.approx((-0.5, 1))
+    machines = {"ctl": probed(0, 0, 0), "gpu-0": probed(0, before=20, after=30), "gpu-1": probed(10, 2, 3)}
+    (found,) = clock_findings(machines, "ctl")
+    assert (found.where, found.what) == ("gpu-1", "its clock is at least 7 s ahead of that of ctl")
+    (found,) = clock_findings({"ctl": probed(0, 0, 0), "gpu-1": probed(-10, 2, 3)}, "ctl")
+    assert found.what == "its clock is at least 8 s behind that of ctl"
 
 
 def test_clock_of_the_controller_does_not_matter() -> None:
     # All machines agree, and the controller is an hour late.
     machines = {"ctl": probed(3600), "gpu-0": probed(3600, before=4)}
-    assert clock_findings(machines, "ctl") == []
+    assert list(clock_findings(machines, "ctl")) == []
 
 
 @pytest.mark.parametrize(("ahead", "severity"), [(7.9, WARNING), (31.4, WARNING), (31.6, ERROR), (-31.6, ERROR)])
@@ -38,14 +39,14 @@ def test_clock_that_differs(ahead: float, severity: str) -> None:
 
 
 def test_limit() -> None:
-    assert clock_findings({"ctl": probed(0), "gpu-0": probed(6.4)}, "ctl") == []
-    assert len(clock_findings({"ctl": probed(0), "gpu-0": probed(6.6)}, "ctl")) == 1
+    assert list(clock_findings({"ctl": probed(0), "gpu-0": probed(6.4)}, "ctl")) == []
+    assert len(list(clock_findings({"ctl": probed(0), "gpu-0": probed(6.6)}, "ctl"))) == 1
     # A head's machine that did not answer cannot be compared.
-    assert clock_findings({"gpu-0": probed(60)}, "ctl") == []
+    assert list(clock_findings({"gpu-0": probed(60)}, "ctl")) == []
 
 
 @pytest.mark.parametrize(
     "answer", [{}, {"time": 1}, {"time": "x", "clock": {"sent": 0, "received": 1}}, {"time": 1, "clock": None}]
 )
 def test_answer_without_times(answer: dict[str, object]) -> None:
-    assert Skew.of(answer) is None
+    assert bounds(answer) is None

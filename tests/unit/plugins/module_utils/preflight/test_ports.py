@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.node_process import FoundProcess
-from ansible_collections.argus.verl.plugins.module_utils.cluster.port_checks import DASHBOARD_USE, port_findings
-from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortRange
+from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import DASHBOARD_USE, PortRange
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from samples import HEALTHY, PROCESS_HOST, container
 
 DASHBOARD = PortRange("ray-head", DASHBOARD_USE, 8265, 8265)
@@ -17,7 +18,9 @@ RANGES = [DASHBOARD, GCS, PROCESSES]
 
 
 def findings(*ranges: PortRange, **changes: Any) -> list[Finding]:
-    return list(port_findings("box", replace(HEALTHY, **changes), ranges or RANGES))
+    expected = Expectation(gpus=8, ports=ranges or RANGES)
+    found = machine_findings("box", replace(HEALTHY, **changes), expected)
+    return [replace(finding, key="") for finding in found if finding.key == "machine.port"]
 
 
 def test_free_ports() -> None:
@@ -89,3 +92,34 @@ def test_ports_of_outgoing_connections() -> None:
 def test_port_of_a_node_without_a_container(state: str, found: int) -> None:
     host = replace(PROCESS_HOST, node=FoundProcess(state))
     assert len(findings(ports_in_use=[20000], process=host)) == found
+
+
+@pytest.mark.parametrize(
+    ("ephemeral", "reserved", "given"),
+    [
+        (None, [], None),
+        ((32768, 60999), [], None),
+        ((10000, 19999), [], None),
+        ((21000, 60999), [], None),
+        ((10000, 20000), [], (20000, 20000)),
+        ((20999, 60999), [], (20999, 20999)),
+        ((1024, 65535), [], (20000, 20999)),
+        ((1024, 65535), [(20000, 20999)], None),
+        ((1024, 65535), [(1, 65535)], None),
+        ((1024, 65535), [(20000, 20500)], (20501, 20999)),
+        ((1024, 65535), [(20500, 20999), (20000, 20000)], (20001, 20499)),
+        ((1024, 65535), [(1024, 2048), (30000, 30010)], (20000, 20999)),
+    ],
+)
+def test_ports_that_the_kernel_may_give_away(
+    ephemeral: tuple[int, int] | None, reserved: list[tuple[int, int]], given: tuple[int, int] | None
+) -> None:
+    node = PortRange("worker-0", "all", 20000, 20999)
+    assert [finding.what for finding in findings(node, ephemeral_ports=ephemeral, reserved_ports=reserved)] == (
+        []
+        if given is None
+        else [
+            f"the kernel may give ports {given[0]}-{given[1]} of the nodes to outgoing connections "
+            f"(net.ipv4.ip_local_port_range is {'-'.join(map(str, ephemeral or ()))})"
+        ]
+    )
