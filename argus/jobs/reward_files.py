@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE, under_root
@@ -55,14 +54,10 @@ class RewardFiles:
     def hashes(self) -> dict[str, str]:
         return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.texts.items()}
 
-    def to_json(self) -> dict[str, Any]:
-        left_out = dict(self.left_out)
-        return {"entry": self.entry, "function": self.function, "files": self.hashes, "left_out": left_out}
-
     def write(self, archive: Archive) -> None:
         for name, text in self.texts.items():
             archive.write_text(f"{COPIES}/{name}", text)
-        archive.write_json(RECORD, self.to_json())
+        archive.write_json(RECORD, RewardRecord(self.entry, self.function, self.hashes, self.left_out))
 
 
 def reward_files(spec: JobSpec, python_path: str) -> RewardFiles | None:

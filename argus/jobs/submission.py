@@ -48,7 +48,7 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     archive.write_json("config/runtime_env.json", job.runtime_env)
     archive.write_text("config/submit_cmd.txt", job.submit_command())
     archive.write_text("config/train_cmd.txt", job.train_command())
-    archive.write_json("config/plan.json", job.plan.to_json())
+    archive.write_json("config/plan.json", job.plan)
     archive.write_text("config/resolved.yaml", submission.resolved)
     archive.write_json(RECORD, {"version": VERSION, "program": Program.of_this_process().name})
     if submission.reward:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import stat
@@ -21,7 +20,7 @@ from . import checkpoints, metrics, reading, writing
 from .output import one_line
 from .plan import Plan
 from .reading import MIB, UnreadableError
-from .schema import MalformedError, parse
+from .schema import MalformedError, json_text, parse
 from .status import JobState, Status
 from .writing import DIRECTORY_MODE
 
@@ -121,11 +120,11 @@ class Archive:
         writing.write_text(self.path / name, text, durable)
 
     def write_json(self, name: str, value: Any) -> None:
-        self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        self.write_text(name, json_text(value, indent=2) + "\n")
 
     def write_heartbeat(self, name: str, **details: Any) -> None:
         """Write a small file that is soon written again; it is not worth waiting for the disk."""
-        self.write_text(name, json.dumps(details) + "\n", durable=False)
+        self.write_text(name, json_text(details) + "\n", durable=False)
 
     def append(self, name: str, text: str) -> None:
         """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
@@ -221,7 +220,7 @@ class Archive:
 
     def event(self, kind: str, **details: Any) -> None:
         """Append an event."""
-        self.append("events.jsonl", json.dumps({"time": now(), "event": kind, **details}, ensure_ascii=False) + "\n")
+        self.append("events.jsonl", json_text({"time": now(), "event": kind, **details}) + "\n")
 
     def log_parts(self) -> dict[int, Path]:
         """The parts of the driver's log by permanent numbers, oldest first: driver.log.1, .2, …, driver.log.

@@ -101,7 +101,7 @@ def verdict_file(archive: Archive) -> str:
 
 def set_verdict(archive: Archive, failure: Failure) -> None:
     """Write down why the current attempt is being stopped from outside."""
-    archive.write_json(verdict_file(archive), failure.to_json())
+    archive.write_json(verdict_file(archive), failure)
 
 
 def verdict(archive: Archive) -> Failure | None:
@@ -116,7 +116,7 @@ def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobSta
 
     Processes that were connected to a lost node fail within seconds; Ray takes half a minute to notice the loss.
     """
-    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": failure.to_json()}
+    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": failure}
     archive.set_status(JobState.ENDING, **details, **failed)
     return JobState.ENDING
 
@@ -160,8 +160,8 @@ def record_end(
         **details,
         ended_at=ended_at,
         reason=reason,
-        failure=failure.to_json() if failure else None,
-        attempts=[attempt.to_json() for attempt in attempts],
+        failure=failure,
+        attempts=attempts,
     )
     return state
 
@@ -200,11 +200,7 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
         attempts=tuple(dataclasses.replace(one, reason=with_names(one.reason, nodes)) for one in status.attempts),
     )
     if named != status:
-        changed = {
-            "reason": named.reason,
-            "failure": named.failure and named.failure.to_json(),
-            "attempts": [one.to_json() for one in named.attempts],
-        }
+        changed = {"reason": named.reason, "failure": named.failure, "attempts": named.attempts}
         archive.write_json("status.json", {**archive.status_json(), **changed})
 
 
@@ -219,10 +215,9 @@ def explain_removal(archive: Archive, node: str) -> None:
     reason = said + status.reason
     changed = {
         "reason": reason,
-        "failure": dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED).to_json(),
+        "failure": dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED),
         "attempts": [
-            (dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one).to_json()
-            for one in status.attempts
+            dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one for one in status.attempts
         ],
     }
     archive.write_json("status.json", {**archive.status_json(), **changed})

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from .isolation import FOREIGN
 from .output import DRIVER, FRAME, MARKS, last_lines, one_line, output_by_process, shorten, tracebacks
@@ -96,9 +95,6 @@ class Failure:
     def __post_init__(self) -> None:
         # Messages of Ray have a traceback in them.
         object.__setattr__(self, "reason", one_line(self.reason))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": str(self.kind), "reason": self.reason, "lines": list(self.lines), "todo": self.todo}
 
 
 @dataclass(frozen=True)

@@ -129,4 +129,4 @@ class Health:
         """Only the launcher writes the status while its attempt runs."""
         status = self.archive.status_json()
         if status:
-            self.archive.write_json("status.json", status | {"warnings": [warning.to_json() for warning in found]})
+            self.archive.write_json("status.json", status | {"warnings": found})

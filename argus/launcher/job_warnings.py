@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from .hydra import override_key, override_text
 from .metrics import Step
@@ -72,9 +71,6 @@ class JobWarning:
     text: str = ""
     count: int = 0
     of: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": str(self.kind), "text": self.text, "count": self.count, "of": self.of}
 
 
 @dataclass(frozen=True)

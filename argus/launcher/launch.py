@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -50,8 +49,6 @@ STOP_SECONDS = 10
 # How long writing the last of the trainer's output may take.
 PUMP_SECONDS = 10
 WATCH_SECONDS = 2.0
-# How long the beginning of a secret at the end of the output is held back if nothing follows.
-HELD_SECONDS = 0.3
 # How much of the log goes to Ray's own as well, which Ray keeps on the node without limit.
 RAY_LOG_BYTES = 16 << 20
 
@@ -166,13 +163,7 @@ class Launcher:
         return code
 
     def pump(self, output: IO[bytes]) -> None:
-        while True:
-            # What is held back must not wait for a trainer that is silent: it may be the line that says why.
-            if self.redactor.holds() and not select.select([output], [], [], HELD_SECONDS)[0]:
-                self.write(self.redactor.release())
-            data = os.read(output.fileno(), 1 << 16)
-            if not data:
-                break
+        while data := os.read(output.fileno(), 1 << 16):
             self.last_output = time.time()
             self.write(self.redactor.feed(data))
 

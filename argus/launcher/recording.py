@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from .failures import Failure
 from .reading import UnreadableError, parse_json
-from .schema import MalformedError, parse
+from .schema import MalformedError, json_text, parse
 
 # For how long the end of an attempt is tried to be recorded; its trainer is gone meanwhile.
 RECORD_SECONDS = 300.0
@@ -64,7 +63,7 @@ def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Cloc
 
 def tell(failure: Failure | None) -> str:
     """The line for Ray's log."""
-    return NOT_RECORDED + json.dumps(failure.to_json() if failure else None, ensure_ascii=False)
+    return NOT_RECORDED + json_text(failure)
 
 
 def told(message: str) -> Failure | None:

@@ -172,7 +172,8 @@ def copy_lines(reader: int, output: int, prefix: bytes, redactor: redact.Redacto
     """Copy lines with a prefix, and without secrets: values of several lines are masked line by line."""
     with os.fdopen(reader, "rb") as lines:
         while line := lines.readline(LINE_BYTES):
-            write_whole(output, prefix + redactor.masked(line).removesuffix(b"\n") + b"\n")
+            shown = redactor.feed(line) + (redactor.rest() if line.endswith(b"\n") else b"")
+            write_whole(output, prefix + shown.removesuffix(b"\n") + b"\n")
 
 
 def write_whole(output: int, data: bytes) -> None:

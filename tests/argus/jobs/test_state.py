@@ -368,7 +368,7 @@ def test_the_last_writer_counts(tmp_path: Path) -> None:
 
 def test_warnings_and_phase_travel(archive: Archive) -> None:
     warning = JobWarning("reward_raises", "it raised", 3, 4)
-    archive.set_status("RUNNING", warnings=[warning.to_json()])
+    archive.set_status("RUNNING", warnings=[asdict(warning)])
     beat(archive, 0, phase="loading weights")
     job = describe(archive, None, tail=1)
     assert (job.warnings, job.phase) == ((warning,), "loading weights")

@@ -19,6 +19,7 @@ from argus.launcher import redact
 from argus.launcher.archive import Archive
 from argus.launcher.program import VERSION, Program
 from argus.launcher.room import Demand
+from argus.launcher.schema import json_text
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 
@@ -169,7 +170,7 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     }
     assert archive.read_mapping("config/job_spec.json") == asked
     assert archive.read_mapping("config/runtime_env.json") == job.runtime_env
-    assert archive.read_mapping("config/plan.json") == job.plan.to_json()
+    assert archive.read_mapping("config/plan.json") == json.loads(json_text(job.plan))
     assert (archive.path / "config" / "submit_cmd.txt").read_text() == job.submit_command()
     assert (archive.path / "config" / "resolved.yaml").read_text() == "trainer:\n  save_freq: 5\n"
     record = archive.read_mapping("config/argus.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_nothing_is_written_after_the_end(archive: Archive) -> None:
 
 def test_what_happened_in_an_earlier_attempt_stays(archive: Archive) -> None:
     earlier = [JobWarning("prompts_cut", "7 prompts", 7), JobWarning("gradient_zero", "always")]
-    archive.set_status("RUNNING", warnings=[warning.to_json() for warning in earlier])
+    archive.set_status("RUNNING", warnings=[asdict(warning) for warning in earlier])
     append(archive.driver_log, CUT)
     health = Health(archive, (), 2)
     health.look(1000.0)
