@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..checks.facts import Facts
 from ..common.findings import Finding, about, errors
@@ -20,25 +20,13 @@ from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import accelerator_findings
 from ..jobspec.verl_releases import SFT
-from ..launcher.ray_api import WorkerCapacity, free_workers
+from ..launcher.ray_api import RayHead, free_workers
 from ..launcher.room import Demand, Room, look_at_placed
 from .head import file_findings, read_marker, resume_findings, snapshot_profile
 from .nodes import NodeAnswers, ask_nodes
 from .transfer_queue import with_queue
 
 AskNodes = Callable[[JobSpec, Job, str, Mapping[str, str]], NodeAnswers]
-
-
-class Head(Protocol):
-    """What the gate asks the head of the cluster; `RayHead` in production."""
-
-    def nodes(self) -> list[dict[str, Any]]: ...
-
-    def jobs(self) -> list[dict[str, Any]]: ...
-
-    def get(self, path: str) -> Any: ...
-
-    def capacity(self, since: float | None = None) -> list[WorkerCapacity]: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ class GateResult:
 def examine(
     spec: JobSpec,
     submission_id: str,
-    head: Head,
+    head: RayHead,
     ask: AskNodes = ask_nodes,
     clock: Callable[[], float] = time.time,
 ) -> GateResult:

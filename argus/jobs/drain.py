@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..launcher import draining, evidence
-from ..launcher.ray_api import ALIVE, Head
+from ..launcher.ray_api import ALIVE, RayHead
 from ..launcher.room import active, placement_groups
 from ..launcher.status import submission_id_of
 from ..launcher.tasks import NodeRunner
@@ -43,11 +43,11 @@ class Drained:
         return {"jobs": list(self.jobs), "alive": self.alive, "waited": round(self.waited, 1)}
 
 
-def is_alive(head: Head, node_id: str) -> bool:
+def is_alive(head: RayHead, node_id: str) -> bool:
     return any(node["node_id"] == node_id and node["state"] == ALIVE for node in head.nodes())
 
 
-def attempts_of_node(head: Head, node_id: str) -> tuple[str, ...]:
+def attempts_of_node(head: RayHead, node_id: str) -> tuple[str, ...]:
     """The attempts with a driver, an actor or reserved resources on a node, by Ray's ids of jobs."""
     jobs = active(head.jobs())
     submitted = {str(job["job_id"]): str(job["submission_id"]) for job in jobs if job.get("job_id")}
@@ -65,7 +65,7 @@ def attempts_of_node(head: Head, node_id: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def jobs_of_node(head: Head, node_id: str) -> tuple[str, ...]:
+def jobs_of_node(head: RayHead, node_id: str) -> tuple[str, ...]:
     """The same as jobs, by their submission ids. Of drivers without one, Ray's ids."""
     found = attempts_of_node(head, node_id)
     return tuple(dict.fromkeys(submission_id_of(attempt) for attempt in found))
@@ -93,7 +93,7 @@ def stop_new_work(node_id: str, registry: str, run: Callable[[Sequence[str]], tu
     draining.remember(node_id, registry)
 
 
-def remember_end(head: Head, node_id: str, node: str, registry: str) -> None:
+def remember_end(head: RayHead, node_id: str, node: str, registry: str) -> None:
     """Remember which attempts end with a node that is removed, so that their stewards can say why."""
     draining.remember(node_id, registry, draining.Removal(node, attempts_of_node(head, node_id)))
 
@@ -117,7 +117,7 @@ def run_command(command: Sequence[str]) -> tuple[int, str]:
 
 
 def wait_while_held(
-    head: Head,
+    head: RayHead,
     node_id: str,
     timeout: float,
     held_by: Collection[str] | None = None,

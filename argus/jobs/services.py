@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..common.findings import Finding
 from ..launcher import attempts
@@ -33,7 +34,7 @@ class Services:
     """The head, its Jobs API, its registry and its processes. `head` and `client` take the address of the Jobs API."""
 
     head: Callable[[str], RayHead]
-    client: Callable[[str], attempts.JobClient]
+    client: Callable[[str], Any]
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
     registry: Registry = field(default_factory=Registry)
     clock: Clock = time

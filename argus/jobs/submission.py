@@ -87,7 +87,7 @@ def register(archive: Archive, submission: Submission, registry: Registry) -> No
 def send(
     archive: Archive,
     submission: Submission,
-    client: attempts.JobClient,
+    client: Any,
     registry: Registry,
 ) -> JobState:
     """Reserve the archive, fill it and submit the job. Returns the state of the job. The caller holds one_at_a_time.

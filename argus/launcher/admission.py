@@ -22,7 +22,7 @@ REGISTRY = "/var/lib/argus-verl/jobs"
 REGISTRY_VARIABLE = "ARGUS_VERL_REGISTRY"
 # No id of a job begins with a dot.
 LOCK, STEWARD_LOCK = ".admission.lock", ".steward.lock"
-# A submission takes a second; a steward's may take two minutes on a busy head (processes.RAY_CLIENT_SECONDS).
+# A submission takes a second; a steward's may take two minutes on a busy head (program.RAY_CLIENT_SECONDS).
 ADMISSION_SECONDS = 150.0
 POLL_SECONDS = 0.05
 # The head starts the steward again within a second.

@@ -10,7 +10,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from . import checkpoints, failures, metrics, redact
 from .archive import HEARTBEAT_OF_STEWARD, Archive
@@ -231,16 +231,6 @@ def with_requester(archive: Archive, stopped: Failure) -> Failure:
     return dataclasses.replace(stopped, reason=f"{stopped.reason}, {who}")
 
 
-class JobClient(Protocol):
-    """The methods of ray.job_submission.JobSubmissionClient that are called."""
-
-    def submit_job(self, **arguments: Any) -> str: ...
-
-    def get_job_status(self, job_id: str) -> Any: ...
-
-    def stop_job(self, job_id: str) -> Any: ...
-
-
 def prepare(archive: Archive, attempt: int, **details: Any) -> None:
     """Record the next attempt before it is submitted to Ray."""
     plan = archive.plan() or Plan()
@@ -261,8 +251,8 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
     )
 
 
-def submit(archive: Archive, attempt: int, client: JobClient) -> None:
-    """Submit a prepared attempt to Ray, as the plan specifies."""
+def submit(archive: Archive, attempt: int, client: Any) -> None:
+    """Submit a prepared attempt to Ray, as the plan specifies. client: a JobSubmissionClient."""
     plan = archive.plan() or Plan()
     runtime_env = archive.read_mapping("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
@@ -286,7 +276,7 @@ def submit(archive: Archive, attempt: int, client: JobClient) -> None:
             raise
 
 
-def is_known(client: JobClient, identifier: str) -> bool:
+def is_known(client: Any, identifier: str) -> bool:
     try:
         return client.get_job_status(identifier) in ("PENDING", "RUNNING")
     except Exception:

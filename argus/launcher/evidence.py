@@ -26,7 +26,7 @@ from . import node, redact
 from .archive import Archive, now
 from .identity import JOBS_API, node_name
 from .plan import Plan
-from .ray_api import PATIENCE_SECONDS, Head, RayHead
+from .ray_api import PATIENCE_SECONDS, RayHead
 from .tasks import Connection
 
 
@@ -83,23 +83,23 @@ def without_env(value: Any) -> Any:
     return [without_env(each) for each in value] if isinstance(value, list) else value
 
 
-def state_listing(head: Head, path: str, own: Callable[[], set[str]]) -> Callable[[], str]:
+def state_listing(head: RayHead, path: str, own: Callable[[], set[str]]) -> Callable[[], str]:
     """A source of evidence: a listing of Ray's state API. own: Ray's ids of the job."""
     return lambda: listing(listed(head, path), own())
 
 
-def actor_listing(head: Head, own: set[str]) -> str:
+def actor_listing(head: RayHead, own: set[str]) -> str:
     """All actors of the job, also dead ones, and those of others that live."""
     found = [actor for job_id in sorted(own) for actor in actors(head, of_job(job_id), detail=True)[:LIMIT]]
     others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in own)
     return listing([*found, *itertools.islice(others, LIMIT)], own)
 
 
-def listed(head: Head, path: str) -> list[dict[str, Any]]:
+def listed(head: RayHead, path: str) -> list[dict[str, Any]]:
     return list(head.get(path)["data"]["result"]["result"])
 
 
-def job_list(head: Head, submission_id: str) -> str:
+def job_list(head: RayHead, submission_id: str) -> str:
     jobs = head.get("/api/jobs/")
     return json.dumps([without_env(job) if is_of(submission_id, job) else of_others(job) for job in jobs], indent=1)
 
@@ -114,14 +114,14 @@ def job_ids_of(submission_id: str, jobs: Iterable[Mapping[str, Any]]) -> set[str
     return {str(job["job_id"]) for job in jobs if job.get("job_id") and is_of(submission_id, job)}
 
 
-def node_summary(head: Head) -> str:
+def node_summary(head: RayHead) -> str:
     """Load, memory, shared memory, disks, network and GPUs of every node, as their agents measure them."""
     keys = ("hostname", "ip", "cpu", "cpus", "mem", "hostMem", "shm", "disk", "diskIo", "network", "gpus", "loadAvg")
     summary = head.get("/nodes?view=summary")["data"]["summary"]
     return json.dumps([{key: entry.get(key) for key in keys} for entry in summary], indent=1)
 
 
-def head_sources(head: Head, submission_id: str) -> dict[str, Callable[[], str]]:
+def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], str]]:
     own = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
     return {
         "ray_job_list.json": lambda: job_list(head, submission_id),
@@ -135,12 +135,12 @@ def head_sources(head: Head, submission_id: str) -> dict[str, Callable[[], str]]
     }
 
 
-def cluster_status(head: Head) -> str:
+def cluster_status(head: RayHead) -> str:
     """What the autoscaler knows, also what is in use on each node, which the text of ``ray status`` does not have."""
     return json.dumps(head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1)
 
 
-def ray_status(head: Head) -> str:
+def ray_status(head: RayHead) -> str:
     """The text of ``ray status``: from the API, or else from that command, which takes 2 s of a CPU."""
     try:
         return str(head.get("/api/cluster_status?format=1")["data"]["clusterStatus"]) + "\n"
@@ -148,7 +148,7 @@ def ray_status(head: Head) -> str:
         return node.run("ray", "status", "-v", seconds=30)
 
 
-def patient_head(address: str) -> Head:
+def patient_head(address: str) -> RayHead:
     """Evidence is for bad times, when a head may be slow."""
     return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
 
@@ -186,7 +186,7 @@ class JobProcesses:
     pids: dict[str, set[int]]
 
 
-def actors(head: Head, which: str, detail: bool = False) -> list[dict[str, Any]]:
+def actors(head: RayHead, which: str, detail: bool = False) -> list[dict[str, Any]]:
     """Actors: NOT_DEAD, or of_job, where dead ones have logs as well. With `detail`, they have the cause of death."""
     return listed(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{which}")
 

@@ -29,8 +29,7 @@ from .identity import node_name
 from .log import Copy, Log, total_steps
 from .outcome import End, Outcome, outcome
 from .plan import TORCHRUN, Plan
-from .processes import LauncherRunner, kill_group
-from .program import Program
+from .program import Program, Runner, kill_group
 from .reading import UnreadableError, read_text
 from .status import JobState
 from .watch import ENDED_BY_WATCH, Watch
@@ -58,7 +57,7 @@ class Launcher:
 
     def __init__(self, archive: Archive, attempt: int = 1) -> None:
         self.archive = archive
-        self.runner = LauncherRunner(archive)
+        self.runner = Runner(archive)
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
         self.overrides = attempts.planned_overrides(archive, self.plan, attempt)

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping, Seque
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
-from typing import Any, Protocol
+from typing import Any
 
 from .admission import registry_path
 from .draining import draining
@@ -59,20 +59,6 @@ class HeadTimeoutError(RayApiError):
 def slowness(seconds: float) -> list[str]:
     """A line about a head that needed a second attempt, if it did."""
     return [f"The head {ANSWERS_SLOWLY}: {seconds:.0f} s. Is its machine overloaded?"] if seconds else []
-
-
-class Head(Protocol):
-    """What the steward and evidence ask a head."""
-
-    def get(self, path: str) -> Any: ...
-
-    def nodes(self) -> list[dict[str, Any]]: ...
-
-    def capacity(self) -> list[WorkerCapacity]: ...
-
-    def jobs(self) -> list[dict[str, Any]]: ...
-
-    def job(self, submission_id: str) -> dict[str, Any] | None: ...
 
 
 @dataclass(frozen=True)

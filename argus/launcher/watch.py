@@ -15,7 +15,7 @@ from .failures import Failure, FailureKind
 from .health import Health
 from .log import total_steps
 from .plan import Plan
-from .processes import Runner
+from .program import Runner
 
 # How long collecting evidence may delay the end of a trainer.
 EVIDENCE_SECONDS = 150.0

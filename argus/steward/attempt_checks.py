@@ -13,7 +13,7 @@ from typing import Any
 
 from ..launcher import room
 from ..launcher.isolation import CONTROLLER
-from ..launcher.ray_api import ALIVE, Head, RayApiError
+from ..launcher.ray_api import ALIVE, RayApiError, RayHead
 from ..launcher.room import Demand
 
 # How often Ray is asked.
@@ -51,7 +51,7 @@ class AttemptChecks:
     notice: what the attempt waits for, or "".
     """
 
-    head: Head
+    head: RayHead
     demand: Demand
     queue_problem: str = ""
     notice: str = ""

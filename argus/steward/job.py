@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +26,8 @@ from ..launcher.evidence import Moment
 from ..launcher.failures import Failure, FailureKind
 from ..launcher.identity import cluster_name, node_name
 from ..launcher.plan import Plan
-from ..launcher.processes import LauncherRunner, Process, Runner
-from ..launcher.ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, names_of, with_names
+from ..launcher.program import Runner
+from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, with_names
 from ..launcher.recording import Clock
 from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, JobState, Status, ray_id
@@ -66,7 +67,7 @@ class Steward:
     def __init__(
         self,
         archive: Archive,
-        head: Head | None = None,
+        head: RayHead | None = None,
         runner: Runner | None = None,
         clock: Clock = time,
         admission: Callable[[], AbstractContextManager[None]] = one_at_a_time,
@@ -75,7 +76,7 @@ class Steward:
         self.archive = archive
         self.plan = archive.plan() or Plan()
         self.head = head or RayHead(evidence.address_of(archive), os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-        self.runner = runner or LauncherRunner(archive)
+        self.runner = runner or Runner(archive)
         self.clock = clock
         self.admission = admission
         self.leaving = leaving
@@ -89,7 +90,7 @@ class Steward:
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
         self.started_evidence = 0
         self.cleaned_up = 0
-        self.children: list[Process] = []
+        self.children: list[subprocess.Popen[bytes]] = []
         # The names of all nodes that the head has known, by Ray's ids.
         self.nodes: dict[str, str] = {}
         self.actions: dict[ActionKind, Callable[[View, Failure | None], None]] = {
