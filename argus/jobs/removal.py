@@ -13,7 +13,7 @@ from ..common.findings import WARNING, Finding
 from ..launcher import attempts, failures, redact
 from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
-from ..launcher.ray_api import RayApiError, allow_host
+from ..launcher.ray_api import RayApiError
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ENDED, JobState
 from .services import Services
@@ -63,8 +63,6 @@ def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mo
 
 
 def ask_to_end(archive: Archive, services: Services) -> None:
-    job = services.registry.read(archive.submission_id)
-    allow_host(job.address if job else "")
     if archive.state() not in (*ENDED, JobState.ENDING):
         attempts.set_verdict(archive, failures.failure(FailureKind.STOPPED, REASON))
     request_stop(archive, services, "cluster_down.yml")

@@ -14,6 +14,7 @@ from ..common.findings import Finding
 from ..launcher import attempts
 from ..launcher.ray_api import RayHead
 from ..launcher.recording import Clock
+from .defaults import DEFAULT_JOBS_API
 from .registry import Registry
 
 
@@ -31,10 +32,14 @@ class OperationError(Exception):
 
 @dataclass(frozen=True)
 class Services:
-    """The head, its Jobs API, its registry and its processes. `head` and `client` take the address of the Jobs API."""
+    """The head, its Jobs API, its registry and its processes. `head` and `client` take an address of the Jobs API.
+
+    address: that of this head.
+    """
 
     head: Callable[[str], RayHead]
     client: Callable[[str], Any]
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
+    address: str = DEFAULT_JOBS_API
     registry: Registry = field(default_factory=Registry)
     clock: Clock = time

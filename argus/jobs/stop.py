@@ -12,7 +12,6 @@ from typing import Any
 from ..common.shared_root import JOBS
 from ..launcher import attempts
 from ..launcher.archive import Archive
-from ..launcher.plan import Plan
 from ..launcher.ray_api import JobRecord, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState, submission_id_of
@@ -90,13 +89,12 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> None:
     """Let the steward or the launcher end the job; without a steward, record that it was stopped."""
     archive.ask_to_stop(who)
     damaged = state_of(archive)[1]
-    # A job that has damaged its own archive is stopped as well. Its plan may name another address.
-    plan = plan_of(archive)
-    runs = False
-    for record in attempts_of(archive, services.head(plan.address)):
+    # Not the address of its plan, which a job can change.
+    head, runs = services.head(services.address), False
+    for record in attempts_of(archive, head):
         runs = runs or record.status == JobState.RUNNING
         if record.status == JobState.RUNNING:
-            services.client(plan.address).stop_job(record.submission_id)
+            services.client(services.address).stop_job(record.submission_id)
         elif record.pending:
             services.cancel_pending(record.submission_id)
     if damaged:
@@ -104,14 +102,6 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> None:
     elif not runs and not archive.has_steward() and not services.registry.read(archive.submission_id):
         # A job of a head that is gone.
         attempts.record_stop(archive, "stopped while it had no steward")
-
-
-def plan_of(archive: Archive) -> Plan:
-    """The plan of a job, or the defaults if its archive does not tell."""
-    try:
-        return archive.plan() or Plan()
-    except UnreadableError:
-        return Plan()
 
 
 def attempts_of(archive: Archive, head: RayHead) -> list[JobRecord]:

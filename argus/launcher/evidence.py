@@ -26,7 +26,7 @@ from . import node, redact
 from .archive import Archive, now
 from .identity import JOBS_API, node_name
 from .plan import Plan
-from .ray_api import PATIENCE_SECONDS, RayHead
+from .ray_api import RayHead, own_head
 from .tasks import Connection
 
 
@@ -148,16 +148,11 @@ def ray_status(head: RayHead) -> str:
         return node.run("ray", "status", "-v", seconds=30)
 
 
-def patient_head(address: str) -> RayHead:
-    """Evidence is for bad times, when a head may be slow."""
-    return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
-
-
 def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:
     """Evidence of the head. It runs on the head itself: the API may be closed to other nodes."""
     path = Path(archive)
     redactor = redact.Redactor(redact.load(path).values())
-    head = patient_head(address)
+    head = own_head(address)
     return [
         node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head, path.name).items()
     ]
@@ -248,7 +243,7 @@ def records_of_head(connection: Connection, head: str, archive: Archive) -> Head
 
 
 def ask_head(address: str, submission_id: str) -> HeadRecords:
-    head = patient_head(address)
+    head = own_head(address)
     jobs = head.jobs()
     own = sorted(job_ids_of(submission_id, jobs))
     return HeadRecords(jobs, [actor for job_id in own for actor in actors(head, of_job(job_id))])

@@ -27,7 +27,7 @@ from ..launcher.failures import Failure, FailureKind
 from ..launcher.identity import cluster_name, node_name
 from ..launcher.plan import Plan
 from ..launcher.program import Runner
-from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, with_names
+from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
 from ..launcher.recording import Clock
 from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, JobState, Status, ray_id
@@ -75,7 +75,7 @@ class Steward:
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
-        self.head = head or RayHead(evidence.address_of(archive), os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
+        self.head = head or own_head(evidence.address_of(archive), patience=0)
         self.runner = runner or Runner(archive)
         self.clock = clock
         self.admission = admission

@@ -16,8 +16,8 @@ from ..jobs.drain import Drained, DrainError, is_alive, remember_end, run_comman
 from ..jobs.services import OperationError
 from ..launcher import draining
 from ..launcher.admission import registry_path
-from ..launcher.ray_api import RayApiError
-from .request import Request, common, ray_head, request_from, write_answer
+from ..launcher.ray_api import RayApiError, own_head
+from .request import Request, common, request_from, write_answer
 
 
 class DrainRequest(Request):
@@ -38,7 +38,7 @@ class DrainRequest(Request):
 
 def drain(request: DrainRequest) -> tuple[Drained, bool]:
     """The jobs that use a worker, and whether it gets no new work only since now. Raises OperationError."""
-    head, registry, node_id = ray_head(request.address), registry_path(), request.node_id
+    head, registry, node_id = own_head(request.address), registry_path(), request.node_id
     try:
         changed = node_id not in draining.draining(registry) and is_alive(head, node_id)
         if changed and not request.check:

@@ -30,7 +30,7 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """A head whose registry knows sft-1, which runs."""
     ray = FakeRay()
     monkeypatch.setattr(verb_request, "job_client", lambda _address: ray)
-    monkeypatch.setattr(verb_request, "ray_head", lambda _address: ray)
+    monkeypatch.setattr(verb_request, "own_head", lambda _address: ray)
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path / "registry"))
     registry = Registry(tmp_path / "registry")
     registry.path.mkdir()

@@ -53,6 +53,7 @@ def services(ray: FakeRay, clock: FakeClock, registry: Registry) -> Services:
         head=at_address,
         client=at_address,
         cancel_pending=ray.cancel_pending,
+        address=ADDRESS,
         registry=registry,
         clock=clock,
     )

@@ -42,7 +42,7 @@ class Drain:
         self.commands: list[Sequence[str]] = []
         self.head = FakeHead()
         monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(registry))
-        monkeypatch.setattr(drain, "ray_head", lambda _address: self.head)
+        monkeypatch.setattr(drain, "own_head", lambda _address: self.head)
         self.accept(0, "")
 
     def accept(self, code: int, text: str) -> None:
