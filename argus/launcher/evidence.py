@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -162,23 +162,15 @@ def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]
 
 
 @dataclass(frozen=True)
-class HeadRecords:
-    """Ray's records of all jobs, and of the actors of one."""
-
-    jobs: list[dict[str, Any]] = field(default_factory=list)
-    actors: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class JobProcesses:
     """Where a job has or had processes.
 
     job_ids: Ray's own ids of its attempts. pids: process ids of its actors, by node id.
     """
 
-    job_ids: set[str]
-    driver_nodes: set[str]
-    pids: dict[str, set[int]]
+    job_ids: set[str] = field(default_factory=set)
+    driver_nodes: set[str] = field(default_factory=set)
+    pids: dict[str, set[int]] = field(default_factory=dict)
 
 
 def actors(head: RayHead, which: str, detail: bool = False) -> list[dict[str, Any]]:
@@ -205,24 +197,16 @@ def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, dr
     return found
 
 
-def processes_of_job(submission_id: str, records: HeadRecords) -> JobProcesses:
-    """The processes of all attempts of a job."""
-    own = [job for job in records.jobs if is_of(submission_id, job)]
-    job_ids = job_ids_of(submission_id, own)
-    return JobProcesses(
-        job_ids=job_ids,
-        driver_nodes={job["driver_node_id"] for job in own if job.get("driver_node_id")},
-        pids=actor_pids(records.actors, job_ids),
-    )
-
-
-def actor_pids(actors: Sequence[Mapping[str, Any]], job_ids: set[str]) -> dict[str, set[int]]:
-    """The process ids of a job's actors, by the id of the node on which they are or were."""
-    found: dict[str, set[int]] = {}
-    for actor in actors:
-        if actor["job_id"] in job_ids and actor.get("node_id"):
-            found.setdefault(actor["node_id"], set()).add(int(actor.get("pid") or 0))
-    return found
+def processes_on_head(address: str, submission_id: str) -> JobProcesses:
+    """The processes of all attempts of a job, as the head's own API knows them."""
+    head = own_head(address)
+    own = [job for job in head.jobs() if is_of(submission_id, job)]
+    processes = JobProcesses(job_ids_of(submission_id, own), {job.get("driver_node_id") for job in own} - {None, ""})
+    for job_id in sorted(processes.job_ids):
+        for actor in actors(head, of_job(job_id)):
+            if actor.get("node_id"):
+                processes.pids.setdefault(actor["node_id"], set()).add(int(actor.get("pid") or 0))
+    return processes
 
 
 def address_of(archive: Archive) -> str:
@@ -235,18 +219,11 @@ def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
     return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
 
 
-def records_of_head(connection: Connection, head: str, archive: Archive) -> HeadRecords:
-    """Ray's jobs, and the actors of this one, from the head's own API; empty if the head does not answer."""
-    reference = connection.on(head, ask_head, address_of(archive), archive.submission_id)
+def processes_of_job(connection: Connection, head: str, archive: Archive) -> JobProcesses:
+    """Where a job has or had processes; empty if the head does not answer."""
+    reference = connection.on(head, processes_on_head, address_of(archive), archive.submission_id)
     values, _problems = connection.results({"head": reference}, NODES_SECONDS)
-    return values.get("head") or HeadRecords()
-
-
-def ask_head(address: str, submission_id: str) -> HeadRecords:
-    head = own_head(address)
-    jobs = head.jobs()
-    own = sorted(job_ids_of(submission_id, jobs))
-    return HeadRecords(jobs, [actor for job_id in own for actor in actors(head, of_job(job_id))])
+    return values.get("head") or JobProcesses()
 
 
 # --- Collecting ------------------------------------------------------------------------------------------------------
@@ -277,18 +254,19 @@ def collect_everywhere(
     path = str(archive.path)
     if connection.problem:
         # This node alone is better than nothing, and the index reports the problem.
-        own = node.collect(path, f"{prefix}-{node_name()}", node.Request((), since, with_packages))
+        own = node.collect(path, f"{prefix}-{node_name()}", [], since, with_packages)
         return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *own]
     nodes = {entry["NodeID"]: entry["NodeName"] for entry in connection.nodes()}
     head = head_id(connection.nodes())
     address = address_of(archive)
-    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, archive))
-    request = node.Request(tuple(sorted(processes.job_ids)), since, with_packages)
+    processes = processes_of_job(connection, head, archive)
+    job_ids = sorted(processes.job_ids)
     wanted = processes.driver_nodes | set(processes.pids)
     started = {"the head's API": connection.on(head, collect_head, path, prefix, address)}
     for node_id, name in nodes.items():
         if node_id in wanted:
-            started[name] = connection.on(node_id, node.collect, path, f"{prefix}-{name}", request)
+            directory = f"{prefix}-{name}"
+            started[name] = connection.on(node_id, node.collect, path, directory, job_ids, since, with_packages)
     values, problems = connection.results(started, NODES_SECONDS)
     for node_id in wanted - set(nodes):
         problems[f"node {node_id}"] = "it is not alive"
@@ -307,7 +285,7 @@ def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
         return {"nodes": {}, "problems": {"Ray": connection.problem}}
     nodes = connection.nodes()
     head = head_id(nodes)
-    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, archive))
+    processes = processes_of_job(connection, head, archive)
     started = {
         entry["NodeName"]: connection.on(
             entry["NodeID"], node.sweep, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))
