@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -15,33 +18,54 @@ from ..common.shared_root import archive_path
 from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
 from ..jobspec.parse import examinable, meant, separate_key
-from ..jobspec.plan import Job
+from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec
 from ..jobspec.submission_id import new_submission_id
 from ..jobspec.verl_releases import SFT
+from ..launcher import attempts, failures, redact, writing
 from ..launcher.admission import NO_STEWARD, one_at_a_time, steward_runs
-from ..launcher.archive import Archive
+from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
+from ..launcher.hydra import override_key
 from ..launcher.plan import Plan
+from ..launcher.program import RECORD, VERSION, Program
 from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.recording import Clock
 from ..launcher.room import Demand
 from ..launcher.status import JobState
+from .progress import time_limit_findings
 from .registry import Registered, Registry
 from .request import Request
 from .reward_files import RewardFiles, changes, reward_files
 from .services import OperationError, RefusedError, Services
 from .state import describe
-from .submission import Submission, same_spec, send
-from .time_limit import time_limit_findings
 
 # A reserved archive is registered at once, and then gets its JobSpec and its status.
 REGISTERED_SECONDS = 2
 RESERVED_SECONDS = 5
 RESERVED_POLL_SECONDS = 0.1
+# Names of the logger W&B; "tracking" is an old one.
+WANDB = re.compile(r"\b(wandb|tracking)\b")
 
 Value = TypeVar("Value")
 Gate = Callable[[JobSpec, str, RayHead], GateResult]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is archived of a job, and submitted."""
+
+    # The JobSpec as its author wrote it.
+    given: Mapping[str, Any]
+    job: Job
+    # The composed configuration, as YAML.
+    resolved: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    lineage: Mapping[str, str] = field(default_factory=dict)
+    # Why the cluster has no capacity for the job; its steward then submits it later.
+    queue_reason: str = ""
+    # The code of the reward function.
+    reward: RewardFiles | None = None
 
 
 @dataclass(frozen=True)
@@ -246,3 +270,82 @@ def wait_for(value: Callable[[], Value | None], seconds: float, clock: Clock) ->
     while (found := value()) is None and clock.monotonic() < deadline:
         clock.sleep(RESERVED_POLL_SECONDS)
     return found
+
+
+def write_archive(archive: Archive, submission: Submission) -> None:
+    job = submission.job
+    archive.write_json("config/job_spec.json", submission.given)
+    archive.write_json("config/runtime_env.json", job.runtime_env)
+    archive.write_text("config/submit_cmd.txt", job.submit_command())
+    archive.write_text("config/train_cmd.txt", job.train_command())
+    archive.write_json("config/plan.json", job.plan)
+    archive.write_text("config/resolved.yaml", submission.resolved)
+    archive.write_json(RECORD, {"version": VERSION, "program": Program.of_this_process().name})
+    if submission.reward:
+        submission.reward.write(archive)
+    if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
+        writing.make_directory(archive.path / WANDB_DIRECTORY)
+    if submission.secrets:
+        redact.store(archive.path, submission.secrets)
+
+
+def write_status(archive: Archive, submission: Submission) -> None:
+    """The first status of the job: QUEUED without capacity, otherwise SUBMITTED."""
+    now = time.time()
+    details: dict[str, Any] = {
+        "workload": submission.job.plan.workload,
+        "code_id": submission.job.plan.code_id,
+        "submitted_at": now,
+        "lineage": dict(submission.lineage),
+        "tags": submission.job.tags,
+    }
+    if submission.queue_reason:
+        archive.set_status(JobState.QUEUED, **details, attempt=1, queued_at=now, reason=submission.queue_reason)
+    else:
+        attempts.prepare(archive, 1, **details)
+
+
+def register(archive: Archive, submission: Submission, registry: Registry) -> None:
+    """Record that this cluster submits the job. From now on, its steward finds it if this process is interrupted."""
+    # The steward of the cluster looks after a registered job as long as it has this file.
+    archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
+    shared_root = str(archive.path.parents[1])
+    address = submission.job.plan.address
+    registry.write(Registered(archive.submission_id, time.time(), submission.given, shared_root, address))
+
+
+def send(
+    archive: Archive,
+    submission: Submission,
+    client: Any,
+    registry: Registry,
+) -> JobState:
+    """Reserve the archive, fill it and submit the job. Returns the state of the job. The caller holds one_at_a_time.
+
+    Afterwards there is either a job, or an archive with the reason, which the steward closes. Raises FileExistsError if
+    the id was taken in the meantime.
+    """
+    archive.reserve()
+    is_registered = False
+    try:
+        register(archive, submission, registry)
+        is_registered = True
+        write_archive(archive, submission)
+        # If this process is interrupted after it, the steward finds out whether Ray has the job.
+        write_status(archive, submission)
+        if not submission.queue_reason:
+            attempts.submit(archive, 1, client)
+    except BaseException as error:
+        attempts.record_end(
+            archive, JobState.FAILED, failures.failure("unknown", f"it could not be submitted: {error}")
+        )
+        redact.forget(archive.path)
+        if not is_registered:
+            attempts.close(archive, JobState.FAILED)
+        raise
+    return JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
+
+
+def same_spec(registered: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether a job was submitted with the same JobSpec; it is stored as JSON."""
+    return bool(registered == json.loads(json.dumps(given)))

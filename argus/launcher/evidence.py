@@ -201,7 +201,9 @@ def processes_on_head(address: str, submission_id: str) -> JobProcesses:
     """The processes of all attempts of a job, as the head's own API knows them."""
     head = own_head(address)
     own = [job for job in head.jobs() if is_of(submission_id, job)]
-    processes = JobProcesses(job_ids_of(submission_id, own), {job.get("driver_node_id") for job in own} - {None, ""})
+    processes = JobProcesses(
+        job_ids_of(submission_id, own), {str(job["driver_node_id"]) for job in own if job.get("driver_node_id")}
+    )
     for job_id in sorted(processes.job_ids):
         for actor in actors(head, of_job(job_id)):
             if actor.get("node_id"):

@@ -12,7 +12,7 @@ import click
 from pydantic import Field
 
 from ..jobs.info import JobInfo, JobList
-from ..jobs.query import job_status, jobs_status
+from ..jobs.listing import job_status, jobs_status
 from ..jobs.report import field, job_report, jobs_report
 from ..launcher.identity import cluster_name
 from ..launcher.ray_api import slowness

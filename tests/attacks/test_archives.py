@@ -23,11 +23,10 @@ from hostile_archives import GOOD, HOSTILE, SECRET, make
 
 from argus.jobs.bundle import limits, pack, unpack
 from argus.jobs.info import JobInfo
-from argus.jobs.listing import UnknownJobError, find_job, latest_jobs
-from argus.jobs.query import job_status, jobs_status
+from argus.jobs.listing import UnknownJobError, find_job, job_status, jobs_status, latest_jobs
 from argus.jobs.report import Report, job_report, jobs_report
 from argus.jobs.state import describe, wait_for_end
-from argus.jobs.submission import same_spec
+from argus.jobs.submit import same_spec
 from argus.launcher import attempts, checkpoints
 from argus.launcher.archive import Archive, archives
 from argus.launcher.log import total_steps

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fake_ray import FakeRay
 
-from argus.jobs import submission
+from argus.jobs import submit
 from argus.jobs.registry import Registry
 from argus.jobs.reward_files import RewardFiles
-from argus.jobs.submission import Submission, same_spec, send
+from argus.jobs.submit import Submission, same_spec, send
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.plan import Job, plan_job
@@ -203,7 +203,7 @@ def test_an_archive_that_cannot_be_written_leaves_the_reason(
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(submission, "write_archive", full)
+    monkeypatch.setattr(submit, "write_archive", full)
     ray = FakeRay()
     with pytest.raises(OSError, match="No space left"):
         sent(archive, given(root), ray)
