@@ -94,7 +94,6 @@ class Cluster:
         remove_placement_group(self._group)
 
     def measure(self, groups: Sequence[Group]) -> list[Measured]:
-        """Measure groups at the same time."""
         first = [self._workers[group[0]] for group in groups]
         ports = {worker.name: self._connection.on(worker.node_id, free_port, worker.address) for worker in first}
         found, problems = self._connection.results(ports, SECONDS)

@@ -70,7 +70,6 @@ def remember_end(head: RayHead, node_id: str, node: str, registry: str) -> None:
 
 
 def run(command: Sequence[str]) -> tuple[int, str]:
-    """The exit code of a command, and its output."""
     try:
         done = subprocess.run(
             list(command),

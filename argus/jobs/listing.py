@@ -47,7 +47,6 @@ def find_job(jobs: Path, submission_id: str) -> Archive:
 
 
 def unknown_job(jobs: Path, submission_id: str) -> str:
-    """The message for an id without a job."""
     found = sorted(archives(jobs), key=Archive.created_at, reverse=True)
     latest = ", ".join(archive.submission_id for archive in found[:SUGGESTED]) or "none"
     asked = printable(repr(submission_id))
@@ -166,7 +165,6 @@ def jobs_status(root: Path, head: RayHead | None, limit: int, tags: Mapping[str,
 
 
 def as_people_see_it(job: JobInfo, root: Path) -> JobInfo:
-    """The job with the path of its archive on the machines."""
     return replace(job, archive=archive_path(on_machines(str(root)), job.submission_id)) if job.archive else job
 
 

@@ -34,7 +34,6 @@ class Removal:
 
 
 def is_open(archive: Archive) -> bool:
-    """Whether the archive exists and is not closed."""
     try:
         return archive.exists() and not archive.read_status().closed_at
     except UnreadableError:

@@ -71,7 +71,6 @@ def with_place(finding: Finding, given: Mapping[str, Any], defaults: Mapping[str
 
 
 def has_key(values: object, key: str) -> bool:
-    """Whether nested mappings have a dotted key."""
     for part in key.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return False

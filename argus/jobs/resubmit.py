@@ -60,7 +60,6 @@ def _without_local_dir(jobspec: Mapping[str, Any], archive: Path) -> Mapping[str
 
 
 def difference(jobspec: Mapping[str, Any], archive: Path) -> tuple[Finding, ...]:
-    """A warning if the JobSpec in the archive is another one. Archives may be removed."""
     todo = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
     try:
         if read_mapping(archive / FILE, ENTRY_BYTES) == jobspec:

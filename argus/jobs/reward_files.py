@@ -103,7 +103,6 @@ class Search:
                 waiting += self.imported(name, text)
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None if it is left out."""
         try:
             real = (self.root / name).resolve()
             real.relative_to(self.root.resolve())
@@ -117,7 +116,6 @@ class Search:
         return text
 
     def imported(self, name: str, text: str) -> Iterator[str]:
-        """The files of user/code that a file imports."""
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -140,7 +138,6 @@ class Search:
                 yield from self.modules(str(package), parts)
 
     def absolute(self, parts: list[str]) -> list[str]:
-        """The files of a module, from the first directory on PYTHONPATH that has it."""
         return next((found for base in self.searched if (found := self.modules(base, parts))), [])
 
     def modules(self, base: str, parts: Sequence[str]) -> list[str]:

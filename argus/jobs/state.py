@@ -232,7 +232,6 @@ def resumable(archive: Archive) -> int | None:
 
 
 def steward_notice(steward: StewardHeartbeat | None, state: str) -> str:
-    """What the job's steward says at the moment, or ""."""
     return steward.notice if steward and steward.is_recent and state not in ENDED else ""
 
 

@@ -78,7 +78,6 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
 
 
 def state_of(archive: Archive) -> tuple[JobState | None, str]:
-    """The state of a job, or why its archive does not tell."""
     try:
         return archive.read_status().state, ""
     except UnreadableError as error:
@@ -105,7 +104,6 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> None:
 
 
 def attempts_of(archive: Archive, head: RayHead) -> list[JobRecord]:
-    """Ray's records of the attempts of a job."""
     records = map(JobRecord.from_api, head.jobs())
     return [one for one in records if submission_id_of(one.submission_id) == archive.submission_id]
 

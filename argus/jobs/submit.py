@@ -165,7 +165,6 @@ def shared_file_findings(found: Iterable[Finding], submission_id: str, registry:
 
 
 def is_open_rl(registry: Registry, submission_id: str) -> bool:
-    """Whether a job of reinforcement learning runs or waits."""
     with contextlib.suppress(UnreadableError):
         job = registry.read(submission_id)
         if job and job.jobspec.get("workload") != SFT:
@@ -265,7 +264,6 @@ def registered(submission_id: str, services: Services) -> Registered | None:
 
 
 def wait_for(value: Callable[[], Value | None], seconds: float, clock: Clock) -> Value | None:
-    """The first value that is not None; None if there is none in time."""
     deadline = clock.monotonic() + seconds
     while (found := value()) is None and clock.monotonic() < deadline:
         clock.sleep(RESERVED_POLL_SECONDS)

@@ -43,13 +43,11 @@ def registry_path() -> str:
 
 
 def open_lock(directory: str | Path, name: str) -> int:
-    """The descriptor of a lock in the registry."""
     return os.open(Path(directory) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
 
 
 @contextlib.contextmanager
 def steward_lock(directory: str | Path) -> Iterator[None]:
-    """Wait for the lock of the cluster's steward, and hold it."""
     descriptor = open_lock(directory, STEWARD_LOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

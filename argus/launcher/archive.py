@@ -84,7 +84,6 @@ class Archive:
 
     @property
     def jobs(self) -> Path:
-        """The directory of archives."""
         return self.path.parent
 
     @property
@@ -133,11 +132,9 @@ class Archive:
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading. Raises FileNotFoundError or UnreadableError."""
         return reading.open_file(self.path / name)
 
     def read_text(self, name: str, limit: int = FILE_BYTES) -> str:
-        """The text of a file. Raises FileNotFoundError or UnreadableError."""
         return reading.read_text(self.path / name, limit)
 
     def read_mapping(self, name: str) -> dict[str, Any]:
@@ -219,7 +216,6 @@ class Archive:
         self.event("CLOSED")
 
     def event(self, kind: str, **details: Any) -> None:
-        """Append an event."""
         self.append("events.jsonl", json_text({"time": now(), "event": kind, **details}) + "\n")
 
     def log_parts(self) -> dict[int, Path]:
@@ -289,7 +285,6 @@ class Archive:
         return None
 
     def has_steward(self) -> bool:
-        """Whether the job has a steward whose heartbeat is recent."""
         heartbeat = self.steward_heartbeat()
         return heartbeat is not None and heartbeat.is_recent
 

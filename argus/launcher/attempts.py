@@ -224,7 +224,6 @@ def explain_removal(archive: Archive, node: str) -> None:
 
 
 def with_requester(archive: Archive, stopped: Failure) -> Failure:
-    """Why a job was stopped, with who asked for it."""
     who = f"by {archive.stop_requested_by() or 'stop.yml'}"
     if not archive.stop_requested():
         who = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
@@ -232,7 +231,6 @@ def with_requester(archive: Archive, stopped: Failure) -> Failure:
 
 
 def prepare(archive: Archive, attempt: int, **details: Any) -> None:
-    """Record the next attempt before it is submitted to Ray."""
     plan = archive.plan() or Plan()
     resumed_from = plan.resumed_from_step
     if attempt > 1:

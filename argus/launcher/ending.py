@@ -40,7 +40,6 @@ def moment(at: float) -> str:
 
 
 def problem(now: float, environ: Mapping[str, str] | None = None) -> str:
-    """Why a job has to end now, or ""."""
     at = stop_at(environ)
     if at is None or now < at:
         return ""

@@ -31,8 +31,6 @@ from .tasks import Connection
 
 
 class Moment(StrEnum):
-    """Why evidence is collected."""
-
     SUBMIT = "submit"
     START = "start"
     PERIODIC = "periodic"
@@ -105,12 +103,10 @@ def job_list(head: RayHead, submission_id: str) -> str:
 
 
 def is_of(submission_id: str, job: Mapping[str, Any]) -> bool:
-    """Whether a record of Ray's is that of an attempt of a job."""
     return str(job.get("submission_id") or "").partition("~")[0] == submission_id
 
 
 def job_ids_of(submission_id: str, jobs: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Ray's own ids of the attempts of a job."""
     return {str(job["job_id"]) for job in jobs if job.get("job_id") and is_of(submission_id, job)}
 
 
@@ -217,7 +213,6 @@ def address_of(archive: Archive) -> str:
 
 
 def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
-    """The id of the head among Ray's nodes."""
     return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
 
 

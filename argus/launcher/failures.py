@@ -344,7 +344,6 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
 
 
 def match_rule(rule: Rule, outputs: Mapping[str, str], settings: Mapping[str, str]) -> Failure | None:
-    """The failure that a rule finds in the outputs of processes, or None."""
     for process, text in outputs.items():
         for lines, groups in matches(rule, text):
             reason = rule.reason.format(**settings, **groups, all=lines[-1])
@@ -357,7 +356,6 @@ def match_rule(rule: Rule, outputs: Mapping[str, str], settings: Mapping[str, st
 
 
 def matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """The lines that a rule matches, with the values of its groups."""
     if not rule.below:
         for match in re.finditer(rule.pattern, text, re.MULTILINE):
             yield match[0].split("\n"), group_values(match)

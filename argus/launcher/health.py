@@ -79,7 +79,6 @@ class Health:
             self.record(time.time(), over)
 
     def read(self, size: int) -> bool:
-        """Whether there was anything new."""
         return self.read_log(size) + self.read_metrics(size) > 0
 
     def read_log(self, size: int) -> int:

@@ -31,7 +31,6 @@ def identity(node: str, cluster: str, shared_root: str, shared_root_source: str,
 
 
 def known(environ: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The given environment, or that of this process."""
     return os.environ if environ is None else environ
 
 

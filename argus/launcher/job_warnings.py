@@ -23,8 +23,6 @@ MOST = 0.5
 
 
 class WarningKind(StrEnum):
-    """What a warning is about."""
-
     REWARD_RAISES = "reward_raises"
     ROLLOUT_RAISES = "rollout_raises"
     REWARD_CONSTANT = "reward_constant"
@@ -131,8 +129,6 @@ class Values:
 
 
 class Seen:
-    """What the metrics of an attempt have shown so far."""
-
     def __init__(self) -> None:
         self.steps = 0
         self.first = self.last = 0

@@ -89,7 +89,6 @@ class Launcher:
             self.ray_log.write(data)
 
     def precheck(self, environment: dict[str, str]) -> str:
-        """Print where verl is imported from; the problem with it, or ""."""
         done = subprocess.run(
             [sys.executable, "-c", PRECHECK], env=environment, capture_output=True, text=True, check=False
         )
@@ -188,7 +187,6 @@ class Launcher:
                 self.retention.look()
 
     def run(self) -> int:
-        """Run the attempt; returns the exit code for Ray."""
         signal.signal(signal.SIGTERM, self.stop)
         # A core file has the whole memory of the trainer, and its secrets.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

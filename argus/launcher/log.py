@@ -60,7 +60,6 @@ class Log:
             return self.missing
 
     def text(self) -> str:
-        """The end of what was written, whether the file has it or not."""
         with self.lock:
             return self.end.decode(errors="replace")
 

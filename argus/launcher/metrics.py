@@ -29,8 +29,6 @@ FILE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a metrics file."""
-
     step: int
     metrics: Mapping[str, object]
 
@@ -63,7 +61,6 @@ def step_of(line: bytes) -> Step | None:
 
 
 def steps(file: BinaryIO, limit: int) -> Iterator[Step]:
-    """The steps in the next `limit` bytes of a file."""
     is_start = True
     while limit > 0 and (line := file.readline(min(limit, LINE_BYTES))):
         limit -= len(line)

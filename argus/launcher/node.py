@@ -47,8 +47,6 @@ COMMUNICATION = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a job on this node."""
-
     pid: int
     parent: int
     state: str
@@ -58,7 +56,6 @@ class Process:
 
 
 def clip(text: str, limit: int = FILE_BYTES) -> str:
-    """The beginning and the end of a text that is too long."""
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -48,7 +48,6 @@ class Program:
 
     @classmethod
     def of_this_process(cls) -> Program:
-        """The program whose code this process runs."""
         return cls(os.path.realpath(Path(__file__).parents[2]))
 
     @classmethod
@@ -71,7 +70,6 @@ class Program:
         return f"{directory()}/{self.name}:{directory()}/{CURRENT}"
 
     def command(self, archive: str, verb: str, *arguments: str) -> list[str]:
-        """The command line that runs a verb of the launcher in this node."""
         return [sys.executable, self.path, "launch", verb, archive, *arguments]
 
 
@@ -98,7 +96,6 @@ class Runner:
         )
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:
-        """Run it to its end, or kill it after that time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             wait(self.start(verb, *arguments), seconds)
 
@@ -113,7 +110,6 @@ class Runner:
 
 
 def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:
-    """Send a signal to a process that leads its own group, and to that group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signum)
 

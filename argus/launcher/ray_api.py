@@ -146,7 +146,6 @@ class RayHead:
         self.allowed = tuple(filter(None, [os.environ.get(ALLOWED_HOST)]))
 
     def get(self, path: str) -> Any:
-        """GET and decode JSON."""
         began = time.monotonic()
         try:
             return self._get(path, self.timeout)

@@ -62,7 +62,6 @@ def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Cloc
 
 
 def tell(failure: Failure | None) -> str:
-    """The line for Ray's log."""
     return NOT_RECORDED + json_text(failure)
 
 

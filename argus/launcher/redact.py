@@ -61,7 +61,6 @@ HARMLESS_NAME = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name usually holds a secret."""
     words = CAMEL_CASE.sub("_", name).replace("-", "_")
     return bool(SECRET_NAME.search(words)) and not HARMLESS_NAME.search(words)
 
@@ -180,7 +179,6 @@ class Redactor:
         return place
 
     def _begins_one(self, text: bytes) -> bool:
-        """Whether a secret begins with a text and goes on."""
         place = bisect.bisect_right(self.forms, text)
         return place < len(self.forms) and self.forms[place].startswith(text)
 
@@ -215,7 +213,6 @@ class RedactedOutput(io.BufferedIOBase):
         return len(content)
 
     def finish(self) -> None:
-        """Write what is held back at the end of the process."""
         with self._lock, contextlib.suppress(ValueError, OSError):
             self._put(self._redactor.rest())
 

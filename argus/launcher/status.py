@@ -46,7 +46,6 @@ def ray_id(submission_id: str, attempt: int) -> str:
 
 
 def submission_id_of(ray_id: str) -> str:
-    """The submission id of the job of which this is an attempt."""
     return ray_id.partition(SEPARATOR)[0]
 
 

@@ -66,8 +66,6 @@ def torchrun(archive: Archive, attempt: str) -> int:
 
 
 class Ranks:
-    """The ranks of an attempt, with a Ray task on each of their nodes."""
-
     def __init__(self, archive: Archive, attempt: str) -> None:
         import ray
         import ray.cloudpickle
@@ -131,7 +129,6 @@ def run_node(archive: str, *given: str) -> int:
 
 
 def ranks(archive: Archive, attempt: str, node_rank: str, master: str, port: str, parent: str, own_address: str) -> int:
-    """On each node: become torchrun."""
     die_with(int(parent))
     plan = archive.plan() or Plan()
     os.environ |= {PARENT: str(os.getpid()), **threads(plan, os.environ.get("OMP_NUM_THREADS", ""))}

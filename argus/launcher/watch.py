@@ -70,7 +70,6 @@ class Watch:
         return failures.failure(FailureKind.DEADLINE, late)
 
     def late(self, now: float) -> str:
-        """Why the job has no time left, or ""."""
         deadline = self.plan.deadline
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:

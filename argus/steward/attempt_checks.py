@@ -106,7 +106,6 @@ def queue_problem(controllers: int, progress: Progress, gone_for: float, gone_at
 
 
 def placement_notice(groups: Iterable[Mapping[str, Any]], job_id: str) -> str:
-    """What a job waits for whose placement groups do not fit, or ""."""
     waiting = [
         bundle
         for group in groups

@@ -249,7 +249,6 @@ class Steward:
         self.children = [child for child in [*self.children, process] if child.poll() is None]
 
     def submit(self, view: View, _failure: Failure | None) -> None:
-        """Submit the next attempt."""
         attempt = view.status.attempt + 1 if view.status.state is JobState.RETRYING else 1
         # Other jobs may have waited for the same resources; the next step looks again.
         with self.admission():

@@ -21,8 +21,6 @@ from .request import Request, common, request_from, require_node, write_answer
 
 
 class EvidenceRequest(Request):
-    """The options of `evidence`. check: collect nothing."""
-
     submission_id: str
     check: bool = False
 

@@ -46,7 +46,6 @@ class Request(BaseModel):
 
 
 def require_node(request: Request) -> None:
-    """Raises OperationError for a process that is not in a node of the cluster."""
     if NODE not in os.environ:
         raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
     if wrong := mismatch(request.shared_root_source):

@@ -35,7 +35,6 @@ class SubmitRequest(Request):
     check: bool = False
 
     def of_job(self) -> jobs_request.Request:
-        """The request with the defaults of this node."""
         of_node = {"shared_root": self.shared_root, "ray": {"address": self.address}}
         return jobs_request.Request(
             jobspec=self.jobspec,
@@ -62,7 +61,6 @@ class SubmitRequest(Request):
 
 
 def submit(request: SubmitRequest, job: jobs_request.Request, outside: Services) -> Submitted:
-    """The job that was submitted. Raises RefusedError and OperationError."""
     try:
         return submit_job(job, outside)
     except RefusedError as refused:
@@ -86,7 +84,6 @@ def write_submitted(request: SubmitRequest, submitted: Submitted, as_json: bool)
 
 
 def written_jobspec(file: Any) -> Any:
-    """The content of a JobSpec file. Raises UsageError."""
     try:
         return yaml.safe_load(file)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
