@@ -13,11 +13,11 @@ from ..common.shared_root import archive_path
 from ..common.text import duration, printable
 from ..jobspec.spec import JobSpec
 from ..launcher import ending, log, metrics
-from ..launcher.archive import Archive
+from ..launcher.archive import Archive, Heartbeat
 from ..launcher.job_warnings import JobWarning
 from ..launcher.reading import UnreadableError, open_file
 from ..launcher.status import ENDED, JobState, Status
-from .info import Heartbeat, JobInfo, Progress
+from .info import JobInfo, Progress
 
 # The metric that people check first, by workload.
 KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}
@@ -176,7 +176,7 @@ def time_of(spec: JobSpec, resumed_step: int) -> float | None:
         return None
     origin = Archive(archive_path(spec.shared_root, spec.resume_from))
     try:
-        heartbeat = Heartbeat.of(origin)
+        heartbeat = origin.heartbeat()
         total, seconds = total_steps(origin, heartbeat), pace(heartbeat)
     except (UnreadableError, OSError):
         return None

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from ..common.text import duration
 from ..launcher import attempts, checkpoints, ending
-from ..launcher.archive import Archive, StewardHeartbeat
+from ..launcher.archive import Archive, Heartbeat, StewardHeartbeat
 from ..launcher.job_warnings import JobWarning, WarningKind
 from ..launcher.log_scan import Phase
 from ..launcher.ray_api import JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ENDED, JobState, Status, ray_id
-from .info import UNKNOWN, UNREADABLE, Heartbeat, JobInfo, Progress
+from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left
 
@@ -136,7 +136,7 @@ def job_info(
     except UnreadableError as error:
         return unreadable_job(archive, error, problem)
     parts, now = Parts(), time.time()
-    heartbeat = Heartbeat.of(archive)
+    heartbeat = archive.heartbeat()
     state, reason = merge_states(status, record)
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)

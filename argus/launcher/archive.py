@@ -53,6 +53,20 @@ def now() -> str:
 
 
 @dataclass(frozen=True)
+class Heartbeat:
+    """What the launcher writes every 2 seconds while its trainer runs. Times are those of the launcher's clock."""
+
+    time: float | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    # The first step of this attempt, and when it was done.
+    first_step: int | None = None
+    first_step_at: float | None = None
+    # A Phase, before the first step.
+    phase: str = ""
+
+
+@dataclass(frozen=True)
 class StewardHeartbeat:
     """What ``keeper.json`` holds."""
 
@@ -277,6 +291,12 @@ class Archive:
                 if found:
                     return max(step.step for step in found)
         return 0
+
+    def heartbeat(self) -> Heartbeat:
+        """The last heartbeat of the launcher; without values if there is none that is readable."""
+        with contextlib.suppress(UnreadableError):
+            return self.typed("heartbeat.json", Heartbeat) or Heartbeat()
+        return Heartbeat()
 
     def steward_heartbeat(self) -> StewardHeartbeat | None:
         """The last heartbeat of the job's steward; None if there is none that is readable."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..launcher import attempts, draining, evidence, room
 from ..launcher.admission import one_at_a_time, registry_path
-from ..launcher.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, now
+from ..launcher.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, Heartbeat, now
 from ..launcher.evidence import Moment
 from ..launcher.failures import Failure, FailureKind
 from ..launcher.identity import cluster_name, node_name
@@ -31,7 +31,7 @@ from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of,
 from ..launcher.recording import Clock
 from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, JobState, Status, ray_id
-from .attempt_checks import AttemptChecks, Progress
+from .attempt_checks import AttemptChecks
 from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 
 # How often the head is asked; the archive is read more often.
@@ -208,7 +208,7 @@ class Steward:
         actors = evidence.actors(self.head, evidence.of_job(job.job_id), detail=True)
         own = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
         lost = ", ".join(name for node_id, name in dead.items() if node_id in own | {job.driver_node_id})
-        step = self.archive.read_mapping("heartbeat.json").get("step")
+        step = self.archive.heartbeat().step
         if lost and (self.observed.lost_since is None or step != self.observed.lost_at_step):
             self.observed.lost_since, self.observed.lost_at_step = moment, step
         return lost
@@ -216,9 +216,10 @@ class Steward:
     def look(self, job: JobRecord | None, status: Status, moment: float) -> str:
         """What is wrong with the TransferQueue of the current attempt, or ""."""
         if job and not job.ended:
-            heartbeat = self.archive.read_mapping("heartbeat.json")
-            progress = Progress.from_heartbeat(heartbeat, status.attempt_started_at or moment)
-            self.checks.look(job.job_id, progress, moment)
+            heartbeat = self.archive.heartbeat()
+            # An older one is of an earlier attempt.
+            is_own = heartbeat.time is not None and heartbeat.time >= (status.attempt_started_at or moment)
+            self.checks.look(job.job_id, heartbeat if is_own else Heartbeat(), moment)
         return self.checks.queue_problem
 
     def capacity_problem(self) -> str:

@@ -14,7 +14,7 @@ import pytest
 from fake_ray import FakeClock
 
 from argus.jobs import state
-from argus.jobs.info import Heartbeat, JobInfo
+from argus.jobs.info import JobInfo
 from argus.jobs.progress import progress
 from argus.jobs.state import (
     CLOSING_SECONDS,
@@ -24,7 +24,7 @@ from argus.jobs.state import (
     updated_at,
     wait_for_end,
 )
-from argus.launcher.archive import Archive
+from argus.launcher.archive import Archive, Heartbeat
 from argus.launcher.failures import Failure
 from argus.launcher.job_warnings import JobWarning
 from argus.launcher.ray_api import JobRecord, RayHead
