@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,15 @@ class RefusedError(Exception):
 
 class OperationError(Exception):
     """An operation failed. The message is for people."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an operation has done, or would do in check mode: the return values of its module, and findings."""
+
+    changed: bool
+    result: Mapping[str, Any]
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from .progress import time_limit_findings
 from .registry import Registered, Registry
 from .request import Request
 from .reward_files import RewardFiles, changes, reward_files
-from .services import OperationError, RefusedError, Services
+from .services import Answer, OperationError, RefusedError, Services
 from .state import describe
 
 # A reserved archive is registered at once, and then gets its JobSpec and its status.
@@ -68,36 +68,7 @@ class Submission:
     reward: RewardFiles | None = None
 
 
-@dataclass(frozen=True)
-class Submitted:
-    """A job that was submitted, or would be in check mode; or that existed before, then `changed` is False."""
-
-    changed: bool
-    submission_id: str
-    archive: str
-    state: str
-    overrides: tuple[str, ...]
-    findings: tuple[Finding, ...] = ()
-    facts: Mapping[str, Any] | None = None
-    reward_files: Mapping[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        result: dict[str, Any] = {
-            "submission_id": self.submission_id,
-            "archive": self.archive,
-            "state": str(self.state),
-            "overrides": list(self.overrides),
-        }
-        if self.changed:
-            result |= {
-                "facts": self.facts,
-                "reward_files": self.reward_files,
-                "diff": {"before": "", "after": "".join(f"{override}\n" for override in self.overrides)},
-            }
-        return result
-
-
-def submit(request: Request, services: Services, gate: Gate = examine) -> Submitted:
+def submit(request: Request, services: Services, gate: Gate = examine) -> Answer:
     """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
     findings, spec = request.parsed()
     if errors(findings) and spec:
@@ -133,16 +104,18 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
         except Exception as error:
             where = f"Its archive is {archive.path}." if archive.exists() else "Nothing was changed."
             raise OperationError(f"{submission_id} could not be submitted: {error}. {where}") from error
-    return Submitted(
-        changed=True,
-        submission_id=submission_id,
-        archive=result.job.archive,
-        state=JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED,
-        overrides=result.job.plan.overrides,
-        findings=(*request.warnings, *result.findings, *changed),
-        facts=result.facts.to_json(),
-        reward_files=reward.hashes if reward else {},
-    )
+    state = JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
+    overrides = list(result.job.plan.overrides)
+    created = {
+        "submission_id": submission_id,
+        "archive": result.job.archive,
+        "state": str(state),
+        "overrides": overrides,
+        "facts": result.facts.to_json(),
+        "reward_files": reward.hashes if reward else {},
+        "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
+    }
+    return Answer(True, created, (*request.warnings, *result.findings, *changed))
 
 
 def check_steward(services: Services) -> None:
@@ -224,7 +197,7 @@ def looked_at_again(submission: Submission, spec: JobSpec, result: GateResult, h
     return replace(submission, queue_reason=problem)
 
 
-def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Submitted:
+def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Answer:
     """The job that has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
     # Another submission may have reserved the archive only a moment ago.
     job = wait_for(lambda: registered(archive.submission_id, services), REGISTERED_SECONDS, services.clock)
@@ -244,16 +217,16 @@ def existing_job(archive: Archive, request: Request, head: RayHead, services: Se
         ) from error
 
 
-def registered_job(archive: Archive, head: RayHead, services: Services) -> Submitted:
+def registered_job(archive: Archive, head: RayHead, services: Services) -> Answer:
     """A job that was submitted before. Raises UnreadableError."""
     wait_for(lambda: archive.read_status().state, RESERVED_SECONDS, services.clock)
-    return Submitted(
-        changed=False,
-        submission_id=archive.submission_id,
-        archive=str(archive.path),
-        state=describe(archive, head, tail=0).state,
-        overrides=(archive.plan() or Plan()).overrides,
-    )
+    existing = {
+        "submission_id": archive.submission_id,
+        "archive": str(archive.path),
+        "state": describe(archive, head, tail=0).state,
+        "overrides": list((archive.plan() or Plan()).overrides),
+    }
+    return Answer(False, existing)
 
 
 def registered(submission_id: str, services: Services) -> Registered | None:

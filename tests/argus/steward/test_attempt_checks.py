@@ -20,10 +20,6 @@ from argus.steward.attempt_checks import (
 )
 
 BEFORE, TRAINS, DONE = (Heartbeat(step=step, total_steps=10) for step in (0, 3, 10))
-    Heartbeat(step=0, total_steps=10),
-    Heartbeat(step=3, total_steps=10),
-    Heartbeat(step=10, total_steps=10),
-)
 SEVERAL = "the job has 2 controllers of TransferQueue: its samples are in several queues"
 OTHERS = "the job trains without a TransferQueue of its own: its samples may be those of another job"
 GONE = "the controller of the job's TransferQueue is gone: no sample can reach the trainer"
