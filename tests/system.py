@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metrics_of_job import metrics_of
 
 from argus.launcher.archive import Archive
 
@@ -124,7 +125,7 @@ class Job:
         return status
 
     def values(self, metric: str) -> list[float]:
-        return [entry["data"][metric] for entry in self.archive.metrics() if metric in entry["data"]]
+        return [entry["data"][metric] for entry in metrics_of(self.archive) if metric in entry["data"]]
 
 
 Submit = Callable[..., Job]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..common.findings import WARNING, Finding, about
@@ -149,11 +149,9 @@ def progress_line(job: JobInfo, now: float) -> str:
     return printable("  ".join(parts), lines=False)
 
 
-def time_limit_findings(
-    spec: JobSpec, resumed_step: int, now: float, environ: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
+def time_limit_findings(spec: JobSpec, resumed_step: int, now: float) -> Iterator[Finding]:
     """Warnings about a job that is stopped before it can end. resumed_step: of the checkpoint that it resumes from."""
-    stop_at = ending.stop_at(environ)
+    stop_at = ending.stop_at()
     if stop_at is None:
         return
     left = stop_at - now

@@ -10,7 +10,6 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -244,15 +243,11 @@ class Archive:
             parts[max(parts, default=0) + 1] = current
         return dict(sorted(parts.items()))
 
-    def log_files(self) -> list[Path]:
-        """The same, without their numbers."""
-        return list(self.log_parts().values())
-
     def log_tail(self, size: int) -> str:
         """The last `size` bytes of the driver's log, as text; what is unreadable is left out."""
         text = b""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
-            for path in reversed(self.log_files()):
+            for path in reversed(self.log_parts().values()):
                 with self.open(f"logs/{path.name}") as log:
                     wanted = size - len(text)
                     log.seek(max(0, log.seek(0, os.SEEK_END) - wanted))
@@ -265,23 +260,6 @@ class Archive:
     def metrics_file(self, attempt: int) -> Path:
         """Each attempt has its own: verl's file logger truncates its file at every start."""
         return self.path / "logs" / f"metrics-{attempt}.jsonl"
-
-    def metrics(self) -> Iterator[dict[str, Any]]:
-        """The metrics of each step, ``{"step": int, "data": {name: number}}``, in the order of steps.
-
-        If several attempts did a step, the numbers of the last one count.
-        """
-        steps: dict[int, dict[str, Any]] = {}
-        for file in metrics.files(self.path):
-            own = metrics.by_step(file)
-            if own:
-                # Steps of an earlier attempt beyond its last checkpoint are repeated. The step that this attempt
-                # resumed from may be there as well, with a validation.
-                first = min(own)
-                own[first]["data"] = {**steps.get(first, own[first])["data"], **own[first]["data"]}
-                steps = {step: entry for step, entry in steps.items() if step < first} | own
-        for step in sorted(steps):
-            yield steps[step]
 
     def last_step(self) -> int:
         """The last step of the job, from the ends of its metrics files; 0 without one. Never raises."""

@@ -270,15 +270,10 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
         )
     except Exception:
         # Only the answer may have been lost.
-        if not is_known(client, identifier):
-            raise
-
-
-def is_known(client: Any, identifier: str) -> bool:
-    try:
-        return client.get_job_status(identifier) in ("PENDING", "RUNNING")
-    except Exception:
-        return False
+        with contextlib.suppress(Exception):
+            if client.get_job_status(identifier) in ("PENDING", "RUNNING"):
+                return
+        raise
 
 
 def cancel_pending(submission_id: str) -> None:

@@ -126,14 +126,12 @@ def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], st
         "ray_list_tasks.json": state_listing(head, f"/api/v0/tasks?limit={LIMIT}", own),
         "ray_list_placement_groups.json": state_listing(head, f"/api/v0/placement_groups?detail=1&limit={LIMIT}", own),
         "nodes.json": lambda: node_summary(head),
-        "ray_cluster_status.json": lambda: cluster_status(head),
+        # Also what is in use on each node, which the text of ``ray status`` does not have.
+        "ray_cluster_status.json": lambda: json.dumps(
+            head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1
+        ),
         "ray_status.txt": lambda: ray_status(head),
     }
-
-
-def cluster_status(head: RayHead) -> str:
-    """What the autoscaler knows, also what is in use on each node, which the text of ``ray status`` does not have."""
-    return json.dumps(head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1)
 
 
 def ray_status(head: RayHead) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -20,7 +19,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, recording, redact
+from . import attempts, node, recording, redact
 from .archive import Archive
 from .checkpoints import Retention
 from .failures import Failure
@@ -223,7 +222,7 @@ class Launcher:
             # Not from the archive, which may lack it.
             log=self.log.text(),
             stopped_by=self.ended_by,
-            steward_verdict=self.steward_verdict(),
+            steward_verdict=attempts.verdict(self.archive),
             watch_verdict=self.verdict,
             steps=self.steps,
             attempt_steps=self.attempt_steps,
@@ -231,12 +230,6 @@ class Launcher:
             overrides=self.overrides,
         )
         return outcome(end)
-
-    def steward_verdict(self) -> Failure | None:
-        # What the job has put in the place of its status has no verdict.
-        with contextlib.suppress(UnreadableError):
-            return attempts.verdict(self.archive)
-        return None
 
     def finish(self, code: int, result: Outcome) -> None:
         """Record the end, also when the archive cannot be written for a while. Raises nothing if it never can."""
@@ -255,7 +248,7 @@ class Launcher:
         """Record how the attempt ended; returns the job's state."""
         self.log.catch_up()
         self.health.finish(over=code == 0)
-        if self.stopped_by and not self.ended_by and not self.steward_verdict():
+        if self.stopped_by and not self.ended_by and not attempts.verdict(self.archive):
             # Its trainer had ended before: that is how it ended, and there is no other attempt.
             self.archive.ask_to_stop()
         details = {"exit_code": code, "steps": self.steps, "attempt_steps": self.attempt_steps}
@@ -278,5 +271,4 @@ def read_marker(file: str | None) -> str | None:
 
 def versions() -> dict[str, str]:
     """Python and every package of the image that the job runs on, by name."""
-    packages = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
-    return {"python": platform.python_version(), **dict(sorted(packages.items(), key=lambda item: item[0].lower()))}
+    return {"python": platform.python_version(), **node.packages()}

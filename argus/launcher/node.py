@@ -187,9 +187,10 @@ def tail(path: Path, size: int = LOG_BYTES) -> str:
     return data[first:].decode(errors="replace")
 
 
-def packages() -> str:
+def packages() -> dict[str, str]:
+    """The version of every package, by name."""
     found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
-    return "".join(f"{name}=={found[name]}\n" for name in sorted(found, key=str.lower))
+    return {name: found[name] for name in sorted(found, key=str.lower)}
 
 
 def collect(
@@ -225,7 +226,7 @@ def collect(
         **{f"logs/{path.name}": partial(tail, path) for path in logs},
     }
     if with_packages:
-        sources["packages.txt"] = packages
+        sources["packages.txt"] = lambda: "".join(f"{name}=={version}\n" for name, version in packages().items())
     return [write(root, f"{directory}/{name}", source, redactor) for name, source in sources.items()]
 
 

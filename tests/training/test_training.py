@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from acceptance import seen, typed
+from metrics_of_job import metrics_of
 from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, in_ray, module, on_node, playbook, said
 
 # A node in the table of `ray list nodes`: its id, its address, whether it is the head, and that it lives.
@@ -309,7 +310,7 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
         resume_from=job.submission_id,
     )
     resumed.wait()
-    assert [entry["step"] for entry in resumed.archive.metrics() if "train/loss" in entry["data"]] == [
+    assert [entry["step"] for entry in metrics_of(resumed.archive) if "train/loss" in entry["data"]] == [
         saved + 1,
         saved + 2,
     ]

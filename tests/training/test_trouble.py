@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from metrics_of_job import metrics_of
 from system import (
     ENVIRONMENT,
     HEAD,
@@ -84,7 +85,7 @@ def assert_retried(job: Job, *kinds: str) -> None:
         own = [line["step"] for line in job.archive.read_lines(f"logs/metrics-{attempt['attempt']}.jsonl")]
         assert min(own) in (attempt["resumed_from"], attempt["resumed_from"] + 1)
     # Joined, each step is there exactly once.
-    steps = [entry["step"] for entry in job.archive.metrics()]
+    steps = [entry["step"] for entry in metrics_of(job.archive)]
     assert steps == list(range(1, steps[-1] + 1))
     assert events(job).count("RETRYING") == len(kinds) and events(job)[-1] == "CLOSED"
 
@@ -102,7 +103,7 @@ def test_grpo_resumes_after_a_worker_was_lost(submit: Submit) -> None:
     }
     job = submit("grpo", resources={"nnodes": 2, "gpus_per_node": 1}, retries=1, trainer_overrides=settings)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
-    until(lambda: tracker.exists() and len(list(job.archive.metrics())) >= 3, "a checkpoint, and a step after it")
+    until(lambda: tracker.exists() and len(list(metrics_of(job.archive))) >= 3, "a checkpoint, and a step after it")
     driver = job.archive.read_status().driver["host"]
     with killed(next(node for node in NODES[1:] if node != driver)):
         # verl itself would wait for it forever.
