@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+
+from pydantic import BaseModel, Field
 
 from ..common.findings import Finding
 from ..jobspec.environment import secret_value_findings
@@ -20,8 +22,7 @@ from ..jobspec.spec import JobSpec
 INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(BaseModel):
     """What is to be submitted.
 
     jobspec: as its author wrote it. command_line: the extra variables of ansible-playbook, see merging.py.
@@ -29,17 +30,17 @@ class Request:
     secrets: the values that the inventory has for jobs, by name. None: it allows to take the value from the
         controller's environment, which has none. The job gets those that its JobSpec names.
     resubmitted_from: the earlier job. warnings: about its JobSpec.
-    check_mode: check everything, change nothing.
+    check: check everything, change nothing.
     """
 
-    jobspec: Any
-    command_line: Sequence[Mapping[str, Any]] = ()
+    jobspec: Any = None
+    command_line: list[dict[str, Any]] = Field(default_factory=list)
     resume_from: str = ""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
     resubmitted_from: str = ""
     warnings: tuple[Finding, ...] = ()
-    check_mode: bool = False
+    check: bool = False
 
     @property
     def given(self) -> Any:

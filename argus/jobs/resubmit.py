@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,8 @@ def resubmission(request: Request, submission_id: str, registry: Registry) -> Re
     """
     jobspec, warnings = original(registry, submission_id)
     without_id = {key: value for key, value in jobspec.items() if key != "submission_id"}
-    return replace(request, jobspec=without_id, resubmitted_from=submission_id, warnings=warnings)
+    known = {"jobspec": without_id, "resubmitted_from": submission_id, "warnings": warnings}
+    return request.model_copy(update=known)
 
 
 def original(registry: Registry, submission_id: str) -> tuple[Mapping[str, Any], tuple[Finding, ...]]:

@@ -91,7 +91,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
     submission = submission_of(request, spec, result.job, result, reward)
     origin = request.resubmitted_from
     changed = changes(Archive(archive_path(spec.shared_root, origin)), reward) if origin else []
-    if not request.check_mode:
+    if not request.check:
         try:
             client = services.client(spec.address)
             with one_at_a_time(services.registry.path):

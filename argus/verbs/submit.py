@@ -12,38 +12,24 @@ from typing import Any
 
 import click
 import yaml
-from pydantic import Field
 
 from ..common.findings import Finding, findings_table
 from ..common.shared_root import with_source
-from ..jobs import request as jobs_request
 from ..jobs.defaults import on_machines
+from ..jobs.request import Request as JobRequest
 from ..jobs.services import Answer, RefusedError, Services
 from ..jobs.submit import submit as submit_job
 from ..jobspec.merging import with_defaults
 from .request import Request, common, request_from, services, terminal_width, write_answer
 
 
-class SubmitRequest(Request):
+class SubmitRequest(Request, JobRequest):
     """The options of `submit` and `resubmit`; see jobs/request.py."""
 
-    jobspec: Any = None
-    command_line: list[dict[str, Any]] = Field(default_factory=list)
-    resume_from: str = ""
-    defaults: dict[str, Any] = Field(default_factory=dict)
-    secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
-    check: bool = False
-
-    def of_job(self) -> jobs_request.Request:
+    def of_job(self) -> JobRequest:
+        """The request with the defaults of this node."""
         of_node = {"shared_root": self.shared_root, "ray": {"address": self.address}}
-        return jobs_request.Request(
-            jobspec=self.jobspec,
-            command_line=self.command_line,
-            resume_from=self.resume_from,
-            defaults=with_defaults(self.defaults, of_node),
-            secrets=self.secrets,
-            check_mode=self.check,
-        )
+        return self.model_copy(update={"defaults": with_defaults(self.defaults, of_node)})
 
     def located(self, findings: Sequence[Finding]) -> list[Finding]:
         """Findings that name the shared root also as people see it, who copy files to it."""
@@ -54,7 +40,7 @@ class SubmitRequest(Request):
         ]
 
 
-def submit(request: SubmitRequest, job: jobs_request.Request, outside: Services) -> Answer:
+def submit(request: SubmitRequest, job: JobRequest, outside: Services) -> Answer:
     try:
         return submit_job(job, outside)
     except RefusedError as refused:

@@ -86,7 +86,7 @@ def test_a_submission(ray: FakeRay, run: Any, submitted: list[Request], tmp_path
     assert (request.jobspec, request.command_line, request.resume_from) == (MINIMAL, [{"set": "a=1"}], "old")
     where = {"shared_root": str(tmp_path), "ray": {"address": "http://127.0.0.1:8265"}}
     assert (request.defaults, request.secrets) == ({**where, "retries": 2}, secrets)
-    assert request.check_mode is check
+    assert request.check is check
 
 
 def test_defaults_of_the_inventory_do_not_hide_the_address_of_the_head(
@@ -151,7 +151,7 @@ def test_people_submit_a_file(
     assert "The job would be SUBMITTED" in capsys.readouterr().out
     assert cli.main(["submit", str(file), "--shared-root", str(tmp_path)]) == 0
     assert "Job sft-2: SUBMITTED" in capsys.readouterr().out
-    assert [(request.jobspec, request.check_mode) for request in submitted] == [
+    assert [(request.jobspec, request.check) for request in submitted] == [
         ({"workload": "sft"}, True),
         ({"workload": "sft"}, False),
     ]

@@ -93,7 +93,9 @@ class Head:
 
     def submit(self, spec: dict[str, Any], **request: Any) -> Answer:
         return submit(
-            Request(spec, **{"defaults": {"shared_root": str(self.root)}, **request}), self.services, self.gate.examine
+            Request(**{"jobspec": spec, "defaults": {"shared_root": str(self.root)}, **request}),
+            self.services,
+            self.gate.examine,
         )
 
     @property
@@ -118,14 +120,14 @@ def test_an_empty_id_means_that_one_is_made(head: Head, empty: str | None) -> No
 def test_prometheus_is_told_with_the_jobs_that_share_its_file(head: Head) -> None:
     found = Finding("x", "is true", "do", WARNING, key="actor_rollout_ref.rollout.prometheus.enable")
     head.gate.findings = [found]
-    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+    assert head.submit(head.jobspec(), check=True).findings == ()
     head.submit(head.jobspec(submission_id="sft-1", workload="sft"))
-    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+    assert head.submit(head.jobspec(), check=True).findings == ()
     head.submit(head.jobspec(submission_id="ppo-1", workload="ppo"))
-    (told,) = head.submit(head.jobspec(), check_mode=True).findings
+    (told,) = head.submit(head.jobspec(), check=True).findings
     assert "ppo-1" in told.what and "sft-1" not in told.what
     Archive(head.root / "jobs" / "ppo-1").set_status("SUCCEEDED")
-    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+    assert head.submit(head.jobspec(), check=True).findings == ()
 
 
 def test_a_job_is_submitted(head: Head) -> None:
@@ -228,7 +230,7 @@ def test_secrets_go_to_the_file_of_secrets_only(head: Head) -> None:
     assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.result)
     holders = [path.name for path in head.root.rglob("*") if path.is_file() and b"hf_secret_1" in path.read_bytes()]
     assert holders == ["grpo-1.json"]
-    assert "hf_secret_1" not in repr(Request({}, secrets=values))
+    assert "hf_secret_1" not in repr(Request(jobspec={}, secrets=values))
 
 
 def test_a_secret_without_a_value_is_refused(head: Head) -> None:
@@ -320,7 +322,7 @@ def test_the_gate_has_no_answer(head: Head) -> None:
 
 def test_check_mode_changes_nothing(head: Head) -> None:
     head.gate.details["capacity_problem"] = NO_CAPACITY
-    result = head.submit(head.jobspec(), check_mode=True)
+    result = head.submit(head.jobspec(), check=True)
     assert (result.changed, result.result["state"], result.result["facts"]) == (True, "QUEUED", {"train_rows": 64})
     assert result.result["overrides"]
     assert_nothing_changed(head)
@@ -344,7 +346,7 @@ def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
     spec = head.jobspec()
     services = Services(head=lambda _address: head.ray, client=refused, registry=head.registry)
     with pytest.raises(OperationError, match=r"Failed to connect to Ray. Nothing was changed."):
-        submit(Request(spec, defaults={"shared_root": str(head.root)}), services, head.gate.examine)
+        submit(Request(jobspec=spec, defaults={"shared_root": str(head.root)}), services, head.gate.examine)
     assert_nothing_changed(head)
 
 
@@ -519,12 +521,12 @@ def test_a_reward_function_that_has_changed_since(head: Head) -> None:
     head.submit(asked)
     assert (head.archive.path / "config/reward/user/code/r.py").read_text() == "one"
     one = {"user/code/r.py": hashlib.sha256(b"one").hexdigest()}
-    assert head.submit({**asked, "submission_id": "grpo-2"}, check_mode=True).result["reward_files"] == one
+    assert head.submit({**asked, "submission_id": "grpo-2"}, check=True).result["reward_files"] == one
     again = {key: value for key, value in asked.items() if key != "submission_id"}
     assert head.submit(again, resubmitted_from="grpo-1").findings == ()
     (code / "r.py").write_text("two")
-    for check_mode in (True, False):
-        (finding,) = head.submit(again, resubmitted_from="grpo-1", check_mode=check_mode).findings
+    for check in (True, False):
+        (finding,) = head.submit(again, resubmitted_from="grpo-1", check=check).findings
         assert "changed: user/code/r.py" in finding.what
     # It is a new job otherwise.
     assert head.submit(again).findings == ()
