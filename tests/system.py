@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metrics_of_job import metrics_of
+from archive_files import lines_of, metrics_of
 
 from argus.launcher.archive import Archive
 
@@ -140,7 +140,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None
 
 
 def events(job: Job) -> list[str]:
-    return [event["event"] for event in job.archive.read_lines("events.jsonl")]
+    return [event["event"] for event in lines_of(job.archive, "events.jsonl")]
 
 
 def in_ray(code: str) -> str:

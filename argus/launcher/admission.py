@@ -42,31 +42,32 @@ def registry_path() -> str:
     return str(Path(os.environ.get(REGISTRY_VARIABLE) or REGISTRY).expanduser())
 
 
-def open_lock(directory: str | Path, name: str) -> int:
-    return os.open(Path(directory) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+@contextlib.contextmanager
+def lock_file(directory: str | Path, name: str) -> Iterator[int]:
+    """The descriptor of a file in the registry; its lock ends with it."""
+    descriptor = os.open(Path(directory) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
 def steward_lock(directory: str | Path) -> Iterator[None]:
-    descriptor = open_lock(directory, STEWARD_LOCK)
-    try:
+    with lock_file(directory, STEWARD_LOCK) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def steward_runs(directory: str | Path, seconds: float = STEWARD_SECONDS) -> bool:
     """Whether a steward of this head holds its lock, at once or within that time. Raises OSError."""
     deadline = time.monotonic() + seconds
     while True:
-        descriptor = open_lock(directory, STEWARD_LOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
+        with lock_file(directory, STEWARD_LOCK) as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)
@@ -79,8 +80,7 @@ def one_at_a_time(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """Wait until no other process is here, and keep the others out. Raises BusyError after that time, and OSError."""
-    descriptor = open_lock(directory or registry_path(), LOCK)
-    try:
+    with lock_file(directory or registry_path(), LOCK) as descriptor:
         for _attempt in range(max(1, round(seconds / POLL_SECONDS))):
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,5 +89,3 @@ def one_at_a_time(
         else:
             raise BusyError(f"another submission did not end within {seconds:g} s")
         yield
-    finally:
-        os.close(descriptor)

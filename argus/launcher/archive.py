@@ -37,7 +37,6 @@ SILENT_SECONDS = 60.0
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 # What the files of an archive need at most. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
-LINES_BYTES, MOST_LINES = 16 * MIB, 100_000
 STOP_REQUESTED = "config/stop_requested"
 WHO_LENGTH = 200
 # The names of archives; also a JobSpec's submission_id has this form.
@@ -156,20 +155,6 @@ class Archive:
             return reading.read_mapping(self.path / name, FILE_BYTES)
         except (FileNotFoundError, UnreadableError):
             return {}
-
-    def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The mappings of a file with one for each line; none if the file does not exist or is unreadable."""
-        try:
-            content = reading.read_bytes(self.path / name, LINES_BYTES)
-        except (FileNotFoundError, UnreadableError):
-            return []
-        found = []
-        # The last line may be incomplete, and so may be one before it, even within a character.
-        for line in content.split(b"\n", MOST_LINES)[:MOST_LINES][: content.count(b"\n")]:
-            with contextlib.suppress(UnreadableError):
-                value = reading.parse_json(line.decode(errors="replace"), self.path / name)
-                found += [value] if isinstance(value, dict) else []
-        return found
 
     def read_jobspec(self) -> dict[str, Any]:
         """The JobSpec as its author wrote it; empty if there is none that is readable."""

@@ -296,10 +296,10 @@ def prune(archive: Archive) -> None:
     """Remove all but the newest periodic collections, and their lines in the index."""
     moment = Moment.PERIODIC
     stamps = sorted({path.name.partition(f"-{moment}-")[0] for path in archive.path.glob(f"debug/*-{moment}-*")})
-    for stamp in stamps[:-PERIODIC_KEPT]:
-        for path in archive.path.glob(f"debug/{stamp}-{moment}-*"):
+    old = [f"{stamp}-{moment}-" for stamp in stamps[:-PERIODIC_KEPT]]
+    for name in old:
+        for path in archive.path.glob(f"debug/{name}*"):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    if len(stamps) > PERIODIC_KEPT:
-        entries = archive.read_lines(INDEX)
-        kept = [one for one in entries if not one.get("file") or (archive.path / str(one["file"])).exists()]
-        archive.write_text(INDEX, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept))
+    if old:
+        lines = archive.read_text(INDEX).splitlines(keepends=True)
+        archive.write_text(INDEX, "".join(line for line in lines if not any(name in line for name in old)))

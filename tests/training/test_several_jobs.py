@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from metrics_of_job import metrics_of
+from archive_files import metrics_of
 from program import write_program
 from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, said, until
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metrics_of_job import metrics_of
+from archive_files import lines_of, metrics_of
 
 from argus.jobspec.submission_id import SUBMISSION_ID
 from argus.launcher import reading
@@ -236,13 +236,6 @@ def test_checkpoints_in_the_order_of_steps(archive: Archive) -> None:
     assert archive.checkpoints() == [3, 20, 100]
 
 
-def test_lines_of_a_file_that_grows(archive: Archive) -> None:
-    assert archive.read_lines("debug/index.jsonl") == []
-    (archive.path / "debug").mkdir(parents=True, exist_ok=True)
-    (archive.path / "debug" / "index.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a":', encoding="utf-8")
-    assert archive.read_lines("debug/index.jsonl") == [{"a": 1}, {"a": 2}]
-
-
 # --- Modes, and what jobs put in the way -----------------------------------------------------------------------------
 
 
@@ -326,10 +319,10 @@ def test_a_line_after_half_a_line_is_not_lost(archive: Archive, half: bytes) -> 
     archive.event("FIRST")
     with (archive.path / "events.jsonl").open("ab") as file:
         file.write(half)
-    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST"]
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST"]
     archive.event("NEXT")
     archive.event("LAST")
-    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "NEXT", "LAST"]
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "NEXT", "LAST"]
     assert (archive.path / "events.jsonl").read_bytes().count(b"\n") == 4
 
 
@@ -338,7 +331,7 @@ def test_a_line_is_written_whole_in_several_writes(archive: Archive, monkeypatch
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data)[:7]))
     archive.event("FIRST")
     archive.event("LAST")
-    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "LAST"]
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "LAST"]
 
 
 def test_a_status_whose_event_cannot_be_written_is_changed_once(archive: Archive) -> None:
@@ -362,4 +355,4 @@ def test_a_job_that_locks_a_file_keeps_no_line_out_of_it(archive: Archive) -> No
     with (archive.path / "events.jsonl").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         archive.event("SECOND")
-    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "SECOND"]
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "SECOND"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_files import lines_of
 
 from argus.launcher.archive import Archive
 from argus.launcher.health import WRITE_SECONDS, Health
@@ -40,7 +41,7 @@ def told(archive: Archive) -> list[str]:
 
 
 def events(archive: Archive) -> list[str]:
-    return [event["about"] for event in archive.read_lines("events.jsonl") if event["event"] == "WARNING"]
+    return [event["about"] for event in lines_of(archive, "events.jsonl") if event["event"] == "WARNING"]
 
 
 def test_a_new_warning_is_written_at_once_and_new_numbers_later(archive: Archive) -> None:

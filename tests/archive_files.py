@@ -1,7 +1,9 @@
-"""The metrics of a job, over all of its attempts."""
+"""Files of an archive as tests read them."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,3 +27,13 @@ def metrics_of(archive: Archive) -> Iterator[dict[str, Any]]:
             found = {step: entry for step, entry in found.items() if step < first} | own
     for step in sorted(found):
         yield found[step]
+
+
+def lines_of(archive: Archive, name: str) -> list[dict[str, Any]]:
+    """The mappings of a file with one for each line; none without it. The last line may be incomplete."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in (archive.path / name).read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
