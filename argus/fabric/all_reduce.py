@@ -215,11 +215,7 @@ def reduce_together(rank: int, together: Round) -> float:
     waiting = timedelta(seconds=START_SECONDS)
     store = dist.TCPStore(together.address, together.port, together.world, is_master=rank == 0, timeout=waiting)
     dist.init_process_group(
-        together.backend,
-        store=store,
-        rank=rank,
-        world_size=together.world,
-        timeout=timedelta(seconds=SECONDS),
+        together.backend, store=store, rank=rank, world_size=together.world, timeout=timedelta(seconds=SECONDS)
     )
     try:
         # The first one connects all processes, and its result is known.

@@ -45,19 +45,13 @@ class RewardRecord:
 class RewardFiles:
     """The files of a reward function, as text, by their paths relative to the shared root."""
 
-    entry: str
-    function: str
+    record: RewardRecord
     texts: Mapping[str, str]
-    left_out: Mapping[str, str]
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.texts.items()}
 
     def write(self, archive: Archive) -> None:
         for name, text in self.texts.items():
             archive.write_text(f"{COPIES}/{name}", text)
-        archive.write_json(RECORD, RewardRecord(self.entry, self.function, self.hashes, self.left_out))
+        archive.write_json(RECORD, self.record)
 
 
 def reward_files(spec: JobSpec, python_path: str) -> RewardFiles | None:
@@ -74,7 +68,8 @@ def reward_files(spec: JobSpec, python_path: str) -> RewardFiles | None:
     entry = str(PurePosixPath(reward.file).relative_to(root))
     # Importing a module runs the packages above it first.
     search.follow([*search.modules(USER_CODE, reward.module.split(".") if reward.module else []), entry])
-    return RewardFiles(entry, reward.name, search.texts, search.left_out)
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in search.texts.items()}
+    return RewardFiles(RewardRecord(entry, reward.name, hashes, search.left_out), search.texts)
 
 
 class Search:
@@ -170,10 +165,10 @@ def changes(archive: Archive, now: RewardFiles | None) -> list[Finding]:
     except UnreadableError as error:
         what = f"cannot be compared with the reward function of {archive.submission_id}: {error}"
         return [_changed(what)]
-    if before is None or before.entry != now.entry:
+    if before is None or before.entry != now.record.entry:
         # It was submitted before there were copies, or another reward function is asked for.
         return []
-    hashes = now.hashes
+    hashes = now.record.files
     groups = (
         ("changed", [name for name in before.files if name in hashes and hashes[name] != before.files[name]]),
         ("gone or no longer imported", [name for name in before.files if name not in hashes]),

@@ -8,12 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from ..common.findings import Finding
 from ..launcher import attempts
 from ..launcher.ray_api import RayHead
-from ..launcher.recording import Clock
 from .defaults import DEFAULT_JOBS_API
 from .registry import Registry
 
@@ -51,4 +51,4 @@ class Services:
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
     address: str = DEFAULT_JOBS_API
     registry: Registry = field(default_factory=Registry)
-    clock: Clock = time
+    clock: ModuleType = time

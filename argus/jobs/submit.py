@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any, TypeVar
 
 from ..common.findings import Finding, errors
@@ -30,7 +31,6 @@ from ..launcher.plan import Plan
 from ..launcher.program import RECORD, VERSION, Program
 from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.recording import Clock
 from ..launcher.room import Demand
 from ..launcher.status import JobState
 from .progress import time_limit_findings
@@ -112,7 +112,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Answer
         "state": str(state),
         "overrides": overrides,
         "facts": result.facts.to_json(),
-        "reward_files": reward.hashes if reward else {},
+        "reward_files": reward.record.files if reward else {},
         "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
     }
     return Answer(True, created, (*request.warnings, *result.findings, *changed))
@@ -236,7 +236,7 @@ def registered(submission_id: str, services: Services) -> Registered | None:
         raise OperationError(f"{error}. Nothing was changed; choose another id.") from error
 
 
-def wait_for(value: Callable[[], Value | None], seconds: float, clock: Clock) -> Value | None:
+def wait_for(value: Callable[[], Value | None], seconds: float, clock: ModuleType) -> Value | None:
     deadline = clock.monotonic() + seconds
     while (found := value()) is None and clock.monotonic() < deadline:
         clock.sleep(RESERVED_POLL_SECONDS)
@@ -285,12 +285,7 @@ def register(archive: Archive, submission: Submission, registry: Registry) -> No
     registry.write(Registered(archive.submission_id, time.time(), submission.given, shared_root, address))
 
 
-def send(
-    archive: Archive,
-    submission: Submission,
-    client: Any,
-    registry: Registry,
-) -> JobState:
+def send(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:
     """Reserve the archive, fill it and submit the job. Returns the state of the job. The caller holds one_at_a_time.
 
     Afterwards there is either a job, or an archive with the reason, which the steward closes. Raises FileExistsError if

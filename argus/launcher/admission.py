@@ -75,9 +75,7 @@ def steward_runs(directory: str | Path, seconds: float = STEWARD_SECONDS) -> boo
 
 @contextlib.contextmanager
 def one_at_a_time(
-    directory: str | Path | None = None,
-    seconds: float = ADMISSION_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
+    directory: str | Path | None = None, seconds: float = ADMISSION_SECONDS, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[None]:
     """Wait until no other process is here, and keep the others out. Raises BusyError after that time, and OSError."""
     with lock_file(directory or registry_path(), LOCK) as descriptor:

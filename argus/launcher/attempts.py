@@ -155,14 +155,7 @@ def record_end(
         )
         attempts.append(ended)
     state = JobState.RETRYING if retry else state
-    archive.set_status(
-        state,
-        **details,
-        ended_at=ended_at,
-        reason=reason,
-        failure=failure,
-        attempts=attempts,
-    )
+    archive.set_status(state, **details, ended_at=ended_at, reason=reason, failure=failure, attempts=attempts)
     return state
 
 
@@ -262,11 +255,7 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
             runtime_env=runtime_env,
             entrypoint_num_cpus=plan.entrypoint_num_cpus,
             entrypoint_resources=dict(plan.entrypoint_resources),
-            metadata={
-                "submission_id": archive.submission_id,
-                "attempt": str(attempt),
-                **Demand.of(plan).to_metadata(),
-            },
+            metadata={"submission_id": archive.submission_id, "attempt": str(attempt), **Demand.of(plan).to_metadata()},
         )
     except Exception:
         # Only the answer may have been lost.

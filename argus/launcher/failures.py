@@ -196,11 +196,7 @@ CAUSES = (
     ),
     Rule(PORT_IN_USE, r"^\S*Error: .*(?:EADDRINUSE|[Aa]ddress already in use).*", "{all}", anywhere=True),
     Rule(CONFIG, r"^(?:\S+: )?Could not override '(?P<key>[^'\n]+)'.*(?:\n.+)?", "the configuration has no key {key}"),
-    Rule(
-        CONFIG,
-        r"^hydra\.errors\.InstantiationException: .*\n(?P<what>.+)\nfull_key: (?P<key>.+)",
-        "{key}: {what}",
-    ),
+    Rule(CONFIG, r"^hydra\.errors\.InstantiationException: .*\n(?P<what>.+)\nfull_key: (?P<key>.+)", "{key}: {what}"),
     Rule(CONFIG, r"^(?:hydra|omegaconf)\.\S+: (?P<what>.+)(?:\n .*)*", "{what}"),
     Rule(CONFIG, NOT_RAY, "{error}", below=CONFIG_CODE),
     Rule(CONFIG, r"^ValueError: (?P<what>batch_size should be a positive integer value.*)", "{what}"),
@@ -274,11 +270,7 @@ CONSEQUENCES = (
         r".*Worker unexpectedly exits with a connection error code 2\b.*",
         "actor {actor} (pid={pid}, ip={ip}) was killed or crashed",
     ),
-    Rule(
-        COMMUNICATION,
-        r"^\S+: (?>.*?(?=Read error ))(?P<what>Read error .*Connection reset by peer).*",
-        "{what}",
-    ),
+    Rule(COMMUNICATION, r"^\S+: (?>.*?(?=Read error ))(?P<what>Read error .*Connection reset by peer).*", "{what}"),
     Rule(
         COMMUNICATION,
         r"^\S+: .*(?P<what>Connection closed by peer(?: \S+\d)?|"

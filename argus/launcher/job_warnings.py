@@ -50,10 +50,7 @@ LOSSES = ("train/loss", "actor/loss", "actor/pg_loss", "critic/vf_loss", "val/lo
 # That of an actor may well be 0 in every step: advantages add up to 0.
 MOVING = ("train/loss", "critic/vf_loss")
 RATES = ("train/lr", "actor/lr", "critic/lr")
-LENGTHS = (
-    *("prompt_length/min", "prompt_length/max"),
-    *("response_length/max", "response_length/clip_ratio"),
-)
+LENGTHS = (*("prompt_length/min", "prompt_length/max"), *("response_length/max", "response_length/clip_ratio"))
 WATCHED = frozenset(("critic/score/mean", *SCORES, *GRADIENTS, *LOSSES, *RATES, *LENGTHS))
 
 

@@ -130,13 +130,7 @@ class RayHead:
     patience: the timeout of a second attempt, if the head accepted the connection. A head under load is not down.
     """
 
-    def __init__(
-        self,
-        address: str,
-        token_path: str = "",
-        timeout: float = 5.0,
-        patience: float = 0.0,
-    ) -> None:
+    def __init__(self, address: str, token_path: str = "", timeout: float = 5.0, patience: float = 0.0) -> None:
         self.address = address.rstrip("/")
         self.token_path = token_path
         self.timeout = timeout

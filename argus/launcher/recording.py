@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from types import ModuleType
+from typing import TypeVar
 
 from .failures import Failure
 from .reading import UnreadableError, parse_json
@@ -26,17 +27,7 @@ MESSAGE_LINES = 20
 Value = TypeVar("Value")
 
 
-class Clock(Protocol):
-    """The functions of the module `time` that stewards, launchers and verbs call."""
-
-    def time(self) -> float: ...
-
-    def monotonic(self) -> float: ...
-
-    def sleep(self, seconds: float, /) -> None: ...
-
-
-def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Clock = time) -> Value:
+def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: ModuleType = time) -> Value:
     """The result of work that writes to the archive, tried again for RECORD_SECONDS; raises its last error.
 
     stopped: whether this process is asked to end.

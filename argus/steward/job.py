@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 from ..launcher import attempts, draining, evidence, room
@@ -28,7 +29,6 @@ from ..launcher.identity import cluster_name, node_name
 from ..launcher.plan import Plan
 from ..launcher.program import Runner
 from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
-from ..launcher.recording import Clock
 from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, JobState, Status, ray_id
 from .attempt_checks import AttemptChecks
@@ -69,7 +69,7 @@ class Steward:
         archive: Archive,
         head: RayHead | None = None,
         runner: Runner | None = None,
-        clock: Clock = time,
+        clock: ModuleType = time,
         admission: Callable[[], AbstractContextManager[None]] = one_at_a_time,
         leaving: Callable[[], bool] = lambda: False,
     ) -> None:

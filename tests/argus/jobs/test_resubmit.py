@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.request import Request
-from argus.jobs.resubmit import original, resubmission
+from argus.jobs.request import Request, original, resubmission
 from argus.jobs.services import OperationError
 
 JOBSPEC = {
