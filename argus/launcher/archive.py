@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -228,19 +229,29 @@ class Archive:
             parts[max(parts, default=0) + 1] = current
         return dict(sorted(parts.items()))
 
+    def read_end(self, parts: Mapping[int, Path], size: int) -> tuple[bytes, str]:
+        """The last `size` bytes of these parts of the log, and the position after them, ``PART:BYTE``.
+
+        Raises FileNotFoundError, UnreadableError and OSError.
+        """
+        data, position = b"", ""
+        for number in sorted(parts, reverse=True):
+            with self.open(f"logs/{parts[number].name}") as log:
+                begin = max(0, log.seek(0, os.SEEK_END) - (size - len(data)))
+                log.seek(begin)
+                # It grows meanwhile.
+                part = log.read(size - len(data))
+            position = position or f"{number}:{begin + len(part)}"
+            data = part + data
+            if len(data) >= size:
+                break
+        return data, position
+
     def log_tail(self, size: int) -> str:
-        """The last `size` bytes of the driver's log, as text; what is unreadable is left out."""
-        text = b""
+        """The last `size` bytes of the driver's log, as text; empty if it is unreadable."""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
-            for path in reversed(self.log_parts().values()):
-                with self.open(f"logs/{path.name}") as log:
-                    wanted = size - len(text)
-                    log.seek(max(0, log.seek(0, os.SEEK_END) - wanted))
-                    # The file may grow meanwhile.
-                    text = log.read(wanted) + text
-                if len(text) >= size:
-                    break
-        return text.decode(errors="replace")
+            return self.read_end(self.log_parts(), size)[0].decode(errors="replace")
+        return ""
 
     def metrics_file(self, attempt: int) -> Path:
         """Each attempt has its own: verl's file logger truncates its file at every start."""
