@@ -1,21 +1,18 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The progress of a job: its steps, its key metric, and whether it fits the time for which the machines are there."""
+"""The progress of a job: its steps, its key metric and the time left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..common.findings import WARNING, Finding, about
-from ..common.shared_root import archive_path
 from ..common.text import duration, printable
-from ..jobspec.spec import JobSpec
-from ..launcher import ending, log, metrics
+from ..launcher import log, metrics
 from ..launcher.archive import Archive, Heartbeat
 from ..launcher.job_warnings import JobWarning
-from ..launcher.reading import UnreadableError, open_file
+from ..launcher.reading import open_file
 from ..launcher.status import ENDED, JobState, Status
 from .info import JobInfo, Progress
 
@@ -40,7 +37,6 @@ FIRST_BYTES = 4 << 20
 MOST_FILES = 16
 # The launcher writes its heartbeat every 2 s; the clocks of two machines may differ by 5 s.
 FRESH_SECONDS = 10
-LONGER = "ask for the machines for longer, or resume the job later with resume_from"
 
 
 def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
@@ -147,35 +143,3 @@ def progress_line(job: JobInfo, now: float) -> str:
     if job.notice:
         parts.append(job.notice)
     return printable("  ".join(parts), lines=False)
-
-
-def time_limit_findings(spec: JobSpec, resumed_step: int, now: float) -> Iterator[Finding]:
-    """Warnings about a job that is stopped before it can end. resumed_step: of the checkpoint that it resumes from."""
-    stop_at = ending.stop_at()
-    if stop_at is None:
-        return
-    left = stop_at - now
-    stopped = f"jobs are stopped at {ending.moment(stop_at)}, before the cluster's machines are taken away"
-    if left <= 0:
-        yield about("deadline", stopped, "ask for machines again")
-        return
-    if spec.deadline is not None and spec.deadline > left:
-        what = f"{duration(spec.deadline)} do not fit: {stopped}, which is in {duration(left)}"
-        yield about("deadline", what, LONGER, WARNING)
-    needed = time_of(spec, resumed_step)
-    if needed is not None and needed > left:
-        what = f"at the pace of {spec.resume_from}, the job needs {duration(needed)}: {stopped}, in {duration(left)}"
-        yield about("resume_from", what, LONGER, WARNING)
-
-
-def time_of(spec: JobSpec, resumed_step: int) -> float | None:
-    """The seconds that a job needs at the pace of the one that it resumes from; None if that is not known."""
-    if spec.resume_from is None:
-        return None
-    origin = Archive(archive_path(spec.shared_root, spec.resume_from))
-    try:
-        heartbeat = origin.heartbeat()
-        total, seconds = total_steps(origin, heartbeat), pace(heartbeat)
-    except (UnreadableError, OSError):
-        return None
-    return None if total is None or seconds is None else max(0.0, seconds * (total - resumed_step))

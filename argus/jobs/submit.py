@@ -33,12 +33,12 @@ from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.room import Demand
 from ..launcher.status import JobState
-from .progress import time_limit_findings
 from .registry import Registered, Registry
 from .request import Request
 from .reward_files import RewardFiles, changes, reward_files
 from .services import Answer, OperationError, RefusedError, Services
 from .state import describe
+from .time_limit import time_limit_findings
 
 # A reserved archive is registered at once, and then gets its JobSpec and its status.
 REGISTERED_SECONDS = 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from argus.jobs.progress import time_limit_findings
+from argus.jobs.time_limit import time_limit_findings
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.spec import JobSpec
 from argus.launcher import ending
