@@ -16,10 +16,9 @@ from .schema import MalformedError, json_text, parse
 
 # For how long the end of an attempt is tried to be recorded; its trainer is gone meanwhile.
 RECORD_SECONDS = 300.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 # The same when a stop was requested, before Ray kills the launcher.
 STOPPED_SECONDS = 5.0
-POLL_SECONDS = 0.1
+PAUSE_SECONDS = 0.5
 # Begins the line in Ray's own log with the end of an attempt that the archive does not have.
 NOT_RECORDED = "ARGUS_VERL_END="
 # Ray shows the last 10 lines of a log.
@@ -32,8 +31,7 @@ def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Modu
 
     stopped: whether this process is asked to end.
     """
-    started, pause = clock.monotonic(), FIRST_PAUSE
-    stopped_at: float | None = None
+    until = clock.monotonic() + RECORD_SECONDS
     while True:
         try:
             return work()
@@ -41,15 +39,12 @@ def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Modu
             # What a job has put there instead of a file stays.
             if isinstance(error, UnreadableError) and not error.is_transient:
                 raise
-            stopped_at = clock.monotonic() if stopped_at is None and stopped() else stopped_at
-            until = started + RECORD_SECONDS if stopped_at is None else stopped_at + STOPPED_SECONDS
+            if stopped():
+                until = min(until, clock.monotonic() + STOPPED_SECONDS)
             if clock.monotonic() >= until:
                 raise
-        until = clock.monotonic() + pause
-        # In short sleeps: a signal does not end one.
-        while clock.monotonic() < until and (stopped_at is not None or not stopped()):
-            clock.sleep(POLL_SECONDS)
-        pause = FIRST_PAUSE if stopped() else min(2 * pause, LONGEST_PAUSE)
+        # A signal does not end it.
+        clock.sleep(PAUSE_SECONDS)
 
 
 def tell(failure: Failure | None) -> str:
