@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_files import lines_of, metrics_of
 
 from argus.launcher.archive import Archive
 
@@ -124,7 +125,7 @@ class Job:
         return status
 
     def values(self, metric: str) -> list[float]:
-        return [entry["data"][metric] for entry in self.archive.metrics() if metric in entry["data"]]
+        return [entry["data"][metric] for entry in metrics_of(self.archive) if metric in entry["data"]]
 
 
 Submit = Callable[..., Job]
@@ -139,7 +140,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None
 
 
 def events(job: Job) -> list[str]:
-    return [event["event"] for event in job.archive.read_lines("events.jsonl")]
+    return [event["event"] for event in lines_of(job.archive, "events.jsonl")]
 
 
 def in_ray(code: str) -> str:

@@ -51,8 +51,6 @@ class ExpectedNode:
 
 @dataclass(frozen=True)
 class NodeRow:
-    """One expected node: its resources as expected and as Ray reports them."""
-
     name: str
     expected: str
     seen: str
@@ -170,7 +168,6 @@ class Stranger:
 
 
 def strangers(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collection[str]) -> list[Stranger]:
-    """The strangers among the nodes of `RayHead.nodes()`."""
     found = {
         node["node_name"]: Stranger(
             node["node_name"], str(node.get("node_ip") or ""), describe_node(node["resources_total"])

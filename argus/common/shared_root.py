@@ -26,7 +26,6 @@ def under_root(path: str, shared_root: str) -> bool:
 
 
 def outside(path: str, shared_root: str) -> str:
-    """What is wrong with a path outside the shared root."""
     return f"{path} is outside the shared root {shared_root}"
 
 
@@ -55,5 +54,4 @@ def resolve_path(value: str, shared_root: str, home: str) -> str:
 
 
 def archive_path(shared_root: str, submission_id: str) -> str:
-    """The directory of a job's archive."""
     return f"{shared_root}/{JOBS}/{submission_id}"

@@ -8,21 +8,25 @@ Runs on the head. A placement group holds the resources of the workers meanwhile
 
 from __future__ import annotations
 
+import socket
+import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from ..launcher.tasks import Connection
-from . import member
-from .member import Round, free_port, take_part
 from .suspects import Group, Measured, Search, Verdict, to_json
 
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 CPU = "cpu"
 RESERVE_SECONDS = 15.0
-# How often the tensor is reduced. Each step, such as connecting, may take so long; processes need longer to start.
+# How often the tensor is reduced. Each step, such as connecting, may take so long; until all processes run it takes
+# longer: importing torch does on a cold disk.
 TIMES, SECONDS, START_SECONDS = 5, 30.0, 90.0
+ERROR_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -91,14 +95,13 @@ class Cluster:
         remove_placement_group(self._group)
 
     def measure(self, groups: Sequence[Group]) -> list[Measured]:
-        """Measure groups at the same time."""
         first = [self._workers[group[0]] for group in groups]
         ports = {worker.name: self._connection.on(worker.node_id, free_port, worker.address) for worker in first}
         found, problems = self._connection.results(ports, SECONDS)
         started: dict[str, Any] = {}
         for group in groups:
             if group[0] in found:
-                started |= self._start_group(group, found[group[0]])
+                started |= self._start(group, found[group[0]])
         # Starting, connecting and measuring have each their own limit in the processes.
         values, failed = self._connection.results(started, START_SECONDS + 3 * SECONDS)
         for key in failed:
@@ -107,24 +110,21 @@ class Cluster:
         errors = {key: value for key, value in values.items() if isinstance(value, str)}
         return [self._result(group, values, {**problems, **failed, **errors}) for group in groups]
 
-    def _start_group(self, group: Group, port: int) -> dict[str, Any]:
-        members = [(name, number) for name in group for number in range(self._workers[name].processes)]
-        first = self._workers[group[0]]
-        backend = "gloo" if first.accelerator == CPU else "nccl"
-        together = Round(first.address, port, len(members), backend, self._mib, TIMES, SECONDS, START_SECONDS)
-        return {
-            f"{name} {number}": self._start(self._workers[name], rank, together)
-            for rank, (name, number) in enumerate(members)
-        }
-
-    def _start(self, worker: Worker, rank: int, together: Round) -> Any:
+    def _start(self, group: Group, port: int) -> dict[str, Any]:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        strategy = PlacementGroupSchedulingStrategy(self._group, self._place[worker.node_id])
-        share = {"num_cpus": 1} if worker.accelerator == CPU else {"num_cpus": 0, "num_gpus": 1}
+        members = [(name, number) for name in group for number in range(self._workers[name].processes)]
+        first = self._workers[group[0]]
+        is_cpu = first.accelerator == CPU
+        together = Round(first.address, port, len(members), "gloo" if is_cpu else "nccl", self._mib)
+        share = {"num_cpus": 1} if is_cpu else {"num_cpus": 0, "num_gpus": 1}
         # Every time in a new process: torch numbers its groups, and after a failure two processes have other numbers.
-        remote = self._connection.ray.remote(max_calls=1)(take_part)
-        return remote.options(max_retries=0, scheduling_strategy=strategy, **share).remote(rank, together)
+        remote = self._connection.ray.remote(max_calls=1)(take_part).options(max_retries=0, **share)
+        started = {}
+        for rank, (name, number) in enumerate(members):
+            place = PlacementGroupSchedulingStrategy(self._group, self._place[self._workers[name].node_id])
+            started[f"{name} {number}"] = remote.options(scheduling_strategy=place).remote(rank, together)
+        return started
 
     def _result(self, group: Group, values: dict[str, Any], problems: dict[str, str]) -> Measured:
         names = [f"{name} {number}" for name in group for number in range(self._workers[name].processes)]
@@ -144,7 +144,7 @@ def all_reduce(mib: int, floor: float, expected: Sequence[str]) -> dict[str, Any
     connection = Connection()
     if connection.problem:
         return {"skipped": connection.problem}
-    connection.ray.cloudpickle.register_pickle_by_value(member)
+    connection.ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     workers = workers_of(connection.nodes())
     absent = sorted({*expected} - {worker.name for worker in workers})
     # Ray takes a node that hangs for alive, and a placement group waits for it.
@@ -175,3 +175,67 @@ def measure(connection: Connection, workers: Sequence[Worker], mib: int, floor: 
         return Search([worker.name for worker in workers], cluster.measure, floor).run()
     finally:
         cluster.close()
+
+
+# --- One process of an all-reduce, on a worker: the code travels there by value ---------------------------------------
+
+
+@dataclass(frozen=True)
+class Round:
+    """What all processes of one all-reduce agree on."""
+
+    address: str
+    port: int
+    world: int
+    backend: str
+    mib: int
+
+
+def free_port(address: str) -> int:
+    """A port of this node on which the first process can listen."""
+    with socket.socket() as asking:
+        asking.bind((address, 0))
+        return int(asking.getsockname()[1])
+
+
+def take_part(rank: int, together: Round) -> float | str:
+    """Return the seconds of one all-reduce, or the error in one line."""
+    try:
+        return reduce_together(rank, together)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        return f"{type(error).__name__}: {lines[0][:ERROR_LENGTH]}"
+
+
+def reduce_together(rank: int, together: Round) -> float:
+    import torch
+    import torch.distributed as dist
+
+    device = torch.device("cuda", 0) if together.backend == "nccl" else torch.device("cpu")
+    waiting = timedelta(seconds=START_SECONDS)
+    store = dist.TCPStore(together.address, together.port, together.world, is_master=rank == 0, timeout=waiting)
+    dist.init_process_group(
+        together.backend, store=store, rank=rank, world_size=together.world, timeout=timedelta(seconds=SECONDS)
+    )
+    try:
+        # The first one connects all processes, and its result is known.
+        first = torch.ones(1024, device=device)
+        dist.all_reduce(first)
+        if float(first.min()) != together.world or float(first.max()) != together.world:
+            raise RuntimeError(f"the sum of {together.world} ones is {float(first.min())}")
+        tensor = torch.zeros((together.mib << 20) // 4, device=device)
+        dist.all_reduce(tensor)
+        wait(torch, device)
+        begin = time.perf_counter()
+        for _number in range(TIMES):
+            dist.all_reduce(tensor)
+        wait(torch, device)
+        return (time.perf_counter() - begin) / TIMES
+    finally:
+        dist.destroy_process_group()
+
+
+def wait(torch: object, device: object) -> None:
+    """Kernels on a GPU run on after the call."""
+    if getattr(device, "type", "") == "cuda":
+        torch.cuda.synchronize()  # type: ignore[attr-defined]

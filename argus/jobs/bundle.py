@@ -59,7 +59,6 @@ class Limits:
 
 
 def limits(checkpoints: bool, file_mib: int = 0, total_mib: int = 0) -> Limits:
-    """The limits of a fetch; 0 stands for the default."""
     default = (CHECKPOINT_FILE_MIB, CHECKPOINT_TOTAL_MIB) if checkpoints else (FILE_MIB, TOTAL_MIB)
     return Limits((file_mib or default[0]) * MIB, (total_mib or default[1]) * MIB)
 

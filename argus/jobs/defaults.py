@@ -25,7 +25,6 @@ def jobs_api() -> str:
 
 
 def shared_root() -> str:
-    """The path of the shared root for this process."""
     return os.environ.get(SHARED_ROOT_MOUNT) or DEFAULT_SHARED_ROOT
 
 

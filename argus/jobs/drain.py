@@ -9,11 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..launcher import draining, evidence
-from ..launcher.ray_api import ALIVE, Head
+from ..launcher.ray_api import ALIVE, RayApiError, RayHead
 from ..launcher.room import active, placement_groups
 from ..launcher.status import submission_id_of
 from ..launcher.tasks import NodeRunner
@@ -26,28 +25,11 @@ REASON = "DRAIN_NODE_REASON_PREEMPTION"
 INTERNAL = "_ray_internal"
 
 
-class DrainError(Exception):
-    """Ray did not accept that a node gets no new work."""
-
-
-@dataclass(frozen=True)
-class Drained:
-    """jobs: those that still use the node. alive: whether Ray still has it; without work, it ends by itself."""
-
-    jobs: tuple[str, ...] = ()
-    alive: bool = False
-    waited: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """The return values of ray_node_drain."""
-        return {"jobs": list(self.jobs), "alive": self.alive, "waited": round(self.waited, 1)}
-
-
-def is_alive(head: Head, node_id: str) -> bool:
+def is_alive(head: RayHead, node_id: str) -> bool:
     return any(node["node_id"] == node_id and node["state"] == ALIVE for node in head.nodes())
 
 
-def attempts_of_node(head: Head, node_id: str) -> tuple[str, ...]:
+def attempts_of_node(head: RayHead, node_id: str) -> tuple[str, ...]:
     """The attempts with a driver, an actor or reserved resources on a node, by Ray's ids of jobs."""
     jobs = active(head.jobs())
     submitted = {str(job["job_id"]): str(job["submission_id"]) for job in jobs if job.get("job_id")}
@@ -65,41 +47,29 @@ def attempts_of_node(head: Head, node_id: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def jobs_of_node(head: Head, node_id: str) -> tuple[str, ...]:
-    """The same as jobs, by their submission ids. Of drivers without one, Ray's ids."""
-    found = attempts_of_node(head, node_id)
-    return tuple(dict.fromkeys(submission_id_of(attempt) for attempt in found))
-
-
 def is_on(group: Mapping[str, Any], node_id: str) -> bool:
     return group.get("state") != "REMOVED" and any(
         bundle.get("node_id") == node_id for bundle in group.get("bundles") or ()
     )
 
 
-def drain_command(node_id: str) -> list[str]:
-    """The command by which Ray places nothing on a node any more. There is none that reverses it."""
+def stop_new_work(node_id: str, registry: str) -> None:
+    """Let Ray place nothing on a node any more, which nothing reverses, and remember it. Raises RayApiError."""
     # As a module: the PATH of a connection may lack the program.
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
-    return [*ray, "drain-node", "--node-id", node_id, "--reason", REASON, "--reason-message", "drain.yml"]
-
-
-def stop_new_work(node_id: str, registry: str, run: Callable[[Sequence[str]], tuple[int, str]]) -> None:
-    """Let Ray place nothing on a node any more, and remember it. Raises DrainError."""
-    code, said = run(drain_command(node_id))
+    code, said = run([*ray, "drain-node", "--node-id", node_id, "--reason", REASON, "--reason-message", "drain.yml"])
     if code:
         lines = [line.strip() for line in said.splitlines() if line.strip()]
-        raise DrainError(lines[-1] if lines else f"exit code {code}")
+        raise RayApiError(lines[-1] if lines else f"exit code {code}")
     draining.remember(node_id, registry)
 
 
-def remember_end(head: Head, node_id: str, node: str, registry: str) -> None:
+def remember_end(head: RayHead, node_id: str, node: str, registry: str) -> None:
     """Remember which attempts end with a node that is removed, so that their stewards can say why."""
     draining.remember(node_id, registry, draining.Removal(node, attempts_of_node(head, node_id)))
 
 
-def run_command(command: Sequence[str]) -> tuple[int, str]:
-    """The exit code of a command, and its output."""
+def run(command: Sequence[str]) -> tuple[int, str]:
     try:
         done = subprocess.run(
             list(command),
@@ -117,23 +87,27 @@ def run_command(command: Sequence[str]) -> tuple[int, str]:
 
 
 def wait_while_held(
-    head: Head,
+    head: RayHead,
     node_id: str,
     timeout: float,
     held_by: Collection[str] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Drained:
+) -> dict[str, Any]:
     """Wait until no job uses a node, or others than `held_by` do; at most `timeout` seconds.
 
-    The jobs are asked for at least once. held_by: None for any jobs.
+    held_by: None for any jobs.
+
+    Returns the jobs that still use it, of drivers without a submission id Ray's ids; whether Ray still has the node,
+    which ends by itself without work; and the seconds.
     """
     start = clock()
     while True:
         alive = is_alive(head, node_id)
-        jobs = jobs_of_node(head, node_id) if alive else ()
+        attempts = attempts_of_node(head, node_id) if alive else ()
+        jobs = list(dict.fromkeys(map(submission_id_of, attempts)))
         waited = clock() - start
         is_news = held_by is not None and set(jobs) != set(held_by)
         if not jobs or is_news or waited >= timeout:
-            return Drained(jobs, alive, waited)
+            return {"jobs": jobs, "alive": alive, "waited": round(waited, 1)}
         sleep(POLL_SECONDS)

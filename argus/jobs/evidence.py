@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
+from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
 from typing import Any
 
 from ..launcher import evidence
@@ -22,20 +21,7 @@ SECONDS = 180
 END_SECONDS = 30
 
 
-@dataclass(frozen=True)
-class Collected:
-    """What job_evidence returns; plugins/modules/job_evidence.py documents it."""
-
-    archive: str
-    files: int = 0
-    nodes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"nodes": list(self.nodes), "problems": list(self.problems)}
-
-
-def collect(archive: Archive, timeout: float = SECONDS) -> Collected:
+def collect(archive: Archive, timeout: float = SECONDS) -> dict[str, Any]:
     """Collect evidence into the archive, for at most `timeout` seconds. Raises OperationError."""
     # A disk or a node that hangs does not keep this process from giving an answer.
     collection = in_thread(evidence.collect, archive, Moment.DEMAND)
@@ -51,9 +37,14 @@ def collect(archive: Archive, timeout: float = SECONDS) -> Collected:
     except Exception as error:
         message = f"The evidence of {archive.submission_id} could not be collected: {last_line(error)}"
         raise OperationError(message) from error
-    return Collected(
-        archive=str(archive.path),
-        files=sum(bool(entry.get("file")) for entry in entries),
-        nodes=tuple(sorted({str(entry["node"]) for entry in entries if entry.get("node")})),
-        problems=tuple(f"{entry.get('file', '')} {entry['error']}".strip() for entry in entries if entry.get("error")),
-    )
+    return collected(archive, entries)
+
+
+def collected(archive: Archive, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What job_evidence returns; plugins/modules/job_evidence.py documents it."""
+    return {
+        "archive": str(archive.path),
+        "files": sum(bool(entry.get("file")) for entry in entries),
+        "nodes": sorted({str(entry["node"]) for entry in entries if entry.get("node")}),
+        "problems": [f"{entry.get('file', '')} {entry['error']}".strip() for entry in entries if entry.get("error")],
+    }

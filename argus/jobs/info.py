@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..launcher.archive import Archive
 from ..launcher.failures import Failure
 from ..launcher.job_warnings import JobWarning
-from ..launcher.reading import UnreadableError
 from ..launcher.schema import parse
 from ..launcher.status import Attempt
 
@@ -23,27 +20,6 @@ from ..launcher.status import Attempt
 UNKNOWN = "UNKNOWN"
 # The state of a job whose status.json cannot be read.
 UNREADABLE = "UNREADABLE"
-
-
-@dataclass(frozen=True)
-class Heartbeat:
-    """What the launcher writes every 2 seconds while its trainer runs. Times are those of the launcher's clock."""
-
-    time: float | None = None
-    step: int | None = None
-    total_steps: int | None = None
-    # The first step of this attempt, and when it was done.
-    first_step: int | None = None
-    first_step_at: float | None = None
-    # A Phase, before the first step.
-    phase: str = ""
-
-    @classmethod
-    def of(cls, archive: Archive) -> Heartbeat:
-        """The last heartbeat of a job; without values if there is none that is readable."""
-        with contextlib.suppress(UnreadableError):
-            return archive.typed("heartbeat.json", cls) or cls()
-        return cls()
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,18 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The jobs of a shared root: the latest ones, and the one with a given id."""
+"""The jobs of a shared root: the latest ones, the one with a given id, and the answer to `status`."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..common.shared_root import JOBS, archive_path
 from ..common.text import printable
 from ..jobspec.submission_id import SUBMISSION_ID
 from ..launcher import attempts
@@ -18,10 +22,13 @@ from ..launcher.reading import UnreadableError
 from ..launcher.status import ray_id, submission_id_of
 from .defaults import on_machines
 from .info import JobInfo, JobList
-from .state import job_info, unreadable_job
+from .registry import Registry
+from .state import job_info, unreadable_job, wait_for_end
 
 # How many jobs the answer to an unknown id lists.
 SUGGESTED = 5
+# A status and a heartbeat need a few KiB.
+LEAST_BYTES, LEAST_FILES = 1 << 20, 16
 
 
 class UnknownJobError(Exception):
@@ -40,7 +47,6 @@ def find_job(jobs: Path, submission_id: str) -> Archive:
 
 
 def unknown_job(jobs: Path, submission_id: str) -> str:
-    """The message for an id without a job."""
     found = sorted(archives(jobs), key=Archive.created_at, reverse=True)
     latest = ", ".join(archive.submission_id for archive in found[:SUGGESTED]) or "none"
     asked = printable(repr(submission_id))
@@ -106,3 +112,62 @@ def latest_jobs(jobs: Path, head: RayHead | None, limit: int, tags: Mapping[str,
             return unreadable_job(one, UnreadableError(one.path, f"causes {type(error).__name__}: {error}"))
 
     return JobList(tuple(row(one) for _at, one in found[:limit]), len(found), str(jobs), problem, tags=tags or {})
+
+
+def root_problem(root: Path) -> str:
+    """Why nothing can be written to a shared root, as this host sees it, or ""."""
+    try:
+        status = os.statvfs(root)
+    except OSError as error:
+        return f"The shared root cannot be examined: {root}: {error.strerror}"
+    free = status.f_bavail * status.f_frsize
+    if status.f_flag & os.ST_RDONLY:
+        return f"The shared root is mounted read-only: {root}"
+    # Some file systems count neither blocks nor files.
+    if status.f_blocks and free < LEAST_BYTES:
+        return f"The shared root is full: {root} has {free >> 10} KiB free"
+    if status.f_files and status.f_favail < LEAST_FILES:
+        return f"The shared root is full: {root} has {status.f_favail} inodes free"
+    return ""
+
+
+def job_status(
+    root: Path, head: RayHead | None, submission_id: str, tail: int, log_position: str | None, wait_timeout: float
+) -> dict[str, Any]:
+    """One job, with its JobSpec, and why the head could not be asked.
+
+    root: the shared root. head: asked for what is not in the archive; None reads the archive alone.
+    tail: how many lines of the end of the log; log_position: those after a position instead.
+    wait_timeout: how many seconds to wait for the job's end, or for lines after log_position.
+
+    Raises UnknownJobError, UnreadableError and PositionError.
+    """
+    archive = find_job(root / JOBS, submission_id)
+    job = as_people_see_it(wait_for_end(archive, head, tail, wait_timeout, log_position), root)
+    job = replace(job, root_problem=root_problem(root))
+    return {
+        **moment(head),
+        "job": {**job.to_json(), "jobspec": archive.read_jobspec()},
+        "problem": job.problem,
+        "registered": job.submission_id in Registry().ids(),
+    }
+
+
+def jobs_status(root: Path, head: RayHead | None, limit: int, tags: Mapping[str, Any]) -> dict[str, Any]:
+    """The latest jobs, at most `limit`, those with all of these tags. Raises UnreadableError."""
+    listed = latest_jobs(root / JOBS, head, limit, tags)
+    jobs = tuple(as_people_see_it(job, root) for job in listed.jobs)
+    directory = f"{on_machines(str(root))}/{JOBS}"
+    return {
+        **moment(head),
+        **replace(listed, jobs=jobs, directory=directory, root_problem=root_problem(root)).to_json(),
+    }
+
+
+def as_people_see_it(job: JobInfo, root: Path) -> JobInfo:
+    return replace(job, archive=archive_path(on_machines(str(root)), job.submission_id)) if job.archive else job
+
+
+def moment(head: RayHead | None) -> dict[str, Any]:
+    """The time of this host, and the seconds that a slow head needed; read after the head has answered."""
+    return {"time": time.time(), "slow": head.slow if head else 0.0}

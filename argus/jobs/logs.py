@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -65,17 +64,7 @@ def log_tail(archive: Archive, lines: int) -> LogPart:
     """The last lines of the driver's log, and the position after them, see log_since."""
 
     def read(parts: dict[int, Path]) -> LogPart:
-        wanted, data, position = lines * LINE_BYTES, b"", ""
-        for number in sorted(parts, reverse=True):
-            with archive.open(f"logs/{parts[number].name}") as log:
-                begin = max(0, log.seek(0, os.SEEK_END) - (wanted - len(data)))
-                log.seek(begin)
-                # It grows meanwhile.
-                part = log.read(wanted - len(data))
-            position = position or f"{number}:{begin + len(part)}"
-            data = part + data
-            if len(data) >= wanted:
-                break
+        data, position = archive.read_end(parts, lines * LINE_BYTES)
         return LogPart(shown_lines(data)[-lines:] if lines else [], position or BEGINNING)
 
     return read_log(archive, read, LogPart([], BEGINNING))

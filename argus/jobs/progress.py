@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ..common.text import duration, printable
 from ..launcher import log, metrics
-from ..launcher.archive import Archive
+from ..launcher.archive import Archive, Heartbeat
 from ..launcher.job_warnings import JobWarning
 from ..launcher.reading import open_file
 from ..launcher.status import ENDED, JobState, Status
-from .info import Heartbeat, JobInfo, Progress
+from .info import JobInfo, Progress
 
 # The metric that people check first, by workload.
 KEY_METRICS = {"sft": "train/loss", "grpo": "critic/rewards/mean", "ppo": "critic/rewards/mean"}

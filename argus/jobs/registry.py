@@ -45,8 +45,6 @@ class Registered:
 
 
 class Registry:
-    """The submitted jobs of one cluster."""
-
     def __init__(self, path: str | Path | None = None) -> None:
         """path: by default, that of this head."""
         self.path = Path(path or registry_path())
@@ -75,7 +73,6 @@ class Registry:
         write_text(self.path / f"{job.submission_id}{ENDING}", json.dumps(asdict(job), indent=2) + "\n")
 
     def ids(self) -> list[str]:
-        """The ids of all registered jobs, sorted."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             ids = [path.name.removesuffix(ENDING) for path in self.path.iterdir() if path.name.endswith(ENDING)]
             return sorted(filter(SUBMISSION_ID.fullmatch, ids))

@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.findings import WARNING, Finding
 from ..launcher import attempts, failures, redact
 from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
-from ..launcher.ray_api import RayApiError, allow_host
+from ..launcher.ray_api import RayApiError
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ENDED, JobState
-from .services import Services
+from .services import Answer, Services
 from .stop import request_stop
 
 REASON = "the cluster was removed"
@@ -25,27 +24,23 @@ END_SECONDS = 60.0
 POLL_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
-class Removal:
+def removal(closed: Sequence[str], findings: Sequence[Finding] = ()) -> Answer:
     """The jobs whose archives were closed, or would be in check mode, and findings on the others."""
-
-    closed: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    return Answer(bool(closed), {"closed": list(closed)}, tuple(findings))
 
 
 def is_open(archive: Archive) -> bool:
-    """Whether the archive exists and is not closed."""
     try:
         return archive.exists() and not archive.read_status().closed_at
     except UnreadableError:
         return True
 
 
-def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mode: bool = False) -> Removal:
+def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mode: bool = False) -> Answer:
     """On the head: let the stewards end the jobs of this cluster, and wait until they have closed the archives."""
     found = [archive for archive in (Archive(jobs / name) for name in registered) if is_open(archive)]
     if check_mode:
-        return Removal(tuple(archive.submission_id for archive in found))
+        return removal([archive.submission_id for archive in found])
     waiting = []
     for archive in found:
         try:
@@ -59,18 +54,16 @@ def end_jobs(jobs: Path, registered: Sequence[str], services: Services, check_mo
     deadline = services.clock.monotonic() + END_SECONDS
     while any(map(is_open, waiting)) and services.clock.monotonic() < deadline:
         services.clock.sleep(POLL_SECONDS)
-    return Removal(tuple(archive.submission_id for archive in found if not is_open(archive)))
+    return removal([archive.submission_id for archive in found if not is_open(archive)])
 
 
 def ask_to_end(archive: Archive, services: Services) -> None:
-    job = services.registry.read(archive.submission_id)
-    allow_host(job.address if job else "")
     if archive.state() not in (*ENDED, JobState.ENDING):
         attempts.set_verdict(archive, failures.failure(FailureKind.STOPPED, REASON))
     request_stop(archive, services, "cluster_down.yml")
 
 
-def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) -> Removal:
+def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) -> Answer:
     """On the head's machine, when no node runs any more: close the archives that the stewards have left."""
     closed, findings = [], []
     for archive in (Archive(jobs / name) for name in registered):
@@ -87,7 +80,7 @@ def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) 
             file = redact.secrets_file(archive.path)
             todo = f"remove the file with its secrets: {file}" if file.exists() else "nothing; its job has ended"
             findings.append(Finding(archive.submission_id, f"its archive cannot be closed: {error}", todo, WARNING))
-    return Removal(tuple(closed), tuple(findings))
+    return removal(closed, findings)
 
 
 def close_removed(archive: Archive) -> None:

@@ -47,7 +47,6 @@ class Report:
     rows: tuple[tuple[str | int | None, ...], ...] = ()
 
     def lines(self, columns: int | None = None) -> list[str]:
-        """What a terminal of so many columns shows."""
         rows = [table(self.header, self.rows, columns)] if self.rows else []
         return [self.title, *rows, *(sentence(printable(line), columns) for line in self.text)]
 
@@ -56,7 +55,6 @@ class Report:
 
 
 def clipped(line: str) -> str:
-    """The beginning of a line of a log."""
     text = printable_line(line, colour=False)
     return text if len(text) <= LINE_LENGTH else f"{text[: LINE_LENGTH - 1]}…"
 
@@ -216,7 +214,6 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int |
 
 
 def situation(job: JobInfo) -> list[tuple[str, str]]:
-    """What the job is, and how far."""
     lines = [("Workload", f"{job.workload or 'unknown'} on {job.code_id or 'unknown'}")]
     if job.tags:
         lines.append(("Tags", tags_text(job.tags)))
@@ -257,7 +254,6 @@ def timing(job: JobInfo, now: float) -> list[tuple[str, str]]:
 
 
 def origin(job: JobInfo) -> list[tuple[str, str]]:
-    """Where the job runs, what it has saved, and the jobs it comes from."""
     lines = []
     if job.driver_host:
         where = f" ({job.driver_node_ip})" if job.driver_node_ip else ""
@@ -274,7 +270,6 @@ def origin(job: JobInfo) -> list[tuple[str, str]]:
 
 
 def failure_lines(failure: Failure | None) -> list[str]:
-    """Why a job failed, the lines of its log that show it, and what to do."""
     if not failure:
         return []
     lines = [f"  {clipped(line)}" for line in failure.lines]
@@ -283,7 +278,6 @@ def failure_lines(failure: Failure | None) -> list[str]:
 
 
 def warning_lines(job: JobInfo) -> list[str]:
-    """What lets the job look better than it is."""
     if not job.warnings:
         return []
     verb = f"{job.state} with " if job.state in ENDED else ""

@@ -1,26 +1,39 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is to be submitted, and its problems that show without asking the cluster."""
+"""What is to be submitted, and its problems that show without asking the cluster.
+
+The JobSpec of an earlier job comes from the registry: it may have been changed in the job's archive.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from ..common.findings import Finding
+from pydantic import BaseModel, Field
+
+from ..common.findings import WARNING, Finding
+from ..common.shared_root import archive_path
 from ..jobspec.environment import secret_value_findings
+from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
 from ..jobspec.parse import misspelt, parse_jobspec, top_key, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
+from ..launcher.hydra import override_list
+from ..launcher.reading import UnreadableError, read_mapping
+from .registry import ENTRY_BYTES, Registry
+from .services import OperationError
 
 # Defaults that come from other variables of the inventory than job_defaults.
 INVENTORY_KEYS = ("shared_root", "ray.address", "resources.nnodes")
+# Where an archive has the JobSpec of its job.
+FILE = "config/job_spec.json"
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(BaseModel):
     """What is to be submitted.
 
     jobspec: as its author wrote it. command_line: the extra variables of ansible-playbook, see merging.py.
@@ -28,17 +41,17 @@ class Request:
     secrets: the values that the inventory has for jobs, by name. None: it allows to take the value from the
         controller's environment, which has none. The job gets those that its JobSpec names.
     resubmitted_from: the earlier job. warnings: about its JobSpec.
-    check_mode: check everything, change nothing.
+    check: check everything, change nothing.
     """
 
-    jobspec: Any
-    command_line: Sequence[Mapping[str, Any]] = ()
+    jobspec: Any = None
+    command_line: list[dict[str, Any]] = Field(default_factory=list)
     resume_from: str = ""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
     resubmitted_from: str = ""
     warnings: tuple[Finding, ...] = ()
-    check_mode: bool = False
+    check: bool = False
 
     @property
     def given(self) -> Any:
@@ -70,7 +83,6 @@ def with_place(finding: Finding, given: Mapping[str, Any], defaults: Mapping[str
 
 
 def has_key(values: object, key: str) -> bool:
-    """Whether nested mappings have a dotted key."""
     for part in key.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return False
@@ -82,3 +94,54 @@ def new_findings(findings: Iterable[Finding], known: Sequence[Finding]) -> list[
     """Findings about keys that are not known to be wrong: other values stand in for those."""
     keys = {top_key(finding.key) for finding in known}
     return [finding for finding in findings if top_key(finding.key) not in keys]
+
+
+def resubmission(request: Request, submission_id: str, registry: Registry) -> Request:
+    """The request to submit a job again with the JobSpec with which it was submitted.
+
+    Jobs can write to archives, so the JobSpec there may ask for other secrets. Raises OperationError.
+    """
+    jobspec, warnings = original(registry, submission_id)
+    without_id = {key: value for key, value in jobspec.items() if key != "submission_id"}
+    known = {"jobspec": without_id, "resubmitted_from": submission_id, "warnings": warnings}
+    return request.model_copy(update=known)
+
+
+def original(registry: Registry, submission_id: str) -> tuple[Mapping[str, Any], tuple[Finding, ...]]:
+    """The JobSpec of a registered job, and warnings about the one in its archive.
+
+    Raises OperationError if the job is not registered.
+    """
+    todo = "submit its JobSpec file instead, or read and submit config/job_spec.json of its archive: -e jobspec=FILE"
+    try:
+        job = registry.read(submission_id)
+    except UnreadableError as error:
+        raise OperationError(f"{submission_id} cannot be submitted again: {error}; {todo}") from error
+    if job is None:
+        raise OperationError(
+            f"{submission_id} is not registered on this head (cluster_down removes the registry), and jobs can write "
+            f"to archives; {todo}"
+        )
+    archive = Path(archive_path(job.shared_root, submission_id))
+    return _without_local_dir(job.jobspec, archive), difference(job.jobspec, archive)
+
+
+def _without_local_dir(jobspec: Mapping[str, Any], archive: Path) -> Mapping[str, Any]:
+    """The JobSpec without the directory of this job's checkpoints, which it may repeat: the new job has another."""
+    overrides = override_list(jobspec.get(OVERRIDES) or ())
+    local_dir = {LOCAL_DIR: checkpoint_path(str(archive))}
+    kept = [override for override in overrides if not repeats(override, local_dir)]
+    return jobspec if kept == overrides else {**jobspec, OVERRIDES: kept}
+
+
+def difference(jobspec: Mapping[str, Any], archive: Path) -> tuple[Finding, ...]:
+    todo = "nothing: the original is used; submit a file with submit.yml to use another JobSpec"
+    try:
+        if read_mapping(archive / FILE, ENTRY_BYTES) == jobspec:
+            return ()
+        problem = "was changed after the submission"
+    except FileNotFoundError:
+        return ()
+    except UnreadableError as error:
+        problem = f"cannot be compared with the original: {error}"
+    return (Finding(f"{archive}/{FILE}", problem, todo, WARNING),)

@@ -13,7 +13,6 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import USER_CODE, under_root
@@ -46,23 +45,13 @@ class RewardRecord:
 class RewardFiles:
     """The files of a reward function, as text, by their paths relative to the shared root."""
 
-    entry: str
-    function: str
+    record: RewardRecord
     texts: Mapping[str, str]
-    left_out: Mapping[str, str]
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in self.texts.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        left_out = dict(self.left_out)
-        return {"entry": self.entry, "function": self.function, "files": self.hashes, "left_out": left_out}
 
     def write(self, archive: Archive) -> None:
         for name, text in self.texts.items():
             archive.write_text(f"{COPIES}/{name}", text)
-        archive.write_json(RECORD, self.to_json())
+        archive.write_json(RECORD, self.record)
 
 
 def reward_files(spec: JobSpec, python_path: str) -> RewardFiles | None:
@@ -79,7 +68,8 @@ def reward_files(spec: JobSpec, python_path: str) -> RewardFiles | None:
     entry = str(PurePosixPath(reward.file).relative_to(root))
     # Importing a module runs the packages above it first.
     search.follow([*search.modules(USER_CODE, reward.module.split(".") if reward.module else []), entry])
-    return RewardFiles(entry, reward.name, search.texts, search.left_out)
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in search.texts.items()}
+    return RewardFiles(RewardRecord(entry, reward.name, hashes, search.left_out), search.texts)
 
 
 class Search:
@@ -108,7 +98,6 @@ class Search:
                 waiting += self.imported(name, text)
 
     def read(self, name: str) -> str | None:
-        """The text of a file; None if it is left out."""
         try:
             real = (self.root / name).resolve()
             real.relative_to(self.root.resolve())
@@ -122,7 +111,6 @@ class Search:
         return text
 
     def imported(self, name: str, text: str) -> Iterator[str]:
-        """The files of user/code that a file imports."""
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -145,7 +133,6 @@ class Search:
                 yield from self.modules(str(package), parts)
 
     def absolute(self, parts: list[str]) -> list[str]:
-        """The files of a module, from the first directory on PYTHONPATH that has it."""
         return next((found for base in self.searched if (found := self.modules(base, parts))), [])
 
     def modules(self, base: str, parts: Sequence[str]) -> list[str]:
@@ -178,10 +165,10 @@ def changes(archive: Archive, now: RewardFiles | None) -> list[Finding]:
     except UnreadableError as error:
         what = f"cannot be compared with the reward function of {archive.submission_id}: {error}"
         return [_changed(what)]
-    if before is None or before.entry != now.entry:
+    if before is None or before.entry != now.record.entry:
         # It was submitted before there were copies, or another reward function is asked for.
         return []
-    hashes = now.hashes
+    hashes = now.record.files
     groups = (
         ("changed", [name for name in before.files if name in hashes and hashes[name] != before.files[name]]),
         ("gone or no longer imported", [name for name in before.files if name not in hashes]),

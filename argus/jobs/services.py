@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
 
 from ..common.findings import Finding
 from ..launcher import attempts
 from ..launcher.ray_api import RayHead
-from ..launcher.recording import Clock
+from .defaults import DEFAULT_JOBS_API
 from .registry import Registry
 
 
@@ -29,11 +31,24 @@ class OperationError(Exception):
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What an operation has done, or would do in check mode: the return values of its module, and findings."""
+
+    changed: bool
+    result: Mapping[str, Any]
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
 class Services:
-    """The head, its Jobs API, its registry and its processes. `head` and `client` take the address of the Jobs API."""
+    """The head, its Jobs API, its registry and its processes. `head` and `client` take an address of the Jobs API.
+
+    address: that of this head.
+    """
 
     head: Callable[[str], RayHead]
-    client: Callable[[str], attempts.JobClient]
+    client: Callable[[str], Any]
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
+    address: str = DEFAULT_JOBS_API
     registry: Registry = field(default_factory=Registry)
-    clock: Clock = time
+    clock: ModuleType = time

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from ..common.text import duration
 from ..launcher import attempts, checkpoints, ending
-from ..launcher.archive import Archive, StewardHeartbeat
+from ..launcher.archive import Archive, Heartbeat, StewardHeartbeat
 from ..launcher.job_warnings import JobWarning, WarningKind
 from ..launcher.log_scan import Phase
 from ..launcher.ray_api import JobRecord, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import ENDED, JobState, Status, ray_id
-from .info import UNKNOWN, UNREADABLE, Heartbeat, JobInfo, Progress
+from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left
 
@@ -103,20 +103,15 @@ def unreadable_job(archive: Archive, error: UnreadableError, problem: str = "") 
     )
 
 
-class Parts:
-    """Reads the parts of an archive: one that is unreadable must not hide the others."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-
-    def read(self, part: Callable[[], Value], default: Value) -> Value:
-        try:
-            return part()
-        except FileNotFoundError:
-            return default
-        except (OSError, UnreadableError) as error:
-            self.problems.append(str(error))
-            return default
+def readable(part: Callable[[], Value], default: Value, problems: list[str]) -> Value:
+    """A part of an archive: one that is unreadable must not hide the others."""
+    try:
+        return part()
+    except FileNotFoundError:
+        return default
+    except (OSError, UnreadableError) as error:
+        problems.append(str(error))
+        return default
 
 
 def job_info(
@@ -135,13 +130,16 @@ def job_info(
         status = archive.read_status()
     except UnreadableError as error:
         return unreadable_job(archive, error, problem)
-    parts, now = Parts(), time.time()
-    heartbeat = Heartbeat.of(archive)
+    problems: list[str] = []
+    now = time.time()
+    heartbeat = archive.heartbeat()
     state, reason = merge_states(status, record)
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
-    log = parts.read(lambda: read_log(archive, tail, position, state in ENDED), LogPart([], position or BEGINNING))
-    running, done = state == JobState.RUNNING, parts.read(lambda: progress(archive, status, heartbeat), Progress())
+    nothing = LogPart([], position or BEGINNING)
+    log = readable(lambda: read_log(archive, tail, position, state in ENDED), nothing, problems)
+    done = readable(lambda: progress(archive, status, heartbeat), Progress(), problems)
+    running = state == JobState.RUNNING
     left = time_left(heartbeat, done.total_steps, now) if running else None
     return JobInfo(
         submission_id=archive.submission_id,
@@ -172,7 +170,7 @@ def job_info(
         log_position=log.position,
         problem=problem,
         written_at=written_at(status, steward, heartbeat),
-        unreadable=tuple(parts.problems),
+        unreadable=tuple(problems),
         notice=no_steward(record, answered) if unattended else steward_notice(steward, state),
         unattended=unattended,
     )
@@ -212,9 +210,11 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
     """
     if job.workload not in checkpoints.PARTS:
         return job
-    parts = Parts()
+    problems: list[str] = []
     saved = archive.path / "checkpoints"
-    found: tuple[checkpoints.Checkpoint, ...] = parts.read(lambda: tuple(checkpoints.finished(saved, job.workload)), ())
+    found: list[checkpoints.Checkpoint] = readable(
+        lambda: list(checkpoints.finished(saved, job.workload)), [], problems
+    )
     steps = tuple(sorted(checkpoint.step for checkpoint in found if not checkpoint.problem))
     ended_early = job.state in (JobState.FAILED, JobState.STOPPED)
     is_left = steps and not (job.progress.total_steps and steps[-1] >= job.progress.total_steps)
@@ -222,7 +222,7 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
         job,
         checkpoints=steps,
         resumable=steps[-1] if ended_early and is_left else None,
-        unreadable=(*job.unreadable, *parts.problems),
+        unreadable=(*job.unreadable, *problems),
     )
 
 
@@ -232,7 +232,6 @@ def resumable(archive: Archive) -> int | None:
 
 
 def steward_notice(steward: StewardHeartbeat | None, state: str) -> str:
-    """What the job's steward says at the moment, or ""."""
     return steward.notice if steward and steward.is_recent and state not in ENDED else ""
 
 

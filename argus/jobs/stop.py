@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..common.shared_root import JOBS
 from ..launcher import attempts
 from ..launcher.archive import Archive
-from ..launcher.plan import Plan
 from ..launcher.ray_api import JobRecord, RayHead
 from ..launcher.reading import UnreadableError
 from ..launcher.status import JobState, submission_id_of
 from .listing import UnknownJobError, find_job, unknown_job
-from .services import OperationError, Services
+from .services import Answer, OperationError, Services
 from .state import resumable
 
 # How long a stopped job may take to end. The launcher gives its trainer 10 s before it kills it.
@@ -25,32 +23,7 @@ STOP_SECONDS = 60
 POLL_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """A job that was stopped, or would be in check mode; or that had ended before, then `changed` is False."""
-
-    changed: bool
-    submission_id: str
-    archive: str
-    # None if its status could not be read.
-    before: JobState | None
-    state: JobState
-    # The step of its last complete checkpoint.
-    checkpoint: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        result: dict[str, Any] = {
-            "submission_id": self.submission_id,
-            "archive": self.archive,
-            "state": str(self.state),
-            "checkpoint": self.checkpoint,
-        }
-        if self.changed:
-            result["diff"] = {"before": f"{self.before or 'unknown'}\n", "after": f"{self.state}\n"}
-        return result
-
-
-def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False, who: str = "") -> Stopped:
+def stop(shared_root: str, submission_id: str, services: Services, check_mode: bool = False, who: str = "") -> Answer:
     """Stop a job. Raises OperationError if there is no such job, or if it cannot be stopped.
 
     who: ``user@controller``, for the archive.
@@ -64,9 +37,9 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
     if before is None and not damaged:
         raise OperationError(unknown_job(jobs, submission_id))
     if before and before.ended:
-        return Stopped(False, submission_id, str(archive.path), before, before, resumable(archive))
+        return Answer(False, stopped(archive, before, resumable(archive)))
     if check_mode:
-        return Stopped(True, submission_id, str(archive.path), before, JobState.STOPPED)
+        return Answer(True, {**stopped(archive, JobState.STOPPED, None), "diff": diff(before, JobState.STOPPED)})
     try:
         request_stop(archive, services, who)
     except Exception as error:
@@ -75,11 +48,20 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
         ) from error
     # It may also have ended by itself at the same moment.
     state = wait_for_end(archive, services)
-    return Stopped(True, submission_id, str(archive.path), before, state, resumable(archive))
+    return Answer(True, {**stopped(archive, state, resumable(archive)), "diff": diff(before, state)})
+
+
+def stopped(archive: Archive, state: JobState, checkpoint: int | None) -> dict[str, Any]:
+    """checkpoint: the step of its last complete one."""
+    own = {"submission_id": archive.submission_id, "archive": str(archive.path)}
+    return {**own, "state": str(state), "checkpoint": checkpoint}
+
+
+def diff(before: JobState | None, after: JobState) -> dict[str, str]:
+    return {"before": f"{before or 'unknown'}\n", "after": f"{after}\n"}
 
 
 def state_of(archive: Archive) -> tuple[JobState | None, str]:
-    """The state of a job, or why its archive does not tell."""
     try:
         return archive.read_status().state, ""
     except UnreadableError as error:
@@ -90,13 +72,12 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> None:
     """Let the steward or the launcher end the job; without a steward, record that it was stopped."""
     archive.ask_to_stop(who)
     damaged = state_of(archive)[1]
-    # A job that has damaged its own archive is stopped as well. Its plan may name another address.
-    plan = plan_of(archive)
-    runs = False
-    for record in attempts_of(archive, services.head(plan.address)):
+    # Not the address of its plan, which a job can change.
+    head, runs = services.head(services.address), False
+    for record in attempts_of(archive, head):
         runs = runs or record.status == JobState.RUNNING
         if record.status == JobState.RUNNING:
-            services.client(plan.address).stop_job(record.submission_id)
+            services.client(services.address).stop_job(record.submission_id)
         elif record.pending:
             services.cancel_pending(record.submission_id)
     if damaged:
@@ -106,16 +87,7 @@ def request_stop(archive: Archive, services: Services, who: str = "") -> None:
         attempts.record_stop(archive, "stopped while it had no steward")
 
 
-def plan_of(archive: Archive) -> Plan:
-    """The plan of a job, or the defaults if its archive does not tell."""
-    try:
-        return archive.plan() or Plan()
-    except UnreadableError:
-        return Plan()
-
-
 def attempts_of(archive: Archive, head: RayHead) -> list[JobRecord]:
-    """Ray's records of the attempts of a job."""
     records = map(JobRecord.from_api, head.jobs())
     return [one for one in records if submission_id_of(one.submission_id) == archive.submission_id]
 

@@ -6,8 +6,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any, TypeVar
 
 from ..common.findings import Finding, errors
@@ -15,65 +19,56 @@ from ..common.shared_root import archive_path
 from ..gate.config_rl import PROMETHEUS
 from ..gate.gate import GateResult, examine, no_room
 from ..jobspec.parse import examinable, meant, separate_key
-from ..jobspec.plan import Job
+from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec
 from ..jobspec.submission_id import new_submission_id
 from ..jobspec.verl_releases import SFT
+from ..launcher import attempts, failures, redact, writing
 from ..launcher.admission import NO_STEWARD, one_at_a_time, steward_runs
-from ..launcher.archive import Archive
+from ..launcher.archive import HEARTBEAT_OF_STEWARD, Archive
+from ..launcher.hydra import override_key
 from ..launcher.plan import Plan
+from ..launcher.program import RECORD, VERSION, Program
 from ..launcher.ray_api import HeadTimeoutError, RayApiError, RayHead
 from ..launcher.reading import UnreadableError
-from ..launcher.recording import Clock
 from ..launcher.room import Demand
 from ..launcher.status import JobState
 from .registry import Registered, Registry
 from .request import Request
 from .reward_files import RewardFiles, changes, reward_files
-from .services import OperationError, RefusedError, Services
+from .services import Answer, OperationError, RefusedError, Services
 from .state import describe
-from .submission import Submission, same_spec, send
 from .time_limit import time_limit_findings
 
 # A reserved archive is registered at once, and then gets its JobSpec and its status.
 REGISTERED_SECONDS = 2
 RESERVED_SECONDS = 5
 RESERVED_POLL_SECONDS = 0.1
+# Names of the logger W&B; "tracking" is an old one.
+WANDB = re.compile(r"\b(wandb|tracking)\b")
 
 Value = TypeVar("Value")
 Gate = Callable[[JobSpec, str, RayHead], GateResult]
 
 
 @dataclass(frozen=True)
-class Submitted:
-    """A job that was submitted, or would be in check mode; or that existed before, then `changed` is False."""
+class Submission:
+    """What is archived of a job, and submitted."""
 
-    changed: bool
-    submission_id: str
-    archive: str
-    state: str
-    overrides: tuple[str, ...]
-    findings: tuple[Finding, ...] = ()
-    facts: Mapping[str, Any] | None = None
-    reward_files: Mapping[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        result: dict[str, Any] = {
-            "submission_id": self.submission_id,
-            "archive": self.archive,
-            "state": str(self.state),
-            "overrides": list(self.overrides),
-        }
-        if self.changed:
-            result |= {
-                "facts": self.facts,
-                "reward_files": self.reward_files,
-                "diff": {"before": "", "after": "".join(f"{override}\n" for override in self.overrides)},
-            }
-        return result
+    # The JobSpec as its author wrote it.
+    given: Mapping[str, Any]
+    job: Job
+    # The composed configuration, as YAML.
+    resolved: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    lineage: Mapping[str, str] = field(default_factory=dict)
+    # Why the cluster has no capacity for the job; its steward then submits it later.
+    queue_reason: str = ""
+    # The code of the reward function.
+    reward: RewardFiles | None = None
 
 
-def submit(request: Request, services: Services, gate: Gate = examine) -> Submitted:
+def submit(request: Request, services: Services, gate: Gate = examine) -> Answer:
     """Submit a job. Raises RefusedError for a JobSpec with errors, OperationError if anything else fails."""
     findings, spec = request.parsed()
     if errors(findings) and spec:
@@ -96,7 +91,7 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
     submission = submission_of(request, spec, result.job, result, reward)
     origin = request.resubmitted_from
     changed = changes(Archive(archive_path(spec.shared_root, origin)), reward) if origin else []
-    if not request.check_mode:
+    if not request.check:
         try:
             client = services.client(spec.address)
             with one_at_a_time(services.registry.path):
@@ -109,16 +104,18 @@ def submit(request: Request, services: Services, gate: Gate = examine) -> Submit
         except Exception as error:
             where = f"Its archive is {archive.path}." if archive.exists() else "Nothing was changed."
             raise OperationError(f"{submission_id} could not be submitted: {error}. {where}") from error
-    return Submitted(
-        changed=True,
-        submission_id=submission_id,
-        archive=result.job.archive,
-        state=JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED,
-        overrides=result.job.plan.overrides,
-        findings=(*request.warnings, *result.findings, *changed),
-        facts=result.facts.to_json(),
-        reward_files=reward.hashes if reward else {},
-    )
+    state = JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
+    overrides = list(result.job.plan.overrides)
+    created = {
+        "submission_id": submission_id,
+        "archive": result.job.archive,
+        "state": str(state),
+        "overrides": overrides,
+        "facts": result.facts.to_json(),
+        "reward_files": reward.record.files if reward else {},
+        "diff": {"before": "", "after": "".join(f"{override}\n" for override in overrides)},
+    }
+    return Answer(True, created, (*request.warnings, *result.findings, *changed))
 
 
 def check_steward(services: Services) -> None:
@@ -141,7 +138,6 @@ def shared_file_findings(found: Iterable[Finding], submission_id: str, registry:
 
 
 def is_open_rl(registry: Registry, submission_id: str) -> bool:
-    """Whether a job of reinforcement learning runs or waits."""
     with contextlib.suppress(UnreadableError):
         job = registry.read(submission_id)
         if job and job.jobspec.get("workload") != SFT:
@@ -201,7 +197,7 @@ def looked_at_again(submission: Submission, spec: JobSpec, result: GateResult, h
     return replace(submission, queue_reason=problem)
 
 
-def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Submitted:
+def existing_job(archive: Archive, request: Request, head: RayHead, services: Services) -> Answer:
     """The job that has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
     # Another submission may have reserved the archive only a moment ago.
     job = wait_for(lambda: registered(archive.submission_id, services), REGISTERED_SECONDS, services.clock)
@@ -221,16 +217,16 @@ def existing_job(archive: Archive, request: Request, head: RayHead, services: Se
         ) from error
 
 
-def registered_job(archive: Archive, head: RayHead, services: Services) -> Submitted:
+def registered_job(archive: Archive, head: RayHead, services: Services) -> Answer:
     """A job that was submitted before. Raises UnreadableError."""
     wait_for(lambda: archive.read_status().state, RESERVED_SECONDS, services.clock)
-    return Submitted(
-        changed=False,
-        submission_id=archive.submission_id,
-        archive=str(archive.path),
-        state=describe(archive, head, tail=0).state,
-        overrides=(archive.plan() or Plan()).overrides,
-    )
+    existing = {
+        "submission_id": archive.submission_id,
+        "archive": str(archive.path),
+        "state": describe(archive, head, tail=0).state,
+        "overrides": list((archive.plan() or Plan()).overrides),
+    }
+    return Answer(False, existing)
 
 
 def registered(submission_id: str, services: Services) -> Registered | None:
@@ -240,9 +236,82 @@ def registered(submission_id: str, services: Services) -> Registered | None:
         raise OperationError(f"{error}. Nothing was changed; choose another id.") from error
 
 
-def wait_for(value: Callable[[], Value | None], seconds: float, clock: Clock) -> Value | None:
-    """The first value that is not None; None if there is none in time."""
+def wait_for(value: Callable[[], Value | None], seconds: float, clock: ModuleType) -> Value | None:
     deadline = clock.monotonic() + seconds
     while (found := value()) is None and clock.monotonic() < deadline:
         clock.sleep(RESERVED_POLL_SECONDS)
     return found
+
+
+def write_archive(archive: Archive, submission: Submission) -> None:
+    job = submission.job
+    archive.write_json("config/job_spec.json", submission.given)
+    archive.write_json("config/runtime_env.json", job.runtime_env)
+    archive.write_text("config/submit_cmd.txt", job.submit_command())
+    archive.write_text("config/train_cmd.txt", job.train_command())
+    archive.write_json("config/plan.json", job.plan)
+    archive.write_text("config/resolved.yaml", submission.resolved)
+    archive.write_json(RECORD, {"version": VERSION, "program": Program.of_this_process().name})
+    if submission.reward:
+        submission.reward.write(archive)
+    if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
+        writing.make_directory(archive.path / WANDB_DIRECTORY)
+    if submission.secrets:
+        redact.store(archive.path, submission.secrets)
+
+
+def write_status(archive: Archive, submission: Submission) -> None:
+    """The first status of the job: QUEUED without capacity, otherwise SUBMITTED."""
+    now = time.time()
+    details: dict[str, Any] = {
+        "workload": submission.job.plan.workload,
+        "code_id": submission.job.plan.code_id,
+        "submitted_at": now,
+        "lineage": dict(submission.lineage),
+        "tags": submission.job.tags,
+    }
+    if submission.queue_reason:
+        archive.set_status(JobState.QUEUED, **details, attempt=1, queued_at=now, reason=submission.queue_reason)
+    else:
+        attempts.prepare(archive, 1, **details)
+
+
+def register(archive: Archive, submission: Submission, registry: Registry) -> None:
+    """Record that this cluster submits the job. From now on, its steward finds it if this process is interrupted."""
+    # The steward of the cluster looks after a registered job as long as it has this file.
+    archive.write_heartbeat(HEARTBEAT_OF_STEWARD, time=0)
+    shared_root = str(archive.path.parents[1])
+    address = submission.job.plan.address
+    registry.write(Registered(archive.submission_id, time.time(), submission.given, shared_root, address))
+
+
+def send(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:
+    """Reserve the archive, fill it and submit the job. Returns the state of the job. The caller holds one_at_a_time.
+
+    Afterwards there is either a job, or an archive with the reason, which the steward closes. Raises FileExistsError if
+    the id was taken in the meantime.
+    """
+    archive.reserve()
+    is_registered = False
+    try:
+        register(archive, submission, registry)
+        is_registered = True
+        write_archive(archive, submission)
+        # If this process is interrupted after it, the steward finds out whether Ray has the job.
+        write_status(archive, submission)
+        if not submission.queue_reason:
+            attempts.submit(archive, 1, client)
+    except BaseException as error:
+        attempts.record_end(
+            archive, JobState.FAILED, failures.failure("unknown", f"it could not be submitted: {error}")
+        )
+        redact.forget(archive.path)
+        if not is_registered:
+            attempts.close(archive, JobState.FAILED)
+        raise
+    return JobState.QUEUED if submission.queue_reason else JobState.SUBMITTED
+
+
+def same_spec(registered: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether a job was submitted with the same JobSpec; it is stored as JSON."""
+    return bool(registered == json.loads(json.dumps(given)))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import archive_path
@@ -14,17 +14,14 @@ from ..jobspec.spec import JobSpec
 from ..launcher import ending
 from ..launcher.archive import Archive
 from ..launcher.reading import UnreadableError
-from .info import Heartbeat
 from .progress import pace, total_steps
 
 LONGER = "ask for the machines for longer, or resume the job later with resume_from"
 
 
-def time_limit_findings(
-    spec: JobSpec, resumed_step: int, now: float, environ: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
+def time_limit_findings(spec: JobSpec, resumed_step: int, now: float) -> Iterator[Finding]:
     """Warnings about a job that is stopped before it can end. resumed_step: of the checkpoint that it resumes from."""
-    stop_at = ending.stop_at(environ)
+    stop_at = ending.stop_at()
     if stop_at is None:
         return
     left = stop_at - now
@@ -47,7 +44,7 @@ def time_of(spec: JobSpec, resumed_step: int) -> float | None:
         return None
     origin = Archive(archive_path(spec.shared_root, spec.resume_from))
     try:
-        heartbeat = Heartbeat.of(origin)
+        heartbeat = origin.heartbeat()
         total, seconds = total_steps(origin, heartbeat), pace(heartbeat)
     except (UnreadableError, OSError):
         return None

@@ -22,7 +22,7 @@ REGISTRY = "/var/lib/argus-verl/jobs"
 REGISTRY_VARIABLE = "ARGUS_VERL_REGISTRY"
 # No id of a job begins with a dot.
 LOCK, STEWARD_LOCK = ".admission.lock", ".steward.lock"
-# A submission takes a second; a steward's may take two minutes on a busy head (processes.RAY_CLIENT_SECONDS).
+# A submission takes a second; a steward's may take two minutes on a busy head (program.RAY_CLIENT_SECONDS).
 ADMISSION_SECONDS = 150.0
 POLL_SECONDS = 0.05
 # The head starts the steward again within a second.
@@ -42,33 +42,32 @@ def registry_path() -> str:
     return str(Path(os.environ.get(REGISTRY_VARIABLE) or REGISTRY).expanduser())
 
 
-def open_lock(directory: str | Path, name: str) -> int:
-    """The descriptor of a lock in the registry."""
-    return os.open(Path(directory) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+@contextlib.contextmanager
+def lock_file(directory: str | Path, name: str) -> Iterator[int]:
+    """The descriptor of a file in the registry; its lock ends with it."""
+    descriptor = os.open(Path(directory) / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
 def steward_lock(directory: str | Path) -> Iterator[None]:
-    """Wait for the lock of the cluster's steward, and hold it."""
-    descriptor = open_lock(directory, STEWARD_LOCK)
-    try:
+    with lock_file(directory, STEWARD_LOCK) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def steward_runs(directory: str | Path, seconds: float = STEWARD_SECONDS) -> bool:
     """Whether a steward of this head holds its lock, at once or within that time. Raises OSError."""
     deadline = time.monotonic() + seconds
     while True:
-        descriptor = open_lock(directory, STEWARD_LOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
+        with lock_file(directory, STEWARD_LOCK) as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)
@@ -76,13 +75,10 @@ def steward_runs(directory: str | Path, seconds: float = STEWARD_SECONDS) -> boo
 
 @contextlib.contextmanager
 def one_at_a_time(
-    directory: str | Path | None = None,
-    seconds: float = ADMISSION_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
+    directory: str | Path | None = None, seconds: float = ADMISSION_SECONDS, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[None]:
     """Wait until no other process is here, and keep the others out. Raises BusyError after that time, and OSError."""
-    descriptor = open_lock(directory or registry_path(), LOCK)
-    try:
+    with lock_file(directory or registry_path(), LOCK) as descriptor:
         for _attempt in range(max(1, round(seconds / POLL_SECONDS))):
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,5 +87,3 @@ def one_at_a_time(
         else:
             raise BusyError(f"another submission did not end within {seconds:g} s")
         yield
-    finally:
-        os.close(descriptor)

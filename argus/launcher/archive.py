@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from . import checkpoints, metrics, reading, writing
 from .output import one_line
 from .plan import Plan
 from .reading import MIB, UnreadableError
-from .schema import MalformedError, parse
+from .schema import MalformedError, json_text, parse
 from .status import JobState, Status
 from .writing import DIRECTORY_MODE
 
@@ -39,7 +38,6 @@ SILENT_SECONDS = 60.0
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
 # What the files of an archive need at most. A status has the reasons of up to 100 attempts.
 STATUS_BYTES, FILE_BYTES = MIB, 4 * MIB
-LINES_BYTES, MOST_LINES = 16 * MIB, 100_000
 STOP_REQUESTED = "config/stop_requested"
 WHO_LENGTH = 200
 # The names of archives; also a JobSpec's submission_id has this form.
@@ -51,6 +49,20 @@ Value = TypeVar("Value")
 def now() -> str:
     """UTC, to the millisecond, sortable as text."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What the launcher writes every 2 seconds while its trainer runs. Times are those of the launcher's clock."""
+
+    time: float | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    # The first step of this attempt, and when it was done.
+    first_step: int | None = None
+    first_step_at: float | None = None
+    # A Phase, before the first step.
+    phase: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,6 @@ class Archive:
 
     @property
     def jobs(self) -> Path:
-        """The directory of archives."""
         return self.path.parent
 
     @property
@@ -121,11 +132,11 @@ class Archive:
         writing.write_text(self.path / name, text, durable)
 
     def write_json(self, name: str, value: Any) -> None:
-        self.write_text(name, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        self.write_text(name, json_text(value, indent=2) + "\n")
 
     def write_heartbeat(self, name: str, **details: Any) -> None:
         """Write a small file that is soon written again; it is not worth waiting for the disk."""
-        self.write_text(name, json.dumps(details) + "\n", durable=False)
+        self.write_text(name, json_text(details) + "\n", durable=False)
 
     def append(self, name: str, text: str) -> None:
         """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
@@ -134,11 +145,9 @@ class Archive:
     # --- Reading -----------------------------------------------------------------------------------------------------
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading. Raises FileNotFoundError or UnreadableError."""
         return reading.open_file(self.path / name)
 
     def read_text(self, name: str, limit: int = FILE_BYTES) -> str:
-        """The text of a file. Raises FileNotFoundError or UnreadableError."""
         return reading.read_text(self.path / name, limit)
 
     def read_mapping(self, name: str) -> dict[str, Any]:
@@ -147,20 +156,6 @@ class Archive:
             return reading.read_mapping(self.path / name, FILE_BYTES)
         except (FileNotFoundError, UnreadableError):
             return {}
-
-    def read_lines(self, name: str) -> list[dict[str, Any]]:
-        """The mappings of a file with one for each line; none if the file does not exist or is unreadable."""
-        try:
-            content = reading.read_bytes(self.path / name, LINES_BYTES)
-        except (FileNotFoundError, UnreadableError):
-            return []
-        found = []
-        # The last line may be incomplete, and so may be one before it, even within a character.
-        for line in content.split(b"\n", MOST_LINES)[:MOST_LINES][: content.count(b"\n")]:
-            with contextlib.suppress(UnreadableError):
-                value = reading.parse_json(line.decode(errors="replace"), self.path / name)
-                found += [value] if isinstance(value, dict) else []
-        return found
 
     def read_jobspec(self) -> dict[str, Any]:
         """The JobSpec as its author wrote it; empty if there is none that is readable."""
@@ -220,8 +215,7 @@ class Archive:
         self.event("CLOSED")
 
     def event(self, kind: str, **details: Any) -> None:
-        """Append an event."""
-        self.append("events.jsonl", json.dumps({"time": now(), "event": kind, **details}, ensure_ascii=False) + "\n")
+        self.append("events.jsonl", json_text({"time": now(), "event": kind, **details}) + "\n")
 
     def log_parts(self) -> dict[int, Path]:
         """The parts of the driver's log by permanent numbers, oldest first: driver.log.1, .2, …, driver.log.
@@ -235,44 +229,33 @@ class Archive:
             parts[max(parts, default=0) + 1] = current
         return dict(sorted(parts.items()))
 
-    def log_files(self) -> list[Path]:
-        """The same, without their numbers."""
-        return list(self.log_parts().values())
+    def read_end(self, parts: Mapping[int, Path], size: int) -> tuple[bytes, str]:
+        """The last `size` bytes of these parts of the log, and the position after them, ``PART:BYTE``.
+
+        Raises FileNotFoundError, UnreadableError and OSError.
+        """
+        data, position = b"", ""
+        for number in sorted(parts, reverse=True):
+            with self.open(f"logs/{parts[number].name}") as log:
+                begin = max(0, log.seek(0, os.SEEK_END) - (size - len(data)))
+                log.seek(begin)
+                # It grows meanwhile.
+                part = log.read(size - len(data))
+            position = position or f"{number}:{begin + len(part)}"
+            data = part + data
+            if len(data) >= size:
+                break
+        return data, position
 
     def log_tail(self, size: int) -> str:
-        """The last `size` bytes of the driver's log, as text; what is unreadable is left out."""
-        text = b""
+        """The last `size` bytes of the driver's log, as text; empty if it is unreadable."""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
-            for path in reversed(self.log_files()):
-                with self.open(f"logs/{path.name}") as log:
-                    wanted = size - len(text)
-                    log.seek(max(0, log.seek(0, os.SEEK_END) - wanted))
-                    # The file may grow meanwhile.
-                    text = log.read(wanted) + text
-                if len(text) >= size:
-                    break
-        return text.decode(errors="replace")
+            return self.read_end(self.log_parts(), size)[0].decode(errors="replace")
+        return ""
 
     def metrics_file(self, attempt: int) -> Path:
         """Each attempt has its own: verl's file logger truncates its file at every start."""
         return self.path / "logs" / f"metrics-{attempt}.jsonl"
-
-    def metrics(self) -> Iterator[dict[str, Any]]:
-        """The metrics of each step, ``{"step": int, "data": {name: number}}``, in the order of steps.
-
-        If several attempts did a step, the numbers of the last one count.
-        """
-        steps: dict[int, dict[str, Any]] = {}
-        for file in metrics.files(self.path):
-            own = metrics.by_step(file)
-            if own:
-                # Steps of an earlier attempt beyond its last checkpoint are repeated. The step that this attempt
-                # resumed from may be there as well, with a validation.
-                first = min(own)
-                own[first]["data"] = {**steps.get(first, own[first])["data"], **own[first]["data"]}
-                steps = {step: entry for step, entry in steps.items() if step < first} | own
-        for step in sorted(steps):
-            yield steps[step]
 
     def last_step(self) -> int:
         """The last step of the job, from the ends of its metrics files; 0 without one. Never raises."""
@@ -283,6 +266,12 @@ class Archive:
                     return max(step.step for step in found)
         return 0
 
+    def heartbeat(self) -> Heartbeat:
+        """The last heartbeat of the launcher; without values if there is none that is readable."""
+        with contextlib.suppress(UnreadableError):
+            return self.typed("heartbeat.json", Heartbeat) or Heartbeat()
+        return Heartbeat()
+
     def steward_heartbeat(self) -> StewardHeartbeat | None:
         """The last heartbeat of the job's steward; None if there is none that is readable."""
         with contextlib.suppress(UnreadableError):
@@ -290,7 +279,6 @@ class Archive:
         return None
 
     def has_steward(self) -> bool:
-        """Whether the job has a steward whose heartbeat is recent."""
         heartbeat = self.steward_heartbeat()
         return heartbeat is not None and heartbeat.is_recent
 

@@ -10,7 +10,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from . import checkpoints, failures, metrics, redact
 from .archive import HEARTBEAT_OF_STEWARD, Archive
@@ -101,7 +101,7 @@ def verdict_file(archive: Archive) -> str:
 
 def set_verdict(archive: Archive, failure: Failure) -> None:
     """Write down why the current attempt is being stopped from outside."""
-    archive.write_json(verdict_file(archive), failure.to_json())
+    archive.write_json(verdict_file(archive), failure)
 
 
 def verdict(archive: Archive) -> Failure | None:
@@ -116,7 +116,7 @@ def record_trouble(archive: Archive, failure: Failure, **details: Any) -> JobSta
 
     Processes that were connected to a lost node fail within seconds; Ray takes half a minute to notice the loss.
     """
-    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": failure.to_json()}
+    failed = {"ended_at": time.time(), "reason": failure.reason, "failure": failure}
     archive.set_status(JobState.ENDING, **details, **failed)
     return JobState.ENDING
 
@@ -155,14 +155,7 @@ def record_end(
         )
         attempts.append(ended)
     state = JobState.RETRYING if retry else state
-    archive.set_status(
-        state,
-        **details,
-        ended_at=ended_at,
-        reason=reason,
-        failure=failure.to_json() if failure else None,
-        attempts=[attempt.to_json() for attempt in attempts],
-    )
+    archive.set_status(state, **details, ended_at=ended_at, reason=reason, failure=failure, attempts=attempts)
     return state
 
 
@@ -200,11 +193,7 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
         attempts=tuple(dataclasses.replace(one, reason=with_names(one.reason, nodes)) for one in status.attempts),
     )
     if named != status:
-        changed = {
-            "reason": named.reason,
-            "failure": named.failure and named.failure.to_json(),
-            "attempts": [one.to_json() for one in named.attempts],
-        }
+        changed = {"reason": named.reason, "failure": named.failure, "attempts": named.attempts}
         archive.write_json("status.json", {**archive.status_json(), **changed})
 
 
@@ -219,35 +208,22 @@ def explain_removal(archive: Archive, node: str) -> None:
     reason = said + status.reason
     changed = {
         "reason": reason,
-        "failure": dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED).to_json(),
+        "failure": dataclasses.replace(failure, reason=reason, todo=failures.NODE_REMOVED),
         "attempts": [
-            (dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one).to_json()
-            for one in status.attempts
+            dataclasses.replace(one, reason=reason) if one.attempt == status.attempt else one for one in status.attempts
         ],
     }
     archive.write_json("status.json", {**archive.status_json(), **changed})
 
 
 def with_requester(archive: Archive, stopped: Failure) -> Failure:
-    """Why a job was stopped, with who asked for it."""
     who = f"by {archive.stop_requested_by() or 'stop.yml'}"
     if not archive.stop_requested():
         who = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
     return dataclasses.replace(stopped, reason=f"{stopped.reason}, {who}")
 
 
-class JobClient(Protocol):
-    """The methods of ray.job_submission.JobSubmissionClient that are called."""
-
-    def submit_job(self, **arguments: Any) -> str: ...
-
-    def get_job_status(self, job_id: str) -> Any: ...
-
-    def stop_job(self, job_id: str) -> Any: ...
-
-
 def prepare(archive: Archive, attempt: int, **details: Any) -> None:
-    """Record the next attempt before it is submitted to Ray."""
     plan = archive.plan() or Plan()
     resumed_from = plan.resumed_from_step
     if attempt > 1:
@@ -266,8 +242,8 @@ def prepare(archive: Archive, attempt: int, **details: Any) -> None:
     )
 
 
-def submit(archive: Archive, attempt: int, client: JobClient) -> None:
-    """Submit a prepared attempt to Ray, as the plan specifies."""
+def submit(archive: Archive, attempt: int, client: Any) -> None:
+    """Submit a prepared attempt to Ray, as the plan specifies. client: a JobSubmissionClient."""
     plan = archive.plan() or Plan()
     runtime_env = archive.read_mapping("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
@@ -279,23 +255,14 @@ def submit(archive: Archive, attempt: int, client: JobClient) -> None:
             runtime_env=runtime_env,
             entrypoint_num_cpus=plan.entrypoint_num_cpus,
             entrypoint_resources=dict(plan.entrypoint_resources),
-            metadata={
-                "submission_id": archive.submission_id,
-                "attempt": str(attempt),
-                **Demand.of(plan).to_metadata(),
-            },
+            metadata={"submission_id": archive.submission_id, "attempt": str(attempt), **Demand.of(plan).to_metadata()},
         )
     except Exception:
         # Only the answer may have been lost.
-        if not is_known(client, identifier):
-            raise
-
-
-def is_known(client: JobClient, identifier: str) -> bool:
-    try:
-        return client.get_job_status(identifier) in ("PENDING", "RUNNING")
-    except Exception:
-        return False
+        with contextlib.suppress(Exception):
+            if client.get_job_status(identifier) in ("PENDING", "RUNNING"):
+                return
+        raise
 
 
 def cancel_pending(submission_id: str) -> None:

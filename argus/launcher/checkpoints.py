@@ -124,7 +124,6 @@ def finished(directory: Path, workload: str) -> Iterator[Checkpoint]:
 
 
 def last_complete(directory: Path, workload: str) -> Checkpoint | None:
-    """The newest checkpoint that a job can resume from."""
     return next((checkpoint for checkpoint in finished(directory, workload) if not checkpoint.problem), None)
 
 

@@ -82,7 +82,6 @@ def cancel(archive: Archive, attempt: str) -> int:
 
 
 def stop(archive: Archive, attempt: str) -> int:
-    """On the head: end an attempt that is running."""
     client = job_client(evidence.address_of(archive))
     client.stop_job(ray_id(archive.submission_id, int(attempt)))
     return 0

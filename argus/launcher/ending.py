@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Mapping
-
-from .identity import known
 
 # In the environment of every process of a node, in seconds since the epoch.
 STOP_AT = "ARGUS_VERL_STOP_AT"
@@ -26,10 +24,10 @@ def environment(ends_at: float | None, minutes: float) -> dict[str, str]:
     return {STOP_AT: at, EXPIRATION: at}
 
 
-def stop_at(environ: Mapping[str, str] | None = None) -> float | None:
+def stop_at() -> float | None:
     """When jobs on this node are stopped; None if its machine stays."""
     try:
-        found = float(known(environ).get(STOP_AT, ""))
+        found = float(os.environ.get(STOP_AT, ""))
     except ValueError:
         return None
     return found if math.isfinite(found) else None
@@ -39,9 +37,8 @@ def moment(at: float) -> str:
     return time.strftime("%H:%M UTC on %Y-%m-%d", time.gmtime(at))
 
 
-def problem(now: float, environ: Mapping[str, str] | None = None) -> str:
-    """Why a job has to end now, or ""."""
-    at = stop_at(environ)
+def problem(now: float) -> str:
+    at = stop_at()
     if at is None or now < at:
         return ""
     return f"the cluster's machines are about to be taken away: their jobs are stopped at {moment(at)}"

@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,13 +26,11 @@ from . import node, redact
 from .archive import Archive, now
 from .identity import JOBS_API, node_name
 from .plan import Plan
-from .ray_api import PATIENCE_SECONDS, Head, RayHead
+from .ray_api import RayHead, own_head
 from .tasks import Connection
 
 
 class Moment(StrEnum):
-    """Why evidence is collected."""
-
     SUBMIT = "submit"
     START = "start"
     PERIODIC = "periodic"
@@ -83,45 +81,43 @@ def without_env(value: Any) -> Any:
     return [without_env(each) for each in value] if isinstance(value, list) else value
 
 
-def state_listing(head: Head, path: str, own: Callable[[], set[str]]) -> Callable[[], str]:
+def state_listing(head: RayHead, path: str, own: Callable[[], set[str]]) -> Callable[[], str]:
     """A source of evidence: a listing of Ray's state API. own: Ray's ids of the job."""
     return lambda: listing(listed(head, path), own())
 
 
-def actor_listing(head: Head, own: set[str]) -> str:
+def actor_listing(head: RayHead, own: set[str]) -> str:
     """All actors of the job, also dead ones, and those of others that live."""
     found = [actor for job_id in sorted(own) for actor in actors(head, of_job(job_id), detail=True)[:LIMIT]]
     others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in own)
     return listing([*found, *itertools.islice(others, LIMIT)], own)
 
 
-def listed(head: Head, path: str) -> list[dict[str, Any]]:
+def listed(head: RayHead, path: str) -> list[dict[str, Any]]:
     return list(head.get(path)["data"]["result"]["result"])
 
 
-def job_list(head: Head, submission_id: str) -> str:
+def job_list(head: RayHead, submission_id: str) -> str:
     jobs = head.get("/api/jobs/")
     return json.dumps([without_env(job) if is_of(submission_id, job) else of_others(job) for job in jobs], indent=1)
 
 
 def is_of(submission_id: str, job: Mapping[str, Any]) -> bool:
-    """Whether a record of Ray's is that of an attempt of a job."""
     return str(job.get("submission_id") or "").partition("~")[0] == submission_id
 
 
 def job_ids_of(submission_id: str, jobs: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Ray's own ids of the attempts of a job."""
     return {str(job["job_id"]) for job in jobs if job.get("job_id") and is_of(submission_id, job)}
 
 
-def node_summary(head: Head) -> str:
+def node_summary(head: RayHead) -> str:
     """Load, memory, shared memory, disks, network and GPUs of every node, as their agents measure them."""
     keys = ("hostname", "ip", "cpu", "cpus", "mem", "hostMem", "shm", "disk", "diskIo", "network", "gpus", "loadAvg")
     summary = head.get("/nodes?view=summary")["data"]["summary"]
     return json.dumps([{key: entry.get(key) for key in keys} for entry in summary], indent=1)
 
 
-def head_sources(head: Head, submission_id: str) -> dict[str, Callable[[], str]]:
+def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], str]]:
     own = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
     return {
         "ray_job_list.json": lambda: job_list(head, submission_id),
@@ -130,17 +126,15 @@ def head_sources(head: Head, submission_id: str) -> dict[str, Callable[[], str]]
         "ray_list_tasks.json": state_listing(head, f"/api/v0/tasks?limit={LIMIT}", own),
         "ray_list_placement_groups.json": state_listing(head, f"/api/v0/placement_groups?detail=1&limit={LIMIT}", own),
         "nodes.json": lambda: node_summary(head),
-        "ray_cluster_status.json": lambda: cluster_status(head),
+        # Also what is in use on each node, which the text of ``ray status`` does not have.
+        "ray_cluster_status.json": lambda: json.dumps(
+            head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1
+        ),
         "ray_status.txt": lambda: ray_status(head),
     }
 
 
-def cluster_status(head: Head) -> str:
-    """What the autoscaler knows, also what is in use on each node, which the text of ``ray status`` does not have."""
-    return json.dumps(head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1)
-
-
-def ray_status(head: Head) -> str:
+def ray_status(head: RayHead) -> str:
     """The text of ``ray status``: from the API, or else from that command, which takes 2 s of a CPU."""
     try:
         return str(head.get("/api/cluster_status?format=1")["data"]["clusterStatus"]) + "\n"
@@ -148,16 +142,11 @@ def ray_status(head: Head) -> str:
         return node.run("ray", "status", "-v", seconds=30)
 
 
-def patient_head(address: str) -> Head:
-    """Evidence is for bad times, when a head may be slow."""
-    return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
-
-
 def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:
     """Evidence of the head. It runs on the head itself: the API may be closed to other nodes."""
     path = Path(archive)
     redactor = redact.Redactor(redact.load(path).values())
-    head = patient_head(address)
+    head = own_head(address)
     return [
         node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head, path.name).items()
     ]
@@ -167,26 +156,18 @@ def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]
 
 
 @dataclass(frozen=True)
-class HeadRecords:
-    """Ray's records of all jobs, and of the actors of one."""
-
-    jobs: list[dict[str, Any]] = field(default_factory=list)
-    actors: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class JobProcesses:
     """Where a job has or had processes.
 
     job_ids: Ray's own ids of its attempts. pids: process ids of its actors, by node id.
     """
 
-    job_ids: set[str]
-    driver_nodes: set[str]
-    pids: dict[str, set[int]]
+    job_ids: set[str] = field(default_factory=set)
+    driver_nodes: set[str] = field(default_factory=set)
+    pids: dict[str, set[int]] = field(default_factory=dict)
 
 
-def actors(head: Head, which: str, detail: bool = False) -> list[dict[str, Any]]:
+def actors(head: RayHead, which: str, detail: bool = False) -> list[dict[str, Any]]:
     """Actors: NOT_DEAD, or of_job, where dead ones have logs as well. With `detail`, they have the cause of death."""
     return listed(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{which}")
 
@@ -210,24 +191,18 @@ def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, dr
     return found
 
 
-def processes_of_job(submission_id: str, records: HeadRecords) -> JobProcesses:
-    """The processes of all attempts of a job."""
-    own = [job for job in records.jobs if is_of(submission_id, job)]
-    job_ids = job_ids_of(submission_id, own)
-    return JobProcesses(
-        job_ids=job_ids,
-        driver_nodes={job["driver_node_id"] for job in own if job.get("driver_node_id")},
-        pids=actor_pids(records.actors, job_ids),
+def processes_on_head(address: str, submission_id: str) -> JobProcesses:
+    """The processes of all attempts of a job, as the head's own API knows them."""
+    head = own_head(address)
+    own = [job for job in head.jobs() if is_of(submission_id, job)]
+    processes = JobProcesses(
+        job_ids_of(submission_id, own), {str(job["driver_node_id"]) for job in own if job.get("driver_node_id")}
     )
-
-
-def actor_pids(actors: Sequence[Mapping[str, Any]], job_ids: set[str]) -> dict[str, set[int]]:
-    """The process ids of a job's actors, by the id of the node on which they are or were."""
-    found: dict[str, set[int]] = {}
-    for actor in actors:
-        if actor["job_id"] in job_ids and actor.get("node_id"):
-            found.setdefault(actor["node_id"], set()).add(int(actor.get("pid") or 0))
-    return found
+    for job_id in sorted(processes.job_ids):
+        for actor in actors(head, of_job(job_id)):
+            if actor.get("node_id"):
+                processes.pids.setdefault(actor["node_id"], set()).add(int(actor.get("pid") or 0))
+    return processes
 
 
 def address_of(archive: Archive) -> str:
@@ -236,22 +211,14 @@ def address_of(archive: Archive) -> str:
 
 
 def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
-    """The id of the head among Ray's nodes."""
     return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
 
 
-def records_of_head(connection: Connection, head: str, archive: Archive) -> HeadRecords:
-    """Ray's jobs, and the actors of this one, from the head's own API; empty if the head does not answer."""
-    reference = connection.on(head, ask_head, address_of(archive), archive.submission_id)
+def processes_of_job(connection: Connection, head: str, archive: Archive) -> JobProcesses:
+    """Where a job has or had processes; empty if the head does not answer."""
+    reference = connection.on(head, processes_on_head, address_of(archive), archive.submission_id)
     values, _problems = connection.results({"head": reference}, NODES_SECONDS)
-    return values.get("head") or HeadRecords()
-
-
-def ask_head(address: str, submission_id: str) -> HeadRecords:
-    head = patient_head(address)
-    jobs = head.jobs()
-    own = sorted(job_ids_of(submission_id, jobs))
-    return HeadRecords(jobs, [actor for job_id in own for actor in actors(head, of_job(job_id))])
+    return values.get("head") or JobProcesses()
 
 
 # --- Collecting ------------------------------------------------------------------------------------------------------
@@ -282,18 +249,19 @@ def collect_everywhere(
     path = str(archive.path)
     if connection.problem:
         # This node alone is better than nothing, and the index reports the problem.
-        own = node.collect(path, f"{prefix}-{node_name()}", node.Request((), since, with_packages))
+        own = node.collect(path, f"{prefix}-{node_name()}", [], since, with_packages)
         return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *own]
     nodes = {entry["NodeID"]: entry["NodeName"] for entry in connection.nodes()}
     head = head_id(connection.nodes())
     address = address_of(archive)
-    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, archive))
-    request = node.Request(tuple(sorted(processes.job_ids)), since, with_packages)
+    processes = processes_of_job(connection, head, archive)
+    job_ids = sorted(processes.job_ids)
     wanted = processes.driver_nodes | set(processes.pids)
     started = {"the head's API": connection.on(head, collect_head, path, prefix, address)}
     for node_id, name in nodes.items():
         if node_id in wanted:
-            started[name] = connection.on(node_id, node.collect, path, f"{prefix}-{name}", request)
+            directory = f"{prefix}-{name}"
+            started[name] = connection.on(node_id, node.collect, path, directory, job_ids, since, with_packages)
     values, problems = connection.results(started, NODES_SECONDS)
     for node_id in wanted - set(nodes):
         problems[f"node {node_id}"] = "it is not alive"
@@ -312,7 +280,7 @@ def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
         return {"nodes": {}, "problems": {"Ray": connection.problem}}
     nodes = connection.nodes()
     head = head_id(nodes)
-    processes = processes_of_job(archive.submission_id, records_of_head(connection, head, archive))
+    processes = processes_of_job(connection, head, archive)
     started = {
         entry["NodeName"]: connection.on(
             entry["NodeID"], node.sweep, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))
@@ -328,10 +296,10 @@ def prune(archive: Archive) -> None:
     """Remove all but the newest periodic collections, and their lines in the index."""
     moment = Moment.PERIODIC
     stamps = sorted({path.name.partition(f"-{moment}-")[0] for path in archive.path.glob(f"debug/*-{moment}-*")})
-    for stamp in stamps[:-PERIODIC_KEPT]:
-        for path in archive.path.glob(f"debug/{stamp}-{moment}-*"):
+    old = [f"{stamp}-{moment}-" for stamp in stamps[:-PERIODIC_KEPT]]
+    for name in old:
+        for path in archive.path.glob(f"debug/{name}*"):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    if len(stamps) > PERIODIC_KEPT:
-        entries = archive.read_lines(INDEX)
-        kept = [one for one in entries if not one.get("file") or (archive.path / str(one["file"])).exists()]
-        archive.write_text(INDEX, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept))
+    if old:
+        lines = archive.read_text(INDEX).splitlines(keepends=True)
+        archive.write_text(INDEX, "".join(line for line in lines if not any(name in line for name in old)))

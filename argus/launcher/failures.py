@@ -10,7 +10,6 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from .isolation import FOREIGN
 from .output import DRIVER, FRAME, MARKS, last_lines, one_line, output_by_process, shorten, tracebacks
@@ -96,9 +95,6 @@ class Failure:
     def __post_init__(self) -> None:
         # Messages of Ray have a traceback in them.
         object.__setattr__(self, "reason", one_line(self.reason))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": str(self.kind), "reason": self.reason, "lines": list(self.lines), "todo": self.todo}
 
 
 @dataclass(frozen=True)
@@ -200,11 +196,7 @@ CAUSES = (
     ),
     Rule(PORT_IN_USE, r"^\S*Error: .*(?:EADDRINUSE|[Aa]ddress already in use).*", "{all}", anywhere=True),
     Rule(CONFIG, r"^(?:\S+: )?Could not override '(?P<key>[^'\n]+)'.*(?:\n.+)?", "the configuration has no key {key}"),
-    Rule(
-        CONFIG,
-        r"^hydra\.errors\.InstantiationException: .*\n(?P<what>.+)\nfull_key: (?P<key>.+)",
-        "{key}: {what}",
-    ),
+    Rule(CONFIG, r"^hydra\.errors\.InstantiationException: .*\n(?P<what>.+)\nfull_key: (?P<key>.+)", "{key}: {what}"),
     Rule(CONFIG, r"^(?:hydra|omegaconf)\.\S+: (?P<what>.+)(?:\n .*)*", "{what}"),
     Rule(CONFIG, NOT_RAY, "{error}", below=CONFIG_CODE),
     Rule(CONFIG, r"^ValueError: (?P<what>batch_size should be a positive integer value.*)", "{what}"),
@@ -278,11 +270,7 @@ CONSEQUENCES = (
         r".*Worker unexpectedly exits with a connection error code 2\b.*",
         "actor {actor} (pid={pid}, ip={ip}) was killed or crashed",
     ),
-    Rule(
-        COMMUNICATION,
-        r"^\S+: (?>.*?(?=Read error ))(?P<what>Read error .*Connection reset by peer).*",
-        "{what}",
-    ),
+    Rule(COMMUNICATION, r"^\S+: (?>.*?(?=Read error ))(?P<what>Read error .*Connection reset by peer).*", "{what}"),
     Rule(
         COMMUNICATION,
         r"^\S+: .*(?P<what>Connection closed by peer(?: \S+\d)?|"
@@ -348,7 +336,6 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
 
 
 def match_rule(rule: Rule, outputs: Mapping[str, str], settings: Mapping[str, str]) -> Failure | None:
-    """The failure that a rule finds in the outputs of processes, or None."""
     for process, text in outputs.items():
         for lines, groups in matches(rule, text):
             reason = rule.reason.format(**settings, **groups, all=lines[-1])
@@ -361,7 +348,6 @@ def match_rule(rule: Rule, outputs: Mapping[str, str], settings: Mapping[str, st
 
 
 def matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """The lines that a rule matches, with the values of its groups."""
     if not rule.below:
         for match in re.finditer(rule.pattern, text, re.MULTILINE):
             yield match[0].split("\n"), group_values(match)

@@ -79,7 +79,6 @@ class Health:
             self.record(time.time(), over)
 
     def read(self, size: int) -> bool:
-        """Whether there was anything new."""
         return self.read_log(size) + self.read_metrics(size) > 0
 
     def read_log(self, size: int) -> int:
@@ -119,14 +118,10 @@ class Health:
         is_new = known != {warning.kind for warning in found}
         if found != self.warnings and (is_new or now - self.written_at >= WRITE_SECONDS):
             with contextlib.suppress(OSError):
-                self.write(found[:MOST_WARNINGS])
+                # Only the launcher writes the status while its attempt runs.
+                if status := self.archive.status_json():
+                    self.archive.write_json("status.json", status | {"warnings": found[:MOST_WARNINGS]})
                 for warning in found:
                     if warning.kind not in known:
                         self.archive.event("WARNING", about=warning.kind, text=warning.text)
                 self.warnings, self.written_at = found, now
-
-    def write(self, found: tuple[JobWarning, ...]) -> None:
-        """Only the launcher writes the status while its attempt runs."""
-        status = self.archive.status_json()
-        if status:
-            self.archive.write_json("status.json", status | {"warnings": [warning.to_json() for warning in found]})

@@ -18,7 +18,6 @@ EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?e[+-]?[0-9]+", re.IGNORECASE)
 
 
 def hydra_value(value: Any) -> str:
-    """A value in Hydra's override grammar."""
     if value is None:
         return "null"
     if isinstance(value, (bool, int, float)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
 
 # Set in the environment of every process of a node.
 NODE = "ARGUS_VERL_NODE"
@@ -30,27 +29,21 @@ def identity(node: str, cluster: str, shared_root: str, shared_root_source: str,
     return {**names, JOBS_API: jobs_api} if jobs_api else names
 
 
-def known(environ: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The given environment, or that of this process."""
-    return os.environ if environ is None else environ
+def node_name() -> str:
+    """The name of this node in the inventory; elsewhere the host name."""
+    return os.environ.get(NODE) or socket.gethostname()
 
 
-def node_name(environ: Mapping[str, str] | None = None) -> str:
-    """The name of this node in the inventory; on a node of an older release, its host name."""
-    return known(environ).get(NODE) or socket.gethostname()
+def cluster_name() -> str:
+    return os.environ.get(CLUSTER, "")
 
 
-def cluster_name(environ: Mapping[str, str] | None = None) -> str:
-    """The name of this cluster; "" on a node of an older release."""
-    return known(environ).get(CLUSTER, "")
-
-
-def mismatch(shared_root_source: str, environ: Mapping[str, str] | None = None) -> str:
+def mismatch(shared_root_source: str) -> str:
     """Why this node is not of the inventory with this shared root; "" if it is, or if that is not known."""
-    own = known(environ).get(SHARED_ROOT, "")
+    own = os.environ.get(SHARED_ROOT, "")
     if not shared_root_source or not own or own == shared_root_source:
         return ""
     return (
-        f"{node_name(environ)} belongs to a cluster {cluster_name(environ)} with the shared root {own}, and the "
+        f"{node_name()} belongs to a cluster {cluster_name()} with the shared root {own}, and the "
         f"inventory has {shared_root_source}: pass the inventory of that cluster (-i), or rename the nodes of yours"
     )

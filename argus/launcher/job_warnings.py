@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from .hydra import override_key, override_text
 from .metrics import Step
@@ -24,8 +23,6 @@ MOST = 0.5
 
 
 class WarningKind(StrEnum):
-    """What a warning is about."""
-
     REWARD_RAISES = "reward_raises"
     ROLLOUT_RAISES = "rollout_raises"
     REWARD_CONSTANT = "reward_constant"
@@ -53,10 +50,7 @@ LOSSES = ("train/loss", "actor/loss", "actor/pg_loss", "critic/vf_loss", "val/lo
 # That of an actor may well be 0 in every step: advantages add up to 0.
 MOVING = ("train/loss", "critic/vf_loss")
 RATES = ("train/lr", "actor/lr", "critic/lr")
-LENGTHS = (
-    *("prompt_length/min", "prompt_length/max"),
-    *("response_length/max", "response_length/clip_ratio"),
-)
+LENGTHS = (*("prompt_length/min", "prompt_length/max"), *("response_length/max", "response_length/clip_ratio"))
 WATCHED = frozenset(("critic/score/mean", *SCORES, *GRADIENTS, *LOSSES, *RATES, *LENGTHS))
 
 
@@ -72,9 +66,6 @@ class JobWarning:
     text: str = ""
     count: int = 0
     of: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": str(self.kind), "text": self.text, "count": self.count, "of": self.of}
 
 
 @dataclass(frozen=True)
@@ -135,8 +126,6 @@ class Values:
 
 
 class Seen:
-    """What the metrics of an attempt have shown so far."""
-
     def __init__(self) -> None:
         self.steps = 0
         self.first = self.last = 0

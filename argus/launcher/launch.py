@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import platform
 import re
 import resource
-import select
 import signal
 import subprocess
 import sys
@@ -21,7 +19,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from . import attempts, recording, redact
+from . import attempts, node, recording, redact
 from .archive import Archive
 from .checkpoints import Retention
 from .failures import Failure
@@ -30,8 +28,7 @@ from .identity import node_name
 from .log import Copy, Log, total_steps
 from .outcome import End, Outcome, outcome
 from .plan import TORCHRUN, Plan
-from .processes import LauncherRunner, kill_group
-from .program import Program
+from .program import Program, Runner, kill_group
 from .reading import UnreadableError, read_text
 from .status import JobState
 from .watch import ENDED_BY_WATCH, Watch
@@ -50,8 +47,6 @@ STOP_SECONDS = 10
 # How long writing the last of the trainer's output may take.
 PUMP_SECONDS = 10
 WATCH_SECONDS = 2.0
-# How long the beginning of a secret at the end of the output is held back if nothing follows.
-HELD_SECONDS = 0.3
 # How much of the log goes to Ray's own as well, which Ray keeps on the node without limit.
 RAY_LOG_BYTES = 16 << 20
 
@@ -61,7 +56,7 @@ class Launcher:
 
     def __init__(self, archive: Archive, attempt: int = 1) -> None:
         self.archive = archive
-        self.runner = LauncherRunner(archive)
+        self.runner = Runner(archive)
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
         self.overrides = attempts.planned_overrides(archive, self.plan, attempt)
@@ -93,7 +88,6 @@ class Launcher:
             self.ray_log.write(data)
 
     def precheck(self, environment: dict[str, str]) -> str:
-        """Print where verl is imported from; the problem with it, or ""."""
         done = subprocess.run(
             [sys.executable, "-c", PRECHECK], env=environment, capture_output=True, text=True, check=False
         )
@@ -166,13 +160,7 @@ class Launcher:
         return code
 
     def pump(self, output: IO[bytes]) -> None:
-        while True:
-            # What is held back must not wait for a trainer that is silent: it may be the line that says why.
-            if self.redactor.holds() and not select.select([output], [], [], HELD_SECONDS)[0]:
-                self.write(self.redactor.release())
-            data = os.read(output.fileno(), 1 << 16)
-            if not data:
-                break
+        while data := os.read(output.fileno(), 1 << 16):
             self.last_output = time.time()
             self.write(self.redactor.feed(data))
 
@@ -198,7 +186,6 @@ class Launcher:
                 self.retention.look()
 
     def run(self) -> int:
-        """Run the attempt; returns the exit code for Ray."""
         signal.signal(signal.SIGTERM, self.stop)
         # A core file has the whole memory of the trainer, and its secrets.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -235,7 +222,7 @@ class Launcher:
             # Not from the archive, which may lack it.
             log=self.log.text(),
             stopped_by=self.ended_by,
-            steward_verdict=self.steward_verdict(),
+            steward_verdict=attempts.verdict(self.archive),
             watch_verdict=self.verdict,
             steps=self.steps,
             attempt_steps=self.attempt_steps,
@@ -243,12 +230,6 @@ class Launcher:
             overrides=self.overrides,
         )
         return outcome(end)
-
-    def steward_verdict(self) -> Failure | None:
-        # What the job has put in the place of its status has no verdict.
-        with contextlib.suppress(UnreadableError):
-            return attempts.verdict(self.archive)
-        return None
 
     def finish(self, code: int, result: Outcome) -> None:
         """Record the end, also when the archive cannot be written for a while. Raises nothing if it never can."""
@@ -267,7 +248,7 @@ class Launcher:
         """Record how the attempt ended; returns the job's state."""
         self.log.catch_up()
         self.health.finish(over=code == 0)
-        if self.stopped_by and not self.ended_by and not self.steward_verdict():
+        if self.stopped_by and not self.ended_by and not attempts.verdict(self.archive):
             # Its trainer had ended before: that is how it ended, and there is no other attempt.
             self.archive.ask_to_stop()
         details = {"exit_code": code, "steps": self.steps, "attempt_steps": self.attempt_steps}
@@ -290,5 +271,4 @@ def read_marker(file: str | None) -> str | None:
 
 def versions() -> dict[str, str]:
     """Python and every package of the image that the job runs on, by name."""
-    packages = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
-    return {"python": platform.python_version(), **dict(sorted(packages.items(), key=lambda item: item[0].lower()))}
+    return {"python": platform.python_version(), **node.packages()}

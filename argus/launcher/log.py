@@ -60,7 +60,6 @@ class Log:
             return self.missing
 
     def text(self) -> str:
-        """The end of what was written, whether the file has it or not."""
         with self.lock:
             return self.end.decode(errors="replace")
 
@@ -130,7 +129,7 @@ class Copy:
 def total_steps(archive: Archive) -> int | None:
     """The number of steps that the trainer will do, as it prints it; None if the log does not show it."""
     with contextlib.suppress(FileNotFoundError, UnreadableError):
-        for part in archive.log_files()[:1]:
+        for part in list(archive.log_parts().values())[:1]:
             with archive.open(f"logs/{part.name}") as log:
                 found = TOTAL_STEPS.search(log.read(HEAD_BYTES))
                 return int(found[1]) if found else None

@@ -168,7 +168,6 @@ class LogScan:
         self.logged = replace(logged, reward=found) if in_reward else replace(logged, rollout=found)
 
     def finish(self) -> None:
-        """At the end of the log."""
         self.feed(b"\n")
         for process in list(self.open):
             self.settle(process)

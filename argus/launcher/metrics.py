@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from .reading import MIB, is_text, is_whole, list_directory, open_file
 from .schema import LARGEST
@@ -29,8 +29,6 @@ FILE_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a metrics file."""
-
     step: int
     metrics: Mapping[str, object]
 
@@ -63,7 +61,6 @@ def step_of(line: bytes) -> Step | None:
 
 
 def steps(file: BinaryIO, limit: int) -> Iterator[Step]:
-    """The steps in the next `limit` bytes of a file."""
     is_start = True
     while limit > 0 and (line := file.readline(min(limit, LINE_BYTES))):
         limit -= len(line)
@@ -79,12 +76,3 @@ def last_steps(path: Path, size: int) -> list[Step]:
     with open_file(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size))
         return list(steps(file, size))
-
-
-def by_step(path: Path) -> dict[int, dict[str, Any]]:
-    """The metrics of one attempt by step, ``{"step": int, "data": {name: value}}``."""
-    found: dict[int, dict[str, Any]] = {}
-    with open_file(path) as file:
-        for step in steps(file, FILE_BYTES):
-            found.setdefault(step.step, {"step": step.step, "data": {}})["data"].update(step.metrics)
-    return found

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -47,8 +47,6 @@ COMMUNICATION = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
 
 @dataclass(frozen=True)
 class Process:
-    """One process of a job on this node."""
-
     pid: int
     parent: int
     state: str
@@ -57,20 +55,7 @@ class Process:
     command: str
 
 
-@dataclass(frozen=True)
-class Request:
-    """Which evidence a node collects.
-
-    job_ids: Ray's own ids of all attempts. since: the job's start, in seconds since the epoch.
-    """
-
-    job_ids: tuple[str, ...]
-    since: float
-    with_packages: bool
-
-
 def clip(text: str, limit: int = FILE_BYTES) -> str:
-    """The beginning and the end of a text that is too long."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -202,20 +187,24 @@ def tail(path: Path, size: int = LOG_BYTES) -> str:
     return data[first:].decode(errors="replace")
 
 
-def packages() -> str:
+def packages() -> dict[str, str]:
+    """The version of every package, by name."""
     found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
-    return "".join(f"{name}=={found[name]}\n" for name in sorted(found, key=str.lower))
+    return {name: found[name] for name in sorted(found, key=str.lower)}
 
 
-def collect(archive: str, directory: str, request: Request) -> list[dict[str, Any]]:
+def collect(
+    archive: str, directory: str, job_ids: Sequence[str], since: float, with_packages: bool
+) -> list[dict[str, Any]]:
     """Write this node's evidence into `directory` below the archive; returns the entries for the index.
 
+    job_ids: Ray's own ids of all attempts. since: the job's start, in seconds since the epoch.
     In place of a source that fails there is a file with its error.
     """
     root = Path(archive)
     redactor = redact.Redactor(redact.load(root).values())
     found = processes(root.name)
-    logs = log_names(request.job_ids, request.since)
+    logs = log_names(job_ids, since)
     sources: dict[str, Callable[[], str]] = {
         "processes.json": lambda: json.dumps([asdict(process) for process in found], indent=1),
         "stacks.txt": lambda: stacks(found),
@@ -236,8 +225,8 @@ def collect(archive: str, directory: str, request: Request) -> list[dict[str, An
         ),
         **{f"logs/{path.name}": partial(tail, path) for path in logs},
     }
-    if request.with_packages:
-        sources["packages.txt"] = packages
+    if with_packages:
+        sources["packages.txt"] = lambda: "".join(f"{name}=={version}\n" for name, version in packages().items())
     return [write(root, f"{directory}/{name}", source, redactor) for name, source in sources.items()]
 
 

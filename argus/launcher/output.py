@@ -41,7 +41,6 @@ def output_by_process(log: str) -> dict[str, str]:
 
 
 def process_and_text(line: str) -> tuple[str, str]:
-    """The process that wrote a line, and the line without the prefixes that name it."""
     # A progress bar overwrites its line after a carriage return.
     text = ANSI.sub("", capped(line.rstrip().rpartition("\r")[2]))
     processes: list[str] = []
@@ -52,7 +51,6 @@ def process_and_text(line: str) -> tuple[str, str]:
 
 
 def capped(line: str) -> str:
-    """The beginning and the end of a line that is too long."""
     half = LINE_LENGTH // 2
     return line if len(line) <= LINE_LENGTH else f"{line[:half]} … {line[-half:]}"
 

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 # What starts the processes of a trainer: verl itself with Ray, or torchrun on each node.
 RAY, TORCHRUN = "ray", "torchrun"
@@ -57,6 +55,3 @@ class Plan:
     exclusive_backend: str = ""
     resumed_from: str | None = None
     resumed_from_step: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"overrides": list(self.overrides), "secrets": list(self.secrets)}

@@ -13,13 +13,14 @@ import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from .archive import JOB_ENV, Archive
+from . import writing
+from .archive import JOB_ENV, KEEPER_LOG, Archive
 from .identity import PROGRAM_DIRECTORY
 from .reading import UnreadableError
 
@@ -30,6 +31,8 @@ VERSION = "0.1.0"
 NAME = re.compile(r"argus-[0-9a-f]{12}\.zip")
 # Where an archive names the version with which its job was submitted.
 RECORD = "config/argus.json"
+# How long a call of Ray's client may take.
+RAY_CLIENT_SECONDS = 120.0
 
 
 def directory() -> str:
@@ -45,7 +48,6 @@ class Program:
 
     @classmethod
     def of_this_process(cls) -> Program:
-        """The program whose code this process runs."""
         return cls(os.path.realpath(Path(__file__).parents[2]))
 
     @classmethod
@@ -68,29 +70,58 @@ class Program:
         return f"{directory()}/{self.name}:{directory()}/{CURRENT}"
 
     def command(self, archive: str, verb: str, *arguments: str) -> list[str]:
-        """The command line that runs a verb of the launcher in this node."""
         return [sys.executable, self.path, "launch", verb, archive, *arguments]
 
-    def arguments(self, archive: Archive, verb: str, *arguments: str) -> dict[str, Any]:
-        """The arguments of subprocess.run and Popen that run a verb beside a job."""
-        python, *rest = self.command(str(archive.path), verb, *arguments)
+
+class Runner:
+    """Runs verbs of the launcher beside a job: each is a process of its own, with the code of this one."""
+
+    def __init__(self, archive: Archive, program: Program | None = None) -> None:
+        self.archive = archive
+        self.program = program or Program.of_this_process()
+
+    def start(self, verb: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        """Start it in the background, in a session of its own: it outlives its parent."""
+        python, *rest = self.program.command(str(self.archive.path), verb, *arguments)
         # For the processes of the steward, as for itself, neither the environment nor a home directory adds modules.
         isolated = ["-I"] if sys.flags.isolated else []
-        return {
-            "args": [python, *isolated, *rest],
-            "stdin": subprocess.DEVNULL,
-            "cwd": "/",
-            "env": {name: value for name, value in os.environ.items() if name not in JOB_ENV},
-        }
-
-    def start(self, archive: Archive, verb: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Run a verb in the background, in a session of its own: it outlives its parent."""
         return subprocess.Popen(
-            **self.arguments(archive, verb, *arguments),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            [python, *isolated, *rest],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env={name: value for name, value in os.environ.items() if name not in JOB_ENV},
             start_new_session=True,
         )
+
+    def run(self, verb: str, *arguments: str, seconds: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            wait(self.start(verb, *arguments), seconds)
+
+    def run_ray_client(self, verb: str, attempt: int) -> None:
+        """Run a verb that needs Ray's client; its errors go to the steward's log. Raises TimeoutExpired."""
+        log = subprocess.DEVNULL
+        with contextlib.ExitStack() as stack:
+            # A job may have put something else there. Its errors are lost then, but it is looked after as before.
+            with contextlib.suppress(OSError):
+                log = stack.enter_context(writing.appended(self.archive.path / KEEPER_LOG))
+            wait(self.start(verb, str(attempt), output=log), RAY_CLIENT_SECONDS)
+
+
+def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signum)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for a process that leads its own group; after that time, kill the group and raise TimeoutExpired."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        kill_group(process, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 def entrypoint(archive: str) -> str:

@@ -15,14 +15,14 @@ import ipaddress
 import json
 import os
 import re
-import socket
 import time
+import urllib.error
+import urllib.request
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Timer
-from typing import Any, Protocol
+from typing import Any
 
 from .admission import registry_path
 from .draining import draining
@@ -61,32 +61,8 @@ def slowness(seconds: float) -> list[str]:
     return [f"The head {ANSWERS_SLOWLY}: {seconds:.0f} s. Is its machine overloaded?"] if seconds else []
 
 
-class Head(Protocol):
-    """What the steward and evidence ask a head."""
-
-    def get(self, path: str) -> Any: ...
-
-    def nodes(self) -> list[dict[str, Any]]: ...
-
-    def capacity(self) -> list[WorkerCapacity]: ...
-
-    def jobs(self) -> list[dict[str, Any]]: ...
-
-    def job(self, submission_id: str) -> dict[str, Any] | None: ...
-
-
-@dataclass(frozen=True)
-class Address:
-    """The parts of an address such as ``http://127.0.0.1:8265``."""
-
-    secure: bool
-    host: str
-    port: int
-    path: str
-
-
-def checked_address(address: str, allowed: Collection[str] = ()) -> Address:
-    """The parts of an address that may receive the cluster's token: a loopback, or one of the allowed hosts.
+def check_address(address: str, allowed: Collection[str] = ()) -> None:
+    """Raise RayApiError unless an address may receive the cluster's token: a loopback, or one of the allowed hosts.
 
     The address of a job comes from files that jobs can write. Check it before any client with the token gets it.
     """
@@ -99,8 +75,6 @@ def checked_address(address: str, allowed: Collection[str] = ()) -> Address:
             f"{address} would receive the cluster's token, and is neither a loopback address nor the head's address in "
             "the inventory; set ray.address to http://127.0.0.1:<port>, as the head itself sees it"
         )
-    secure = found[1] == "https"
-    return Address(secure, host, int(found[3] or (443 if secure else 80)), found[4])
 
 
 def is_loopback(host: str) -> bool:
@@ -127,11 +101,23 @@ def allow_host(address: str) -> None:
 
 def job_client(address: str) -> Any:
     """Ray's own client of the Jobs API, with the token, for an address that may have it."""
-    checked_address(address, [os.environ.get(ALLOWED_HOST, "")])
+    check_address(address, [os.environ.get(ALLOWED_HOST, "")])
     without_proxies(os.environ)
     from ray.job_submission import JobSubmissionClient
 
     return JobSubmissionClient(address)
+
+
+def own_head(address: str, patience: float = PATIENCE_SECONDS) -> RayHead:
+    """A head with the token of this node."""
+    return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=patience)
+
+
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Another address would receive the cluster's token."""
+
+    def redirect_request(self, *_request: Any) -> None:
+        return None
 
 
 class RayHead:
@@ -140,17 +126,11 @@ class RayHead:
     The token goes to this address only, which has to be a loopback or one of the allowed hosts: no redirect is
     followed, and no proxy is used.
 
-    timeout: for the whole answer, in seconds.
+    timeout: for the connection, and for each part of the answer, in seconds.
     patience: the timeout of a second attempt, if the head accepted the connection. A head under load is not down.
     """
 
-    def __init__(
-        self,
-        address: str,
-        token_path: str = "",
-        timeout: float = 5.0,
-        patience: float = 0.0,
-    ) -> None:
+    def __init__(self, address: str, token_path: str = "", timeout: float = 5.0, patience: float = 0.0) -> None:
         self.address = address.rstrip("/")
         self.token_path = token_path
         self.timeout = timeout
@@ -160,7 +140,6 @@ class RayHead:
         self.allowed = tuple(filter(None, [os.environ.get(ALLOWED_HOST)]))
 
     def get(self, path: str) -> Any:
-        """GET and decode JSON."""
         began = time.monotonic()
         try:
             return self._get(path, self.timeout)
@@ -176,24 +155,27 @@ class RayHead:
         return answer
 
     def _get(self, path: str, timeout: float) -> Any:
-        connected = False
-        address, url = checked_address(self.address, self.allowed), f"{self.address}{path}"
-        headers = self._headers()
+        url = f"{self.address}{path}"
+        check_address(self.address, self.allowed)
+        request = urllib.request.Request(url, headers=self._headers())  # noqa: S310 - it is an address of HTTP
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirects)
         try:
-            with self._connected(address, timeout) as connection:
-                connected = True
-                connection.request("GET", address.path + path, headers=headers)
-                answer = connection.getresponse()
-                _check_status(url, answer)
+            with opener.open(request, timeout=timeout) as answer:
                 content = answer.read(ANSWER_BYTES + 1)
             if len(content) > ANSWER_BYTES:
                 raise RayApiError(f"{url} answered with more than {ANSWER_BYTES // MIB} MiB")
             return json.loads(content)
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise RayApiError(f"{url} answered HTTP {error.code}{hint(error.code)}", error.code) from error
+        except urllib.error.URLError as error:
+            raise RayApiError(f"{url} does not answer: {error.reason}") from error
+        except TimeoutError as error:
+            raise HeadTimeoutError(f"{url} does not answer: {error}") from error
         except RecursionError as error:
             raise RayApiError(f"{url} does not answer: its JSON is nested too deeply") from error
         except (OSError, http.client.HTTPException, ValueError) as error:
-            kind = HeadTimeoutError if connected and isinstance(error, TimeoutError) else RayApiError
-            raise kind(f"{url} does not answer: {error}") from error
+            raise RayApiError(f"{url} does not answer: {error}") from error
 
     def _headers(self) -> dict[str, str]:
         if not self.token_path:
@@ -208,32 +190,6 @@ class RayHead:
             # Not sent: the message of a malformed header would show it.
             raise RayApiError(f"the token file {self.token_path} has no token; run cluster_up.yml -e rotate_token=true")
         return {"Authorization": f"Bearer {token}"}
-
-    @contextlib.contextmanager
-    def _connected(self, address: Address, timeout: float) -> Iterator[http.client.HTTPConnection]:
-        """A connection that ends after the timeout, however slowly the other side sends."""
-        kind = http.client.HTTPSConnection if address.secure else http.client.HTTPConnection
-        connection = kind(address.host, address.port, timeout=timeout)
-        timed_out = False
-
-        def end() -> None:
-            nonlocal timed_out
-            timed_out = True
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
-
-        timer = Timer(timeout, end)
-        timer.daemon = True
-        try:
-            connection.connect()
-            timer.start()
-            yield connection
-        finally:
-            timer.cancel()
-            connection.close()
-            if timed_out:
-                # Whatever was received until then looks complete: the end of a connection is the end of an answer.
-                raise TimeoutError("timed out")
 
     def nodes(self) -> list[dict[str, Any]]:
         """All nodes that the head knows, including dead ones; `draining` is in those that get no new work."""
@@ -284,18 +240,17 @@ class RayHead:
         return _records(f"{self.address}{path}", [answer], {"status": str})[0]
 
 
-def _check_status(url: str, answer: http.client.HTTPResponse) -> None:
-    if answer.status == 200:
-        return
-    hint = ""
-    if answer.status in (401, 403):
-        hint = (
+def hint(status: int) -> str:
+    """What an HTTP status means, where people would not guess it."""
+    if status in (401, 403):
+        return (
             " (the token does not match this cluster; after an interrupted rotation, run cluster_up.yml "
             "-e rotate_token=true -e allow_disruption=true)"
         )
-    elif 300 <= answer.status < 400:
-        hint = " (a redirect, which is not followed: another address would receive the cluster's token)"
-    raise RayApiError(f"{url} answered HTTP {answer.status}{hint}", answer.status)
+    is_redirect = 300 <= status < 400
+    return (
+        " (a redirect, which is not followed: another address would receive the cluster's token)" if is_redirect else ""
+    )
 
 
 def _records(url: str, answer: Any, wanted: Mapping[str, type]) -> list[dict[str, Any]]:

@@ -44,7 +44,6 @@ class UnreadableError(Exception):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the file may be readable a moment later."""
         return isinstance(self.__cause__, OSError) and self.__cause__.errno in TRANSIENT
 
 
@@ -132,7 +131,6 @@ def read_once(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int = JSON_BYTES) -> str:
-    """The same as text."""
     try:
         return read_bytes(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -168,7 +166,6 @@ def parse_json(text: str, path: Path | str) -> Any:
 
 
 def is_deep(value: object, levels: int = JSON_DEPTH) -> bool:
-    """Whether a JSON value has more levels."""
     if not isinstance(value, (dict, list)):
         return False
     entries = value.values() if isinstance(value, dict) else value
@@ -184,7 +181,6 @@ def is_text(value: str) -> bool:
 
 
 def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
-    """The value of a JSON file; raises as open_file does."""
     return parse_json(read_text(path, limit), path)
 
 
@@ -194,7 +190,6 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def read_mapping(path: Path, limit: int = JSON_BYTES) -> dict[str, Any]:
-    """The same for a file that has a mapping."""
     value = read_json(path, limit)
     if not isinstance(value, dict):
         raise UnreadableError(path, "is not a mapping")

@@ -5,21 +5,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from types import ModuleType
+from typing import TypeVar
 
 from .failures import Failure
 from .reading import UnreadableError, parse_json
-from .schema import MalformedError, parse
+from .schema import MalformedError, json_text, parse
 
 # For how long the end of an attempt is tried to be recorded; its trainer is gone meanwhile.
 RECORD_SECONDS = 300.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 # The same when a stop was requested, before Ray kills the launcher.
 STOPPED_SECONDS = 5.0
-POLL_SECONDS = 0.1
+PAUSE_SECONDS = 0.5
 # Begins the line in Ray's own log with the end of an attempt that the archive does not have.
 NOT_RECORDED = "ARGUS_VERL_END="
 # Ray shows the last 10 lines of a log.
@@ -27,23 +26,12 @@ MESSAGE_LINES = 20
 Value = TypeVar("Value")
 
 
-class Clock(Protocol):
-    """The functions of the module `time` that stewards, launchers and verbs call."""
-
-    def time(self) -> float: ...
-
-    def monotonic(self) -> float: ...
-
-    def sleep(self, seconds: float, /) -> None: ...
-
-
-def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Clock = time) -> Value:
+def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: ModuleType = time) -> Value:
     """The result of work that writes to the archive, tried again for RECORD_SECONDS; raises its last error.
 
     stopped: whether this process is asked to end.
     """
-    started, pause = clock.monotonic(), FIRST_PAUSE
-    stopped_at: float | None = None
+    until = clock.monotonic() + RECORD_SECONDS
     while True:
         try:
             return work()
@@ -51,20 +39,16 @@ def repeated(work: Callable[[], Value], stopped: Callable[[], bool], clock: Cloc
             # What a job has put there instead of a file stays.
             if isinstance(error, UnreadableError) and not error.is_transient:
                 raise
-            stopped_at = clock.monotonic() if stopped_at is None and stopped() else stopped_at
-            until = started + RECORD_SECONDS if stopped_at is None else stopped_at + STOPPED_SECONDS
+            if stopped():
+                until = min(until, clock.monotonic() + STOPPED_SECONDS)
             if clock.monotonic() >= until:
                 raise
-        until = clock.monotonic() + pause
-        # In short sleeps: a signal does not end one.
-        while clock.monotonic() < until and (stopped_at is not None or not stopped()):
-            clock.sleep(POLL_SECONDS)
-        pause = FIRST_PAUSE if stopped() else min(2 * pause, LONGEST_PAUSE)
+        # A signal does not end it.
+        clock.sleep(PAUSE_SECONDS)
 
 
 def tell(failure: Failure | None) -> str:
-    """The line for Ray's log."""
-    return NOT_RECORDED + json.dumps(failure.to_json() if failure else None, ensure_ascii=False)
+    return NOT_RECORDED + json_text(failure)
 
 
 def told(message: str) -> Failure | None:

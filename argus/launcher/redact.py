@@ -10,6 +10,8 @@ them there, also one that joins later, and Ray never transports them.
 from __future__ import annotations
 
 import atexit
+import base64
+import bisect
 import contextlib
 import io
 import json
@@ -17,15 +19,18 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from .masking import MASK, SHORTEST, Redactor
 from .reading import read_mapping
 
-__all__ = ["MASK", "SHORTEST", "Redactor"]
-
+MASK = "[secret]"
+# Shorter values occur by chance in any text.
+SHORTEST = 4
+# From this length on, a secret whose end was cut off is masked as well.
+CUT = 8
 # Set for all processes of a job: the path of its archive.
 ARCHIVE = "ARGUS_VERL_ARCHIVE"
 # Beside the archives: the user of the nodes certainly owns this directory.
@@ -56,7 +61,6 @@ HARMLESS_NAME = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name usually holds a secret."""
     words = CAMEL_CASE.sub("_", name).replace("-", "_")
     return bool(SECRET_NAME.search(words)) and not HARMLESS_NAME.search(words)
 
@@ -90,11 +94,99 @@ def forget(archive: Path) -> None:
         secrets_file(archive).unlink()
 
 
+def base64_forms(value: bytes) -> Iterator[bytes]:
+    """The parts of base64 texts that are the same whatever surrounds the value: `user:password`, for example."""
+    for before in range(3):
+        first, last = (0, 2, 3)[before], (before + len(value)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(bytes(before) + value)[first:last]
+
+
+def forms_of(value: str) -> Iterator[bytes]:
+    """A value in all its forms. A value of several lines has forms for each line as well, as logs show it."""
+    whole = value.strip()
+    # JSON with a key of several lines has escapes for their ends.
+    lines = [line.strip() for line in whole.replace("\\n", "\n").splitlines()]
+    for text in {whole, *lines}:
+        shown = {
+            text,
+            *(json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)),
+            *(repr(text)[1:-1], ascii(text)[1:-1], repr(text.encode(errors="surrogatepass"))[2:-1]),
+            *(quote(text, errors="replace") for quote in (urllib.parse.quote, urllib.parse.quote_plus)),
+            urllib.parse.quote(text, safe="", errors="replace"),
+        }
+        # A stream would hold back the lines of the whole until the last one. Short lines are found only in the whole.
+        if "\n" in text and min(map(len, lines)) >= SHORTEST:
+            shown.remove(text)
+        yield from (form.encode(errors="surrogatepass") for form in shown if len(form) >= SHORTEST)
+    for text in dict.fromkeys((value, whole)):
+        yield from (form for form in base64_forms(text.encode(errors="surrogatepass")) if len(form) >= CUT)
+
+
+class Redactor:
+    """Masks secrets in a text, or in a stream that arrives in pieces: from the left, the longest at each place.
+
+    It knows the forms in which programs write values: as they are, JSON, repr, URLs, base64.
+    """
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self.forms = sorted({form for value in values if len(value) >= SHORTEST for form in forms_of(value)})
+        self.by_length = sorted(self.forms, key=len, reverse=True)
+        self.longest = max(map(len, self.forms), default=0)
+        self.first_bytes = {form[0] for form in self.forms}
+        # The end of the stream that may be the beginning of a secret.
+        self.held = b""
+
+    def text(self, text: str) -> str:
+        """The text without its secrets, also without the beginning of one at its end."""
+        # A stream may escape surrogates when it writes; they must not fail here.
+        return self._whole(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+
+    def feed(self, data: bytes) -> bytes:
+        """The part of a stream that can be written now; the beginning of a secret at its end is held back."""
+        data = self.held + data
+        end = self._open_at(data)
+        self.held = data[end:]
+        return self._masked(data[:end])
+
+    def rest(self) -> bytes:
+        """What is held back at the end of the stream; a secret that was cut off is masked."""
+        data, self.held = self.held, b""
+        return self._whole(data)
+
+    def _whole(self, data: bytes) -> bytes:
+        end = self._open_at(data)
+        is_cut_off = len(data) - end >= CUT
+        return self._masked(data[:end]) + (MASK.encode() if is_cut_off else self._masked(data[end:]))
+
+    def _masked(self, data: bytes) -> bytes:
+        pattern = self._pattern(data)
+        return pattern.sub(MASK.encode(), data) if pattern else data
+
+    def _pattern(self, data: bytes) -> re.Pattern[bytes] | None:
+        """An expression for the secrets in the data; usually there are none, which this finds faster."""
+        present = [re.escape(form) for form in self.by_length if form in data]
+        return re.compile(b"|".join(present)) if present else None
+
+    def _open_at(self, data: bytes) -> int:
+        """Where a secret may begin whose end the data does not have; the end of the data if nowhere."""
+        places = range(max(0, len(data) - self.longest + 1), len(data))
+        begins = (at for at in places if data[at] in self.first_bytes and self._begins_one(data[at:]))
+        place = next(begins, len(data))
+        if place < len(data) and (pattern := self._pattern(data)):
+            # One that is there already comes first, and whole.
+            place = next((m.start() for m in pattern.finditer(data) if m.start() < place < m.end()), place)
+        return place
+
+    def _begins_one(self, text: bytes) -> bool:
+        place = bisect.bisect_right(self.forms, text)
+        return place < len(self.forms) and self.forms[place].startswith(text)
+
+
 class RedactedOutput(io.BufferedIOBase):
     """The binary side of a standard stream, without secrets.
 
-    print() writes each of its arguments on its own, so the end of a text may be the beginning of a secret. What can
-    tell nothing about a secret is written when the stream is flushed.
+    print() writes each of its arguments on its own, so the end of a text may be the beginning of a secret.
     """
 
     def __init__(self, stream: TextIO, redactor: Redactor) -> None:
@@ -120,12 +212,7 @@ class RedactedOutput(io.BufferedIOBase):
             self._put(self._redactor.feed(content))
         return len(content)
 
-    def flush(self) -> None:
-        with self._lock:
-            self._put(self._redactor.release())
-
     def finish(self) -> None:
-        """Write what is held back at the end of the process."""
         with self._lock, contextlib.suppress(ValueError, OSError):
             self._put(self._redactor.rest())
 

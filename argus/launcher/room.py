@@ -14,11 +14,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from .evidence import is_of
 from .plan import Plan
-from .ray_api import JobRecord, WorkerCapacity
+from .ray_api import JobRecord, RayHead, WorkerCapacity
 from .reading import UnreadableError, parse_json
 from .schema import MalformedError, parse
 
@@ -31,14 +31,6 @@ ACTIVE = ("PENDING", "RUNNING")
 UNPLACED = ("PENDING", "RESCHEDULING")
 PLACEMENT_GROUPS = "/api/v0/placement_groups?detail=1&limit=10000"
 UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
-
-
-class Lists(Protocol):
-    """What a head is asked for: its jobs, and listings of its state API."""
-
-    def get(self, path: str) -> Any: ...
-
-    def jobs(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -142,11 +134,11 @@ def accepted(job: Mapping[str, Any]) -> Demand | None:
     return replace(demand, driver_cpus=0) if demand and not JobRecord.from_api(job).pending else demand
 
 
-def placement_groups(head: Lists) -> list[dict[str, Any]]:
+def placement_groups(head: RayHead) -> list[dict[str, Any]]:
     return list(head.get(PLACEMENT_GROUPS)["data"]["result"]["result"])
 
 
-def look_at_placed(head: Lists, now: float) -> frozenset[str]:
+def look_at_placed(head: RayHead, now: float) -> frozenset[str]:
     """The active jobs that have their resources. To be asked before what is free, so that this includes them."""
     jobs = [job for job in active(head.jobs()) if Demand.from_job(job)]
     return placed(jobs, placement_groups(head), now) if jobs else frozenset()

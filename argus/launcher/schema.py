@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Dataclasses from JSON that a job can write: every value has the type of its field, or there is one error.
+"""Dataclasses as JSON, and from JSON that a job can write: each value has the type of its field, or it is an error.
 
 The launcher and the controller have the standard library only, and so no pydantic.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -23,6 +24,11 @@ NAMES: dict[Any, str] = {
     **{list: "a list", dict: "a mapping"},
 }
 Kind = TypeVar("Kind")
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """A value as JSON; dataclasses anywhere in it are mappings."""
+    return json.dumps(value, indent=indent, ensure_ascii=False, default=dataclasses.asdict)
 
 
 class MalformedError(ValueError):

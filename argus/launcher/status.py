@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,7 +46,6 @@ def ray_id(submission_id: str, attempt: int) -> str:
 
 
 def submission_id_of(ray_id: str) -> str:
-    """The submission id of the job of which this is an attempt."""
     return ray_id.partition(SEPARATOR)[0]
 
 
@@ -66,9 +64,6 @@ class Attempt:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", one_line(self.reason))
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)

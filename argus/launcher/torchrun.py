@@ -66,8 +66,6 @@ def torchrun(archive: Archive, attempt: str) -> int:
 
 
 class Ranks:
-    """The ranks of an attempt, with a Ray task on each of their nodes."""
-
     def __init__(self, archive: Archive, attempt: str) -> None:
         import ray
         import ray.cloudpickle
@@ -131,7 +129,6 @@ def run_node(archive: str, *given: str) -> int:
 
 
 def ranks(archive: Archive, attempt: str, node_rank: str, master: str, port: str, parent: str, own_address: str) -> int:
-    """On each node: become torchrun."""
     die_with(int(parent))
     plan = archive.plan() or Plan()
     os.environ |= {PARENT: str(os.getpid()), **threads(plan, os.environ.get("OMP_NUM_THREADS", ""))}
@@ -172,7 +169,8 @@ def copy_lines(reader: int, output: int, prefix: bytes, redactor: redact.Redacto
     """Copy lines with a prefix, and without secrets: values of several lines are masked line by line."""
     with os.fdopen(reader, "rb") as lines:
         while line := lines.readline(LINE_BYTES):
-            write_whole(output, prefix + redactor.masked(line).removesuffix(b"\n") + b"\n")
+            shown = redactor.feed(line) + (redactor.rest() if line.endswith(b"\n") else b"")
+            write_whole(output, prefix + shown.removesuffix(b"\n") + b"\n")
 
 
 def write_whole(output: int, data: bytes) -> None:

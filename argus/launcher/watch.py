@@ -15,7 +15,7 @@ from .failures import Failure, FailureKind
 from .health import Health
 from .log import total_steps
 from .plan import Plan
-from .processes import Runner
+from .program import Runner
 
 # How long collecting evidence may delay the end of a trainer.
 EVIDENCE_SECONDS = 150.0
@@ -70,7 +70,6 @@ class Watch:
         return failures.failure(FailureKind.DEADLINE, late)
 
     def late(self, now: float) -> str:
-        """Why the job has no time left, or ""."""
         deadline = self.plan.deadline
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..launcher import room
+from ..launcher.archive import Heartbeat
 from ..launcher.isolation import CONTROLLER
-from ..launcher.ray_api import ALIVE, Head, RayApiError
+from ..launcher.ray_api import ALIVE, RayApiError, RayHead
 from ..launcher.room import Demand
 
 # How often Ray is asked.
@@ -27,22 +28,6 @@ CONTROLLERS = (
 )
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far an attempt is, from the launcher's heartbeat."""
-
-    step: int = 0
-    total_steps: int = 0
-
-    @classmethod
-    def from_heartbeat(cls, stored: Mapping[str, Any], since: float) -> Progress:
-        """From a file that jobs can write. since: when the attempt started; an older one is of an earlier attempt."""
-        at, step, total = (stored.get(name) for name in ("time", "step", "total_steps"))
-        if not isinstance(at, (int, float)) or at < since:
-            return cls()
-        return cls(*(value if isinstance(value, int) else 0 for value in (step, total)))
-
-
 @dataclass
 class AttemptChecks:
     """The checks of one attempt, with what they remember between the steward's steps.
@@ -51,7 +36,7 @@ class AttemptChecks:
     notice: what the attempt waits for, or "".
     """
 
-    head: Head
+    head: RayHead
     demand: Demand
     queue_problem: str = ""
     notice: str = ""
@@ -60,7 +45,7 @@ class AttemptChecks:
     gone_at_step: int = 0
     waiting_since: float | None = None
 
-    def look(self, job_id: str, progress: Progress, now: float) -> None:
+    def look(self, job_id: str, progress: Heartbeat, now: float) -> None:
         """Ask Ray, if it is time to; job_id: Ray's own id of the attempt."""
         if not job_id or now < self.next_at:
             return
@@ -70,16 +55,16 @@ class AttemptChecks:
             if self.demand.controller_cpus:
                 actors = self.head.get(CONTROLLERS)["data"]["result"]["result"]
                 self.judge_queue(alive_controllers(actors, job_id), progress, now)
-            waits = placement_notice(room.placement_groups(self.head), job_id) if progress.step == 0 else ""
+            waits = placement_notice(room.placement_groups(self.head), job_id) if not progress.step else ""
             self.waiting_since = (self.waiting_since or now) if waits else None
             self.notice = waits if waits and now - (self.waiting_since or now) >= WAITING_SECONDS else ""
 
-    def judge_queue(self, controllers: int, progress: Progress, now: float) -> None:
-        is_gone = controllers == 0 and progress.step > 0
+    def judge_queue(self, controllers: int, progress: Heartbeat, now: float) -> None:
+        is_gone = controllers == 0 and (progress.step or 0) > 0
         if not is_gone:
             self.gone_since = None
         elif self.gone_since is None:
-            self.gone_since, self.gone_at_step = now, progress.step
+            self.gone_since, self.gone_at_step = now, progress.step or 0
         gone_for = 0.0 if self.gone_since is None else now - self.gone_since
         self.queue_problem = queue_problem(controllers, progress, gone_for, self.gone_at_step)
 
@@ -90,7 +75,7 @@ def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
     return sum(actor.get("state") == ALIVE for actor in own)
 
 
-def queue_problem(controllers: int, progress: Progress, gone_for: float, gone_at_step: int) -> str:
+def queue_problem(controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int) -> str:
     """What is wrong with the TransferQueue of an attempt, or "". It has none before its first data, and at its end.
 
     gone_for, gone_at_step: for how long, and since which step, an attempt that has done a step has no controller.
@@ -99,14 +84,13 @@ def queue_problem(controllers: int, progress: Progress, gone_for: float, gone_at
         return f"the job has {controllers} controllers of TransferQueue: its samples are in several queues"
     if controllers or gone_for < GONE_SECONDS:
         return ""
-    if progress.step > gone_at_step:
+    if (progress.step or 0) > gone_at_step:
         return "the job trains without a TransferQueue of its own: its samples may be those of another job"
-    is_unfinished = progress.step < progress.total_steps
+    is_unfinished = (progress.step or 0) < (progress.total_steps or 0)
     return "the controller of the job's TransferQueue is gone: no sample can reach the trainer" if is_unfinished else ""
 
 
 def placement_notice(groups: Iterable[Mapping[str, Any]], job_id: str) -> str:
-    """What a job waits for whose placement groups do not fit, or ""."""
     waiting = [
         bundle
         for group in groups

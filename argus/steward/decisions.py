@@ -37,8 +37,6 @@ SUPERVISOR_DIED = re.compile(r"\A(?:Unexpected error occurred|Job supervisor act
 
 
 class ActionKind(StrEnum):
-    """What the steward does next."""
-
     WAIT = "wait"
     SUBMIT = "submit"
     # End an attempt whose driver has not started.
@@ -100,8 +98,6 @@ class View:
 
 @dataclass(frozen=True)
 class Action:
-    """What to do next, and why."""
-
     kind: ActionKind
     failure: Failure | None = None
 
@@ -110,7 +106,6 @@ WAIT = Action(ActionKind.WAIT)
 
 
 def decide(view: View) -> Action:
-    """The next action for a job."""
     state = view.status.state
     if state in ENDED:
         return Action(ActionKind.FINISH)

@@ -11,26 +11,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 from ..launcher import attempts, draining, evidence, room
 from ..launcher.admission import one_at_a_time, registry_path
-from ..launcher.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, now
+from ..launcher.archive import HEARTBEAT_OF_STEWARD, KEEPER_LOG, Archive, Heartbeat, now
 from ..launcher.evidence import Moment
 from ..launcher.failures import Failure, FailureKind
 from ..launcher.identity import cluster_name, node_name
 from ..launcher.plan import Plan
-from ..launcher.processes import LauncherRunner, Process, Runner
-from ..launcher.ray_api import ALIVE, Head, JobRecord, RayApiError, RayHead, names_of, with_names
-from ..launcher.recording import Clock
+from ..launcher.program import Runner
+from ..launcher.ray_api import ALIVE, JobRecord, RayApiError, RayHead, names_of, own_head, with_names
 from ..launcher.room import Demand, Room
 from ..launcher.status import ENDED, JobState, Status, ray_id
-from .attempt_checks import AttemptChecks, Progress
+from .attempt_checks import AttemptChecks
 from .decisions import GRACE_SECONDS, Action, ActionKind, HeadAnswer, View, decide
 
 # How often the head is asked; the archive is read more often.
@@ -66,16 +67,16 @@ class Steward:
     def __init__(
         self,
         archive: Archive,
-        head: Head | None = None,
+        head: RayHead | None = None,
         runner: Runner | None = None,
-        clock: Clock = time,
+        clock: ModuleType = time,
         admission: Callable[[], AbstractContextManager[None]] = one_at_a_time,
         leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         self.archive = archive
         self.plan = archive.plan() or Plan()
-        self.head = head or RayHead(evidence.address_of(archive), os.environ.get("RAY_AUTH_TOKEN_PATH", ""))
-        self.runner = runner or LauncherRunner(archive)
+        self.head = head or own_head(evidence.address_of(archive), patience=0)
+        self.runner = runner or Runner(archive)
         self.clock = clock
         self.admission = admission
         self.leaving = leaving
@@ -89,7 +90,7 @@ class Steward:
         # The last attempt whose start evidence was collected, and the last that was cleaned up.
         self.started_evidence = 0
         self.cleaned_up = 0
-        self.children: list[Process] = []
+        self.children: list[subprocess.Popen[bytes]] = []
         # The names of all nodes that the head has known, by Ray's ids.
         self.nodes: dict[str, str] = {}
         self.actions: dict[ActionKind, Callable[[View, Failure | None], None]] = {
@@ -207,7 +208,7 @@ class Steward:
         actors = evidence.actors(self.head, evidence.of_job(job.job_id), detail=True)
         own = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
         lost = ", ".join(name for node_id, name in dead.items() if node_id in own | {job.driver_node_id})
-        step = self.archive.read_mapping("heartbeat.json").get("step")
+        step = self.archive.heartbeat().step
         if lost and (self.observed.lost_since is None or step != self.observed.lost_at_step):
             self.observed.lost_since, self.observed.lost_at_step = moment, step
         return lost
@@ -215,9 +216,10 @@ class Steward:
     def look(self, job: JobRecord | None, status: Status, moment: float) -> str:
         """What is wrong with the TransferQueue of the current attempt, or ""."""
         if job and not job.ended:
-            heartbeat = self.archive.read_mapping("heartbeat.json")
-            progress = Progress.from_heartbeat(heartbeat, status.attempt_started_at or moment)
-            self.checks.look(job.job_id, progress, moment)
+            heartbeat = self.archive.heartbeat()
+            # An older one is of an earlier attempt.
+            is_own = heartbeat.time is not None and heartbeat.time >= (status.attempt_started_at or moment)
+            self.checks.look(job.job_id, heartbeat if is_own else Heartbeat(), moment)
         return self.checks.queue_problem
 
     def capacity_problem(self) -> str:
@@ -248,7 +250,6 @@ class Steward:
         self.children = [child for child in [*self.children, process] if child.poll() is None]
 
     def submit(self, view: View, _failure: Failure | None) -> None:
-        """Submit the next attempt."""
         attempt = view.status.attempt + 1 if view.status.state is JobState.RETRYING else 1
         # Other jobs may have waited for the same resources; the next step looks again.
         with self.admission():

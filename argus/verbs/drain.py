@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from ..jobs.drain import Drained, DrainError, is_alive, remember_end, run_command, stop_new_work, wait_while_held
+from ..jobs.drain import is_alive, remember_end, stop_new_work, wait_while_held
 from ..jobs.services import OperationError
 from ..launcher import draining
 from ..launcher.admission import registry_path
-from ..launcher.ray_api import RayApiError
-from .request import Request, common, ray_head, request_from, write_answer
+from ..launcher.ray_api import RayApiError, own_head
+from .request import Request, common, request_from, write_answer
 
 
 class DrainRequest(Request):
@@ -36,18 +36,18 @@ class DrainRequest(Request):
     check: bool = False
 
 
-def drain(request: DrainRequest) -> tuple[Drained, bool]:
+def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
     """The jobs that use a worker, and whether it gets no new work only since now. Raises OperationError."""
-    head, registry, node_id = ray_head(request.address), registry_path(), request.node_id
+    head, registry, node_id = own_head(request.address), registry_path(), request.node_id
     try:
         changed = node_id not in draining.draining(registry) and is_alive(head, node_id)
         if changed and not request.check:
-            stop_new_work(node_id, registry, run_command)
+            stop_new_work(node_id, registry)
             draining.forget_all_but(frozenset(node["node_id"] for node in head.nodes()), registry)
         if request.ends_jobs and not request.check:
             remember_end(head, node_id, request.worker, registry)
         return wait_while_held(head, node_id, 0 if request.check else request.wait_timeout, request.held_by), changed
-    except (DrainError, RayApiError, OSError) as error:
+    except (RayApiError, OSError) as error:
         raise OperationError(f"the node still gets new work, or its jobs are unknown: {error}") from error
 
 
@@ -56,4 +56,4 @@ def drain(request: DrainRequest) -> tuple[Drained, bool]:
 def command(as_json: bool, **options: Any) -> None:
     """Let a worker get no new work, as drain.yml does."""
     drained, changed = drain(request_from(DrainRequest, as_json, **options))
-    write_answer(drained.to_json(), changed=changed)
+    write_answer(drained, changed=changed)

@@ -12,7 +12,7 @@ import click
 
 from ..common.text import printable
 from ..jobs.defaults import on_machines
-from ..jobs.evidence import Collected, collect
+from ..jobs.evidence import collect, collected
 from ..jobs.listing import find_job
 from ..jobs.registry import Registry
 from ..launcher.node import UMASK
@@ -21,20 +21,18 @@ from .request import Request, common, request_from, require_node, write_answer
 
 
 class EvidenceRequest(Request):
-    """The options of `evidence`. check: collect nothing."""
-
     submission_id: str
     check: bool = False
 
 
-def evidence(request: EvidenceRequest) -> Collected:
+def evidence(request: EvidenceRequest) -> dict[str, Any]:
     """What was collected. Raises UnknownJobError, UnreadableError and OperationError."""
     require_node(request)
     archive = find_job(request.root / "jobs", request.submission_id)
     job = Registry().read(archive.submission_id)
     allow_host(job.address if job else "")
     os.umask(UMASK)
-    return Collected(str(archive.path)) if request.check else collect(archive)
+    return collected(archive, []) if request.check else collect(archive)
 
 
 @click.command(name="evidence", short_help="Collect evidence of a job.")
@@ -43,11 +41,11 @@ def evidence(request: EvidenceRequest) -> Collected:
 def command(as_json: bool, **options: Any) -> None:
     """Collect stacks, logs and states of the job ID from Ray and from the job's nodes, without pausing any process."""
     request = request_from(EvidenceRequest, as_json, **options)
-    collected = evidence(request)
+    result = evidence(request)
     if as_json:
-        write_answer(collected.to_json(), changed=True)
+        write_answer(result, changed=True)
         return
-    nodes = f" from {', '.join(collected.nodes)}" if collected.nodes else ""
+    nodes = f" from {', '.join(result['nodes'])}" if result["nodes"] else ""
     debug = f"{on_machines(request.shared_root)}/jobs/{request.submission_id}/debug"
-    for line in (f"{collected.files} files{nodes} in {debug}", *collected.problems):
+    for line in (f"{result['files']} files{nodes} in {debug}", *result["problems"]):
         click.echo(printable(line))

@@ -16,8 +16,6 @@ from .stage import plan, staged
 
 
 class ExportRequest(Request):
-    """The options of `export`. step: 0 for the last complete checkpoint."""
-
     submission_id: str
     step: int = 0
     name: str | None = None

@@ -32,7 +32,6 @@ class NodesRequest(Request):
 
 
 def nodes(request: NodesRequest) -> ClusterState:
-    """The state of the cluster. Raises OperationError."""
     head = request.head()
     if head is None:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone knows its nodes.")

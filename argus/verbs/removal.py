@@ -11,7 +11,8 @@ import click
 
 from ..common.shared_root import JOBS
 from ..jobs.registry import Registry
-from ..jobs.removal import Removal, close_jobs, end_jobs
+from ..jobs.removal import close_jobs, end_jobs
+from ..jobs.services import Answer
 from .request import Request, common, request_from, services, write_answer
 
 
@@ -27,7 +28,7 @@ class RemovalRequest(Request):
     check: bool = False
 
 
-def removal(request: RemovalRequest) -> Removal:
+def removal(request: RemovalRequest) -> Answer:
     jobs, registered = request.root / JOBS, Registry().ids()
     if request.state == "closed":
         return close_jobs(jobs, registered, request.check)
@@ -39,4 +40,4 @@ def removal(request: RemovalRequest) -> Removal:
 def command(as_json: bool, **options: Any) -> None:
     """End the jobs of this cluster, as cluster_down.yml does."""
     done = removal(request_from(RemovalRequest, as_json, **options))
-    write_answer({"closed": list(done.closed)}, done.findings, changed=bool(done.closed))
+    write_answer(done.result, done.findings, done.changed)

@@ -21,7 +21,7 @@ from ..common.text import table
 from ..jobs.defaults import jobs_api, shared_root
 from ..jobs.services import OperationError, Services
 from ..launcher.identity import NODE, mismatch, node_name
-from ..launcher.ray_api import PATIENCE_SECONDS, RayHead, allow_host, job_client
+from ..launcher.ray_api import RayHead, allow_host, job_client, own_head
 
 MAX_REQUEST_BYTES = 8 << 20
 
@@ -42,15 +42,10 @@ class Request(BaseModel):
         return Path(self.shared_root)
 
     def head(self) -> RayHead | None:
-        return ray_head(self.address) if self.address else None
-
-
-def ray_head(address: str) -> RayHead:
-    return RayHead(address, os.environ.get("RAY_AUTH_TOKEN_PATH", ""), patience=PATIENCE_SECONDS)
+        return own_head(self.address) if self.address else None
 
 
 def require_node(request: Request) -> None:
-    """Raises OperationError for a process that is not in a node of the cluster."""
     if NODE not in os.environ:
         raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
     if wrong := mismatch(request.shared_root_source):
@@ -64,7 +59,7 @@ def services(request: Request) -> Services:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone submits and stops jobs.")
     # The address of a JobSpec or an archive gets the token only if it is this one, or on the head itself.
     allow_host(request.address)
-    return Services(head=ray_head, client=job_client)
+    return Services(head=own_head, client=job_client, address=request.address)
 
 
 def require_own_cluster(request: Request) -> None:

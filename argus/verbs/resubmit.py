@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..jobs.resubmit import resubmission
+from ..jobs.request import resubmission
 from .request import common, request_from, services
 from .submit import SubmitRequest, submit, write_submitted
 

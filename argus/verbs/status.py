@@ -12,7 +12,7 @@ import click
 from pydantic import Field
 
 from ..jobs.info import JobInfo, JobList
-from ..jobs.query import job_status, jobs_status
+from ..jobs.listing import job_status, jobs_status
 from ..jobs.report import field, job_report, jobs_report
 from ..launcher.identity import cluster_name
 from ..launcher.ray_api import slowness
@@ -20,8 +20,6 @@ from .request import Request, common, request_from, terminal_width, write_answer
 
 
 class StatusRequest(Request):
-    """The options of `status` and `logs`."""
-
     submission_id: str = ""
     tags: dict[str, Any] = Field(default_factory=dict)
     limit: int = 20
@@ -40,7 +38,6 @@ def status(request: StatusRequest) -> dict[str, Any]:
 
 
 def shown_status(answer: dict[str, Any]) -> list[str]:
-    """The lines about one job, or the latest ones."""
     width = terminal_width()
     if "job" in answer:
         job = JobInfo.from_json(answer["job"])

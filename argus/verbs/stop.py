@@ -27,9 +27,9 @@ def command(as_json: bool, **options: Any) -> None:
     """Stop the job ID in whatever state it is, and wait until it has ended."""
     request = request_from(StopRequest, as_json, **options)
     outside = services(request)
-    stopped = stop(request.shared_root, request.submission_id, outside, request.check, request.requested_by)
+    answer = stop(request.shared_root, request.submission_id, outside, request.check, request.requested_by)
     if as_json:
-        write_answer(stopped.to_json(), changed=stopped.changed)
+        write_answer(answer.result, changed=answer.changed)
         return
-    before = "" if stopped.changed else ", it had ended before"
-    click.echo(f"Job {stopped.submission_id}: {stopped.state}{before}")
+    before = "" if answer.changed else ", it had ended before"
+    click.echo(f"Job {request.submission_id}: {answer.result['state']}{before}")

@@ -7,86 +7,63 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 import yaml
-from pydantic import Field
 
 from ..common.findings import Finding, findings_table
 from ..common.shared_root import with_source
-from ..jobs import request as jobs_request
 from ..jobs.defaults import on_machines
-from ..jobs.services import RefusedError, Services
-from ..jobs.submit import Submitted
+from ..jobs.request import Request as JobRequest
+from ..jobs.services import Answer, RefusedError, Services
 from ..jobs.submit import submit as submit_job
 from ..jobspec.parse import with_defaults
 from .request import Request, common, request_from, services, terminal_width, write_answer
 
 
-class SubmitRequest(Request):
+class SubmitRequest(Request, JobRequest):
     """The options of `submit` and `resubmit`; see jobs/request.py."""
 
-    jobspec: Any = None
-    command_line: list[dict[str, Any]] = Field(default_factory=list)
-    resume_from: str = ""
-    defaults: dict[str, Any] = Field(default_factory=dict)
-    secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
-    check: bool = False
-
-    def of_job(self) -> jobs_request.Request:
+    def of_job(self) -> JobRequest:
         """The request with the defaults of this node."""
         of_node = {"shared_root": self.shared_root, "ray": {"address": self.address}}
-        return jobs_request.Request(
-            jobspec=self.jobspec,
-            command_line=self.command_line,
-            resume_from=self.resume_from,
-            defaults=with_defaults(self.defaults, of_node),
-            secrets=self.secrets,
-            check_mode=self.check,
-        )
+        return self.model_copy(update={"defaults": with_defaults(self.defaults, of_node)})
 
     def located(self, findings: Sequence[Finding]) -> list[Finding]:
         """Findings that name the shared root also as people see it, who copy files to it."""
         root, source = self.shared_root, on_machines(self.shared_root)
         return [
-            Finding(
-                finding.where,
-                with_source(finding.what, root, source),
-                with_source(finding.todo, root, source),
-                finding.severity,
-                finding.key,
-            )
+            replace(finding, what=with_source(finding.what, root, source), todo=with_source(finding.todo, root, source))
             for finding in findings
         ]
 
 
-def submit(request: SubmitRequest, job: jobs_request.Request, outside: Services) -> Submitted:
-    """The job that was submitted. Raises RefusedError and OperationError."""
+def submit(request: SubmitRequest, job: JobRequest, outside: Services) -> Answer:
     try:
         return submit_job(job, outside)
     except RefusedError as refused:
         raise RefusedError(request.located(refused.findings)) from refused
 
 
-def write_submitted(request: SubmitRequest, submitted: Submitted, as_json: bool) -> None:
-    findings = request.located(submitted.findings)
+def write_submitted(request: SubmitRequest, answer: Answer, as_json: bool) -> None:
+    findings, job = request.located(answer.findings), answer.result
     if as_json:
-        write_answer(submitted.to_json(), findings, submitted.changed)
+        write_answer(job, findings, answer.changed)
         return
     if findings:
         click.echo(findings_table(findings, terminal_width()))
     if request.check:
-        click.echo(f"The job would be {submitted.state}: no errors were found.")
+        click.echo(f"The job would be {job['state']}: no errors were found.")
     else:
-        before = "" if submitted.changed else ", submitted before"
-        click.echo(f"Job {submitted.submission_id}: {submitted.state}{before}")
-        click.echo(f"Status:   argus status {submitted.submission_id}")
-        click.echo(f"Log:      argus logs {submitted.submission_id} --follow")
+        before = "" if answer.changed else ", submitted before"
+        click.echo(f"Job {job['submission_id']}: {job['state']}{before}")
+        click.echo(f"Status:   argus status {job['submission_id']}")
+        click.echo(f"Log:      argus logs {job['submission_id']} --follow")
 
 
 def written_jobspec(file: Any) -> Any:
-    """The content of a JobSpec file. Raises UsageError."""
     try:
         return yaml.safe_load(file)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

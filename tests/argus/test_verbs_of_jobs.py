@@ -15,8 +15,7 @@ from argus import cli
 from argus.common.findings import WARNING, Finding
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request
-from argus.jobs.services import Services
-from argus.jobs.submit import Submitted
+from argus.jobs.services import Answer, Services
 from argus.launcher import redact
 from argus.launcher.archive import Archive
 from argus.verbs import request as verb_request
@@ -30,7 +29,7 @@ def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """A head whose registry knows sft-1, which runs."""
     ray = FakeRay()
     monkeypatch.setattr(verb_request, "job_client", lambda _address: ray)
-    monkeypatch.setattr(verb_request, "ray_head", lambda _address: ray)
+    monkeypatch.setattr(verb_request, "own_head", lambda _address: ray)
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path / "registry"))
     registry = Registry(tmp_path / "registry")
     registry.path.mkdir()
@@ -47,10 +46,16 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     """What reaches the operation, which submits it."""
     requests: list[Request] = []
 
-    def submit(request: Request, _services: Services) -> Submitted:
+    def submit(request: Request, _services: Services) -> Answer:
         requests.append(request)
+        created = {
+            "submission_id": "sft-2",
+            "archive": "/private/jobs/sft-2",
+            "state": "SUBMITTED",
+            "overrides": ["a=1"],
+        }
         finding = Finding("dataset", "is not in the shared root /private/x", "copy it", WARNING)
-        return Submitted(True, "sft-2", "/private/jobs/sft-2", "SUBMITTED", ("a=1",), (finding,), {})
+        return Answer(True, created, (finding,))
 
     monkeypatch.setattr(submit_verb, "submit_job", submit)
     return requests
@@ -81,7 +86,7 @@ def test_a_submission(ray: FakeRay, run: Any, submitted: list[Request], tmp_path
     assert (request.jobspec, request.command_line, request.resume_from) == (MINIMAL, [{"set": "a=1"}], "old")
     where = {"shared_root": str(tmp_path), "ray": {"address": "http://127.0.0.1:8265"}}
     assert (request.defaults, request.secrets) == ({**where, "retries": 2}, secrets)
-    assert request.check_mode is check
+    assert request.check is check
 
 
 def test_defaults_of_the_inventory_do_not_hide_the_address_of_the_head(
@@ -92,9 +97,9 @@ def test_defaults_of_the_inventory_do_not_hide_the_address_of_the_head(
 
 
 def test_what_ray_prints_is_not_in_the_answer(ray: FakeRay, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def submit(_request: Request, _services: Services) -> Submitted:
+    def submit(_request: Request, _services: Services) -> Answer:
         print("(raylet) Warning: more than 20 workers")
-        return Submitted(True, "sft-2", "/private/jobs/sft-2", "SUBMITTED", (), (), {})
+        return Answer(True, {"submission_id": "sft-2", "state": "SUBMITTED"})
 
     monkeypatch.setattr(submit_verb, "submit_job", submit)
     assert run("submit", jobspec=MINIMAL)[1]["result"]["submission_id"] == "sft-2"
@@ -146,7 +151,7 @@ def test_people_submit_a_file(
     assert "The job would be SUBMITTED" in capsys.readouterr().out
     assert cli.main(["submit", str(file), "--shared-root", str(tmp_path)]) == 0
     assert "Job sft-2: SUBMITTED" in capsys.readouterr().out
-    assert [(request.jobspec, request.check_mode) for request in submitted] == [
+    assert [(request.jobspec, request.check) for request in submitted] == [
         ({"workload": "sft"}, True),
         ({"workload": "sft"}, False),
     ]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from argus.launcher.masking import MASK, Redactor
+from argus.launcher.redact import MASK, Redactor
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 chance = random.Random(3)  # noqa: S311
@@ -134,25 +134,10 @@ def test_a_text_that_was_cut(name: str) -> None:
     assert redactor.text(SECRETS["plain"]) == (MASK if name == "plain" else SECRETS["plain"])
 
 
-def test_a_secret_that_is_cut_at_both_ends() -> None:
-    redactor = Redactor(["hf_AbCdEfGhIjKlMnOp"])
-    assert redactor.text("fGhIjKlMnOp and hf_AbCdEfG") == "[secret] and [secret]"
-    # Too short to tell anything.
-    assert redactor.text("KlMnOp and hf_AbCd") == "KlMnOp and hf_AbCd"
-
-
-def test_a_secret_in_several_writes_with_pauses() -> None:
+def test_a_secret_in_several_writes() -> None:
     redactor = Redactor(["hf_AbCdEfGhIjKlMnOp"])
     assert redactor.feed(b"key: hf_") == b"key: "
-    assert redactor.holds()
-    # A prefix that many values have is shown after a while, and the rest is masked all the same.
-    assert redactor.release() == b"hf_"
-    assert not redactor.holds()
-    assert redactor.release() == b""
     assert redactor.feed(b"AbCdEf") == b""
-    # A longer one stays, however long the pause is.
-    assert not redactor.holds()
-    assert redactor.release() == b""
     assert redactor.feed(b"GhIjKlMnOp\n") == b"[secret]\n"
     assert redactor.rest() == b""
 

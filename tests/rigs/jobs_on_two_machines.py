@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from archive_files import lines_of
 from launcher_job import Setup
 
 from argus.launcher import attempts, checkpoints
@@ -94,7 +95,7 @@ def events() -> Any:
             archive.event("TOLD", by=str(root), number=number)
 
     at_once(work)
-    return [len(Archive(root / "jobs" / "told").read_lines("events.jsonl")) for root in (ONE, OTHER)]
+    return [len(lines_of(Archive(root / "jobs" / "told"), "events.jsonl")) for root in (ONE, OTHER)]
 
 
 def save(root: Path, step: int, ranks: int = 2) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from archive_files import lines_of
 from system import SHARED_ROOT, Submit, playbook, said
 
 RAISES = """
@@ -44,5 +45,5 @@ def test_a_reward_that_raises_and_prompts_that_are_cut_are_told(submit: Submit) 
     assert f"SUCCEEDED with {len(told)} warnings" in followed
     shown = said(playbook("status", submission_id=job.submission_id).stdout)
     assert f"SUCCEEDED with {len(told)} warnings" in shown and raised["text"][:30] in shown
-    events = [event for event in job.archive.read_lines("events.jsonl") if event["event"] == "WARNING"]
+    events = [event for event in lines_of(job.archive, "events.jsonl") if event["event"] == "WARNING"]
     assert {event["about"] for event in events} >= set(told), json.dumps(events)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from archive_files import metrics_of
 from program import write_program
 from system import HEAD, NODES, SHARED_ROOT, Job, Submit, events, held, on_node, said, until
 
@@ -145,7 +146,7 @@ def test_each_job_has_its_own_samples(submit: Submit) -> None:
         assert status["failure"]["kind"] == "transfer_queue"
         assert "TransferQueueController belongs to another job: Ray's job" in status["reason"]
         assert control.submission_id in status["reason"]
-        assert not list(control.archive.metrics())
+        assert not list(metrics_of(control.archive))
         for job in (second, third, first):
             job.wait()
     assert_own_samples(first, 1, steps=5)

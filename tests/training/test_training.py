@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from acceptance import seen, typed
+from archive_files import lines_of, metrics_of
 from system import HEAD, NODES, REPO, SHARED_ROOT, Job, Submit, in_ray, module, on_node, playbook, said
 
 # A node in the table of `ray list nodes`: its id, its address, whether it is the head, and that it lives.
@@ -69,17 +70,17 @@ def assert_archive(job: Job) -> None:
     resolved = yaml.safe_load((archive.path / "config" / "resolved.yaml").read_text())
     # The configuration composed before the submission is the one that the trainer got.
     assert resolved["trainer"] == composed["trainer"]
-    index = archive.read_lines("debug/index.jsonl")
+    index = lines_of(archive, "debug/index.jsonl")
     assert [entry for entry in index if entry.get("error")] == []
     assert all((archive.path / entry["file"]).is_file() for entry in index)
     for moment in ("submit", "start", "end"):
         found = {re.sub(rf".*?Z-{moment}-", "", entry["file"]) for entry in index if entry["moment"] == moment}
         assert found >= {"ray_status.txt", "ray_job_list.json", "ray_list_nodes.json", "ray_list_actors.json"}
     assert any(entry["file"].endswith("/stacks.txt") for entry in index)
-    events = [event["event"] for event in archive.read_lines("events.jsonl")]
+    events = [event["event"] for event in lines_of(archive, "events.jsonl")]
     assert events[0] == "SUBMITTED" and set(events[1:3]) == {"KEPT", "RUNNING"}
     assert events[-3:] == [archive.read_status().state, "SWEPT", "CLOSED"]
-    (swept,) = [event for event in archive.read_lines("events.jsonl") if event["event"] == "SWEPT"]
+    (swept,) = [event for event in lines_of(archive, "events.jsonl") if event["event"] == "SWEPT"]
     assert (swept["killed"], swept["left"]) == (0, 0)
 
 
@@ -309,7 +310,7 @@ def test_sft_stopped_and_resumed(submit: Submit) -> None:
         resume_from=job.submission_id,
     )
     resumed.wait()
-    assert [entry["step"] for entry in resumed.archive.metrics() if "train/loss" in entry["data"]] == [
+    assert [entry["step"] for entry in metrics_of(resumed.archive) if "train/loss" in entry["data"]] == [
         saved + 1,
         saved + 2,
     ]

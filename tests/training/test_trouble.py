@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from archive_files import lines_of, metrics_of
 from system import (
     ENVIRONMENT,
     HEAD,
@@ -81,10 +82,10 @@ def assert_retried(job: Job, *kinds: str) -> None:
     for attempt in attempts[1:]:
         assert attempt["resumed_from"] > 0
         # Each attempt has its own metrics file, because verl truncates the file at its start.
-        own = [line["step"] for line in job.archive.read_lines(f"logs/metrics-{attempt['attempt']}.jsonl")]
+        own = [line["step"] for line in lines_of(job.archive, f"logs/metrics-{attempt['attempt']}.jsonl")]
         assert min(own) in (attempt["resumed_from"], attempt["resumed_from"] + 1)
     # Joined, each step is there exactly once.
-    steps = [entry["step"] for entry in job.archive.metrics()]
+    steps = [entry["step"] for entry in metrics_of(job.archive)]
     assert steps == list(range(1, steps[-1] + 1))
     assert events(job).count("RETRYING") == len(kinds) and events(job)[-1] == "CLOSED"
 
@@ -102,7 +103,7 @@ def test_grpo_resumes_after_a_worker_was_lost(submit: Submit) -> None:
     }
     job = submit("grpo", resources={"nnodes": 2, "gpus_per_node": 1}, retries=1, trainer_overrides=settings)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
-    until(lambda: tracker.exists() and len(list(job.archive.metrics())) >= 3, "a checkpoint, and a step after it")
+    until(lambda: tracker.exists() and len(list(metrics_of(job.archive))) >= 3, "a checkpoint, and a step after it")
     driver = job.archive.read_status().driver["host"]
     with killed(next(node for node in NODES[1:] if node != driver)):
         # verl itself would wait for it forever.
@@ -123,7 +124,7 @@ def test_sft_resumes_after_a_process_was_killed_and_after_the_drivers_node_was_l
             ["docker", "exec", node, "pkill", "-KILL", "-f", "^ray::(TrainingWorker|WorkerDict)"], check=False
         )
     until(lambda: "RETRYING" in events(job), "the killed process is noticed")
-    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it resumes")
+    until(lambda: lines_of(job.archive, "logs/metrics-2.jsonl"), "it resumes")
     with killed(job.archive.read_status().driver["host"]):
         until(lambda: events(job).count("RETRYING") == 2, "the loss is noticed")
     assert_retried(job, "killed", "node_lost")
@@ -150,7 +151,7 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_ends_on_all_nodes(submit: 
     ranks = {node: ranks_of(job, node) for node in NODES}
     assert {node: len(found) for node, found in ranks.items()} == dict(zip(NODES, (0, 2, 2), strict=True))
     on_node(NODES[2], "kill", "-KILL", ranks[NODES[2]][1])
-    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it resumes")
+    until(lambda: lines_of(job.archive, "logs/metrics-2.jsonl"), "it resumes")
     stopped = playbook("stop", submission_id=job.submission_id)
     assert "changed=1" in stopped.stdout
     status = job.wait("STOPPED")
@@ -163,7 +164,7 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_ends_on_all_nodes(submit: 
     assert re.search(r"\(rank0 pid=\d+\) .*Total training steps: 8000,", log)
     for node in NODES:
         assert job.submission_id not in on_node(node, "ps", "-eo", "args")
-    swept = [event for event in job.archive.read_lines("events.jsonl") if event["event"] == "SWEPT"]
+    swept = [event for event in lines_of(job.archive, "events.jsonl") if event["event"] == "SWEPT"]
     assert [(event["killed"], event["left"]) for event in swept] == [(0, 0), (0, 0)]
 
 
@@ -390,7 +391,7 @@ def test_job_and_archive_survive_the_loss_of_the_head(tmp_path: Path) -> None:
         playbook("debug_bundle", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
         fetched = tmp_path / job.submission_id
         assert list(fetched.glob("debug/*-demand-*/processes.json"))
-        problems = [entry["error"] for entry in job.archive.read_lines("debug/index.jsonl") if entry.get("error")]
+        problems = [entry["error"] for entry in lines_of(job.archive, "debug/index.jsonl") if entry.get("error")]
         assert any("only this node was inspected" in problem for problem in problems)
         assert "train/loss" in playbook("logs", submission_id=job.submission_id).stdout
         until(lambda: wait_for_end(job.archive, None, 0, 0).unattended, "nothing looks after the job")
@@ -399,7 +400,7 @@ def test_job_and_archive_survive_the_loss_of_the_head(tmp_path: Path) -> None:
         until(lambda: job.archive.read_status().state == "RETRYING", "the steward has returned")
     finally:
         playbook("cluster_up", allow_disruption=True)
-    until(lambda: job.archive.read_lines("logs/metrics-2.jsonl"), "it resumes")
+    until(lambda: lines_of(job.archive, "logs/metrics-2.jsonl"), "it resumes")
     status = job.archive.read_status()
     assert [(attempt.state, attempt.kind) for attempt in status.attempts] == [("FAILED", "node_lost")]
     assert status.resumed_from_step and status.resumed_from_step > 0

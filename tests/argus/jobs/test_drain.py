@@ -8,17 +8,10 @@ from typing import Any
 import pytest
 from fake_ray import answered
 
-from argus.jobs.drain import (
-    Drained,
-    DrainError,
-    drain_command,
-    jobs_of_node,
-    remember_end,
-    run_command,
-    stop_new_work,
-    wait_while_held,
-)
+from argus.jobs import drain
+from argus.jobs.drain import remember_end, stop_new_work, wait_while_held
 from argus.launcher.draining import draining, removed_under
+from argus.launcher.ray_api import RayApiError
 
 NODE = "a" * 56
 
@@ -62,7 +55,7 @@ def test_jobs_of_a_node() -> None:
         {"creator_job_id": "04", "state": "CREATED", "bundles": bundles[:1]},
         {"creator_job_id": "04", "state": "PENDING", "bundles": None},
     ]
-    found = jobs_of_node(FakeHead(listed, actors, groups), NODE)
+    found = wait_while_held(FakeHead(listed, actors, groups), NODE, 0)["jobs"]
     # An interactive driver has no name but Ray's.
     assert sorted(found) == ["Ray's job 99", "actor-here", "driver-here", "reserved", "waits"]
 
@@ -82,35 +75,53 @@ def test_waiting_for_the_jobs_of_a_node() -> None:
         if now[0] > 5:
             head.listed = []
 
-    assert wait_while_held(head, NODE, 0, None, sleep, lambda: now[0]) == Drained(("grpo-1",), True, 0.0)
-    assert wait_while_held(head, NODE, 4, None, sleep, lambda: now[0]) == Drained(("grpo-1",), True, 4.0)
-    assert wait_while_held(head, NODE, 100, None, sleep, lambda: now[0]) == Drained((), True, 2.0)
+    assert wait_while_held(head, NODE, 0, None, sleep, lambda: now[0]) == {
+        "jobs": ["grpo-1"],
+        "alive": True,
+        "waited": 0.0,
+    }
+    assert wait_while_held(head, NODE, 4, None, sleep, lambda: now[0]) == {
+        "jobs": ["grpo-1"],
+        "alive": True,
+        "waited": 4.0,
+    }
+    assert wait_while_held(head, NODE, 100, None, sleep, lambda: now[0]) == {"jobs": [], "alive": True, "waited": 2.0}
     now[0], head.listed = 0.0, [job("grpo-1", "01", NODE), job("sft-1", "02", NODE)]
     held = ["sft-1", "grpo-1"]
-    assert wait_while_held(head, NODE, 4, held, sleep, lambda: now[0]) == Drained(("grpo-1", "sft-1"), True, 4.0)
-    assert wait_while_held(head, NODE, 4, held[:1], sleep, lambda: now[0]) == Drained(("grpo-1", "sft-1"), True, 0.0)
-    assert wait_while_held(head, NODE, 4, held, sleep, lambda: now[0]) == Drained((), True, 2.0)
+    assert wait_while_held(head, NODE, 4, held, sleep, lambda: now[0]) == {
+        "jobs": ["grpo-1", "sft-1"],
+        "alive": True,
+        "waited": 4.0,
+    }
+    assert wait_while_held(head, NODE, 4, held[:1], sleep, lambda: now[0]) == {
+        "jobs": ["grpo-1", "sft-1"],
+        "alive": True,
+        "waited": 0.0,
+    }
+    assert wait_while_held(head, NODE, 4, held, sleep, lambda: now[0]) == {"jobs": [], "alive": True, "waited": 2.0}
     # Without work the node has ended by itself; what Ray still lists for it does not count.
     head.state, head.listed = "DEAD", [job("grpo-1", "01", NODE)]
-    assert wait_while_held(head, NODE, 100, None, sleep, lambda: now[0]) == Drained((), False, 0.0)
+    assert wait_while_held(head, NODE, 100, None, sleep, lambda: now[0]) == {"jobs": [], "alive": False, "waited": 0.0}
 
 
-def test_node_is_remembered_once_ray_has_accepted(tmp_path: Path) -> None:
+def test_node_is_remembered_once_ray_has_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Sequence[str]] = []
 
-    def accept(command: Sequence[str]) -> tuple[int, str]:
-        ran.append(command)
-        return 0, ""
+    def answer(code: int, text: str) -> None:
+        monkeypatch.setattr(drain, "run", lambda command: ran.append(command) or (code, text))
 
-    stop_new_work(NODE, str(tmp_path), accept)
-    assert ran == [drain_command(NODE)] and NODE in ran[0] and ran[0][0] == sys.executable
+    answer(0, "")
+    stop_new_work(NODE, str(tmp_path))
+    assert NODE in ran[0] and ran[0][0] == sys.executable
     assert draining(tmp_path) == {NODE}
-    with pytest.raises(DrainError, match=r"^Error: not accepted$"):
-        stop_new_work("b" * 56, str(tmp_path), lambda _command: (1, "warning\nError: not accepted\n\n"))
-    with pytest.raises(DrainError, match="exit code 3"):
-        stop_new_work("b" * 56, str(tmp_path), lambda _command: (3, ""))
+    answer(1, "warning\nError: not accepted\n\n")
+    with pytest.raises(RayApiError, match=r"^Error: not accepted$"):
+        stop_new_work("b" * 56, str(tmp_path))
+    answer(3, "")
+    with pytest.raises(RayApiError, match="exit code 3"):
+        stop_new_work("b" * 56, str(tmp_path))
     assert draining(tmp_path) == {NODE}
 
 
 def test_command_is_run_for_its_output() -> None:
-    assert run_command([sys.executable, "-c", "import sys; print('x'); sys.exit('y')"]) == (1, "x\ny\n")
+    assert drain.run([sys.executable, "-c", "import sys; print('x'); sys.exit('y')"]) == (1, "x\ny\n")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from argus.common.text import duration
-from argus.jobs.info import Heartbeat, JobInfo, Progress
+from argus.jobs.info import JobInfo, Progress
 from argus.jobs.progress import (
     METRICS_BYTES,
     progress,
@@ -16,7 +16,7 @@ from argus.jobs.progress import (
     total_steps,
 )
 from argus.launcher import log
-from argus.launcher.archive import Archive
+from argus.launcher.archive import Archive, Heartbeat
 from argus.launcher.job_warnings import JobWarning
 from argus.launcher.schema import parse
 from argus.launcher.status import Status

@@ -13,11 +13,11 @@ from argus.jobs.registry import Registered, Registry
 from argus.jobs.removal import (
     END_SECONDS,
     REASON,
-    Removal,
     close_jobs,
     end_jobs,
+    removal,
 )
-from argus.jobs.services import Services
+from argus.jobs.services import Answer, Services
 from argus.launcher import attempts, failures, redact
 from argus.launcher.archive import Archive
 from argus.launcher.ray_api import RayApiError
@@ -47,7 +47,7 @@ class Cluster:
         """A steward closes an archive at a time."""
         self.clock.then = lambda now: now >= at and not archive.read_status().closed_at and archive.close()
 
-    def end(self, head: Callable[[str], FakeRay] | None = None, check_mode: bool = False) -> Removal:
+    def end(self, head: Callable[[str], FakeRay] | None = None, check_mode: bool = False) -> Answer:
         services = Services(
             head=head or (lambda _address: self.ray),  # type: ignore[arg-type, return-value]
             client=lambda _address: self.ray,
@@ -57,7 +57,7 @@ class Cluster:
         )
         return end_jobs(self.jobs, self.registry.ids(), services, check_mode)
 
-    def close(self, check_mode: bool = False) -> Removal:
+    def close(self, check_mode: bool = False) -> Answer:
         return close_jobs(self.jobs, self.registry.ids(), check_mode)
 
 
@@ -70,7 +70,7 @@ def test_stewards_are_asked_and_waited_for(cluster: Cluster) -> None:
     one, closed = cluster.job("one"), cluster.job("closed", "SUCCEEDED")
     closed.close()
     cluster.closes(one, 5)
-    assert cluster.end() == Removal(("one",))
+    assert cluster.end() == removal(["one"])
     assert one.stop_requested() and not closed.stop_requested()
     verdict = attempts.verdict(one)
     assert verdict
@@ -81,7 +81,7 @@ def test_stewards_are_asked_and_waited_for(cluster: Cluster) -> None:
 
 def test_a_steward_that_does_not_close_is_not_waited_for_longer(cluster: Cluster) -> None:
     cluster.job("one")
-    assert cluster.end() == Removal()
+    assert cluster.end() == removal([])
     assert END_SECONDS <= cluster.clock.now < END_SECONDS + 1
 
 
@@ -98,7 +98,7 @@ def test_without_a_head_nothing_is_waited_for(cluster: Cluster) -> None:
     def silent(_address: str) -> FakeRay:
         raise RayApiError("no answer")
 
-    assert cluster.end(silent) == Removal()
+    assert cluster.end(silent) == removal([])
     assert cluster.clock.now == 0
 
 
@@ -107,14 +107,14 @@ def test_an_archive_that_is_not_as_it_should_be_hides_no_other(cluster: Cluster)
     (bad.path / "config").rename(bad.path / "away")
     (bad.path / "config").symlink_to("/nowhere")
     cluster.closes(one, 1)
-    assert cluster.end() == Removal(("one",))
+    assert cluster.end() == removal(["one"])
 
 
 def test_check_mode_changes_nothing(cluster: Cluster) -> None:
     one, closed = cluster.job("one"), cluster.job("closed", "SUCCEEDED")
     closed.close()
     before = one.path.joinpath("status.json").read_text()
-    assert cluster.end(check_mode=True) == cluster.close(check_mode=True) == Removal(("one",))
+    assert cluster.end(check_mode=True) == cluster.close(check_mode=True) == removal(["one"])
     assert one.path.joinpath("status.json").read_text() == before
     assert not one.stop_requested()
     assert redact.load(one.path) == {"KEY": "value"}
@@ -123,14 +123,14 @@ def test_check_mode_changes_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize("state", ["QUEUED", "SUBMITTED", "RUNNING", "RETRYING"])
 def test_archives_are_closed_without_any_node(cluster: Cluster, state: str) -> None:
     one = cluster.job("one", state)
-    assert cluster.close() == Removal(("one",))
+    assert cluster.close() == removal(["one"])
     status = one.read_status()
     assert (status.state, status.reason) == ("STOPPED", f"{REASON}, by cluster_down.yml")
     assert status.closed_at
     assert not redact.secrets_file(one.path).exists()
     assert not (one.path / "keeper.json").exists()
     # Once.
-    assert cluster.close() == Removal()
+    assert cluster.close() == removal([])
 
 
 def test_a_failure_that_was_recorded_remains_one_and_is_not_retried(cluster: Cluster) -> None:
@@ -143,14 +143,14 @@ def test_a_failure_that_was_recorded_remains_one_and_is_not_retried(cluster: Clu
 
 def test_a_job_that_had_ended_keeps_its_state(cluster: Cluster) -> None:
     one = cluster.job("one", "SUCCEEDED")
-    assert cluster.close() == Removal(("one",))
+    assert cluster.close() == removal(["one"])
     assert one.read_status().state == "SUCCEEDED"
 
 
 def test_a_job_with_a_damaged_status(cluster: Cluster) -> None:
     one = cluster.job("one")
     (one.path / "status.json").write_text("no JSON")
-    assert cluster.close() == Removal(("one",))
+    assert cluster.close() == removal(["one"])
     status = one.read_status()
     assert status.state == "STOPPED"
     assert status.reason.startswith(f"{REASON}; its status was lost: ")
@@ -160,9 +160,9 @@ def test_what_cannot_be_closed_is_named_and_hides_no_other(cluster: Cluster) -> 
     bad, one = cluster.job("bad"), cluster.job("one")
     (bad.path / "status.json").unlink()
     (bad.path / "status.json").mkdir()
-    removal = cluster.close()
-    assert removal.closed == ("one",)
-    (finding,) = removal.findings
+    done = cluster.close()
+    assert done.result == {"closed": ["one"]}
+    (finding,) = done.findings
     assert (finding.where, finding.severity) == ("bad", "warning")
     assert finding.what.startswith("its archive cannot be closed: ")
     assert not redact.secrets_file(bad.path).exists()
@@ -181,13 +181,13 @@ def test_secrets_that_stay_are_named(cluster: Cluster) -> None:
 def test_the_secrets_of_a_job_without_an_archive_are_removed(cluster: Cluster) -> None:
     one = cluster.job("one")
     one.path.rename(cluster.jobs.parent / "away")
-    assert cluster.close() == Removal()
+    assert cluster.close() == removal([])
     assert not redact.secrets_file(one.path).exists()
 
 
 def test_other_clusters_on_the_same_root_are_left_alone(cluster: Cluster) -> None:
     other = cluster.job("other")
     (cluster.registry.path / "other.json").unlink()
-    assert cluster.close() == Removal()
+    assert cluster.close() == removal([])
     assert other.read_status().state == "RUNNING"
     assert redact.load(other.path)

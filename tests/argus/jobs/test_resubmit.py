@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.request import Request
-from argus.jobs.resubmit import original, resubmission
+from argus.jobs.request import Request, original, resubmission
 from argus.jobs.services import OperationError
 
 JOBSPEC = {
@@ -59,7 +58,7 @@ def test_the_request_is_that_of_the_registered_jobspec_without_its_id(registry: 
     registry.write(Registered("grpo-1", 1.0, {**JOBSPEC, "submission_id": "grpo-1"}, str(registry.path.parent)))
     archive(registry, json.dumps({**JOBSPEC, "model": "other"}))
     changes = [{"submission_id": "grpo-1", "deadline": "2h"}, {"set": "a=2"}]
-    request = resubmission(Request(None, changes), "grpo-1", registry)
+    request = resubmission(Request(command_line=changes), "grpo-1", registry)
     assert request.given == {**JOBSPEC, "deadline": "2h", "trainer_overrides": ["a=2"]}
     assert (request.resubmitted_from, [finding.severity for finding in request.warnings]) == ("grpo-1", ["warning"])
 

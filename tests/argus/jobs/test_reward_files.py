@@ -43,7 +43,7 @@ def collected(root: Path, entry: str = "r.py:f", path: str = "") -> RewardFiles:
 
 
 def names(files: RewardFiles) -> list[str]:
-    assert files.left_out == {}
+    assert files.record.left_out == {}
     return sorted(name.removeprefix(f"{USER}/") for name in files.texts)
 
 
@@ -85,7 +85,7 @@ def test_a_function_of_a_module_brings_the_packages_above_it(root: Path) -> None
     write(root, p__I="import a\n", p__q__r="from ..b import x\n", p__b="", a="")
     files = collected(root, "p.q.r:f")
     assert names(files) == ["a.py", "p/__init__.py", "p/b.py", "p/q/r.py"]
-    assert (files.entry, files.function) == (f"{USER}/p/q/r.py", "f")
+    assert (files.record.entry, files.record.function) == (f"{USER}/p/q/r.py", "f")
 
 
 def test_modules_are_searched_on_the_path_of_the_job(root: Path) -> None:
@@ -120,7 +120,7 @@ def test_files_that_are_left_out(root: Path, tmp_path: Path, monkeypatch: pytest
     (root / USER / "link.py").symlink_to(root / USER / "real.py")
     files = collected(root)
     assert files.texts[f"{USER}/link.py"] == ""
-    left_out = dict(files.left_out)
+    left_out = dict(files.record.left_out)
     # Which of the two is read first does not matter.
     assert len({f"{USER}/a.py", f"{USER}/b.py"} & set(left_out)) == 1
     assert "all files together have more than" in str(left_out)
@@ -133,17 +133,17 @@ def test_a_file_that_has_gone(root: Path) -> None:
     spec = parsed(root)
     (root / USER / "r.py").unlink()
     files = reward_files(spec, "/code")
-    assert files and files.texts == {} and list(files.left_out) == [f"{USER}/r.py"]
+    assert files and files.texts == {} and list(files.record.left_out) == [f"{USER}/r.py"]
 
 
 def test_the_number_of_files_is_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILES", 3)
     write(root, r="import a, b\n", a="", b="")
-    assert len(collected(root).texts) == 3 and collected(root).left_out == {}
+    assert len(collected(root).texts) == 3 and collected(root).record.left_out == {}
     write(root, r="import a, b, c\n", c="")
     files = collected(root)
     assert len(files.texts) == 3
-    assert files.left_out == {"…": "the reward function has more than 3 files"}
+    assert files.record.left_out == {"…": "the reward function has more than 3 files"}
 
 
 def test_the_copies_in_the_archive(root: Path) -> None:

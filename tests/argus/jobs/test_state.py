@@ -14,7 +14,7 @@ import pytest
 from fake_ray import FakeClock
 
 from argus.jobs import state
-from argus.jobs.info import Heartbeat, JobInfo
+from argus.jobs.info import JobInfo
 from argus.jobs.progress import progress
 from argus.jobs.state import (
     CLOSING_SECONDS,
@@ -24,7 +24,7 @@ from argus.jobs.state import (
     updated_at,
     wait_for_end,
 )
-from argus.launcher.archive import Archive
+from argus.launcher.archive import Archive, Heartbeat
 from argus.launcher.failures import Failure
 from argus.launcher.job_warnings import JobWarning
 from argus.launcher.ray_api import JobRecord, RayHead
@@ -368,7 +368,7 @@ def test_the_last_writer_counts(tmp_path: Path) -> None:
 
 def test_warnings_and_phase_travel(archive: Archive) -> None:
     warning = JobWarning("reward_raises", "it raised", 3, 4)
-    archive.set_status("RUNNING", warnings=[warning.to_json()])
+    archive.set_status("RUNNING", warnings=[asdict(warning)])
     beat(archive, 0, phase="loading weights")
     job = describe(archive, None, tail=1)
     assert (job.warnings, job.phase) == ((warning,), "loading weights")

@@ -8,8 +8,8 @@ import pytest
 from fake_ray import FakeClock, FakeRay
 
 from argus.jobs.registry import Registered, Registry
-from argus.jobs.services import OperationError, Services
-from argus.jobs.stop import STOP_SECONDS, Stopped, stop
+from argus.jobs.services import Answer, OperationError, Services
+from argus.jobs.stop import STOP_SECONDS, stop
 from argus.launcher import attempts, failures
 from argus.launcher.archive import Archive
 
@@ -53,6 +53,7 @@ def services(ray: FakeRay, clock: FakeClock, registry: Registry) -> Services:
         head=at_address,
         client=at_address,
         cancel_pending=ray.cancel_pending,
+        address=ADDRESS,
         registry=registry,
         clock=clock,
     )
@@ -62,7 +63,7 @@ def with_steward(archive: Archive) -> None:
     archive.write_json("keeper.json", {"time": time.time()})
 
 
-def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Stopped:
+def stopped(archive: Archive, services: Services, check_mode: bool = False) -> Answer:
     return stop(str(archive.path.parent.parent), archive.submission_id, services, check_mode)
 
 
@@ -73,7 +74,7 @@ def test_a_running_job(archive: Archive, ray: FakeRay, services: Services) -> No
     result = stopped(archive, services)
     assert ray.changes == [("stop_job", "sft-1")]
     assert archive.stop_requested()
-    assert result.to_json() == {
+    assert result.result == {
         "submission_id": "sft-1",
         "archive": str(archive.path),
         "state": "STOPPED",
@@ -95,7 +96,7 @@ def test_a_pending_job_is_cancelled(archive: Archive, ray: FakeRay, services: Se
     archive.set_status("SUBMITTED")
     with_steward(archive)
     ray.statuses["sft-1"] = "PENDING"
-    assert stopped(archive, services).state == "STOPPED"
+    assert stopped(archive, services).result["state"] == "STOPPED"
     assert ray.changes == [("cancel_pending", "sft-1")]
 
 
@@ -115,7 +116,7 @@ def test_a_job_without_an_attempt_is_ended_by_its_steward(
 
     clock.then = steward
     result = stopped(archive, services)
-    assert (result.before, result.state) == (state, "STOPPED")
+    assert (result.result["diff"]["before"].strip(), result.result["state"]) == (state, "STOPPED")
     assert all(requested)
     assert ray.changes == []
 
@@ -132,7 +133,7 @@ def test_a_job_of_no_steward_that_ray_does_not_know(
     foreign: Archive, ray: FakeRay, services: Services, state: str
 ) -> None:
     foreign.set_status(state, ended_at=0.0)
-    assert stopped(foreign, services).state == "STOPPED"
+    assert stopped(foreign, services).result["state"] == "STOPPED"
     assert foreign.read_status().reason == "stopped while it had no steward, by stop.yml"
     assert ray.changes == []
 
@@ -143,7 +144,7 @@ def test_a_job_of_the_steward_of_another_cluster_is_left_to_it(
     foreign.set_status("QUEUED")
     with_steward(foreign)
     clock.then = lambda now: foreign.set_status("STOPPED", reason="its own") if now > 3 else None
-    assert stopped(foreign, services).state == "STOPPED"
+    assert stopped(foreign, services).result["state"] == "STOPPED"
     assert foreign.read_status().reason == "its own"
 
 
@@ -152,7 +153,7 @@ def test_a_job_of_no_steward_whose_trainer_had_failed(foreign: Archive, ray: Fak
     attempts.record_trouble(archive, failures.failure("communication", "Connection reset"))
     result = stopped(archive, services)
     status = archive.read_status()
-    assert (result.state, status.reason) == ("FAILED", "Connection reset")
+    assert (result.result["state"], status.reason) == ("FAILED", "Connection reset")
     assert [(one.state, one.kind) for one in status.attempts] == [("FAILED", "communication")]
 
 
@@ -163,14 +164,14 @@ def test_a_running_job_is_ended_by_its_launcher(
     ray.statuses["sft-1"] = "RUNNING"
     ray.on_stop = lambda _identifier: None
     clock.then = lambda now: archive.set_status("STOPPED", reason="signal 15") if now > 5 else None
-    assert stopped(archive, services).state == "STOPPED"
+    assert stopped(archive, services).result["state"] == "STOPPED"
     assert ray.changes == [("stop_job", "sft-1")]
     assert archive.read_status().reason == "signal 15"
 
 
 def test_a_job_that_has_ended(archive: Archive, ray: FakeRay, services: Services) -> None:
     archive.set_status("FAILED")
-    assert stopped(archive, services).to_json() == {
+    assert stopped(archive, services).result == {
         "submission_id": "sft-1",
         "archive": str(archive.path),
         "state": "FAILED",
@@ -186,14 +187,14 @@ def test_a_job_that_ends_by_itself_at_the_same_moment(archive: Archive, ray: Fak
     ray.statuses["sft-1"] = "RUNNING"
     ray.on_stop = lambda _identifier: archive.set_status("SUCCEEDED")
     result = stopped(archive, services)
-    assert (result.changed, result.state) == (True, "SUCCEEDED")
+    assert (result.changed, result.result["state"]) == (True, "SUCCEEDED")
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "RUNNING"])
 def test_check_mode(archive: Archive, ray: FakeRay, services: Services, state: str) -> None:
     archive.set_status(state)
     result = stopped(archive, services, check_mode=True)
-    assert (result.changed, result.before, result.state) == (True, state, "STOPPED")
+    assert (result.changed, result.result["diff"]["before"], result.result["state"]) == (True, f"{state}\n", "STOPPED")
     assert ray.calls == []
     assert not archive.stop_requested()
     assert archive.read_status().state == state
@@ -243,10 +244,10 @@ def test_a_job_that_has_damaged_its_archive_is_stopped(archive: Archive, ray: Fa
     ray.on_stop = lambda _identifier: None
     services = dataclasses.replace(services, head=lambda _address: ray, client=lambda _address: ray)
     result = stopped(archive, services)
-    assert (result.changed, result.before, result.state) == (True, None, "STOPPED")
+    assert (result.changed, result.result["state"]) == (True, "STOPPED")
     assert [call for call in ray.calls if call[0] == "stop_job"] == [("stop_job", "sft-1~2")]
     assert "its status was lost" in archive.read_status().reason
-    assert result.to_json()["diff"]["before"] == "unknown\n"
+    assert result.result["diff"]["before"] == "unknown\n"
 
 
 def test_who_stops_a_job_is_recorded(foreign: Archive, services: Services) -> None:
@@ -262,6 +263,6 @@ def test_the_checkpoint_to_resume_from_is_named(archive: Archive, services: Serv
     directory = archive.path / "checkpoints" / "global_step_7"
     directory.mkdir()
     (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("7")
-    assert stopped(archive, services).checkpoint is None
+    assert stopped(archive, services).result["checkpoint"] is None
     (directory / "config.json").write_text("{}")
-    assert stopped(archive, services).checkpoint == 7
+    assert stopped(archive, services).result["checkpoint"] == 7

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fake_ray import FakeRay
 
-from argus.jobs import submission
+from argus.jobs import submit
 from argus.jobs.registry import Registry
-from argus.jobs.reward_files import RewardFiles
-from argus.jobs.submission import Submission, same_spec, send
+from argus.jobs.reward_files import RewardFiles, RewardRecord
+from argus.jobs.submit import Submission, same_spec, send
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.plan import Job, plan_job
@@ -19,6 +19,7 @@ from argus.launcher import redact
 from argus.launcher.archive import Archive
 from argus.launcher.program import VERSION, Program
 from argus.launcher.room import Demand
+from argus.launcher.schema import json_text
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 
@@ -169,7 +170,7 @@ def test_the_archive_is_complete(root: Path, archive: Archive) -> None:
     }
     assert archive.read_mapping("config/job_spec.json") == asked
     assert archive.read_mapping("config/runtime_env.json") == job.runtime_env
-    assert archive.read_mapping("config/plan.json") == job.plan.to_json()
+    assert archive.read_mapping("config/plan.json") == json.loads(json_text(job.plan))
     assert (archive.path / "config" / "submit_cmd.txt").read_text() == job.submit_command()
     assert (archive.path / "config" / "resolved.yaml").read_text() == "trainer:\n  save_freq: 5\n"
     record = archive.read_mapping("config/argus.json")
@@ -202,7 +203,7 @@ def test_an_archive_that_cannot_be_written_leaves_the_reason(
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(submission, "write_archive", full)
+    monkeypatch.setattr(submit, "write_archive", full)
     ray = FakeRay()
     with pytest.raises(OSError, match="No space left"):
         sent(archive, given(root), ray)
@@ -277,7 +278,12 @@ def test_a_submission_that_is_interrupted_is_found_by_the_head(
 
 
 def test_the_code_of_the_reward_function_is_archived(root: Path, archive: Archive) -> None:
-    sent(archive, given(root), FakeRay(), reward=RewardFiles("user/code/r.py", "f", {"user/code/r.py": "x"}, {}))
+    sent(
+        archive,
+        given(root),
+        FakeRay(),
+        reward=RewardFiles(RewardRecord("user/code/r.py", "f"), {"user/code/r.py": "x"}),
+    )
     assert (archive.path / "config/reward/user/code/r.py").read_text() == "x"
     assert archive.read_mapping("config/reward.json")["entry"] == "user/code/r.py"
 

@@ -19,6 +19,7 @@ from argus.jobs import submit as submit_module
 from argus.jobs.registry import Registered, Registry
 from argus.jobs.request import Request
 from argus.jobs.services import (
+    Answer,
     OperationError,
     RefusedError,
     Services,
@@ -26,7 +27,6 @@ from argus.jobs.services import (
 from argus.jobs.submit import (
     REGISTERED_SECONDS,
     RESERVED_SECONDS,
-    Submitted,
     submit,
 )
 from argus.jobspec.capacity import Cluster
@@ -91,9 +91,11 @@ class Head:
             clock=self.clock,
         )
 
-    def submit(self, spec: dict[str, Any], **request: Any) -> Submitted:
+    def submit(self, spec: dict[str, Any], **request: Any) -> Answer:
         return submit(
-            Request(spec, **{"defaults": {"shared_root": str(self.root)}, **request}), self.services, self.gate.examine
+            Request(**{"jobspec": spec, "defaults": {"shared_root": str(self.root)}, **request}),
+            self.services,
+            self.gate.examine,
         )
 
     @property
@@ -111,28 +113,28 @@ def head(tmp_path: Path) -> Iterator[Head]:
 
 @pytest.mark.parametrize("empty", ["", None])
 def test_an_empty_id_means_that_one_is_made(head: Head, empty: str | None) -> None:
-    made = head.submit(head.jobspec(submission_id=empty)).submission_id
+    made = head.submit(head.jobspec(submission_id=empty)).result["submission_id"]
     assert made.startswith("grpo-") and (head.root / "jobs" / made).is_dir()
 
 
 def test_prometheus_is_told_with_the_jobs_that_share_its_file(head: Head) -> None:
     found = Finding("x", "is true", "do", WARNING, key="actor_rollout_ref.rollout.prometheus.enable")
     head.gate.findings = [found]
-    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+    assert head.submit(head.jobspec(), check=True).findings == ()
     head.submit(head.jobspec(submission_id="sft-1", workload="sft"))
-    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+    assert head.submit(head.jobspec(), check=True).findings == ()
     head.submit(head.jobspec(submission_id="ppo-1", workload="ppo"))
-    (told,) = head.submit(head.jobspec(), check_mode=True).findings
+    (told,) = head.submit(head.jobspec(), check=True).findings
     assert "ppo-1" in told.what and "sft-1" not in told.what
     Archive(head.root / "jobs" / "ppo-1").set_status("SUCCEEDED")
-    assert head.submit(head.jobspec(), check_mode=True).findings == ()
+    assert head.submit(head.jobspec(), check=True).findings == ()
 
 
 def test_a_job_is_submitted(head: Head) -> None:
     head.gate.findings = [Finding("space", "is scarce", "free some", WARNING)]
     submitted = head.submit(head.jobspec(trainer_overrides=["trainer.save_freq=5"]))
     assert (submitted.changed, submitted.findings) == (True, tuple(head.gate.findings))
-    result = submitted.to_json()
+    result = submitted.result
     overrides = list(head.archive.plan().overrides)
     assert "trainer.save_freq=5" in overrides
     assert result == {
@@ -151,9 +153,9 @@ def test_a_job_is_submitted(head: Head) -> None:
 def test_a_job_without_an_id_gets_one(head: Head) -> None:
     spec = head.jobspec(submission_id=None)
     result = head.submit(spec)
-    assert result.submission_id.startswith("grpo-")
-    assert head.gate.examined == [result.submission_id]
-    assert head.submit(spec).submission_id != result.submission_id
+    assert result.result["submission_id"].startswith("grpo-")
+    assert head.gate.examined == [result.result["submission_id"]]
+    assert head.submit(spec).result["submission_id"] != result.result["submission_id"]
 
 
 def test_the_archive_keeps_the_jobspec_as_given(head: Head) -> None:
@@ -164,7 +166,7 @@ def test_the_archive_keeps_the_jobspec_as_given(head: Head) -> None:
 
 def test_a_job_without_capacity_is_queued(head: Head) -> None:
     head.gate.details["capacity_problem"] = NO_CAPACITY
-    assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
+    assert head.submit(head.jobspec(wait_for_resources="2h")).result["state"] == "QUEUED"
     assert head.ray.changes == []
     assert head.archive.read_status().reason == NO_CAPACITY
 
@@ -177,7 +179,7 @@ def room_for_one(head: Head) -> None:
 
 def test_a_job_that_was_submitted_meanwhile_has_the_place(head: Head) -> None:
     room_for_one(head)
-    assert head.submit(head.jobspec(wait_for_resources="2h")).state == "QUEUED"
+    assert head.submit(head.jobspec(wait_for_resources="2h")).result["state"] == "QUEUED"
     assert head.ray.changes == []
     assert head.archive.read_status().reason.endswith(", once sft-1 has what it needs")
 
@@ -198,7 +200,7 @@ def test_the_place_is_kept_until_ray_has_the_job(head: Head) -> None:
             pytest.fail("another one may submit")
 
     head.ray.on_submit = submitted
-    assert head.submit(head.jobspec()).state == "SUBMITTED"
+    assert head.submit(head.jobspec()).result["state"] == "SUBMITTED"
     with one_at_a_time(head.registry.path, 0):
         pass
 
@@ -225,10 +227,10 @@ def test_secrets_go_to_the_file_of_secrets_only(head: Head) -> None:
     values = {"HF_TOKEN": "hf_secret_1", "OTHER": "not_for_this_job"}
     result = head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets=values)
     assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret_1"}
-    assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.to_json())
+    assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.result)
     holders = [path.name for path in head.root.rglob("*") if path.is_file() and b"hf_secret_1" in path.read_bytes()]
     assert holders == ["grpo-1.json"]
-    assert "hf_secret_1" not in repr(Request({}, secrets=values))
+    assert "hf_secret_1" not in repr(Request(jobspec={}, secrets=values))
 
 
 def test_a_secret_without_a_value_is_refused(head: Head) -> None:
@@ -320,9 +322,9 @@ def test_the_gate_has_no_answer(head: Head) -> None:
 
 def test_check_mode_changes_nothing(head: Head) -> None:
     head.gate.details["capacity_problem"] = NO_CAPACITY
-    result = head.submit(head.jobspec(), check_mode=True)
-    assert (result.changed, result.state, result.facts) == (True, "QUEUED", {"train_rows": 64})
-    assert result.overrides
+    result = head.submit(head.jobspec(), check=True)
+    assert (result.changed, result.result["state"], result.result["facts"]) == (True, "QUEUED", {"train_rows": 64})
+    assert result.result["overrides"]
     assert_nothing_changed(head)
 
 
@@ -344,7 +346,7 @@ def test_a_client_that_cannot_connect_leaves_no_archive(head: Head) -> None:
     spec = head.jobspec()
     services = Services(head=lambda _address: head.ray, client=refused, registry=head.registry)
     with pytest.raises(OperationError, match=r"Failed to connect to Ray. Nothing was changed."):
-        submit(Request(spec, defaults={"shared_root": str(head.root)}), services, head.gate.examine)
+        submit(Request(jobspec=spec, defaults={"shared_root": str(head.root)}), services, head.gate.examine)
     assert_nothing_changed(head)
 
 
@@ -360,11 +362,11 @@ def test_the_same_jobspec_again_is_the_same_job(head: Head) -> None:
     with_steward(head.archive)
     head.ray.calls.clear()
     again = head.submit(head.jobspec())
-    assert again.to_json() == {
+    assert again.result == {
         "submission_id": "grpo-1",
-        "archive": first.archive,
+        "archive": first.result["archive"],
         "state": "SUBMITTED",
-        "overrides": list(first.overrides),
+        "overrides": list(first.result["overrides"]),
     }
     assert head.ray.changes == []
     assert head.gate.examined == ["grpo-1"]
@@ -384,7 +386,7 @@ def test_the_same_job_after_its_end(head: Head, state: str) -> None:
     head.submit(head.jobspec())
     head.archive.set_status(state)
     head.ray.calls.clear()
-    assert head.submit(head.jobspec()).state == state
+    assert head.submit(head.jobspec()).result["state"] == state
     assert head.ray.changes == []
 
 
@@ -392,7 +394,7 @@ def test_the_state_of_the_same_job_is_that_of_ray(head: Head) -> None:
     head.submit(head.jobspec())
     with_steward(head.archive)
     head.ray.statuses["grpo-1"] = "PENDING"
-    assert head.submit(head.jobspec()).state == "PENDING"
+    assert head.submit(head.jobspec()).result["state"] == "PENDING"
 
 
 def test_another_jobspec_under_the_same_id_is_refused(head: Head) -> None:
@@ -432,7 +434,7 @@ def test_two_submissions_at_the_same_moment(head: Head) -> None:
 
     head.gate.examine, head.clock.then = slow, fill
     result = head.submit(spec)
-    assert (result.changed, result.state, result.overrides) == (False, "SUBMITTED", ("a=1",))
+    assert (result.changed, result.result["state"], result.result["overrides"]) == (False, "SUBMITTED", ["a=1"])
     assert head.ray.changes == []
 
 
@@ -519,12 +521,12 @@ def test_a_reward_function_that_has_changed_since(head: Head) -> None:
     head.submit(asked)
     assert (head.archive.path / "config/reward/user/code/r.py").read_text() == "one"
     one = {"user/code/r.py": hashlib.sha256(b"one").hexdigest()}
-    assert head.submit({**asked, "submission_id": "grpo-2"}, check_mode=True).to_json()["reward_files"] == one
+    assert head.submit({**asked, "submission_id": "grpo-2"}, check=True).result["reward_files"] == one
     again = {key: value for key, value in asked.items() if key != "submission_id"}
     assert head.submit(again, resubmitted_from="grpo-1").findings == ()
     (code / "r.py").write_text("two")
-    for check_mode in (True, False):
-        (finding,) = head.submit(again, resubmitted_from="grpo-1", check_mode=check_mode).findings
+    for check in (True, False):
+        (finding,) = head.submit(again, resubmitted_from="grpo-1", check=check).findings
         assert "changed: user/code/r.py" in finding.what
     # It is a new job otherwise.
     assert head.submit(again).findings == ()

@@ -24,8 +24,9 @@ def spec_of(root: Path, **keys: Any) -> JobSpec:
 
 
 def severities(spec: JobSpec, left: float, step: int = 0) -> list[tuple[str, str]]:
-    environ = {ending.STOP_AT: str(NOW + left)}
-    return [(finding.key, finding.severity) for finding in time_limit_findings(spec, step, NOW, environ)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ending.STOP_AT, str(NOW + left))
+        return [(finding.key, finding.severity) for finding in time_limit_findings(spec, step, NOW)]
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_machines_that_stay_limit_nothing(root: Path) -> None:
     spec = spec_of(root, deadline="1000d", resume_from="first")
-    assert list(time_limit_findings(spec, 0, NOW, {})) == []
+    assert list(time_limit_findings(spec, 0, NOW)) == []
 
 
 def test_a_deadline_that_does_not_fit_is_a_warning(root: Path) -> None:

@@ -12,7 +12,7 @@ from argus.jobspec.verl_releases import Profile
 from argus.launcher.checkpoints import Checkpoint
 from argus.launcher.plan import Plan
 from argus.launcher.program import Program
-from argus.launcher.schema import parse
+from argus.launcher.schema import json_text, parse
 
 # Where workers find the program.
 HOOK = Program.of_this_process().python_path
@@ -261,12 +261,12 @@ def test_variables_that_verl_forwards_are_not_in_the_runtime_env(name: str) -> N
     job = plan_job(spec, CPU, "x", "job-1", NEWEST)
     assert name not in job.runtime_env["env_vars"]
     assert job.plan.driver_env == {name: "1"}
-    assert job.plan.to_json()["driver_env"] == {name: "1"}
+    assert json.loads(json_text(job.plan))["driver_env"] == {name: "1"}
 
 
 def test_the_plan_as_it_is_stored() -> None:
     job = planned(ray={"address": "http://127.0.0.1:9000"})
-    assert job.plan.to_json() == {
+    assert json.loads(json_text(job.plan)) == {
         "code_path": "/private/common/code/verl/verl-0.9.1",
         "code_id": "verl-0.9.1",
         "module": "verl.trainer.main_ppo",
@@ -294,7 +294,7 @@ def test_the_plan_as_it_is_stored() -> None:
         "storage_units": 0,
         "exclusive_backend": "",
     }
-    assert parse(Plan, json.loads(json.dumps(job.plan.to_json()))) == job.plan
+    assert parse(Plan, json.loads(json_text(job.plan))) == job.plan
 
 
 def test_the_driver_runs_on_a_worker() -> None:

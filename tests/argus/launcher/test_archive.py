@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_files import lines_of, metrics_of
 
 from argus.jobspec.submission_id import SUBMISSION_ID
 from argus.launcher import reading
@@ -54,7 +55,7 @@ def test_a_new_archive(archive: Archive) -> None:
     assert sorted(path.name for path in archive.path.iterdir()) == ["checkpoints", "config", "debug", "logs"]
     assert archive.driver_log == archive.path / "logs" / "driver.log"
     assert archive.status_json() == {}
-    assert list(archive.metrics()) == []
+    assert list(metrics_of(archive)) == []
     assert archive.checkpoints() == []
 
 
@@ -155,7 +156,7 @@ def test_json(archive: Archive) -> None:
 
 def test_metrics_of_a_running_job(archive: Archive) -> None:
     metrics(archive, 1, line(1, loss=5.5) + line(2, loss=5.25) + line(3, loss=5)[:-5])
-    assert list(archive.metrics()) == [
+    assert list(metrics_of(archive)) == [
         {"step": 1, "data": {"loss": 5.5}},
         {"step": 2, "data": {"loss": 5.25}},
     ]
@@ -166,7 +167,7 @@ def test_metrics_of_all_attempts_in_their_order(archive: Archive) -> None:
     metrics(archive, 2, line(20) + line(21))
     # An attempt that was killed while it wrote.
     metrics(archive, 1, line(10) + '{"step": 11, "da')
-    assert [entry["step"] for entry in archive.metrics()] == [10, 20, 21, 30]
+    assert [entry["step"] for entry in metrics_of(archive)] == [10, 20, 21, 30]
 
 
 @pytest.mark.parametrize(
@@ -190,14 +191,14 @@ def test_attempts_are_joined_by_step(
 ) -> None:
     metrics(archive, 1, "".join(line(step, attempt=1) for step in first))
     metrics(archive, 2, "".join(line(step, attempt=2) for step in second))
-    assert {entry["step"]: entry["data"]["attempt"] for entry in archive.metrics()} == expected
+    assert {entry["step"]: entry["data"]["attempt"] for entry in metrics_of(archive)} == expected
 
 
 def test_a_step_of_several_lines_is_one_entry(archive: Archive) -> None:
     metrics(archive, 1, line(1, loss=5) + line(2, loss=4) + line(2, accuracy=0.5) + line(3, loss=3))
     # The step that was resumed from is there again, with what was measured before the first new one.
     metrics(archive, 2, line(2, validation=0.25) + line(3, loss=2))
-    assert list(archive.metrics()) == [
+    assert list(metrics_of(archive)) == [
         {"step": 1, "data": {"loss": 5}},
         {"step": 2, "data": {"loss": 4, "accuracy": 0.5, "validation": 0.25}},
         {"step": 3, "data": {"loss": 2}},
@@ -233,13 +234,6 @@ def test_checkpoints_in_the_order_of_steps(archive: Archive) -> None:
         (archive.path / "checkpoints" / name).mkdir()
     (archive.path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("100")
     assert archive.checkpoints() == [3, 20, 100]
-
-
-def test_lines_of_a_file_that_grows(archive: Archive) -> None:
-    assert archive.read_lines("debug/index.jsonl") == []
-    (archive.path / "debug").mkdir(parents=True, exist_ok=True)
-    (archive.path / "debug" / "index.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a":', encoding="utf-8")
-    assert archive.read_lines("debug/index.jsonl") == [{"a": 1}, {"a": 2}]
 
 
 # --- Modes, and what jobs put in the way -----------------------------------------------------------------------------
@@ -325,10 +319,10 @@ def test_a_line_after_half_a_line_is_not_lost(archive: Archive, half: bytes) -> 
     archive.event("FIRST")
     with (archive.path / "events.jsonl").open("ab") as file:
         file.write(half)
-    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST"]
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST"]
     archive.event("NEXT")
     archive.event("LAST")
-    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "NEXT", "LAST"]
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "NEXT", "LAST"]
     assert (archive.path / "events.jsonl").read_bytes().count(b"\n") == 4
 
 
@@ -337,7 +331,7 @@ def test_a_line_is_written_whole_in_several_writes(archive: Archive, monkeypatch
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data)[:7]))
     archive.event("FIRST")
     archive.event("LAST")
-    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "LAST"]
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "LAST"]
 
 
 def test_a_status_whose_event_cannot_be_written_is_changed_once(archive: Archive) -> None:
@@ -361,4 +355,4 @@ def test_a_job_that_locks_a_file_keeps_no_line_out_of_it(archive: Archive) -> No
     with (archive.path / "events.jsonl").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         archive.event("SECOND")
-    assert [event["event"] for event in archive.read_lines("events.jsonl")] == ["FIRST", "SECOND"]
+    assert [event["event"] for event in lines_of(archive, "events.jsonl")] == ["FIRST", "SECOND"]

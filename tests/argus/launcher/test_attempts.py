@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def test_a_verdict_belongs_to_one_attempt(archive: Archive) -> None:
 
 def test_a_failure_is_stored_as_json() -> None:
     failure = Failure(FailureKind.UNKNOWN, "exit code 1", ("one", "two"), "Read the log.")
-    assert parse(Failure, json.loads(json.dumps(failure.to_json()))) == failure
+    assert parse(Failure, json.loads(json.dumps(asdict(failure)))) == failure
 
 
 def test_a_failure_that_a_lost_node_may_have_caused_is_left_to_the_steward(archive: Archive) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +75,6 @@ def archive(tmp_path: Path) -> Archive:
 class Head:
     """A fake of the head's API."""
 
-    def __init__(self, _address: str = "", _token_path: str = "", patience: float = 0.0) -> None:
-        assert not _address or patience > 5, "a head under load answers later"
-
     def jobs(self) -> list[dict[str, Any]]:
         return [dict(job) for job in JOBS]
 
@@ -126,11 +122,13 @@ class NoRay(Nodes):
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evidence, "RayHead", Head)
+    monkeypatch.setattr(evidence, "own_head", lambda _address: Head())
     monkeypatch.setenv("PATH", "/nowhere")
 
-    def collect(archive: str, directory: str, request: node.Request) -> list[dict[str, Any]]:
-        text = json.dumps(asdict(request))
+    def collect(
+        archive: str, directory: str, job_ids: list[str], since: float, with_packages: bool
+    ) -> list[dict[str, Any]]:
+        text = json.dumps({"job_ids": job_ids, "since": since, "with_packages": with_packages})
         return [node.write(Path(archive), f"{directory}/request.json", lambda: text, redact.Redactor([]))]
 
     monkeypatch.setattr(node, "collect", collect)
@@ -223,16 +221,11 @@ def test_the_actors_of_the_job_are_listed_before_those_of_others_that_live(monke
 # --- Who belongs to a job ---------------------------------------------------------------------------------------------
 
 
-def test_the_records_of_a_job_are_those_of_all_its_attempts() -> None:
-    records = evidence.HeadRecords([*JOBS, {"submission_id": None}, {}], ACTORS)
-    assert evidence.processes_of_job("grpo-1", records) == evidence.JobProcesses(
+def test_the_processes_of_a_job_are_those_of_all_its_attempts() -> None:
+    assert evidence.processes_on_head("", "grpo-1") == evidence.JobProcesses(
         job_ids={"01", "02"}, driver_nodes={"n1"}, pids={"n2": {20, 21}, "gone": {22}}
     )
-
-
-def test_the_nodes_of_a_job_are_those_of_its_actors() -> None:
-    assert evidence.actor_pids(ACTORS, {"01", "02"}) == {"n2": {20, 21}, "gone": {22}}
-    assert evidence.actor_pids(ACTORS, set()) == {}
+    assert evidence.processes_on_head("", "none") == evidence.JobProcesses()
 
 
 def test_the_address_comes_from_the_plan(archive: Archive) -> None:
@@ -251,7 +244,7 @@ def test_every_node_of_a_job_is_asked(archive: Archive, moment: str, packages: b
     entries = evidence.collect(archive, Moment(moment), connection)  # type: ignore[arg-type]
     # The worker of another job is not asked; one that is gone is reported.
     assert [(at, name) for at, name, _arguments in connection.asked] == [
-        ("n0", "ask_head"),
+        ("n0", "processes_on_head"),
         ("n0", "collect_head"),
         ("n1", "collect"),
         ("n2", "collect"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -24,14 +24,14 @@ CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 G
 
 def test_a_stored_failure() -> None:
     found = classify(CUDA_OOM, 1)
-    stored = json.loads(json.dumps(found.to_json()))
+    stored = json.loads(json.dumps(asdict(found)))
     assert parse(Failure, stored) == found
     # Another version of this collection may know more kinds.
     assert parse(Failure, {**stored, "kind": "new"}) == replace(found, kind=FailureKind.UNKNOWN)
 
 
 def test_a_failure_as_a_dictionary() -> None:
-    found = classify(CUDA_OOM, 1).to_json()
+    found = asdict(classify(CUDA_OOM, 1))
     assert found["kind"] == "gpu_oom"
     assert list(found) == ["kind", "reason", "lines", "todo"]
     assert json.loads(json.dumps(found))["lines"] == [CUDA_OOM.strip()]

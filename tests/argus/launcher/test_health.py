@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_files import lines_of
 
 from argus.launcher.archive import Archive
 from argus.launcher.health import WRITE_SECONDS, Health
@@ -39,7 +41,7 @@ def told(archive: Archive) -> list[str]:
 
 
 def events(archive: Archive) -> list[str]:
-    return [event["about"] for event in archive.read_lines("events.jsonl") if event["event"] == "WARNING"]
+    return [event["about"] for event in lines_of(archive, "events.jsonl") if event["event"] == "WARNING"]
 
 
 def test_a_new_warning_is_written_at_once_and_new_numbers_later(archive: Archive) -> None:
@@ -104,7 +106,7 @@ def test_nothing_is_written_after_the_end(archive: Archive) -> None:
 
 def test_what_happened_in_an_earlier_attempt_stays(archive: Archive) -> None:
     earlier = [JobWarning("prompts_cut", "7 prompts", 7), JobWarning("gradient_zero", "always")]
-    archive.set_status("RUNNING", warnings=[warning.to_json() for warning in earlier])
+    archive.set_status("RUNNING", warnings=[asdict(warning) for warning in earlier])
     append(archive.driver_log, CUT)
     health = Health(archive, (), 2)
     health.look(1000.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -208,7 +209,7 @@ def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...]
 
 def test_a_warning_as_it_is_stored() -> None:
     warning = JobWarning("reward_raises", "it raised", 3, 4)
-    assert parse(JobWarning, json.loads(json.dumps(warning.to_json()))) == warning
+    assert parse(JobWarning, json.loads(json.dumps(asdict(warning)))) == warning
     assert parse(JobWarning, {"kind": "of a later version"}) == JobWarning("of a later version")
     for malformed in ({}, {"kind": 3}, {"kind": "x", "count": "1"}, []):
         with pytest.raises(MalformedError):

@@ -195,12 +195,6 @@ def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
     assert output.endswith("it begins with [secret]")
 
 
-def test_what_may_begin_a_secret_is_shown_after_a_moment(job: Setup) -> None:
-    redact.store(job.archive.path, {"KEY": "-----BEGIN PRIVATE KEY-----"})
-    job.start("prompt")
-    wait_for(lambda: job.log().endswith("continue? -----"))
-
-
 def test_the_trainer_leaves_no_core_and_files_for_the_group_only(job: Setup) -> None:
     _code, output = job.run("limits")
     assert "core (0, 0) mask 0o27\n" in output

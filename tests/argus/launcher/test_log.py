@@ -19,7 +19,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def parts(archive: Archive) -> dict[str, str]:
-    return {path.name: path.read_text() for path in archive.log_files()}
+    return {path.name: path.read_text() for path in archive.log_parts().values()}
 
 
 def fill(archive: Archive, lines: int) -> Log:
@@ -70,7 +70,7 @@ def test_the_parts_in_the_order_of_time(archive: Archive) -> None:
     fill(archive, 12)
     (archive.path / "logs" / "driver.log.old").touch()
     (archive.path / "logs" / "keeper.log").touch()
-    names = [path.name for path in archive.log_files()]
+    names = [path.name for path in archive.log_parts().values()]
     assert names == [*(f"driver.log.{number}" for number in range(1, 12)), "driver.log"]
 
 
@@ -185,5 +185,5 @@ def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> No
     made = Log(archive.driver_log, part_bytes=30)
     made.write(b"Total training steps: 435\n")
     made.write(b"Total training steps: 7, said by a model\n")
-    assert len(archive.log_files()) == 2
+    assert len(archive.log_parts().values()) == 2
     assert total_steps(archive) == 435

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -286,8 +285,7 @@ def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypa
     names = node.log_names
     monkeypatch.setattr(node, "log_names", lambda ids, since: names(ids, since, logs))
     process = start(SLEEP, **{JOB: job, "MY_KEY": "hf_secret", "HF_TOKEN": "other", "NOTE": "plain"})
-    request = node.Request(("02000000",), 0.0, with_packages=False)
-    entries = node.collect(str(archive), "debug/stamp-worker-0", request)
+    entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=False)
     own = archive / "debug" / "stamp-worker-0"
     assert [entry["file"].removeprefix("debug/stamp-worker-0/") for entry in entries] == [
         "processes.json",
@@ -312,7 +310,7 @@ def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypa
     assert "MemTotal" in (own / "memory.txt").read_text()
     for path in own.rglob("*"):
         assert path.is_dir() or b"hf_secret" not in path.read_bytes()
-    entries = node.collect(str(archive), "debug/stamp-worker-0", replace(request, with_packages=True))
+    entries = node.collect(str(archive), "debug/stamp-worker-0", ["02000000"], 0.0, with_packages=True)
     assert entries[-1]["file"].endswith("/packages.txt")
     assert f"pytest=={pytest.__version__}\n" in (own / "packages.txt").read_text()
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from argus.launcher.plan import Plan
-from argus.launcher.schema import parse
+from argus.launcher.schema import json_text, parse
 
 PLAN = Plan(
     code_path="/private/common/code/verl/x",
@@ -39,7 +39,7 @@ PLAN = Plan(
 
 
 def test_a_plan_survives_its_file() -> None:
-    stored = json.loads(json.dumps(PLAN.to_json()))
+    stored = json.loads(json_text(PLAN))
     assert set(stored) == {field.name for field in dataclasses.fields(Plan)}
     assert (stored["overrides"], stored["secrets"]) == (["a=1", "b=2"], ["HF_TOKEN"])
     assert parse(Plan, stored) == PLAN
@@ -55,4 +55,4 @@ def test_a_plan_of_another_version() -> None:
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Plan)])
 def test_every_key_is_read(name: str) -> None:
-    assert getattr(parse(Plan, {name: PLAN.to_json()[name]}), name) == getattr(PLAN, name)
+    assert getattr(parse(Plan, {name: json.loads(json_text(PLAN))[name]}), name) == getattr(PLAN, name)

@@ -13,8 +13,7 @@ import pytest
 from real_processes import alive
 
 from argus.launcher.archive import Archive
-from argus.launcher.processes import LauncherRunner, kill_group, wait
-from argus.launcher.program import Program
+from argus.launcher.program import Program, Runner, kill_group, wait
 
 LAUNCHER = """
 import os, subprocess, sys, time
@@ -49,25 +48,26 @@ def calls(archive: Archive) -> list[str]:
 
 
 def test_a_verb_in_the_background(archive: Archive) -> None:
-    process = LauncherRunner(archive, program_of(archive)).start("evidence", "start")
+    process = Runner(archive, program_of(archive)).start("evidence", "start")
     assert process.wait(30) == 1
     assert calls(archive) == ["evidence start"]
 
 
 def test_a_verb_that_is_waited_for(archive: Archive) -> None:
-    LauncherRunner(archive, program_of(archive)).run("end", seconds=30)
+    Runner(archive, program_of(archive)).run("end", seconds=30)
     assert calls(archive) == ["end"]
 
 
 def test_a_verb_that_hangs_is_killed_with_its_children(archive: Archive) -> None:
     started = time.monotonic()
-    process = LauncherRunner(archive, program_of(archive)).start("hang")
+    process = Runner(archive, program_of(archive)).start("hang")
     while not (archive.path / "child").exists() or not (archive.path / "child").read_text():
         assert time.monotonic() - started < 30
         time.sleep(0.02)
     child = int((archive.path / "child").read_text())
     assert alive(child)
-    wait(process, 0.05)
+    with pytest.raises(subprocess.TimeoutExpired):
+        wait(process, 0.05)
     assert process.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 5
     while alive(child) and time.monotonic() < deadline:
@@ -77,7 +77,7 @@ def test_a_verb_that_hangs_is_killed_with_its_children(archive: Archive) -> None
 
 def test_errors_of_rays_client_go_to_the_stewards_log(archive: Archive) -> None:
     (archive.path / "logs" / "keeper.log").write_text("earlier\n")
-    LauncherRunner(archive, program_of(archive)).run_ray_client("submit", 2)
+    Runner(archive, program_of(archive)).run_ray_client("submit", 2)
     assert calls(archive) == ["submit 2"]
     assert (archive.path / "logs" / "keeper.log").read_text() == "earlier\noutput\nit failed\n"
 
@@ -86,7 +86,7 @@ def test_errors_of_rays_client_go_to_the_stewards_log(archive: Archive) -> None:
 def test_something_else_in_place_of_the_log_does_not_stop_a_verb(archive: Archive, kind: str) -> None:
     log = archive.path / "logs" / "keeper.log"
     os.mkfifo(log) if kind == "fifo" else log.mkdir()
-    LauncherRunner(archive, program_of(archive)).run_ray_client("submit", 2)
+    Runner(archive, program_of(archive)).run_ray_client("submit", 2)
     assert calls(archive) == ["submit 2"]
 
 

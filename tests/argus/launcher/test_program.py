@@ -15,7 +15,7 @@ from program import write_program
 
 from argus.launcher.archive import Archive
 from argus.launcher.identity import PROGRAM_DIRECTORY
-from argus.launcher.program import RECORD, Program, directory, entrypoint
+from argus.launcher.program import RECORD, Program, Runner, directory, entrypoint
 
 TELLS = """
 import json, os, sys
@@ -47,7 +47,7 @@ def test_it_runs_beside_the_job_and_is_not_a_part_of_it(
     for name in ("ARGUS_VERL_JOB", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_ADDRESS"):
         monkeypatch.setenv(name, "x")
     (tmp_path / "__main__.py").write_text(TELLS)
-    assert Program(str(tmp_path)).start(archive, "evidence", "end").wait(30) == 0
+    assert Runner(archive, Program(str(tmp_path))).start("evidence", "end").wait(30) == 0
     told = facts(archive)
     variables = told.pop("environment")
     assert isinstance(variables, list)

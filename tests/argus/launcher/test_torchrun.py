@@ -16,8 +16,8 @@ from launcher_job import Setup
 
 from argus.launcher import redact, torchrun
 from argus.launcher.archive import Archive
-from argus.launcher.masking import Redactor
 from argus.launcher.plan import Plan
+from argus.launcher.redact import Redactor
 
 PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=40)
 # As torch.distributed.run: says what it was asked, and starts one rank.

@@ -55,7 +55,7 @@ class Unwritable(Setup):
         super().__init__(root)
         self.go = root.parent / "go"
         self.outputs: list[bytes] = []
-        self.change("FIRST_PAUSE, LONGEST_PAUSE", "0.1, 0.2", "recording")
+        self.change("PAUSE_SECONDS", 0.1, "recording")
 
     def begin(self, lines: int = 10) -> subprocess.Popen[bytes]:
         process = self.start("waits", GO=str(self.go), LINES=str(lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 from argus.launcher.archive import Archive
 from argus.launcher.health import Health
 from argus.launcher.plan import Plan
-from argus.launcher.processes import Process
 from argus.launcher.watch import EVIDENCE_SECONDS, Watch
 
 
@@ -21,7 +21,7 @@ class Runner:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def start(self, verb: str, *arguments: str) -> Process:
+    def start(self, verb: str, *arguments: str) -> subprocess.Popen[bytes]:
         raise AssertionError("the watch waits for evidence before it ends a trainer")
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from steward_scene import Head
 
+from argus.launcher.archive import Heartbeat
 from argus.launcher.room import Demand
 from argus.steward.attempt_checks import (
     ASK_SECONDS,
     GONE_SECONDS,
     WAITING_SECONDS,
     AttemptChecks,
-    Progress,
     alive_controllers,
     placement_notice,
     queue_problem,
 )
 
-BEFORE, TRAINS, DONE = Progress(0, 10), Progress(3, 10), Progress(10, 10)
+BEFORE, TRAINS, DONE = (Heartbeat(step=step, total_steps=10) for step in (0, 3, 10))
 SEVERAL = "the job has 2 controllers of TransferQueue: its samples are in several queues"
 OTHERS = "the job trains without a TransferQueue of its own: its samples may be those of another job"
 GONE = "the controller of the job's TransferQueue is gone: no sample can reach the trainer"
@@ -58,7 +58,7 @@ def test_the_controllers_of_a_job(actors: list[dict[str, Any]], count: int) -> N
         # Before the first data, and at the end.
         (0, BEFORE, 0, 0, ""),
         (0, DONE, GONE_SECONDS, 10, ""),
-        (0, Progress(3, 0), GONE_SECONDS, 3, ""),
+        (0, Heartbeat(step=3, total_steps=0), GONE_SECONDS, 3, ""),
         (0, TRAINS, GONE_SECONDS - 1, 3, ""),
         (0, TRAINS, GONE_SECONDS, 3, GONE),
         (0, TRAINS, GONE_SECONDS, 2, OTHERS),
@@ -67,7 +67,7 @@ def test_the_controllers_of_a_job(actors: list[dict[str, Any]], count: int) -> N
     ],
 )
 def test_the_queue_of_an_attempt(
-    controllers: int, progress: Progress, gone_for: float, gone_at_step: int, problem: str
+    controllers: int, progress: Heartbeat, gone_for: float, gone_at_step: int, problem: str
 ) -> None:
     assert queue_problem(controllers, progress, gone_for, gone_at_step) == problem
 
@@ -85,23 +85,6 @@ def test_what_an_attempt_waits_for() -> None:
     assert placement_notice(groups, "01") == text
     assert placement_notice(groups[1:2], "01") == ""
     assert placement_notice([], "01") == ""
-
-
-@pytest.mark.parametrize(
-    ("stored", "progress"),
-    [
-        ({"time": 100.0, "step": 3, "total_steps": 10}, TRAINS),
-        ({"time": 100, "step": 3, "total_steps": None}, Progress(3, 0)),
-        # Of an earlier attempt.
-        ({"time": 99.9, "step": 3, "total_steps": 10}, Progress()),
-        ({"step": 3, "total_steps": 10}, Progress()),
-        ({"time": "100", "step": 3}, Progress()),
-        ({"time": 100.0, "step": "3", "total_steps": [10]}, Progress()),
-        ({}, Progress()),
-    ],
-)
-def test_progress_from_a_heartbeat(stored: dict[str, Any], progress: Progress) -> None:
-    assert Progress.from_heartbeat(stored, 100.0) == progress
 
 
 # --- From step to step ------------------------------------------------------------------------------------------------
@@ -124,7 +107,7 @@ def test_a_controller_that_is_gone_for_a_while() -> None:
     assert found.queue_problem == ""
     found.look("01", TRAINS, 1000.0 + 2 * ASK_SECONDS + GONE_SECONDS)
     assert found.queue_problem == GONE
-    found.look("01", Progress(4, 10), 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
+    found.look("01", Heartbeat(step=4, total_steps=10), 1000.0 + 3 * ASK_SECONDS + GONE_SECONDS)
     assert found.queue_problem == OTHERS
 
 

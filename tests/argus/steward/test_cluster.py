@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archive_files import lines_of
 from program import write_program
 
 from argus.jobs.registry import Registered, Registry
@@ -195,5 +196,5 @@ def test_it_can_be_killed_and_a_new_version_takes_over(here: Cluster, tmp_path: 
     with process(here, current), one_at_a_time(here.registry.path):
         three = here.job("three")
         until(three.has_steward)
-    events = [line["event"] for line in one.read_lines("events.jsonl")]
+    events = [line["event"] for line in lines_of(one, "events.jsonl")]
     assert events.count("KEPT") >= 3 and one.read_status().state == "QUEUED"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -340,7 +341,7 @@ def test_a_lost_node_without_processes_of_the_job_does_not_matter() -> None:
 
 def ending(seconds: float) -> dict[str, Any]:
     failure = failures.Failure(failures.FailureKind.COMMUNICATION, "Connection reset by peer", ("a line",), "Check it.")
-    return {"ended_at": NOW - seconds, "failure": json.loads(json.dumps(failure.to_json()))}
+    return {"ended_at": NOW - seconds, "failure": json.loads(json.dumps(asdict(failure)))}
 
 
 def test_a_failure_that_a_lost_node_may_have_caused_waits_for_ray_to_notice() -> None:

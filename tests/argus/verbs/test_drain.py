@@ -11,6 +11,7 @@ import pytest
 from fake_ray import answered
 
 from argus import cli
+from argus.jobs import drain as jobs_drain
 from argus.launcher.draining import draining, removed_under
 from argus.verbs import drain
 
@@ -42,11 +43,11 @@ class Drain:
         self.commands: list[Sequence[str]] = []
         self.head = FakeHead()
         monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(registry))
-        monkeypatch.setattr(drain, "ray_head", lambda _address: self.head)
+        monkeypatch.setattr(drain, "own_head", lambda _address: self.head)
         self.accept(0, "")
 
     def accept(self, code: int, text: str) -> None:
-        self.monkeypatch.setattr(drain, "run_command", lambda command: self.commands.append(command) or (code, text))
+        self.monkeypatch.setattr(jobs_drain, "run", lambda command: self.commands.append(command) or (code, text))
 
     def __call__(self, **request: Any) -> tuple[int, Any]:
         text = json.dumps({"worker": "worker-1", "node_id": NODE, **request}).encode()

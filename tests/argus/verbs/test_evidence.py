@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from argus import cli
-from argus.jobs.evidence import Collected
 from argus.jobs.registry import Registered, Registry
 from argus.launcher.archive import Archive
 from argus.launcher.ray_api import ALLOWED_HOST
@@ -83,10 +82,10 @@ def test_a_process_beside_all_nodes_has_no_evidence(
 def test_what_people_see(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def collect(job: Archive) -> Collected:
+    def collect(job: Archive) -> dict[str, object]:
         # The address of the inventory at the submission may have the token, not that of the archive's plan.
         assert os.environ[ALLOWED_HOST] == "head.example"
-        return Collected(str(job.path), 43, ("w0", "w1"), ("w2: no answer\x1b[A",))
+        return {"archive": str(job.path), "files": 43, "nodes": ["w0", "w1"], "problems": ["w2: no answer\x1b[A"]}
 
     monkeypatch.setattr(evidence, "collect", collect)
     Registry().write(Registered("sft-1", 1.0, {}, str(tmp_path), "http://head.example:8265"))

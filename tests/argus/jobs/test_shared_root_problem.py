@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.jobs.root import (
+from argus.jobs.listing import (
     LEAST_BYTES,
     LEAST_FILES,
     root_problem,
