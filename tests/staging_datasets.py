@@ -17,8 +17,10 @@ from staging_tools import manifest_json
 
 from argus.checks.rows import RL
 from argus.staging.dataset import stage as datasets
-from argus.staging.dataset.options import DatasetOptions
+from argus.staging.dataset.source import Source
+from argus.staging.dataset.sources import source_of
 from argus.staging.errors import StagingError
+from argus.staging.items import Dataset
 from argus.staging.options import StageOptions
 from argus.staging.result import Staged
 
@@ -62,9 +64,16 @@ def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
     return str(path)
 
 
+def source(root: Path, options: Mapping[str, Any]) -> Source:
+    """The source of a dataset for its options and those of the hub."""
+    how = {key: value for key, value in options.items() if key in ("endpoint", "token")}
+    item = {key: value for key, value in options.items() if key not in how}
+    return source_of(Dataset(name="data", **item), root, StageOptions(**how))
+
+
 def asked(root: Path, name: str = "data", **options: Any) -> Staged:
-    how = {key: options.pop(key) for key in ("check", "repair", "full") if key in options}
-    return datasets.stage_dataset(root, DatasetOptions(name=name, **options), StageOptions(**how))
+    how = {key: options.pop(key) for key in ("check", "repair", "full", "endpoint", "token") if key in options}
+    return datasets.stage_dataset(root, Dataset(name=name, **options), StageOptions(**how))
 
 
 def refused(root: Path, **options: Any) -> str:

@@ -53,4 +53,4 @@ def snapshot(
     overlays: Sequence[snapshots.Overlay] = (),
     **options: bool,
 ) -> Staged:
-    return snapshots.snapshot(shared_root, source, code_id, overlays, StageOptions(**options))
+    return stage(snapshots.request(shared_root, source, code_id, overlays), **options)

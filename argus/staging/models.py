@@ -25,9 +25,10 @@ from .checkpoint import SOURCE as CHECKPOINT
 from .errors import StagingError
 from .files import copy_all, file_sha256, parallel_map
 from .hub import COMMIT, NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
+from .items import Model
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, named, read_manifest
-from .options import NAME_WITH_CAPITALS, check_name, check_shared_root
+from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
 from .store import Built, Request, remove_downloaded
 
@@ -171,16 +172,11 @@ class TinySource:
         return Built({"source": TINY})
 
 
-def source_of(
-    text: str,
-    shared_root: Path,
-    *,
-    revision: str | None = None,
-    endpoint: str | None = None,
-    token: str | None = None,
-    exclude: Sequence[str] | None = None,
-) -> Source:
+def source_of(options: Model, shared_root: Path, how: StageOptions) -> Source:
     """The source for its option: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
+    text = options.source
+    if text is None:
+        raise StagingError("source", "is not set.", "Set it to a repository of the hub, a directory or a job.")
     if text == TINY:
         return TinySource()
     if text.startswith(PREFIX):
@@ -190,15 +186,15 @@ def source_of(
             raise StagingError("source", f'"{text}" names no job.', todo)
         return CheckpointSource(shared_root, match["job"], int(match["step"] or 0) or None)
     if text.startswith("/"):
-        return DirectorySource(Path(os.path.normpath(text)), exclude)
+        return DirectorySource(Path(os.path.normpath(text)), options.exclude)
     if not NAME.fullmatch(text):
         todo = (
             "Give a repository of the hub (org/name), the absolute path of a directory, job:<submission_id>, or tiny."
         )
         raise StagingError("source", f'"{text}" is not a source of models.', todo)
-    address = resolve_endpoint(endpoint, token)
-    repository = Repository(text, revision or "main", shared_root / HUB_CACHE, address, token or None)
-    return HubSource.of(repository, exclude)
+    address = resolve_endpoint(how.endpoint, how.token)
+    repository = Repository(text, options.revision, shared_root / HUB_CACHE, address, how.token or None)
+    return HubSource.of(repository, options.exclude)
 
 
 def request(shared_root: Path, name: str | None, source: Source) -> Request:

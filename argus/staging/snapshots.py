@@ -13,13 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
+
+from pydantic import BaseModel, Field
 
 from ..common.shared_root import SNAPSHOTS
+from ..snapshot import sources
+from ..snapshot.git import Git
 from ..snapshot.sources import PATCH, Source, read_verl_version, unknown_source
 from ..snapshot.tree import CONTENT, MOST_BYTES, Content, Opener, content_identity, is_plain_path, open_within
+from .dataset.upload import FilesNeededError
 from .errors import StagingError, changed_meanwhile, listed
 from .files import CHUNK
+from .items import Snapshot
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, problems, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
@@ -62,13 +68,26 @@ def read_snapshot(path: Path, manifest: Manifest) -> Iterator[Content]:
     yield Content(files, manifest.select(SOURCE_FACTS))
 
 
+class Part(BaseModel):
+    """The source or an overlay, as the head's machine describes it. path: relative to the shared root."""
+
+    place: Literal["machine", "shared_root", "snapshot"]
+    label: str
+    path: str = ""
+    identity: str = ""
+    code_id: str = ""
+    size: int = 0
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+
 class Attachment:
     """The tar that follows a request. Its parts are read in their order.
 
     Members are <number>/<path>. One with the number alone is the end of a part: a tar that is cut off has none.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO | None) -> None:
+        """file: None if nothing follows."""
         self.file, self.size = file, 0
 
     @cached_property
@@ -76,9 +95,11 @@ class Attachment:
         return tarfile.open(fileobj=self.file, mode="r|")
 
     @contextmanager
-    def content(self, number: int, facts: Mapping[str, object]) -> Iterator[Content]:
+    def content(self, number: int, part: Part) -> Iterator[Content]:
+        if self.file is None:
+            raise FilesNeededError(part.label)
         try:
-            yield Content(self.files(number), facts)
+            yield Content(self.files(number), part.facts)
         except tarfile.TarError as error:
             raise StagingError("source", f"did not arrive completely ({error}).", "Stage it again.") from error
 
@@ -193,15 +214,30 @@ def snapshots(shared_root: Path) -> Path:
     return check_shared_root(shared_root) / SNAPSHOTS
 
 
-def snapshot(
-    shared_root: Path,
-    source: Source,
-    code_id: str = "",
-    overlays: Sequence[Overlay] = (),
-    options: StageOptions | None = None,
+def source_of(shared_root: Path, parts: Sequence[Part], number: int, attachment: Attachment) -> Source:
+    """The source, or an overlay."""
+    part = parts[number]
+    if part.place == "machine":
+        return Source(part.label, part.identity, partial(attachment.content, number, part), part.code_id, part.size)
+    if part.place == "shared_root":
+        # A link that leads elsewhere gains a job nothing: this process has no more rights.
+        path = (shared_root / part.path).resolve()
+        return sources.overlay(path, part.label) if number else sources.directory(path, part.label, Git())
+    if len(parts) == 1:
+        raise StagingError(f'source "{part.label}"', "is a snapshot already.", "Add overlays, or omit it.")
+    return snapshot_source(snapshots(shared_root), part.label)
+
+
+def stage_snapshot(
+    shared_root: Path, options: Snapshot, parts: Sequence[Part], attachment: Attachment, how: StageOptions
 ) -> Staged:
-    """Stages a snapshot."""
-    return stage(request(shared_root, source, code_id, overlays), options)
+    """Stages a snapshot. Raises FilesNeededError if it needs files of the machine that are not attached."""
+    if not parts:
+        what = "is not set."
+        raise StagingError("source", what, "Set it to a release, a repository, a directory or a snapshot.")
+    source, *others = (source_of(shared_root, parts, number, attachment) for number in range(len(parts)))
+    overlays = [Overlay.of(each, wanted.to) for each, wanted in zip(others, options.overlays, strict=True)]
+    return stage(request(shared_root, source, options.code_id, overlays), how)
 
 
 def remove_snapshot(shared_root: Path, code_id: str, *, check: bool = False) -> Staged:

@@ -13,8 +13,10 @@ from pathlib import Path
 from ...common.shared_root import HUB_CACHE
 from ..errors import StagingError, listed
 from ..hub import NAME, Repository, fetch, matches, missing_bytes, resolve_endpoint
+from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
+from ..options import StageOptions
 from .source import Fetched, difference_of
 
 
@@ -26,16 +28,8 @@ class Hub:
     patterns: Mapping[str, Sequence[str]]
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        revision: str | None,
-        patterns: Mapping[str, Sequence[str]],
-        shared_root: Path,
-        *,
-        endpoint: str | None = None,
-        token: str | None = None,
-    ) -> Hub:
+    def of(cls, options: Dataset, name: str, shared_root: Path, how: StageOptions) -> Hub:
+        patterns = options.patterns
         if not NAME.fullmatch(name):
             todo = "Give it with its organization: openai/gsm8k."
             raise StagingError("hub", f'"{name}" is not a repository.', todo)
@@ -45,10 +39,10 @@ class Hub:
 
         repository = Repository(
             name,
-            revision or "main",
+            options.revision,
             shared_root / HUB_CACHE,
-            resolve_endpoint(endpoint, token),
-            token or None,
+            resolve_endpoint(how.endpoint, how.token),
+            how.token or None,
             select=select,
             kind="dataset",
         )

@@ -12,14 +12,14 @@ import huggingface_hub.constants
 import huggingface_hub.file_download
 import pytest
 from hub import Hub, model
-from staging_models import FIRST, NAME, SECOND, Place
+from staging_models import FIRST, NAME, SECOND, Place, source_of
 from staging_tools import stage
 
 from argus.staging import hub as staging_hub
 from argus.staging.errors import StagingError
 from argus.staging.hub import Repository, fetch, forget, missing_bytes, without_token
 from argus.staging.lock import Progress
-from argus.staging.models import request, source_of
+from argus.staging.models import request
 from argus.staging.result import Status
 
 pytestmark = pytest.mark.usefixtures("environment")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hub import model, safetensors
-from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, without
+from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, source_of, without
 from staging_tools import problems, stage
 
 from argus.staging import models, tiny
@@ -21,7 +21,6 @@ from argus.staging.models import (
     default_exclude,
     remove_model,
     request,
-    source_of,
 )
 from argus.staging.result import Staged, Status
 
