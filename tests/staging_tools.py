@@ -43,7 +43,8 @@ def release(version: str) -> sources.Source:
 
 
 def overlay(path: Path, to: str) -> snapshots.Overlay:
-    return snapshots.Overlay.of(sources.overlay_of(str(path), None), to)
+    source = sources.overlay_of(str(path), None)
+    return source, snapshots.destination(source, to)
 
 
 def snapshot(

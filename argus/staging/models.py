@@ -34,8 +34,6 @@ from .store import Built, Request, remove_downloaded
 
 KIND = "model"
 TINY = "tiny"
-# Our own manifest has this name in a copy.
-NEVER_COPIED = (MANIFEST,)
 # Weights in formats that jobs do not read; repositories often have several formats.
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 OTHER_FORMS = (
@@ -62,18 +60,27 @@ class Source(Protocol):
         """Puts the model into an empty directory. manifest: of the model that is being repaired."""
 
 
+def excluded(exclude: Sequence[str] | None, names: Sequence[str]) -> list[str]:
+    """The patterns of excluded files, by default those for a model with these files."""
+    return [*map(normal, default_exclude(names) if exclude is None else exclude)]
+
+
+def without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], set[str]]:
+    """Selects files that are not excluded."""
+
+    def select(names: Sequence[str]) -> set[str]:
+        patterns = excluded(exclude, names)
+        return {name for name in names if not matches(name, patterns)}
+
+    return select
+
+
 @dataclass(frozen=True)
 class HubSource:
-    """A repository of the hub. excluded: the patterns that the user gave; None without any."""
+    """A repository of the hub. exclude: the patterns that the user gave; None without any."""
 
     repository: Repository
-    excluded: Sequence[str] | None = None
-
-    @classmethod
-    def of(cls, repository: Repository, exclude: Sequence[str] | None = None) -> HubSource:
-        if exclude is None:
-            return cls(replace(repository, exclude=default_exclude))
-        return cls(replace(repository, exclude=list(exclude)), [*map(normal, exclude)])
+    exclude: Sequence[str] | None = None
 
     def size(self) -> int:
         return missing_bytes(self.repository)
@@ -86,15 +93,16 @@ class HubSource:
         if revision != (manifest.commit if COMMIT.fullmatch(revision) else manifest.revision):
             return f"contains revision {manifest.revision} ({manifest.commit}) of {name}, not {revision}."
         before = manifest.texts("excluded")
-        if self.excluded is not None and self.excluded != before:
+        if self.exclude is not None and excluded(self.exclude, ()) != before:
             return f"contains {name} without {', '.join(before) or 'exclusions'}, which exclude does not match."
         return ""
 
     def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
-        repository = self.repository
+        repository, exclude = self.repository, self.exclude
         if manifest and manifest.commit:
             # A branch may have moved since, and the default exclusions may have changed.
-            repository = replace(repository, revision=manifest.commit, exclude=manifest.texts("excluded"))
+            exclude = manifest.texts("excluded")
+            repository = replace(repository, revision=manifest.commit, select=without(exclude))
         hashes = fetch(repository, progress)
         directory.rmdir()
         # Relative: the nodes may see the shared root at another path.
@@ -104,7 +112,7 @@ class HubSource:
             "revision": self.repository.revision,
             "commit": repository.commit,
             "endpoint": repository.endpoint,
-            "excluded": repository.excluded,
+            "excluded": excluded(exclude, repository.names),
         }
         return Built(facts, hashes)
 
@@ -149,7 +157,8 @@ class DirectorySource:
             todo = "Give a directory that this node sees, or a repository of the hub (org/name)."
             raise StagingError(self.path, "is not a directory here.", todo)
         names = sorted(model_files(self.path))
-        patterns = [*NEVER_COPIED, *(default_exclude(names) if self.exclude is None else self.exclude)]
+        # Our own manifest has this name in a copy.
+        patterns = [MANIFEST, *excluded(self.exclude, names)]
         return {name: (self.path / name).stat().st_size for name in names if not matches(name, patterns)}
 
 
@@ -193,8 +202,9 @@ def source_of(options: Model, shared_root: Path, how: StageOptions) -> Source:
         )
         raise StagingError("source", f'"{text}" is not a source of models.', todo)
     address = resolve_endpoint(how.endpoint, how.token)
-    repository = Repository(text, options.revision, shared_root / HUB_CACHE, address, how.token or None)
-    return HubSource.of(repository, options.exclude)
+    cache, select = shared_root / HUB_CACHE, without(options.exclude)
+    repository = Repository(text, options.revision, cache, address, how.token or None, select=select)
+    return HubSource(repository, options.exclude)
 
 
 def request(shared_root: Path, name: str | None, source: Source) -> Request:

@@ -37,6 +37,8 @@ KIND = "snapshot"
 MARKER = "mvp_marker.py"
 # Our own files in a snapshot, beside its packages.
 OWN_FILES = (MARKER, MANIFEST, PATCH)
+# A directory that is put over a snapshot, and its relative path there.
+Overlay = tuple[Source, str]
 # The facts of a source, which also hold for a snapshot that adds overlays to it.
 SOURCE_FACTS = ("commit", "uncommitted", "untracked", "requirements")
 
@@ -115,27 +117,15 @@ class Attachment:
             raise tarfile.ReadError("its end is missing")
 
 
-@dataclass(frozen=True)
-class Overlay:
-    """A directory that is put over a snapshot, at the relative path `to`."""
-
-    source: Source
-    to: str
-
-    @classmethod
-    def of(cls, source: Source, to: str) -> Overlay:
-        where, parts = f'overlay "{source.label}"', PurePosixPath(to).parts
-        if not parts or to.startswith("/") or ".." in parts or parts[0] in OWN_FILES:
-            todo = "Give a relative path below the snapshot, such as recipe/mine or my_package."
-            raise StagingError(where, f'cannot be put at "{to}".', todo)
-        if not is_plain_path("/".join(parts)):
-            todo = "Give a relative path of printable characters."
-            raise StagingError(where, f"cannot be put at {to!r}.", todo)
-        return cls(source, "/".join(parts))
-
-    @property
-    def identity(self) -> str:
-        return f"{self.to}: {self.source.identity.removeprefix(CONTENT)}"
+def destination(overlay: Source, to: str) -> str:
+    """The relative path in a snapshot at which a directory is put over it."""
+    where, parts = f'overlay "{overlay.label}"', PurePosixPath(to).parts
+    if not parts or to.startswith("/") or ".." in parts or parts[0] in OWN_FILES:
+        todo = "Give a relative path below the snapshot, such as recipe/mine or my_package."
+        raise StagingError(where, f'cannot be put at "{to}".', todo)
+    if not is_plain_path("/".join(parts)):
+        raise StagingError(where, f"cannot be put at {to!r}.", "Give a relative path of printable characters.")
+    return "/".join(parts)
 
 
 @dataclass(frozen=True)
@@ -175,7 +165,8 @@ class Tree:
 
 def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequence[Overlay] = ()) -> Request:
     """The request to stage a snapshot."""
-    identity = " + ".join((source.identity, *(overlay.identity for overlay in overlays)))
+    contents = (f"{to}: {overlay.identity.removeprefix(CONTENT)}" for overlay, to in overlays)
+    identity = " + ".join((source.identity, *contents))
     default = source.code_id
     if overlays:
         default += f"-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
@@ -185,15 +176,15 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
     def build(directory: Path, _progress: Progress) -> Built:
         tree = Tree(directory)
         facts = tree.add(source)
-        for overlay in overlays:
-            tree.add(overlay.source, overlay.to)
+        for overlay, to in overlays:
+            tree.add(overlay, to)
         content = tree.content_sha256()
         tree.write(MARKER, partial(io.BytesIO, f'MARKER = "{code_id}"\n'.encode()))
         facts = {
             "code_id": code_id,
             "source": source.label,
             "identity": identity,
-            "overlays": [{"path": overlay.source.label, "to": overlay.to} for overlay in overlays],
+            "overlays": [{"path": overlay.label, "to": to} for overlay, to in overlays],
             "content_sha256": content,
             "verl_version": read_verl_version(directory.resolve()),
             **facts,
@@ -206,7 +197,7 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
         version = manifest.facts.get("verl_version")
         return f"contains {manifest.source} (verl {version}), which differs from the present content of {source.label}."
 
-    size = sum(part.size for part in (source, *(overlay.source for overlay in overlays)))
+    size = sum(part.size for part in (source, *(overlay for overlay, _to in overlays)))
     return Request(KIND, code_id, target, build, differs, read_only=True, size=lambda: size)
 
 
@@ -236,7 +227,7 @@ def stage_snapshot(
         what = "is not set."
         raise StagingError("source", what, "Set it to a release, a repository, a directory or a snapshot.")
     source, *others = (source_of(shared_root, parts, number, attachment) for number in range(len(parts)))
-    overlays = [Overlay.of(each, wanted.to) for each, wanted in zip(others, options.overlays, strict=True)]
+    overlays = [(each, destination(each, wanted.to)) for each, wanted in zip(others, options.overlays, strict=True)]
     return stage(request(shared_root, source, options.code_id, overlays), how)
 
 

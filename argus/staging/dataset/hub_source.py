@@ -17,11 +17,11 @@ from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from ..options import StageOptions
-from .source import Fetched, difference_of
+from .source import Fetched, Source
 
 
 @dataclass(frozen=True)
-class Hub:
+class Hub(Source):
     """Files of a dataset repository of the hub. None of its code is run."""
 
     repository: Repository
@@ -60,7 +60,7 @@ class Hub:
         return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
 
     def differs(self, manifest: Manifest) -> str:
-        wrong, revision = difference_of(manifest, self.identity), self.repository.revision
+        wrong, revision = super().differs(manifest), self.repository.revision
         # A branch stays at the commit that it had when it was staged; that commit itself is no difference either.
         if wrong or revision in (manifest.revision, manifest.commit):
             return wrong

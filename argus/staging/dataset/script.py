@@ -21,7 +21,7 @@ from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
 from ..options import StageOptions
-from .source import Fetched, difference_of
+from .source import Fetched, Source
 
 SCRIPTS = "examples/data_preprocess"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
@@ -34,7 +34,7 @@ SHOWN_LINES = 20
 
 
 @dataclass(frozen=True)
-class Script:
+class Script(Source):
     """A script of a snapshot. home: its HF_HOME. endpoint, token: for the hub; without them it inherits the node's."""
 
     name: str
@@ -76,9 +76,6 @@ class Script:
     def size(self) -> int:
         self._output_flag()
         return 0
-
-    def differs(self, manifest: Manifest) -> str:
-        return difference_of(manifest, self.identity)
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         output = scratch / "output"

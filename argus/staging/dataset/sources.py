@@ -23,7 +23,7 @@ from ..options import StageOptions
 from ..tiny import build_dataset, rl_rows, sft_rows
 from .hub_source import Hub
 from .script import Script
-from .source import Fetched, Source, difference_of
+from .source import Fetched, Source
 from .upload import SHARED_ROOT as ON_SHARED_ROOT
 from .upload import Upload
 
@@ -46,7 +46,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Source):
     """Files in the node. patterns, found: by split. shared_root: its path here, and on the machine if that is known."""
 
     patterns: Mapping[str, Sequence[str]]
@@ -142,7 +142,7 @@ def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str
 
 
 @dataclass(frozen=True)
-class Tiny:
+class Tiny(Source):
     """Generated word problems of addition."""
 
     workload: str
@@ -154,12 +154,6 @@ class Tiny:
     @property
     def identity(self) -> Facts:
         return {"tiny": True}
-
-    def size(self) -> int:
-        return 0
-
-    def differs(self, manifest: Manifest) -> str:
-        return difference_of(manifest, self.identity)
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         build_dataset(scratch, rl_rows() if self.workload == RL else sft_rows())

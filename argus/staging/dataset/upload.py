@@ -20,7 +20,7 @@ from ..errors import StagingError, changed_meanwhile, reported
 from ..files import CHUNK, remove_tree
 from ..lock import Progress
 from ..manifest import Facts, Manifest
-from .source import Fetched
+from .source import Fetched, Source
 
 # Where the files of a dataset are, as its option `from` has it.
 CONTROLLER, SHARED_ROOT, NODE = "controller", "shared_root", "node"
@@ -113,7 +113,7 @@ def receive_file(file: UploadFile, stream: BinaryIO, target: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Upload:
+class Upload(Source):
     """Files of the controller. missing: the paths that have no file there, by split. received: where they are now."""
 
     controller: str
