@@ -29,23 +29,6 @@ from .upload import Upload
 
 
 @dataclass(frozen=True)
-class SourceFile:
-    """A file as it was when it was read; a SHA-256 of gigabytes would take too long."""
-
-    path: str
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, path: Path) -> SourceFile:
-        stat = path.stat()
-        return cls(str(path), stat.st_size, stat.st_mtime_ns)
-
-    def to_json(self) -> list[str | int]:
-        return [self.path, self.size, self.mtime_ns]
-
-
-@dataclass(frozen=True)
 class Files(Source):
     """Files in the node. patterns, found: by split. shared_root: its path here, and on the machine if that is known."""
 
@@ -75,8 +58,8 @@ class Files(Source):
 
     @property
     def identity(self) -> Facts:
-        files = {split: [SourceFile.of(path).to_json() for path in paths] for split, paths in self.found.items()}
-        return {"source_files": files}
+        """The files as they are; a SHA-256 of gigabytes would take too long."""
+        return {"source_files": {split: [described(path) for path in paths] for split, paths in self.found.items()}}
 
     def size(self) -> int:
         for split, patterns in self.patterns.items():
@@ -90,25 +73,24 @@ class Files(Source):
         before = manifest.mapping("identity")["source_files"]
         for split in SPLITS:
             files = before.get(split, ()) if isinstance(before, dict) else ()
-            wrong = self._difference(split, {path: SourceFile(path, size, time) for path, size, time in files})
+            wrong = self._difference(split, {str(file[0]): file for file in files})
             if wrong:
                 return wrong
         return ""
 
-    def _difference(self, split: str, before: Mapping[str, SourceFile]) -> str:
-        now = [str(path) for path in self.found.get(split, ())]
+    def _difference(self, split: str, before: Mapping[str, list[str | int]]) -> str:
+        now = {str(path): described(path) for path in self.found.get(split, ())}
+        for path, file in now.items():
+            if path not in before:
+                return f"was staged without {path}, which files.{split} has now."
+            if (old := before[path]) != file:
+                what = f"{old[1]} bytes before, {file[1]} now" if old[1] != file[1] else "another time"
+                return f"was staged from {path}, which has changed since ({what})."
         left = [path for path in before if path in now or Path(path).exists()]
-        for file in map(SourceFile.of, self.found.get(split, ())):
-            if file.path not in before:
-                return f"was staged without {file.path}, which files.{split} has now."
-            old = before[file.path]
-            if old != file:
-                what = f"{old.size} bytes before, {file.size} now" if old.size != file.size else "another time"
-                return f"was staged from {file.path}, which has changed since ({what})."
         for path in left:
             if path not in now:
                 return f"was also staged from {path}, which files.{split} does not have now."
-        return f"was staged from the files of files.{split} in another order." if left != now else ""
+        return f"was staged from the files of files.{split} in another order." if left != [*now] else ""
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         self.size()
@@ -116,6 +98,12 @@ class Files(Source):
 
     def _bytes(self) -> int:
         return sum(path.stat().st_size for paths in self.found.values() for path in paths)
+
+
+def described(path: Path) -> list[str | int]:
+    """Path, size and time of change of a file."""
+    stat = path.stat()
+    return [str(path), stat.st_size, stat.st_mtime_ns]
 
 
 def absolute_path(split: str, pattern: str, here: str, machine: str, place: str | None) -> str:
