@@ -60,7 +60,7 @@ def default(option: Mapping[str, Any]) -> str:
 
 
 def kind(option: Mapping[str, Any]) -> str:
-    elements = f" of {option['elements']}" if "elements" in option else ""
+    elements = f" of {option['elements']}" if option.get("elements", "raw") != "raw" else ""
     return f"{option.get('type', 'str')}{elements}"
 
 

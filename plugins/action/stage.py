@@ -81,7 +81,7 @@ class ActionModule(StagingCalls):
         return self.result([item for kind in SHOWN_ORDER for item in staged[kind]])
 
     def result(self, staged: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        rows = [[item[name] for name in HEADER] for item in staged]
+        rows = [[str(item[name]) for name in HEADER] for item in staged]
         findings = [finding for item in staged for finding in item.pop("findings")]
         if self.arguments["report"]:
             result = show("Staged", HEADER, rows, findings)
@@ -114,7 +114,7 @@ class ActionModule(StagingCalls):
             # Not "unreachable", after which Ansible would run nothing more for this host.
             machine = self.node.machine or self.node.name
             findings = [Finding("", f"{no_answer(error, machine)}.", "Then run it again")]
-        return {"kind": kind, **result, "findings": [placed(f"{kind} {result['name']}", each) for each in findings]}
+        return {**result, "kind": kind, "findings": [placed(f"{kind} {result['name']}", each) for each in findings]}
 
     def model(self, item: Any) -> dict[str, Any]:
         return self.item("model", item)
@@ -156,7 +156,10 @@ class ActionModule(StagingCalls):
                 size = sum(file.size for file in files)
                 result = self.item("user_code", code, attachments, size=size, diff=self._task.diff)
         before = result.pop("before", {})
-        return {**result, "diff": [difference(path, text, sources[path]) for path, text in before.items()]}
+        return {
+            **result,
+            "diff": [difference(path, text, sources[path]) for path, text in before.items() if path in sources],
+        }
 
     def snapshot(self, item: Any) -> dict[str, Any]:
         """The machine describes the source. Its files are only fetched if the snapshot does not exist."""
