@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -192,8 +192,8 @@ def hubs(hub: Hub, /, **options: Any) -> dict[str, Any]:
     return {"hub": "team/sums", "files": files, "endpoint": hub.url, "token": hub.token, **MAPPED, **options}
 
 
-def removed(root: Path, name: str = "data", users: Sequence[str] = (), **how: bool) -> Staged:
-    return datasets.remove_dataset(root, name, RL, lambda target: users, **how)
+def removed(root: Path, name: str = "data", **how: bool) -> Staged:
+    return datasets.remove_dataset(root, name, RL, **how)
 
 
 class Letters:

@@ -240,13 +240,11 @@ def check_complete(target: Path, directory: Path) -> None:
         raise StagingError(target, f"would not be a complete model: {what}.", todo)
 
 
-def remove_model(
-    shared_root: Path, name: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
-) -> Staged:
+def remove_model(shared_root: Path, name: str, *, check: bool = False) -> Staged:
     """Removes a model, and its commit from the hub's cache unless another model needs it."""
     models = check_shared_root(shared_root) / MODELS
     target = models / check_name("name", name, NAME_WITH_CAPITALS)
-    return remove_downloaded(KIND, name, target, shared_root / HUB_CACHE, users, check=check)
+    return remove_downloaded(shared_root, KIND, name, target, check=check)
 
 
 def model_files(directory: Path) -> Iterator[str]:

@@ -31,7 +31,6 @@ from .manifest import MANIFEST, Manifest, problems, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
 from .store import Built, Request, remove, stage
-from .users import users
 
 KIND = "snapshot"
 MARKER = "mvp_marker.py"
@@ -234,4 +233,4 @@ def stage_snapshot(
 def remove_snapshot(shared_root: Path, code_id: str, *, check: bool = False) -> Staged:
     """Removes a snapshot unless jobs use it."""
     target = snapshots(shared_root) / check_name("code_id", code_id, NAME_WITH_CAPITALS)
-    return remove(KIND, code_id, target, lambda: users(shared_root, target), check=check)
+    return remove(shared_root, KIND, code_id, target, check=check)

@@ -37,7 +37,6 @@ from ..staging.result import Staged, Status, as_json
 from ..staging.snapshots import Attachment, Part, remove_snapshot, stage_snapshot
 from ..staging.store import stage
 from ..staging.user_code import stage_user_code
-from ..staging.users import users
 from . import background
 from .request import Request, common, request_from, require_node, require_own_cluster, write_answer
 
@@ -109,17 +108,16 @@ def received_files(request: StageRequest, item: Options) -> Path | None:
 
 def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | None = None) -> Plan:
     """The path of a model or a dataset, and what stages or removes it. Raises StagingError."""
-    used_by = partial(users, root)
     if isinstance(item, Dataset):
         if item.state == "absent":
-            work = partial(datasets.remove_dataset, root, item.name, item.workload, used_by, check=how.check)
+            work = partial(datasets.remove_dataset, root, item.name, item.workload, check=how.check)
         else:
             work = partial(datasets.stage_dataset, root, item, how, upload)
         return root / DATASETS / item.name, work
     if item.state == "absent":
         if item.name is None:
             raise StagingError("name", "is not set.", "Set it to the name of the model.")
-        return root / MODELS / item.name, partial(models.remove_model, root, item.name, used_by, check=how.check)
+        return root / MODELS / item.name, partial(models.remove_model, root, item.name, check=how.check)
     request = models.request(root, item.name, models.source_of(item, root, how))
     return request.target, partial(stage, request, how)
 

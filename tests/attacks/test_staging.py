@@ -297,7 +297,7 @@ def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> Non
 
     def work() -> dict[str, object]:
         try:
-            return {"status": remove("rl_dataset", "mine", target, list).status}
+            return {"status": remove(shared_root, "rl_dataset", "mine", target).status}
         except StagingError as error:
             return {"failed": True, "msg": str(error)}
 

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...checks.rows import RL, SFT, SPLITS
-from ...common.shared_root import DATASETS, HUB_CACHE, MODELS
+from ...common.shared_root import DATASETS, MODELS
 from ..errors import StagingError, reported
 from ..files import remove_tree
 from ..items import COLUMN_TEXTS, Dataset
@@ -113,9 +113,7 @@ def check_again(target: Path, manifest: Manifest, checker: Checker, progress: Pr
     return verdict(target, checker)
 
 
-def remove_dataset(
-    shared_root: Path, name: str, workload: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
-) -> Staged:
+def remove_dataset(shared_root: Path, name: str, workload: str, *, check: bool = False) -> Staged:
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
     datasets = check_shared_root(shared_root) / DATASETS
     target = datasets / check_name("name", name)
@@ -123,7 +121,7 @@ def remove_dataset(
         remove_tree(inbox(shared_root, name))
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]
-    return remove_downloaded(kind, name, target, shared_root / HUB_CACHE, users, check=check)
+    return remove_downloaded(shared_root, kind, name, target, check=check)
 
 
 def token_limit(shared_root: Path, options: Dataset) -> Limit | None:

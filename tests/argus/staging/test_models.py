@@ -207,7 +207,7 @@ def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
     place.stage()
     # As a kill between the two leaves it.
     place.target.unlink()
-    assert remove_model(place.root, "name", lambda target: []).status == Status.ABSENT
+    assert remove_model(place.root, "name").status == Status.ABSENT
     assert place.stage().status == Status.STAGED
     assert place.stage(how={"full": True}).status == Status.EXISTS
 
@@ -332,4 +332,4 @@ def test_a_name_is_a_directory_below_the_models(root: Path, name: str) -> None:
     with pytest.raises(StagingError, match=f'name: the name "{name}" is not allowed'):
         request(root, name, models.TinySource())
     with pytest.raises(StagingError, match=f'name: the name "{name}" is not allowed'):
-        remove_model(root, name, lambda target: [])
+        remove_model(root, name)

@@ -69,8 +69,12 @@ def test_a_removed_dataset_is_removed_from_the_cache_too(root: Path, hub: Hub) -
     asked(root, **hubs(hub))
     assert removed(root, check=True).status == Status.REMOVED
     assert asked(root, **hubs(hub)).status == Status.EXISTS
+    job = root / "jobs" / "grpo-1" / "config"
+    job.mkdir(parents=True)
+    (job / "job_spec.json").write_text(json.dumps({"dataset": "data", "shared_root": str(root)}))
     with pytest.raises(StagingError, match="is used by grpo-1"):
-        removed(root, users=["grpo-1"])
+        removed(root)
+    shutil.rmtree(job.parent)
     assert (root / "hf/hub/datasets--team--sums/snapshots" / commit).is_dir()
     assert removed(root).status == Status.REMOVED
     assert not (root / "hf/hub/datasets--team--sums").exists()
