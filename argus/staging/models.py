@@ -174,9 +174,6 @@ class TinySource:
 
     def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         progress.begin("generating a tiny model")
-        missing = tiny.missing_library(tiny.MODEL_LIBRARIES)
-        if missing:
-            raise StagingError(missing, "cannot be imported.", "Run this inside a node, whose image has it.")
         tiny.build_model(directory)
         return Built({"source": TINY})
 

@@ -306,19 +306,12 @@ def test_a_tiny_model_is_generated(root: Path, monkeypatch: pytest.MonkeyPatch) 
             (target / name).write_bytes(content)
 
     monkeypatch.setattr(tiny, "build_model", build)
-    monkeypatch.setattr(tiny, "MODEL_LIBRARIES", ())
     staged = stage(request(root, "tiny", source_of("tiny", root)))
     assert staged.status == Status.STAGED
     assert manifest(Path(staged.path))["source"] == "tiny"
     assert stage(request(root, "tiny", source_of("tiny", root))).status == Status.EXISTS
     with pytest.raises(StagingError, match="contains tiny, not org/name"):
         stage(request(root, "tiny", source_of("org/name", root)))
-
-
-def test_a_tiny_model_needs_its_libraries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny, "MODEL_LIBRARIES", ("json", "no_such_library"))
-    with pytest.raises(StagingError, match=r"no_such_library: cannot be imported\. Run this inside a node"):
-        stage(request(root, "tiny", source_of("tiny", root)))
 
 
 @pytest.mark.parametrize("text", ["gpt2", "./here", "https://huggingface.co/org/name", "org/name/file", "", "-/x"])

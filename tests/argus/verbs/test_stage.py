@@ -156,6 +156,13 @@ def test_all_wrong_options_are_findings(program: Program, item: dict[str, Any], 
     assert sorted(finding["where"] for finding in findings) == places
 
 
+def test_a_library_that_is_missing_is_named(root: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (finding,) = program({"kind": "model", "name": "tiny", "source": "tiny"})["findings"]
+    assert (finding["where"], finding["what"]) == ("torch", "cannot be imported.")
+    assert list((root / "common/models").iterdir()) == []
+
+
 def test_a_misspelt_option_has_a_hint(program: Program) -> None:
     (finding,) = program({"kind": "dataset", "name": "x", "columns": {"promt": "a"}})["findings"]
     assert '"prompt"' in finding["todo"]
