@@ -35,7 +35,7 @@ DONE, REFUSED, DEFECT = 0, 1, 2
 VERBS = (
     *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence", "nodes", "staged", "gc"),
     # Internal ones.
-    *("stage", "drain", "removal", "all_reduce", "snapshot"),
+    *("stage", "drain", "removal", "all_reduce"),
 )
 # Their standard output is a file: they answer on standard error.
 WRITE_FILES = ("fetch",)

@@ -3,7 +3,7 @@
 
 read     all columns of train.parquet and val.parquet, batch after batch, with the defaults of pyarrow
 check    the same with every check, including equal rows and rows that are in both splits
-stage    rl_dataset from the same files: read, check, write, manifest, on disk
+stage    a dataset from the same files: read, check, write, manifest, on disk
 columns  the same from JSON lines with questions and answers, converted to verl's schema
 
 Each runs in its own process, whose peak memory is shown; pyarrow uses as many threads as the machine has CPUs.
@@ -30,20 +30,23 @@ from pyarrow import parquet
 
 from argus.checks.rows import RL, SPLITS
 from argus.staging.dataset.checks import Checker, schema_problem
-from argus.staging.dataset.form import Form
-from argus.staging.dataset.options import Columns
 from argus.staging.dataset.rows import BATCH_ROWS, Rows, Writer
-from argus.staging.dataset.sources import Files
 from argus.staging.dataset.stage import request
+from argus.staging.items import Dataset
 from argus.staging.lock import Progress
+from argus.staging.options import StageOptions
 from argus.staging.store import stage
 
 VAL_ROWS = 10_000
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 # Like GSM8K, whose questions have 45 words on average, and its answers 50.
 QUESTION_WORDS, ANSWER_WORDS = 45, 50
-COLUMNS = Columns(prompt="question", ground_truth="answer", extra=["answer"])
-CONVERTED = Form(RL, COLUMNS, data_source="openai/gsm8k", instruction=INSTRUCTION, ground_truth_pattern=r"#### (\S+)")
+CONVERTED = {
+    "columns": {"prompt": "question", "ground_truth": "answer", "extra": ["answer"]},
+    "data_source": "openai/gsm8k",
+    "instruction": INSTRUCTION,
+    "ground_truth_pattern": r"#### (\S+)",
+}
 
 
 def vocabulary() -> list[str]:
@@ -95,17 +98,18 @@ def check(directory: Path) -> None:
         raise SystemExit("\n".join([*checker.errors(), *checker.warnings()]))
 
 
-def staged(directory: Path, ending: str, form: Form) -> None:
-    source = Files.of({split: [str(directory / f"{split}.{ending}")] for split in SPLITS})
+def staged(directory: Path, ending: str, **form: Any) -> None:
+    files = {split: [str(directory / f"{split}.{ending}")] for split in SPLITS}
+    dataset = Dataset.model_validate({"name": "sums", "files": files, **form})
     with tempfile.TemporaryDirectory(dir=directory) as root:
-        stage(request(Path(root), "sums", source, form))
+        stage(request(Path(root), dataset, StageOptions()))
 
 
 WAYS = {
     "read": read,
     "check": check,
-    "stage": lambda directory: staged(directory, "parquet", Form()),
-    "columns": lambda directory: staged(directory, "jsonl", CONVERTED),
+    "stage": lambda directory: staged(directory, "parquet"),
+    "columns": lambda directory: staged(directory, "jsonl", **CONVERTED),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,8 +17,10 @@ from staging_tools import manifest_json
 
 from argus.checks.rows import RL
 from argus.staging.dataset import stage as datasets
-from argus.staging.dataset.options import DatasetOptions
+from argus.staging.dataset.source import Source
+from argus.staging.dataset.sources import source_of
 from argus.staging.errors import StagingError
+from argus.staging.items import Dataset
 from argus.staging.options import StageOptions
 from argus.staging.result import Staged
 
@@ -62,9 +64,16 @@ def table(path: Path, rows: list[Mapping[str, Any]], **how: Any) -> str:
     return str(path)
 
 
+def source(root: Path, options: Mapping[str, Any]) -> Source:
+    """The source of a dataset for its options and those of the hub."""
+    how = {key: value for key, value in options.items() if key in ("endpoint", "token")}
+    item = {key: value for key, value in options.items() if key not in how}
+    return source_of(Dataset(name="data", **item), root, StageOptions(**how))
+
+
 def asked(root: Path, name: str = "data", **options: Any) -> Staged:
-    how = {key: options.pop(key) for key in ("check", "repair", "full") if key in options}
-    return datasets.stage_dataset(root, DatasetOptions(name=name, **options), StageOptions(**how))
+    how = {key: options.pop(key) for key in ("check", "repair", "full", "endpoint", "token") if key in options}
+    return datasets.stage_dataset(root, Dataset(name=name, **options), StageOptions(**how))
 
 
 def refused(root: Path, **options: Any) -> str:
@@ -183,8 +192,8 @@ def hubs(hub: Hub, /, **options: Any) -> dict[str, Any]:
     return {"hub": "team/sums", "files": files, "endpoint": hub.url, "token": hub.token, **MAPPED, **options}
 
 
-def removed(root: Path, name: str = "data", users: Sequence[str] = (), **how: bool) -> Staged:
-    return datasets.remove_dataset(root, name, RL, lambda target: users, **how)
+def removed(root: Path, name: str = "data", **how: bool) -> Staged:
+    return datasets.remove_dataset(root, name, RL, **how)
 
 
 class Letters:

@@ -15,7 +15,9 @@ from staging_tools import manifest_json, stage
 
 from argus.staging import models
 from argus.staging.errors import StagingError
-from argus.staging.models import request, source_of
+from argus.staging.items import Model
+from argus.staging.models import request
+from argus.staging.options import StageOptions
 from argus.staging.result import Staged
 
 NAME = "org/Name-1.5B"
@@ -33,13 +35,21 @@ CHILD = f"""
 import sys
 from pathlib import Path
 import huggingface_hub.constants
+from argus.staging.items import Model
 from argus.staging.models import request, source_of
+from argus.staging.options import StageOptions
 from argus.staging.store import stage
 
 huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = {STEP}
 root, name, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-print(stage(request(root, name, source_of("{NAME}", root, endpoint=url))).status)
+print(stage(request(root, name, source_of(Model(source="{NAME}"), root, StageOptions(endpoint=url)))).status)
 """
+
+
+def source_of(
+    text: str, root: Path, endpoint: str | None = None, token: str | None = None, **options: Any
+) -> models.Source:
+    return models.source_of(Model(source=text, **options), root, StageOptions(endpoint=endpoint, token=token))
 
 
 class Place(NamedTuple):

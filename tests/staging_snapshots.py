@@ -164,7 +164,7 @@ def run_module(name: str, /, **arguments: object) -> dict[str, Any]:
 PROGRAM = """
 import os, sys
 from argus import cli
-from argus.verbs import gc, snapshot, staged
+from argus.verbs import gc, stage, staged
 user = int(sys.argv.pop(1))
 os.chdir("/")
 os.setgroups([])

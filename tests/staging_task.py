@@ -4,47 +4,69 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.plugin_utils import staging_call
+import pytest
+from ansible_collections.argus.verl.plugins.action import stage
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from program_machine import Action, Connection
+from staging_snapshots import run_module
 
 
-class Task(Action):
-    """A task on that machine, with its temporary directory."""
+class Task(Action, stage.ActionModule):
+    """The action on that machine, whose modules are processes here."""
 
     def __init__(self, directory: Path, arguments: dict[str, Any], check: bool) -> None:
-        shell = SimpleNamespace(tmpdir=str(directory), join_path=os.path.join)
-        self._connection = SimpleNamespace(transport="ssh", become=Connection.become, _shell=shell)
-        self._task = SimpleNamespace(args=arguments, check_mode=check, diff=True)
+        self.shell = SimpleNamespace(tmpdir=None, join_path=os.path.join)
+        self._connection = SimpleNamespace(
+            transport="ssh", become=Connection.become, _shell=self.shell, exec_command=Connection.exec_command
+        )
+        self._task = SimpleNamespace(args=arguments, check_mode=check, diff=True, async_val=0)
+        self.directory = directory
         self.sent_files: list[str] = []
+        self.modules: list[dict[str, Any]] = []
+
+    def _make_tmp_path(self) -> None:
+        self.directory.mkdir()
+        self.shell.tmpdir = str(self.directory)
+
+    def _remove_tmp_path(self, path: str) -> None:
+        shutil.rmtree(path)
+        self.shell.tmpdir = None
 
     def _transfer_file(self, local: str, remote: str) -> None:
         self.sent_files.append(local)
         shutil.copy(local, remote)
 
     def _find_needle(self, _folder: str, name: str) -> str:
+        if not Path(name).exists():
+            raise stage.AnsibleError(name)
         return name.rstrip("/")
 
+    def _execute_module(self, name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        self.modules.append(arguments)
+        return run_module(name.rpartition(".")[2], **arguments)
 
-def run(action: Any, node: Node, check: bool = False, **arguments: Any) -> tuple[dict[str, Any], list[str]]:
-    """The result of a task, and which files were sent."""
-    directory = Path(node.shared_root).parent / "task"
-    directory.mkdir(exist_ok=True)
 
-    class Real(Task, action.ActionModule):  # type: ignore[name-defined, misc]
-        pass
+def task(node: Node, check: bool = False, **arguments: Any) -> tuple[dict[str, Any], Task]:
+    """The result of a task, and the action that has run."""
+    place = asdict(replace(node, images=list(node.images)))
+    directory = Path(node.shared_root).parent
+    action = Task(directory / "task", {"report": False, **arguments, "node": place}, check)
+    with pytest.MonkeyPatch.context() as patched:
+        # ActionBase itself needs a real task.
+        patched.setattr(stage.StagingCalls, "run", lambda *_arguments: {}, raising=False)
+        result = dict(action.run(None, {"inventory_dir": str(directory)}))
+    if action.shell.tmpdir:
+        shutil.rmtree(action.shell.tmpdir)
+    return result, action
 
-    task = Real(directory, {**arguments, "node": asdict(node)}, check)
-    task.node = node
-    arguments = {name: value for name, value in task._task.args.items() if name != "node"}
-    try:
-        result = task.stage(arguments, {"inventory_dir": str(directory.parent)})
-    except staging_call.StagingError as error:
-        result = staging_call.failed(error.finding)
-    shutil.rmtree(directory)
-    return result, [Path(file).name for file in task.sent_files]
+
+def run(kind: str, node: Node, item: Any, check: bool = False, **arguments: Any) -> tuple[dict[str, Any], list[str]]:
+    """The result of a task with one item, and which files were sent."""
+    result, action = task(node, check, **{kind: [item]}, **arguments)
+    (staged,) = result.pop("staged", [{}])
+    return {**result, **staged, "diff": result.get("diff")}, [Path(file).name for file in action.sent_files]

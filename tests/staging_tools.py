@@ -43,7 +43,8 @@ def release(version: str) -> sources.Source:
 
 
 def overlay(path: Path, to: str) -> snapshots.Overlay:
-    return snapshots.Overlay.of(sources.overlay_of(str(path), None), to)
+    source = sources.overlay_of(str(path), None)
+    return source, snapshots.destination(source, to)
 
 
 def snapshot(
@@ -53,4 +54,4 @@ def snapshot(
     overlays: Sequence[snapshots.Overlay] = (),
     **options: bool,
 ) -> Staged:
-    return snapshots.snapshot(shared_root, source, code_id, overlays, StageOptions(**options))
+    return stage(snapshots.request(shared_root, source, code_id, overlays), **options)

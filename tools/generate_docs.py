@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Write the generated tables of the documentation, between their markers; with --check only compare.
 
-A README of a role has its entry points and variables, from meta/argument_specs.yml. docs/jobspec.md has the keys of a
+A README of a role has its entry points and variables, from meta/argument_specs.yml, and that of staging the options of
+items, from argus/staging/items.py. docs/jobspec.md has the keys of a
 JobSpec, from the documentation of the module ray_job; docs/preflight.md has all checks; docs/ports.md has Ray's ports,
 from cluster/ports.py. A marker names the table:
 
@@ -27,6 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS
 from jobspec_schema import suboptions
+from staged_items import VARIABLES, options
 
 REPO = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -58,7 +60,7 @@ def default(option: Mapping[str, Any]) -> str:
 
 
 def kind(option: Mapping[str, Any]) -> str:
-    elements = f" of {option['elements']}" if "elements" in option else ""
+    elements = f" of {option['elements']}" if option.get("elements", "raw") != "raw" else ""
     return f"{option.get('type', 'str')}{elements}"
 
 
@@ -108,12 +110,7 @@ def variables(specs: Mapping[str, Any]) -> str:
 
 
 def role_tables(specs: Mapping[str, Any]) -> dict[str, str]:
-    found = {"entry points": entry_points(specs), "variables": variables(specs)}
-    for spec in specs.values():
-        for name, option in spec["options"].items():
-            if "options" in option:
-                found[f"items of {name}"] = options_table("Key", option["options"])
-    return found
+    return {"entry points": entry_points(specs), "variables": variables(specs)}
 
 
 def keys(options: Options, before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -123,6 +120,19 @@ def keys(options: Options, before: str = "") -> Iterator[tuple[str, Mapping[str,
             yield from keys(option["suboptions"], f"{before}{name}.")
         else:
             yield f"{before}{name}", option
+
+
+def item_tables() -> dict[str, str]:
+    return {
+        f"items of {name}": options_table("Key", dict(item_keys(options(each)))) for name, each in VARIABLES.items()
+    }
+
+
+def item_keys(options: Options, before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The keys of an item and, after each mapping, those in it."""
+    for name, option in options.items():
+        yield f"{before}{name}", option
+        yield from item_keys(option.get("suboptions", {}), f"{before}{name}.")
 
 
 def jobspec_tables() -> dict[str, str]:
@@ -157,7 +167,7 @@ def pages() -> Iterator[tuple[Path, dict[str, str]]]:
     yield REPO / "docs" / "ports.md", port_tables()
     for specs in sorted(REPO.glob("roles/*/meta/argument_specs.yml")):
         loaded = yaml.safe_load(specs.read_text(encoding="utf-8"))
-        yield specs.parents[1] / "README.md", role_tables(loaded["argument_specs"])
+        yield specs.parents[1] / "README.md", {**role_tables(loaded["argument_specs"]), **item_tables()}
 
 
 def main() -> int:

@@ -28,7 +28,7 @@ BLOCK = re.compile(
     r"(?P<begin>^  # begin generated: [^\n]*\n).*?(?P<end>^  # end generated$)", re.DOTALL | re.MULTILINE
 )
 # Ansible's types, and what they are in JSON. A number is accepted as a string, and anything as `raw`.
-KINDS = {str: "str", int: "int", float: "float", dict: "dict", tuple: "list"}
+KINDS = {str: "str", int: "int", float: "float", bool: "bool", dict: "dict", tuple: "list"}
 TYPES = {
     "str": ["string", "number"],
     "int": ["integer"],

@@ -34,18 +34,6 @@ Merge = Callable[[MergeRequest, Progress], tuple[int, str]]
 
 
 @dataclass(frozen=True)
-class Found:
-    """A complete checkpoint. directory: that of the shards; size: of the shards with the weights, in bytes."""
-
-    step: int
-    directory: Path
-    code_path: Path
-    code_id: str
-    workload: str
-    size: int
-
-
-@dataclass(frozen=True)
 class CheckpointSource:
     """A checkpoint of a job; without a step, the last complete one."""
 
@@ -79,26 +67,17 @@ class CheckpointSource:
 
     def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         found = self.find()
-        label = f"{PREFIX}{self.job}@{found.step}"
-        progress.begin(f"waiting for a worker to merge {label}")
-        request = MergeRequest(
-            label=label,
-            code_path=str(found.code_path),
-            checkpoint=str(found.directory),
-            target=directory,
-            hf_home=str(self.shared_root / HF_HOME),
-            size=found.size,
-        )
-        code, output = self.merge(request, progress)
+        progress.begin(f"waiting for a worker to merge {found.label}")
+        code, output = self.merge(replace(found, target=directory), progress)
         if code:
             lines = [printable(line, lines=False) for line in output.strip().splitlines()[-SHOWN_LINES:]]
             what = "\n".join([f"could not be merged by verl's model_merger (exit code {code}):", *lines, ""])
-            raise StagingError(label, what, "The last line tells why. Nothing was staged.")
+            raise StagingError(found.label, what, "The last line tells why. Nothing was staged.")
         settle(directory)
-        return Built({"source": label, "job": self.job, "step": found.step, "code_id": found.code_id})
+        return Built({"source": found.label, "job": self.job, "step": found.step, "code_id": found.code_id})
 
-    def find(self) -> Found:
-        """The checkpoint; an error if there is none that can be merged."""
+    def find(self) -> MergeRequest:
+        """The checkpoint, without a target; an error if there is none that can be merged."""
         where = f"{PREFIX}{self.job}"
         archive = Archive(self.shared_root / JOBS / self.job)
         try:
@@ -107,11 +86,17 @@ class CheckpointSource:
                 raise StagingError(where, f"there is no job {self.job}.", "status.yml lists the latest jobs.")
             good = self._complete(archive.path / "checkpoints", plan.workload)
             directory = good.path / checkpoints.PARTS[plan.workload][0]
-            code_path = merger_of(plan.code_path, self.shared_root)
-            size = shard_bytes(directory)
+            return MergeRequest(
+                label=f"{where}@{good.step}",
+                step=good.step,
+                code_path=merger_of(plan.code_path, self.shared_root),
+                code_id=plan.code_id,
+                checkpoint=str(directory),
+                hf_home=str(self.shared_root / HF_HOME),
+                size=shard_bytes(directory),
+            )
         except UnreadableError as error:
             raise StagingError(where, f"cannot be read: {error}.", "Choose another job.") from error
-        return Found(good.step, directory, code_path, plan.code_id, plan.workload, size)
 
     def _complete(self, directory: Path, workload: str) -> checkpoints.Checkpoint:
         where, problems = f"{PREFIX}{self.job}", []
@@ -126,14 +111,14 @@ class CheckpointSource:
         raise StagingError(where, f"has no complete checkpoint: {why}.", f"{STATUS}.")
 
 
-def merger_of(code_path: str, shared_root: Path) -> Path:
+def merger_of(code_path: str, shared_root: Path) -> str:
     """The snapshot of a job, which has to have a model_merger. A job can write into its plan whatever it likes."""
     if not under_root(code_path, str(shared_root)):
         raise StagingError(f'code_path "{code_path}"', f"is not below {shared_root}.", "Choose another job.")
     if not Path(code_path, "verl", "model_merger", "__main__.py").is_file():
         what = "has no verl/model_merger/, which the releases from 0.5 have, or was removed."
         raise StagingError(code_path, what, "Stage the snapshot of the job again; another release is not used instead.")
-    return Path(code_path)
+    return code_path
 
 
 def shard_bytes(directory: Path) -> int:

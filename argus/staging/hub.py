@@ -61,8 +61,7 @@ class RemoteFile:
 class Repository:
     """One revision of a repository, and which of its files are wanted.
 
-    cache: the directory that the library calls cache_dir. exclude: patterns of files to omit, or a function that
-    returns them for the names of all files. select: the function that selects the wanted ones of all names.
+    cache: the directory that the library calls cache_dir. select: returns the wanted ones of all names.
     """
 
     name: str
@@ -71,7 +70,6 @@ class Repository:
     endpoint: str = ENDPOINT
     token: str | None = field(default=None, repr=False)
     kind: str = "model"
-    exclude: Sequence[str] | Callable[[Sequence[str]], Sequence[str]] = ()
     select: Callable[[Sequence[str]], Collection[str]] = set
 
     @property
@@ -93,14 +91,13 @@ class Repository:
     @functools.cached_property
     def files(self) -> list[RemoteFile]:
         """The wanted files."""
-        selected = self.select([file.name for file in self._info[1]])
-        return [file for file in self._info[1] if file.name in selected and not matches(file.name, self.excluded)]
+        selected = self.select(self.names)
+        return [file for file in self._info[1] if file.name in selected]
 
-    @functools.cached_property
-    def excluded(self) -> list[str]:
-        """The patterns of files that are omitted."""
-        names = [file.name for file in self._info[1]]
-        return [normal(pattern) for pattern in (self.exclude(names) if callable(self.exclude) else self.exclude)]
+    @property
+    def names(self) -> list[str]:
+        """The names of all files."""
+        return [file.name for file in self._info[1]]
 
     @functools.cached_property
     def library(self) -> Any:

@@ -1,19 +1,22 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of models and of the users' own code, and what they have in common with those of datasets."""
+"""The options of all that can be staged. Documentation and tables are generated from them (`make generate`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from .dataset.upload import UploadFile
-from .options import StageOptions
+from .errors import StagingError
 
 # A single text is a list of one, as modules of Ansible accept it.
 Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+# The options that apply to columns, each a text.
+COLUMN_TEXTS = ("data_source", "ability", "system_prompt", "instruction", "ground_truth_pattern", "ground_truth_remove")
 
 
 class Options(BaseModel):
@@ -28,36 +31,228 @@ class Options(BaseModel):
 
 
 class Item(Options):
-    """What models and datasets have in common.
+    """What models, datasets and snapshots have in common."""
 
-    repair: restore files that no longer fit the manifest. verify: whether existing files are compared with it by size
-    and time of change, or by their content.
-    """
-
-    state: Literal["present", "absent"] = "present"
-    repair: bool = False
-    verify: Literal["quick", "full"] = "quick"
-
-    def how(self, check: bool) -> StageOptions:
-        return StageOptions(check, self.repair, self.verify == "full")
+    state: Literal["present", "absent"] = Field(
+        default="present",
+        description="`present` creates it once, or verifies it if it exists. `absent` removes it, unless a job that "
+        "has not ended uses it.",
+    )
 
 
-class ModelItem(Item):
-    """The options of a model; see the module hf_model."""
+class Model(Item):
+    name: str | None = Field(
+        default=None,
+        description="The name of the model, which is the `model` of a JobSpec. Letters, digits, `.`, `_` and `-`, at "
+        "most 63 characters. Required, unless `source` is a job. Its default is then `<submission_id>-step-<step>`.",
+    )
+    source: str | None = Field(
+        default=None,
+        description="A repository of the hub (`Qwen/Qwen2.5-7B-Instruct`); the absolute path of a directory that the "
+        "node sees, in the format of transformers, which is copied without `.git`, `.cache` and `__pycache__`; a "
+        "checkpoint of a job (`job:grpo-20260101-120000-1a2b@12`, without a step the last complete one), which "
+        "verl's `model_merger` merges on a worker; or `tiny`, a random model of two layers. Required unless "
+        "`state=absent`.",
+    )
+    revision: str = Field(
+        default="main",
+        description="A branch, a tag or a commit of 40 digits. A branch or a tag is pinned to its commit when the "
+        "model is first staged.",
+    )
+    exclude: Texts | None = Field(
+        default=None,
+        description="Patterns of files to leave out, such as `*.gguf` or `onnx/*`. A `*` also matches slashes. By "
+        "default, weights in other formats if there are safetensors. An empty list leaves nothing out.",
+    )
 
-    kind: Literal["model"] = "model"
-    name: str | None = None
-    source: str | None = None
-    revision: str = "main"
-    exclude: Texts | None = None
-    endpoint: str | None = None
-    token: str | None = Field(default=None, repr=False)
+
+class Files(Options):
+    train: Texts = Field(min_length=1, description="The files with the training rows.")
+    val: Texts = Field(
+        default=[], description="The files with the validation rows. Without it, `val_rows` is required."
+    )
+
+    @property
+    def patterns(self) -> dict[str, list[str]]:
+        """The patterns of each split that has some."""
+        return {split: patterns for split, patterns in self if patterns}
+
+
+class Columns(Options):
+    """The names of the columns with each role."""
+
+    prompt: str | None = Field(default=None, description="The prompt, as text or as a list of `{role, content}`.")
+    ground_truth: str | None = Field(
+        default=None, description="The value that the reward function compares, for `workload=rl`. Numbers become text."
+    )
+    data_source: str | None = Field(
+        default=None, description="The name by which verl selects the reward function, if rows have different ones."
+    )
+    ability: str | None = Field(default=None, description="The kind of task, if rows have different ones.")
+    messages: str | None = Field(
+        default=None, description="For `workload=sft`, the conversation, a list of `{role, content}`."
+    )
+    response: str | None = Field(
+        default=None, description="For `workload=sft` with `prompt`, the answer of the assistant."
+    )
+    extra: Texts = Field(
+        default=[],
+        description="Further columns to keep under their names. For `workload=rl` they are in `extra_info`, beside "
+        "`split` and `index`, which are always added.",
+    )
+
+    @property
+    def given(self) -> dict[str, str | list[str]]:
+        """The roles that have a column, as JSON."""
+        return {name: value for name, value in self if value}
+
+
+class Dataset(Item):
+    name: str = Field(
+        description="The name of the dataset, which is the `dataset` of a JobSpec. Lowercase letters, digits, `.`, "
+        "`_` and `-`, at most 63 characters."
+    )
+    workload: Literal["rl", "sft"] = Field(
+        default="rl",
+        description="`rl` for PPO and GRPO, with a column `prompt`; `sft` for SFT, with a column `messages`.",
+    )
+    files: Files | None = Field(
+        default=None,
+        description="The files with the rows, as paths or patterns. `from` tells where they are; with `hub`, they are "
+        "paths in the repository. Names end with `.parquet`, `.jsonl`, `.json` or `.csv`; all but the first may be "
+        "compressed (`.gz`, `.bz2`, `.zst`). A column that some of the files lack is empty in their rows.",
+    )
+    place: Literal["controller", "shared_root", "node"] | None = Field(
+        default=None,
+        alias="from",
+        description="Where `files` are. `controller` is the machine that runs Ansible, which sends them unless the "
+        "dataset exists; relative paths begin at the directory of the inventory. `shared_root` is the shared root; "
+        "relative paths begin there. `node` is the head's node, with absolute paths. By default, relative paths are "
+        "those of the controller, absolute ones those of the node.",
+    )
+    hub: str | None = Field(
+        default=None,
+        description="A dataset repository of the hub (`openai/gsm8k`), with the `files` to use. None of its code is "
+        "run.",
+    )
+    revision: str = Field(
+        default="main",
+        description="A branch, a tag or a commit of the repository. A branch is pinned to its commit when the "
+        "dataset is first staged.",
+    )
+    script: str | None = Field(
+        default=None,
+        description="One of verl's own scripts in `examples/data_preprocess/` of a snapshot, such as `gsm8k.py`. It "
+        "runs with the snapshot's verl. Its `test.parquet` or `validation.parquet` becomes `val.parquet`.",
+    )
+    code_path: str | None = Field(
+        default=None,
+        description="The snapshot that contains `script`, a code id or an absolute path. Snapshots of a release have "
+        "no scripts.",
+    )
+    arguments: Texts = Field(
+        default=[],
+        description="Further arguments of `script`, such as `--local_dataset_path`. The option for its output is "
+        "always set.",
+    )
+    tiny: bool = Field(
+        default=False,
+        description="Generate 128 and 16 word problems of addition (32 for `workload=sft`), for a smoke test.",
+    )
+    columns: Columns = Field(
+        default=Columns(),
+        description="Which columns of `files` have which role. Without it, the rows must have verl's schema and are "
+        "not converted.",
+    )
+    data_source: str | None = Field(
+        default=None,
+        description="The same text in all rows, by which verl selects the reward function (`openai/gsm8k`). Required "
+        "for `workload=rl` with `columns`, unless `columns.data_source` is given.",
+    )
+    ability: str | None = Field(
+        default=None, description="The same text in all rows. With `columns` it is empty by default."
+    )
+    system_prompt: str | None = Field(
+        default=None,
+        description="A system message to put before each prompt. A prompt that already has one is an error.",
+    )
+    instruction: str | None = Field(
+        default=None,
+        description="Text to append to each prompt. A space is inserted before it, unless it begins with white space.",
+    )
+    ground_truth_pattern: str | None = Field(
+        default=None,
+        description="A regular expression of Python with one group. The group of the last match is the ground truth. "
+        "Rows without a match are an error.",
+    )
+    ground_truth_remove: str | None = Field(
+        default=None, description="Characters to remove from the ground truth, such as `,`."
+    )
+    val_rows: int | None = Field(
+        default=None,
+        description="How many rows of `train` become `val`, if there are no files for it. They are spread evenly, and "
+        "are the same every time.",
+    )
+    model: str | None = Field(
+        default=None,
+        description="The model whose tokenizer and chat template measure prompts, a staged model or an absolute path.",
+    )
+    max_prompt_length: int | None = Field(
+        default=None,
+        description="How many tokens a prompt may have (`data.max_prompt_length` of the job), or for `workload=sft` a "
+        "conversation (`data.max_length`). Longer ones are a warning.",
+    )
+
+    @property
+    def patterns(self) -> dict[str, list[str]]:
+        return self.files.patterns if self.files else {}
+
+    @property
+    def measured(self) -> Mapping[str, object] | None:
+        """How rows are measured, as the manifest has it. Raises StagingError for one of its options alone."""
+        if (self.model is None) != (self.max_prompt_length is None):
+            raise StagingError("model, max_prompt_length", "only one of them is set.", "Set both, or none.")
+        return None if self.model is None else {"model": self.model, "max_prompt_length": self.max_prompt_length}
+
+
+class Overlay(Options):
+    path: str = Field(description="The directory on the head's machine.")
+    to: str = Field(description="The destination of its files, relative to the snapshot, such as `recipe/mine`.")
+
+
+class Snapshot(Item):
+    source: str | None = Field(
+        default=None,
+        description="A release (`verl==0.9.1`), whose wheel the `pip` of the head's machine downloads; a repository "
+        "with a branch, a tag or a commit of 40 digits (`git+https://<host>/<path>@<ref>`, "
+        "`git+ssh://git@<host>/<path>@<ref>`); the absolute path of a directory on the head's machine that contains "
+        "`verl/`; or the code id of a snapshot, to add `overlays` to it. Required unless `state=absent`.",
+    )
+    code_id: str = Field(
+        default="",
+        description="The name of the snapshot, which is the `code_path` of a JobSpec. By default, derived from the "
+        "source. Required with `state=absent`.",
+    )
+    overlays: list[Overlay] = Field(
+        default=[],
+        description="Directories of your own to copy over the snapshot, in this order. Each replaces files that exist.",
+    )
+    ssh_key: str | None = Field(
+        default=None,
+        description="A private key on the head's machine, for a repository over SSH. By default, `ssh` selects it.",
+    )
 
 
 class UserCode(Options):
-    """Files of a controller for user/code/, by their paths there. diff: return their content before."""
+    """Files of a controller for user/code/, by their paths there."""
 
-    kind: Literal["user_code"] = "user_code"
     name: str
     files: list[UploadFile]
-    diff: bool = False
+
+
+ITEMS: Mapping[str, type[Options]] = {
+    "model": Model,
+    "dataset": Dataset,
+    "snapshot": Snapshot,
+    "user_code": UserCode,
+}

@@ -28,14 +28,16 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class MergeRequest:
-    """What is to be merged. size: of the shards with the weights, in bytes."""
+    """A complete checkpoint, and where it is merged. size: of the shards with the weights, in bytes."""
 
     label: str
+    step: int
     code_path: str
+    code_id: str
     checkpoint: str
-    target: Path
     hf_home: str
     size: int
+    target: Path = Path()
 
     @property
     def needs(self) -> dict[str, float]:

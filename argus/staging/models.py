@@ -25,16 +25,15 @@ from .checkpoint import SOURCE as CHECKPOINT
 from .errors import StagingError
 from .files import copy_all, file_sha256, parallel_map
 from .hub import COMMIT, NAME, Repository, fetch, matches, missing_bytes, normal, resolve_endpoint
+from .items import Model
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, named, read_manifest
-from .options import NAME_WITH_CAPITALS, check_name, check_shared_root
+from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
 from .store import Built, Request, remove_downloaded
 
 KIND = "model"
 TINY = "tiny"
-# Our own manifest has this name in a copy.
-NEVER_COPIED = (MANIFEST,)
 # Weights in formats that jobs do not read; repositories often have several formats.
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 OTHER_FORMS = (
@@ -61,18 +60,27 @@ class Source(Protocol):
         """Puts the model into an empty directory. manifest: of the model that is being repaired."""
 
 
+def excluded(exclude: Sequence[str] | None, names: Sequence[str]) -> list[str]:
+    """The patterns of excluded files, by default those for a model with these files."""
+    return [*map(normal, default_exclude(names) if exclude is None else exclude)]
+
+
+def without(exclude: Sequence[str] | None) -> Callable[[Sequence[str]], set[str]]:
+    """Selects files that are not excluded."""
+
+    def select(names: Sequence[str]) -> set[str]:
+        patterns = excluded(exclude, names)
+        return {name for name in names if not matches(name, patterns)}
+
+    return select
+
+
 @dataclass(frozen=True)
 class HubSource:
-    """A repository of the hub. excluded: the patterns that the user gave; None without any."""
+    """A repository of the hub. exclude: the patterns that the user gave; None without any."""
 
     repository: Repository
-    excluded: Sequence[str] | None = None
-
-    @classmethod
-    def of(cls, repository: Repository, exclude: Sequence[str] | None = None) -> HubSource:
-        if exclude is None:
-            return cls(replace(repository, exclude=default_exclude))
-        return cls(replace(repository, exclude=list(exclude)), [*map(normal, exclude)])
+    exclude: Sequence[str] | None = None
 
     def size(self) -> int:
         return missing_bytes(self.repository)
@@ -85,15 +93,16 @@ class HubSource:
         if revision != (manifest.commit if COMMIT.fullmatch(revision) else manifest.revision):
             return f"contains revision {manifest.revision} ({manifest.commit}) of {name}, not {revision}."
         before = manifest.texts("excluded")
-        if self.excluded is not None and self.excluded != before:
+        if self.exclude is not None and excluded(self.exclude, ()) != before:
             return f"contains {name} without {', '.join(before) or 'exclusions'}, which exclude does not match."
         return ""
 
     def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
-        repository = self.repository
+        repository, exclude = self.repository, self.exclude
         if manifest and manifest.commit:
             # A branch may have moved since, and the default exclusions may have changed.
-            repository = replace(repository, revision=manifest.commit, exclude=manifest.texts("excluded"))
+            exclude = manifest.texts("excluded")
+            repository = replace(repository, revision=manifest.commit, select=without(exclude))
         hashes = fetch(repository, progress)
         directory.rmdir()
         # Relative: the nodes may see the shared root at another path.
@@ -103,7 +112,7 @@ class HubSource:
             "revision": self.repository.revision,
             "commit": repository.commit,
             "endpoint": repository.endpoint,
-            "excluded": repository.excluded,
+            "excluded": excluded(exclude, repository.names),
         }
         return Built(facts, hashes)
 
@@ -148,7 +157,8 @@ class DirectorySource:
             todo = "Give a directory that this node sees, or a repository of the hub (org/name)."
             raise StagingError(self.path, "is not a directory here.", todo)
         names = sorted(model_files(self.path))
-        patterns = [*NEVER_COPIED, *(default_exclude(names) if self.exclude is None else self.exclude)]
+        # Our own manifest has this name in a copy.
+        patterns = [MANIFEST, *excluded(self.exclude, names)]
         return {name: (self.path / name).stat().st_size for name in names if not matches(name, patterns)}
 
 
@@ -164,23 +174,15 @@ class TinySource:
 
     def fill(self, directory: Path, progress: Progress, manifest: Manifest | None) -> Built:
         progress.begin("generating a tiny model")
-        missing = tiny.missing_library(tiny.MODEL_LIBRARIES)
-        if missing:
-            raise StagingError(missing, "cannot be imported.", "Run this inside a node, whose image has it.")
         tiny.build_model(directory)
         return Built({"source": TINY})
 
 
-def source_of(
-    text: str,
-    shared_root: Path,
-    *,
-    revision: str | None = None,
-    endpoint: str | None = None,
-    token: str | None = None,
-    exclude: Sequence[str] | None = None,
-) -> Source:
+def source_of(options: Model, shared_root: Path, how: StageOptions) -> Source:
     """The source for its option: a repository of the hub, a directory, a job's checkpoint, or "tiny"."""
+    text = options.source
+    if text is None:
+        raise StagingError("source", "is not set.", "Set it to a repository of the hub, a directory or a job.")
     if text == TINY:
         return TinySource()
     if text.startswith(PREFIX):
@@ -190,15 +192,16 @@ def source_of(
             raise StagingError("source", f'"{text}" names no job.', todo)
         return CheckpointSource(shared_root, match["job"], int(match["step"] or 0) or None)
     if text.startswith("/"):
-        return DirectorySource(Path(os.path.normpath(text)), exclude)
+        return DirectorySource(Path(os.path.normpath(text)), options.exclude)
     if not NAME.fullmatch(text):
         todo = (
             "Give a repository of the hub (org/name), the absolute path of a directory, job:<submission_id>, or tiny."
         )
         raise StagingError("source", f'"{text}" is not a source of models.', todo)
-    address = resolve_endpoint(endpoint, token)
-    repository = Repository(text, revision or "main", shared_root / HUB_CACHE, address, token or None)
-    return HubSource.of(repository, exclude)
+    address = resolve_endpoint(how.endpoint, how.token)
+    cache, select = shared_root / HUB_CACHE, without(options.exclude)
+    repository = Repository(text, options.revision, cache, address, how.token or None, select=select)
+    return HubSource(repository, options.exclude)
 
 
 def request(shared_root: Path, name: str | None, source: Source) -> Request:
@@ -234,13 +237,11 @@ def check_complete(target: Path, directory: Path) -> None:
         raise StagingError(target, f"would not be a complete model: {what}.", todo)
 
 
-def remove_model(
-    shared_root: Path, name: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
-) -> Staged:
+def remove_model(shared_root: Path, name: str, *, check: bool = False) -> Staged:
     """Removes a model, and its commit from the hub's cache unless another model needs it."""
     models = check_shared_root(shared_root) / MODELS
     target = models / check_name("name", name, NAME_WITH_CAPITALS)
-    return remove_downloaded(KIND, name, target, shared_root / HUB_CACHE, users, check=check)
+    return remove_downloaded(shared_root, KIND, name, target, check=check)
 
 
 def model_files(directory: Path) -> Iterator[str]:

@@ -1,12 +1,12 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options that all staging modules have, and the names that they accept."""
+"""How something is staged, and the names that it may have."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -31,12 +31,14 @@ class StageOptions:
     """How something is staged.
 
     check: only return what would be done. repair: restore files that no longer fit the manifest; without it they are
-    an error that names them. full: verify the content even of files that look unchanged.
+    an error that names them. full: verify the content even of files that look unchanged. endpoint, token: of the hub.
     """
 
     check: bool = False
     repair: bool = False
     full: bool = False
+    endpoint: str | None = None
+    token: str | None = field(default=None, repr=False)
 
 
 def check_name(kind: str, name: str, allowed: re.Pattern[str] = NAME) -> str:

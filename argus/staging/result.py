@@ -1,16 +1,18 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The result of staging or removing something, and what a module returns of it."""
+"""The result of staging or removing something, and what is returned of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from .manifest import Manifest
+
+# What is returned of a manifest that has it.
+FACTS = ("commit", "bytes", "source", "rows", "report", "verl_version")
 
 
 class Status(StrEnum):
@@ -45,23 +47,16 @@ class Staged:
         return self.status in (Status.STAGED, Status.REPAIRED, Status.REMOVED)
 
 
-def module_result(staged: Staged, manifest: Manifest | None, details: Sequence[str]) -> dict[str, Any]:
-    """What all staging modules return except the name; `details` are facts of the manifest to return if it has them."""
+def as_json(staged: Staged, manifest: Manifest | None) -> dict[str, Any]:
+    """A result as JSON. diff: what existed before and exists now, as Ansible shows it."""
+    new, gone = (Status.STAGED, Status.ABSENT), (Status.REMOVED, Status.ABSENT)
+    line = f"{staged.kind} {staged.path}\n"
     return {
+        "name": staged.name,
         "changed": staged.changed,
         "path": staged.path,
         "status": staged.status.value,
         "notes": list(staged.notes),
-        "diff": difference([staged]),
-        **(manifest.select(details) if manifest else {}),
-    }
-
-
-def difference(results: Iterable[Staged]) -> dict[str, str]:
-    """Ansible's diff: what existed before, and what exists now."""
-    results = list(results)
-    new, gone = (Status.STAGED, Status.ABSENT), (Status.REMOVED, Status.ABSENT)
-    return {
-        "before": "".join(f"{each.kind} {each.path}\n" for each in results if each.status not in new),
-        "after": "".join(f"{each.kind} {each.path}\n" for each in results if each.status not in gone),
+        "diff": [{"before": "" if staged.status in new else line, "after": "" if staged.status in gone else line}],
+        **(manifest.select(FACTS) if manifest else {}),
     }

@@ -13,24 +13,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
+
+from pydantic import BaseModel, Field
 
 from ..common.shared_root import SNAPSHOTS
+from ..snapshot import sources
+from ..snapshot.git import Git
 from ..snapshot.sources import PATCH, Source, read_verl_version, unknown_source
 from ..snapshot.tree import CONTENT, MOST_BYTES, Content, Opener, content_identity, is_plain_path, open_within
+from .dataset.upload import FilesNeededError
 from .errors import StagingError, changed_meanwhile, listed
 from .files import CHUNK
+from .items import Snapshot
 from .lock import Progress
 from .manifest import MANIFEST, Manifest, problems, read_manifest
 from .options import NAME_WITH_CAPITALS, StageOptions, check_name, check_shared_root
 from .result import Staged
 from .store import Built, Request, remove, stage
-from .users import users
 
 KIND = "snapshot"
 MARKER = "mvp_marker.py"
 # Our own files in a snapshot, beside its packages.
 OWN_FILES = (MARKER, MANIFEST, PATCH)
+# A directory that is put over a snapshot, and its relative path there.
+Overlay = tuple[Source, str]
 # The facts of a source, which also hold for a snapshot that adds overlays to it.
 SOURCE_FACTS = ("commit", "uncommitted", "untracked", "requirements")
 
@@ -62,13 +69,26 @@ def read_snapshot(path: Path, manifest: Manifest) -> Iterator[Content]:
     yield Content(files, manifest.select(SOURCE_FACTS))
 
 
+class Part(BaseModel):
+    """The source or an overlay, as the head's machine describes it. path: relative to the shared root."""
+
+    place: Literal["machine", "shared_root", "snapshot"]
+    label: str
+    path: str = ""
+    identity: str = ""
+    code_id: str = ""
+    size: int = 0
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+
 class Attachment:
     """The tar that follows a request. Its parts are read in their order.
 
     Members are <number>/<path>. One with the number alone is the end of a part: a tar that is cut off has none.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO | None) -> None:
+        """file: None if nothing follows."""
         self.file, self.size = file, 0
 
     @cached_property
@@ -76,9 +96,11 @@ class Attachment:
         return tarfile.open(fileobj=self.file, mode="r|")
 
     @contextmanager
-    def content(self, number: int, facts: Mapping[str, object]) -> Iterator[Content]:
+    def content(self, number: int, part: Part) -> Iterator[Content]:
+        if self.file is None:
+            raise FilesNeededError(part.label)
         try:
-            yield Content(self.files(number), facts)
+            yield Content(self.files(number), part.facts)
         except tarfile.TarError as error:
             raise StagingError("source", f"did not arrive completely ({error}).", "Stage it again.") from error
 
@@ -94,27 +116,15 @@ class Attachment:
             raise tarfile.ReadError("its end is missing")
 
 
-@dataclass(frozen=True)
-class Overlay:
-    """A directory that is put over a snapshot, at the relative path `to`."""
-
-    source: Source
-    to: str
-
-    @classmethod
-    def of(cls, source: Source, to: str) -> Overlay:
-        where, parts = f'overlay "{source.label}"', PurePosixPath(to).parts
-        if not parts or to.startswith("/") or ".." in parts or parts[0] in OWN_FILES:
-            todo = "Give a relative path below the snapshot, such as recipe/mine or my_package."
-            raise StagingError(where, f'cannot be put at "{to}".', todo)
-        if not is_plain_path("/".join(parts)):
-            todo = "Give a relative path of printable characters."
-            raise StagingError(where, f"cannot be put at {to!r}.", todo)
-        return cls(source, "/".join(parts))
-
-    @property
-    def identity(self) -> str:
-        return f"{self.to}: {self.source.identity.removeprefix(CONTENT)}"
+def destination(overlay: Source, to: str) -> str:
+    """The relative path in a snapshot at which a directory is put over it."""
+    where, parts = f'overlay "{overlay.label}"', PurePosixPath(to).parts
+    if not parts or to.startswith("/") or ".." in parts or parts[0] in OWN_FILES:
+        todo = "Give a relative path below the snapshot, such as recipe/mine or my_package."
+        raise StagingError(where, f'cannot be put at "{to}".', todo)
+    if not is_plain_path("/".join(parts)):
+        raise StagingError(where, f"cannot be put at {to!r}.", "Give a relative path of printable characters.")
+    return "/".join(parts)
 
 
 @dataclass(frozen=True)
@@ -154,7 +164,8 @@ class Tree:
 
 def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequence[Overlay] = ()) -> Request:
     """The request to stage a snapshot."""
-    identity = " + ".join((source.identity, *(overlay.identity for overlay in overlays)))
+    contents = (f"{to}: {overlay.identity.removeprefix(CONTENT)}" for overlay, to in overlays)
+    identity = " + ".join((source.identity, *contents))
     default = source.code_id
     if overlays:
         default += f"-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
@@ -164,15 +175,15 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
     def build(directory: Path, _progress: Progress) -> Built:
         tree = Tree(directory)
         facts = tree.add(source)
-        for overlay in overlays:
-            tree.add(overlay.source, overlay.to)
+        for overlay, to in overlays:
+            tree.add(overlay, to)
         content = tree.content_sha256()
         tree.write(MARKER, partial(io.BytesIO, f'MARKER = "{code_id}"\n'.encode()))
         facts = {
             "code_id": code_id,
             "source": source.label,
             "identity": identity,
-            "overlays": [{"path": overlay.source.label, "to": overlay.to} for overlay in overlays],
+            "overlays": [{"path": overlay.label, "to": to} for overlay, to in overlays],
             "content_sha256": content,
             "verl_version": read_verl_version(directory.resolve()),
             **facts,
@@ -185,7 +196,7 @@ def request(shared_root: Path, source: Source, code_id: str = "", overlays: Sequ
         version = manifest.facts.get("verl_version")
         return f"contains {manifest.source} (verl {version}), which differs from the present content of {source.label}."
 
-    size = sum(part.size for part in (source, *(overlay.source for overlay in overlays)))
+    size = sum(part.size for part in (source, *(overlay for overlay, _to in overlays)))
     return Request(KIND, code_id, target, build, differs, read_only=True, size=lambda: size)
 
 
@@ -193,18 +204,33 @@ def snapshots(shared_root: Path) -> Path:
     return check_shared_root(shared_root) / SNAPSHOTS
 
 
-def snapshot(
-    shared_root: Path,
-    source: Source,
-    code_id: str = "",
-    overlays: Sequence[Overlay] = (),
-    options: StageOptions | None = None,
+def source_of(shared_root: Path, parts: Sequence[Part], number: int, attachment: Attachment) -> Source:
+    """The source, or an overlay."""
+    part = parts[number]
+    if part.place == "machine":
+        return Source(part.label, part.identity, partial(attachment.content, number, part), part.code_id, part.size)
+    if part.place == "shared_root":
+        # A link that leads elsewhere gains a job nothing: this process has no more rights.
+        path = (shared_root / part.path).resolve()
+        return sources.overlay(path, part.label) if number else sources.directory(path, part.label, Git())
+    if len(parts) == 1:
+        raise StagingError(f'source "{part.label}"', "is a snapshot already.", "Add overlays, or omit it.")
+    return snapshot_source(snapshots(shared_root), part.label)
+
+
+def stage_snapshot(
+    shared_root: Path, options: Snapshot, parts: Sequence[Part], attachment: Attachment, how: StageOptions
 ) -> Staged:
-    """Stages a snapshot."""
-    return stage(request(shared_root, source, code_id, overlays), options)
+    """Stages a snapshot. Raises FilesNeededError if it needs files of the machine that are not attached."""
+    if not parts:
+        what = "is not set."
+        raise StagingError("source", what, "Set it to a release, a repository, a directory or a snapshot.")
+    source, *others = (source_of(shared_root, parts, number, attachment) for number in range(len(parts)))
+    overlays = [(each, destination(each, wanted.to)) for each, wanted in zip(others, options.overlays, strict=True)]
+    return stage(request(shared_root, source, options.code_id, overlays), how)
 
 
 def remove_snapshot(shared_root: Path, code_id: str, *, check: bool = False) -> Staged:
     """Removes a snapshot unless jobs use it."""
     target = snapshots(shared_root) / check_name("code_id", code_id, NAME_WITH_CAPITALS)
-    return remove(KIND, code_id, target, lambda: users(shared_root, target), check=check)
+    return remove(shared_root, KIND, code_id, target, check=check)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ..common.shared_root import HUB_CACHE
 from .errors import StagingError, listed, reported
 from .files import check_space, remove_tree, sync_all, writable
 from .hub import forget
@@ -37,6 +38,7 @@ from .manifest import (
 )
 from .options import StageOptions
 from .result import Staged, Status
+from .users import users
 
 # The name of a build that was killed, with its target's name in it.
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
@@ -267,8 +269,8 @@ def replace_manifest(target: Path, manifest: Manifest) -> None:
         remove_leftovers(target)
 
 
-def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]], *, check: bool = False) -> Staged:
-    """Removes a target unless jobs use it; `users` returns their submission ids."""
+def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> Staged:
+    """Removes a target unless jobs use it."""
 
     def result(status: Status) -> Staged:
         return Staged(kind, name, str(target), status)
@@ -285,7 +287,7 @@ def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]
             # The previous holder of the lock may have done it.
             if not os.path.lexists(target):
                 return result(Status.ABSENT)
-            using = users()
+            using = users(shared_root, target)
             if using:
                 todo = "Wait until these jobs have ended, or stop them (stop.yml)."
                 raise StagingError(target, f"is used by {', '.join(using)}.", todo)
@@ -296,16 +298,14 @@ def remove(kind: str, name: str, target: Path, users: Callable[[], Sequence[str]
         return result(Status.REMOVED)
 
 
-def remove_downloaded(
-    kind: str, name: str, target: Path, cache: Path, users: Callable[[Path], Sequence[str]], *, check: bool = False
-) -> Staged:
+def remove_downloaded(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> Staged:
     """Removes something that may have been downloaded from the hub, and its commit unless another item needs it."""
     manifest = None if check else read_manifest(target)
-    removed = remove(kind, name, target, lambda: users(target), check=check)
+    removed = remove(shared_root, kind, name, target, check=check)
     if not manifest or not manifest.commit or removed.status is not Status.REMOVED:
         return removed
     if not any(needs(path, manifest) for path in target.parent.iterdir()):
-        forget(cache, manifest.source, manifest.commit, "model" if kind == "model" else "dataset")
+        forget(shared_root / HUB_CACHE, manifest.source, manifest.commit, "model" if kind == "model" else "dataset")
     return removed
 
 

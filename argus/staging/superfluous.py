@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,28 +16,19 @@ DAY_SECONDS = 86_400
 SUPERFLUOUS = "to be removed"
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Which snapshots stay.
-
-    keep: so many of the newest. days: younger ones. A snapshot stays if either applies; 0 disables a rule, and with
-    both at 0 all stay. declared: those of the inventory, in the form of staging_snapshots; they would be staged again.
-    """
-
-    keep: int
-    days: float
-    declared: Sequence[Mapping[str, object]] = ()
-
-
-def verdicts(staged: Iterable[Entry], rules: Rules) -> list[tuple[Entry, str]]:
+def verdicts(
+    staged: Iterable[Entry], keep: int, days: float, declared: Sequence[Mapping[str, object]]
+) -> list[tuple[Entry, str]]:
     """All snapshots, the newest first, each with why it stays, or SUPERFLUOUS.
 
-    Also those stay that a job uses, and those without a date.
+    keep: so many of the newest stay. days: younger ones stay. Either is enough; 0 disables a rule, and with both at 0
+    all stay. declared: those of the inventory stay, in the form of staging_snapshots; they would be staged again. Also
+    those stay that a job uses, and those without a date.
     """
     snapshots = [entry for entry in staged if entry.kind == KIND]
     snapshots.sort(key=lambda entry: (entry.staged_at or "", changed_at(Path(entry.path))), reverse=True)
-    declared = set(declared_names(snapshots, rules.declared))
-    return [(entry, verdict(entry, index, rules, declared)) for index, entry in enumerate(snapshots)]
+    names = set(declared_names(snapshots, declared))
+    return [(entry, verdict(entry, index, keep, days, names)) for index, entry in enumerate(snapshots)]
 
 
 def changed_at(directory: Path) -> int:
@@ -49,20 +39,20 @@ def changed_at(directory: Path) -> int:
         return 0
 
 
-def verdict(entry: Entry, index: int, rules: Rules, declared: set[str]) -> str:
+def verdict(entry: Entry, index: int, keep: int, days: float, declared: set[str]) -> str:
     """What happens to the snapshot at this place among the newest."""
     if entry.used_by:
         return f"used by {', '.join(entry.used_by)}"
     if entry.name in declared:
         return "declared in the inventory"
-    if not rules.keep and not rules.days:
+    if not keep and not days:
         return "neither a number nor an age is set"
     if not entry.staged_at:
         return "its manifest has no date"
-    if index < rules.keep:
-        return f"among the newest {rules.keep}"
+    if index < keep:
+        return f"among the newest {keep}"
     age = (datetime.now(UTC) - datetime.fromisoformat(entry.staged_at)).total_seconds() / DAY_SECONDS
-    return f"{age:.1f} days old" if age < rules.days else SUPERFLUOUS
+    return f"{age:.1f} days old" if age < days else SUPERFLUOUS
 
 
 def declared_names(newest_first: Sequence[Entry], declared: Iterable[Mapping[str, object]]) -> Iterable[str]:

@@ -8,15 +8,13 @@ Their content depends only on the versions of the libraries: the same versions g
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MODEL_LIBRARIES = ("torch", "transformers", "tokenizers")
 # verl chooses its built-in reward function by this name.
 DATA_SOURCE = "openai/gsm8k"
 RL_ROWS = {"train": 128, "val": 16}
@@ -149,13 +147,3 @@ def build_model(directory: Path) -> None:
     # safetensors creates files that only their owner can read.
     for file in directory.iterdir():
         file.chmod(0o644)
-
-
-def missing_library(libraries: Iterable[str]) -> str | None:
-    """The first library that cannot be imported."""
-    for library in libraries:
-        try:
-            importlib.import_module(library)
-        except ImportError:
-            return library
-    return None

@@ -22,15 +22,20 @@ MODE = 0o644
 DIFF_BYTES = 104448
 
 
-def stage_user_code(shared_root: Path, item: UserCode, received: Path | None, *, check: bool = False) -> dict[str, Any]:
-    """Replace the files that differ, each at once. received: the directory with all of them, as they arrived."""
+def stage_user_code(
+    shared_root: Path, item: UserCode, received: Path | None, *, check: bool = False, diff: bool = False
+) -> dict[str, Any]:
+    """Replace the files that differ, each at once. received: the directory with all of them, as they arrived.
+
+    diff: whether the result has their content before.
+    """
     code = check_shared_root(shared_root) / USER_CODE
     for file in item.files:
         if not is_plain_path(file.path):
             raise StagingError(repr(file.path), "has characters that cannot be shown.", "Rename the file.")
     with reported(code / item.name, "copied"):
         changed = {number: file for number, file in enumerate(item.files) if not is_same(code / file.path, file)}
-        before = {file.path: text_of(code / file.path) for file in changed.values()} if item.diff else {}
+        before = {file.path: text_of(code / file.path) for file in changed.values()} if diff else {}
         for number, file in ({} if check else changed).items():
             if received is None:
                 raise FilesNeededError(file.path)

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from ..jobs.defaults import on_machines
-from ..staging.items import ModelItem
+from ..staging.items import Model
+from ..staging.options import StageOptions
 from .request import Request, common, request_from, write_answer
-from .stage import plan, staged
+from .stage import answered, plan
 
 
 class ExportRequest(Request):
@@ -29,9 +30,9 @@ class ExportRequest(Request):
 def command(as_json: bool, **options: Any) -> None:
     """Merge a checkpoint of the job ID on a worker, and stage it as a model for the next job."""
     request = request_from(ExportRequest, as_json, **options)
-    item = ModelItem(name=request.name, source=f"job:{request.submission_id}@{request.step}")
-    _path, work = plan(item, request.root, check=False)
-    result = staged(item, work)
+    item = Model(name=request.name, source=f"job:{request.submission_id}@{request.step}")
+    _path, work = plan(request.root, item, StageOptions())
+    result = answered(work)
     if as_json:
         write_answer(result, changed=result.pop("changed"))
         return

@@ -16,7 +16,7 @@ from ..staging.errors import StagingError
 from ..staging.listing import list_staged
 from ..staging.options import check_shared_root
 from ..staging.snapshots import remove_snapshot
-from ..staging.superfluous import SUPERFLUOUS, Rules, verdicts
+from ..staging.superfluous import SUPERFLUOUS, verdicts
 from .request import Request, common, request_from, require_own_cluster, show, write_answer
 
 HEADER = ("name", "staged", "size", "verdict")
@@ -29,7 +29,7 @@ NO_RULE = Finding(
 
 
 class GcRequest(Request):
-    """The options of `gc`. declared: as Rules have it. check: remove nothing."""
+    """The options of `gc`. declared: the snapshots of the inventory. check: remove nothing."""
 
     keep: int = 0
     keep_days: float = 0
@@ -50,7 +50,7 @@ def command(as_json: bool, **options: Any) -> None:
     request = request_from(GcRequest, as_json, **options)
     require_own_cluster(request)
     staged = list_staged(check_shared_root(request.root))
-    found = verdicts(staged, Rules(request.keep, request.keep_days, request.declared))
+    found = verdicts(staged, request.keep, request.keep_days, request.declared)
     removed, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
     for entry, verdict in found:
         if verdict == SUPERFLUOUS:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""argus stage: a model, a dataset or the users' own code below the shared root. For stage.yml and export.yml.
+"""argus stage: a model, a dataset, a snapshot or the users' own code, for stage.yml and export.yml.
 
-With `detach`, a call that takes longer than a moment is answered with a reference; another call with it waits for a
-moment again, and tells the progress.
+With `detach`, a model or a dataset that takes longer than a moment is answered with a reference; another call with it
+waits for a moment again, and tells the progress.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Literal, get_args
 
 import click
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ..common.findings import Finding
 from ..common.shared_root import DATASETS, MODELS, USER_CODE
@@ -26,125 +26,129 @@ from ..common.text import nearest
 from ..jobs.services import RefusedError
 from ..staging import models
 from ..staging.dataset import stage as datasets
-from ..staging.dataset.options import DatasetOptions
-from ..staging.dataset.upload import FilesNeededError, inbox, receive
+from ..staging.dataset.upload import FilesNeededError, Upload, inbox, receive
 from ..staging.errors import StagingError
 from ..staging.files import remove_tree
-from ..staging.items import ModelItem, UserCode
+from ..staging.items import ITEMS, Dataset, Model, Options, Snapshot, UserCode
 from ..staging.lock import read_progress
 from ..staging.manifest import read_manifest
-from ..staging.options import check_name, check_shared_root
-from ..staging.result import Staged, Status, module_result
+from ..staging.options import StageOptions, Verify, check_name, check_shared_root
+from ..staging.result import Staged, Status, as_json
+from ..staging.snapshots import Attachment, Part, remove_snapshot, stage_snapshot
 from ..staging.store import stage
 from ..staging.user_code import stage_user_code
-from ..staging.users import users
 from . import background
-from .request import Request, common, request_from, require_node, write_answer
+from .request import Request, common, request_from, require_node, require_own_cluster, write_answer
 
-Item = ModelItem | DatasetOptions | UserCode
-ITEMS: TypeAdapter[Item] = TypeAdapter(Annotated[Item, Field(discriminator="kind")])
-MODEL_FACTS, DATASET_FACTS = ("commit", "bytes", "source"), ("rows", "report")
+FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
 
 
 class StageRequest(Request):
     """The options of `stage`; of nothing, that is its answer.
 
-    item: what is staged. attached: whether its files follow the request. detach: go on when the caller has left.
-    reference, path: of an item that was detached.
+    item: what is staged, of this kind. upload, parts: what the controller and the head's machine tell of its files.
+    attached: whether these follow the request. diff: return the content of the users' own code before.
+    detach: go on when the caller has left. reference, path: of an item that was detached.
     """
 
-    item: dict[str, Any] = Field(default_factory=dict, repr=False)
+    kind: Literal["", "model", "dataset", "snapshot", "user_code"] = ""
+    item: Any = Field(default=None, repr=False)
+    upload: Upload | None = None
+    parts: list[Part] = Field(default_factory=list)
+    endpoint: str | None = None
+    token: str | None = Field(default=None, repr=False)
+    repair: bool = False
+    verify: Verify = Verify.QUICK
+    check: bool = False
+    diff: bool = False
     attached: bool = False
     detach: bool = False
-    check: bool = False
     reference: str = ""
     path: str = ""
 
+    @property
+    def how(self) -> StageOptions:
+        return StageOptions(self.check, self.repair, self.verify is Verify.FULL, self.endpoint, self.token)
 
-def parsed(given: Mapping[str, Any]) -> Item:
+
+def parsed(kind: str, given: object) -> Options:
     """Raises RefusedError with all options that are wrong."""
+    model = ITEMS[kind]
     try:
-        return ITEMS.validate_python(given)
+        return model.model_validate(given)
     except ValidationError as error:
-        raise RefusedError([finding_of(each["loc"], each["type"], each["msg"]) for each in error.errors()]) from error
+        findings = [finding_of(model, each["loc"], each["type"], each["msg"]) for each in error.errors()]
+        raise RefusedError(findings) from error
 
 
-def finding_of(place: Sequence[int | str], kind: str, problem: str) -> Finding:
-    """place: the kind of the item, and the keys that lead to the value."""
-    where = ".".join(map(str, place[1:])) or "kind"
+def finding_of(model: type[BaseModel], place: Sequence[int | str], kind: str, problem: str) -> Finding:
+    """place: the keys that lead to the value."""
+    where = ".".join(map(str, place))
+    if kind == "model_type":
+        return Finding(where, "is not a mapping.", "Give it as {name: value}.")
     if kind != "extra_forbidden":
         return Finding(where, f"{problem}.", "Correct it.")
-    model: Any = {"model": ModelItem, "dataset": DatasetOptions, "user_code": UserCode}[str(place[0])]
-    for key in place[1:-1]:
-        model = model.model_fields[key].annotation
-    known = list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+    for key in place[:-1]:
+        if isinstance(key, str):
+            annotation = model.model_fields[key].annotation
+            model = next(each for each in (annotation, *get_args(annotation)) if isinstance(each, type))
+    known = [field.alias or name for name, field in model.model_fields.items()]
     return Finding(where, "is unknown.", nearest(str(place[-1]), known) or f"Known are: {', '.join(known)}")
 
 
-def with_files(item: Item, root: Path) -> tuple[Item, Path | None]:
-    """An item with the files that follow the request, and the directory that they are in."""
-    stream = sys.stdin.buffer
-    if isinstance(item, DatasetOptions) and item.upload:
-        check_name("name", item.name)
-        received = receive(item.upload.all, stream, inbox(check_shared_root(root), item.name))
-        return item.model_copy(update={"upload": dataclasses.replace(item.upload, received=received)}), received
+def received_files(request: StageRequest, item: Options) -> Path | None:
+    """The directory with the files of a controller that follow the request."""
+    root = check_shared_root(request.root)
+    if isinstance(item, Dataset) and request.upload:
+        return receive(request.upload.all, sys.stdin.buffer, inbox(root, check_name("name", item.name)))
     if isinstance(item, UserCode):
-        code = check_shared_root(root) / USER_CODE
-        return item, receive(item.files, stream, code.with_name(".code.upload"))
-    return item, None
+        return receive(item.files, sys.stdin.buffer, (root / USER_CODE).with_name(".code.upload"))
+    return None
 
 
-def plan(item: ModelItem | DatasetOptions, root: Path, check: bool) -> tuple[Path, Callable[[], Staged]]:
-    """The path of an item, and what stages or removes it. Raises StagingError."""
-    used_by = partial(users, root)
-    if isinstance(item, DatasetOptions):
+def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | None = None) -> Plan:
+    """The path of a model or a dataset, and what stages or removes it. Raises StagingError."""
+    if isinstance(item, Dataset):
         if item.state == "absent":
-            work = partial(datasets.remove_dataset, root, item.name, item.workload, used_by, check=check)
+            work = partial(datasets.remove_dataset, root, item.name, item.workload, check=how.check)
         else:
-            work = partial(datasets.stage_dataset, root, item, item.how(check))
+            work = partial(datasets.stage_dataset, root, item, how, upload)
         return root / DATASETS / item.name, work
     if item.state == "absent":
         if item.name is None:
             raise StagingError("name", "is not set.", "Set it to the name of the model.")
-        return root / MODELS / item.name, partial(models.remove_model, root, item.name, used_by, check=check)
-    if item.source is None:
-        raise StagingError("source", "is not set.", "Set it to a repository of the hub, a directory or a job.")
-    where = {"endpoint": item.endpoint, "token": item.token}
-    source = models.source_of(item.source, root, revision=item.revision, exclude=item.exclude, **where)
-    request = models.request(root, item.name, source)
-    return request.target, partial(stage, request, item.how(check))
+        return root / MODELS / item.name, partial(models.remove_model, root, item.name, check=how.check)
+    request = models.request(root, item.name, models.source_of(item, root, how))
+    return request.target, partial(stage, request, how)
 
 
-def staged(item: ModelItem | DatasetOptions, work: Callable[[], Staged]) -> dict[str, Any]:
+Plan = tuple[Path, Callable[[], Staged]]
+
+
+def snapshot(request: StageRequest, item: Snapshot) -> Staged:
+    if item.state == "absent":
+        return remove_snapshot(request.root, item.code_id, check=request.check)
+    attachment = Attachment(sys.stdin.buffer if request.attached else None)
+    return stage_snapshot(request.root, item, request.parts, attachment, request.how)
+
+
+def answered(work: Callable[[], Staged], upload: Upload | None = None) -> dict[str, Any]:
     """What is returned of an item. Raises StagingError."""
     try:
         done = work()
-        manifest = read_manifest(Path(done.path))
+        result = as_json(done, read_manifest(Path(done.path)))
     except FilesNeededError:
-        return {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
+        return dict(FILES_NEEDED)
     except StagingError as error:
-        if isinstance(item, DatasetOptions) and item.upload:
-            raise item.upload.with_own_paths(error) from error
-        raise
+        raise (upload.with_own_paths(error) if upload else error) from error
     except ImportError as error:
         raise StagingError(error.name, "cannot be imported.", "Use an image that has it.") from error
     except OSError as error:
         raise StagingError("staging", f"{error}.", "See the message.") from error
-    result = {
-        "name": done.name,
-        **module_result(done, manifest, MODEL_FACTS if isinstance(item, ModelItem) else DATASET_FACTS),
-    }
     if done.status is Status.STAGED:
         # The warnings for the rows are shown once, when the dataset is new.
         result["notes"] += result.get("report", [])
     return result
-
-
-def user_code(item: UserCode, root: Path, received: Path | None, check: bool) -> dict[str, Any]:
-    try:
-        return stage_user_code(root, item, received, check=check)
-    except FilesNeededError:
-        return {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
 
 
 def write_detached(reference: str, path: str) -> None:
@@ -165,32 +169,44 @@ def write_detached(reference: str, path: str) -> None:
     write_answer(answer["result"], changed=answer["changed"])
 
 
+def write_result(result: Mapping[str, Any]) -> None:
+    write_answer({name: value for name, value in result.items() if name != "changed"}, changed=result["changed"])
+
+
 @click.command(name="stage", hidden=True)
 @common
 def command(as_json: bool, **options: Any) -> None:
-    """Stage a model, a dataset or Python files, as stage.yml does."""
+    """Stage a model, a dataset, a snapshot or Python files, as stage.yml does."""
     request = request_from(StageRequest, as_json, one_line=True, **options)
-    require_node(request)
-    if request.reference or not request.item:
+    if request.kind == "snapshot":
+        # A container of the image does it if the node does not run.
+        require_own_cluster(request)
+    else:
+        require_node(request)
+    if request.reference or not request.kind:
         write_detached(request.reference, request.path) if request.reference else write_answer({})
         return
-    item, root, received = parsed(request.item), request.root, None
-    if request.attached:
-        item, received = with_files(item, root)
+    item, upload = parsed(request.kind, request.item), request.upload
+    received = received_files(request, item) if request.attached else None
     try:
-        if isinstance(item, UserCode):
-            result = user_code(item, root, received, request.check)
-        else:
-            path, work = plan(item, root, request.check)
+        if isinstance(item, Model | Dataset):
+            if upload and received:
+                upload = dataclasses.replace(upload, received=received)
+            path, work = plan(request.root, item, request.how, upload)
             if request.detach and (reference := background.begin()):
                 # What has arrived is the child's now.
                 received = None
                 write_detached(reference, str(path))
                 return
-            result = staged(item, work)
+            write_result(answered(work, upload))
+        elif isinstance(item, Snapshot):
+            write_result(answered(partial(snapshot, request, item)))
+        elif isinstance(item, UserCode):
+            write_result(stage_user_code(request.root, item, received, check=request.check, diff=request.diff))
+    except FilesNeededError:
+        write_result(FILES_NEEDED)
     finally:
         if received:
             remove_tree(received)
             with contextlib.suppress(OSError):
                 received.parent.rmdir()
-    write_answer(result, changed=result.pop("changed"))

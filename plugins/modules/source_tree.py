@@ -13,7 +13,7 @@ version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Describes a release, a repository or a directory of this machine, and directories that are put over it. The action
-    of M(argus.verl.code_snapshot) passes that on to the program of jobs, which writes snapshots.
+    M(argus.verl.stage) passes that on to the program of jobs, which writes snapshots.
   - Nothing below the shared root is opened. The program reads sources there.
 requirements:
   - python >= 3.11
@@ -29,22 +29,31 @@ attributes:
     support: none
 options:
   source:
-    description: As in M(argus.verl.code_snapshot).
+    description: As in M(argus.verl.stage).
     type: str
     required: true
   overlays:
-    description: Paths of directories.
+    description: As in M(argus.verl.stage).
     type: list
-    elements: str
+    elements: dict
     default: []
+    suboptions:
+      path:
+        description: The directory.
+        type: str
+        required: true
+      to:
+        description: Its destination.
+        type: str
+        required: true
   shared_root_source:
     description: The shared root on this machine.
     type: path
   git_token:
-    description: As in M(argus.verl.code_snapshot).
+    description: As in M(argus.verl.stage).
     type: str
   ssh_key:
-    description: As in M(argus.verl.code_snapshot).
+    description: As in M(argus.verl.stage).
     type: path
   archive:
     description:
@@ -97,7 +106,12 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "source": {"type": "str", "required": True},
-            "overlays": {"type": "list", "elements": "str", "default": []},
+            "overlays": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {"path": {"type": "str", "required": True}, "to": {"type": "str", "required": True}},
+            },
             "shared_root_source": {"type": "path"},
             "git_token": {"type": "str", "no_log": True},
             "ssh_key": {"type": "path", "no_log": False},
@@ -121,7 +135,7 @@ def described(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
     root = Path(given["shared_root_source"]) if given["shared_root_source"] else None
     real = root.resolve() if root else None
     with tarfile.open(given["archive"], "w") if given["archive"] else nullcontext() as archive:
-        for number, text in enumerate([given["source"], *given["overlays"]]):
+        for number, text in enumerate([given["source"], *(overlay["path"] for overlay in given["overlays"])]):
             path = path_below(text, root) or path_below(text, real)
             if path:
                 yield {"place": "shared_root", "label": text, "path": path}

@@ -33,9 +33,7 @@ options:
     choices: ['no', quick, full]
     default: 'no'
 seealso:
-  - module: argus.verl.code_snapshot
-  - module: argus.verl.hf_model
-  - module: argus.verl.rl_dataset
+  - module: argus.verl.stage
 """
 
 EXAMPLES = r"""

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,17 +16,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
-from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
-    SECONDS,
-    Answer,
-    Node,
-    ProgramError,
-    call,
-    given_node,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, Answer, Node, ProgramError, call
 
 display = Display()
 # How long to wait after a call that was not answered, and how long a node may give no answer before following ends.
@@ -34,39 +26,39 @@ PAUSE_SECONDS, UNANSWERED_SECONDS = 5.0, 300.0
 BYTES_PER_SECOND = 10 << 20
 
 
-class StagingAction(ActionBase):  # type: ignore[misc]
-    """Runs a verb of the program; no module is sent. kind: of its items."""
+class RefusedItemError(Exception):
+    """An item is not staged; findings say why."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    kind = ""
+    def __init__(self, *findings: Finding) -> None:
+        super().__init__("; ".join(finding.what for finding in findings))
+        self.findings = findings
+
+
+class StagingCalls(ActionBase):  # type: ignore[misc]
+    """An action that runs the verb of the program which stages."""
+
     node: Node
+    arguments: Mapping[str, Any]
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        arguments = {name: value for name, value in self._task.args.items() if value is not None}
-        self.node = given_node(arguments.pop("node", None), task_vars)
-        try:
-            return self.stage(arguments, task_vars or {})
-        except StagingError as error:
-            return failed(error.finding)
-        except ProgramError as error:
-            return failed(Finding("", str(error), ""))
-        except AnsibleConnectionFailure as error:
-            # Not "unreachable", after which Ansible would run nothing more for this host: other items are staged.
-            return failed(Finding("", f"{no_answer(error, self.node.machine or self.node.name)}.", "Then run it again"))
-
-    def stage(self, arguments: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        return self.staged(arguments)
-
-    def staged(self, item: Mapping[str, Any], attachments: Sequence[str] = (), size: int = 0) -> dict[str, Any]:
+    def item(
+        self,
+        kind: str,
+        item: object,
+        attachments: Sequence[str] = (),
+        seconds: float = SECONDS,
+        size: int = 0,
+        **more: object,
+    ) -> dict[str, Any]:
         """The result for an item, however long it takes. attachments, size: its files on the machine, in bytes.
 
-        With files_needed, it cannot be staged without them. Raises ProgramError and AnsibleConnectionFailure.
+        With files_needed, it cannot be staged without them. Raises RefusedItemError, ProgramError and
+        AnsibleConnectionFailure.
         """
-        check = bool(self._task.check_mode)
-        request = {"item": {**item, "kind": self.kind}, "check": check, "detach": True, "attached": bool(attachments)}
-        answer = self.call(request, SECONDS + size / BYTES_PER_SECOND, attachments)
+        request = {"kind": kind, "item": item, "check": bool(self._task.check_mode), "detach": True, **more}
+        request |= {name: self.arguments[name] for name in ("repair", "verify")}
+        request |= {"endpoint": self.arguments["hf_endpoint"], "token": self.arguments["hf_token"]}
+        request["attached"] = bool(attachments)
+        answer = self.call(request, seconds + size / BYTES_PER_SECOND, attachments)
         answered, shown = time.monotonic(), ""
         while answer.done and (reference := answer.result.get("reference")):
             path = str(answer.result.get("path"))
@@ -76,26 +68,33 @@ class StagingAction(ActionBase):  # type: ignore[misc]
                 answered = time.monotonic()
             except (AnsibleConnectionFailure, ProgramError) as error:
                 if time.monotonic() - answered > UNANSWERED_SECONDS:
-                    why = f"its node has not answered for {UNANSWERED_SECONDS:.0f} s: {error}."
-                    return failed(Finding("", why, "Run it again: it continues, or waits for this one"))
+                    what = f"its node has not answered for {UNANSWERED_SECONDS:.0f} s: {error}."
+                    todo = "Run it again: it continues, or waits for this one"
+                    raise RefusedItemError(Finding("", what, todo)) from error
                 time.sleep(PAUSE_SECONDS)
         if not answer.done:
-            return failed(*answer.findings)
+            raise RefusedItemError(*answer.findings)
         return {**answer.result, "changed": answer.changed}
 
     def call(self, request: Mapping[str, Any], seconds: float = SECONDS, attachments: Sequence[str] = ()) -> Answer:
-        return call(self, self.node, "stage", request, seconds, needs_node=True, attachments=attachments)
+        needs_node = request.get("kind") != "snapshot"
+        return call(self, self.node, "stage", request, seconds, needs_node=needs_node, attachments=attachments)
 
-    def sent(self, files: Sequence[str]) -> list[str]:
-        """The paths of files of the controller on the machine, in the temporary directory of this task."""
+    @contextmanager
+    def sent(self, files: Sequence[str]) -> Iterator[list[str]]:
+        """The paths of files of the controller on the machine, in a temporary directory."""
         shell, paths = self._connection._shell, []
         if not shell.tmpdir:
             self._make_tmp_path()
-        for number, file in enumerate(files):
-            paths.append(shell.join_path(shell.tmpdir, f"attachment-{number}"))
-            self._transfer_file(file, paths[-1])
-        self._fixup_perms2((shell.tmpdir, *paths))
-        return paths
+        try:
+            for number, file in enumerate(files):
+                paths.append(shell.join_path(shell.tmpdir, f"attachment-{number}"))
+                self._transfer_file(file, paths[-1])
+            self._fixup_perms2((shell.tmpdir, *paths))
+            yield paths
+        finally:
+            # The files of all items need not fit there at the same time.
+            self._remove_tmp_path(shell.tmpdir)
 
 
 def show_progress(name: str, progress: object, shown: str) -> str:
@@ -105,11 +104,3 @@ def show_progress(name: str, progress: object, shown: str) -> str:
     if line != shown:
         display.display(line)
     return line
-
-
-def failed(*findings: Finding) -> dict[str, Any]:
-    """The result of an item that was refused. finding: the first one, for tables."""
-    texts = [f"{each.where and f'{each.where}: '}{each.what} {each.todo}" for each in findings]
-    message = printable("\n".join(texts).rstrip()) or "The program has given no reason."
-    shown = [{name: printable(text) for name, text in each.as_dict().items()} for each in findings]
-    return {"failed": True, "changed": False, "msg": message, "finding": shown[0] if shown else {}, "findings": shown}

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.action import rl_dataset, user_code
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from patterns import REPO
 from staging_attacks import FORMS, SECRET, Victim, give_to_nobody, public_directory, put_in_place, swapped
@@ -66,26 +65,25 @@ def tree(tmp_path: Path) -> Path:
 def code_snapshot(shared_root: Path, source: Path | str, **options: Any) -> dict[str, Any]:
     """As the action does it: root describes and packs the source, and the user of the nodes writes the snapshot."""
     overlays = options.pop("overlays", [])
-    paths = [overlay["path"] for overlay in overlays]
-    given = {"source": str(source), "overlays": paths, "shared_root_source": str(shared_root)}
+    given = {"source": str(source), "overlays": overlays, "shared_root_source": str(shared_root)}
     with tempfile.NamedTemporaryFile() as archive:
         described = run_module("source_tree", archive=archive.name, **given)
         if "parts" not in described:
             return described
-        tos = ["", *(overlay["to"] for overlay in overlays)]
-        parts = [{**part, "to": to} for part, to in zip(described["parts"], tos, strict=True)]
-        options = {"state": "present", "code_id": "mine", "parts": parts, **options}
-        return snapshot(shared_root, Path(archive.name).read_bytes(), attached=True, **options)
+        more = {"parts": described["parts"], "repair": options.pop("repair", False), "attached": True}
+        item = {"source": str(source), "code_id": "mine", "overlays": overlays, **options}
+        return snapshot(shared_root, item, Path(archive.name).read_bytes(), **more)
 
 
-def snapshot(shared_root: Path, attachment: bytes = b"", **options: Any) -> dict[str, Any]:
-    answer = run_program(NOBODY, "snapshot", attachment, shared_root=str(shared_root), **options)
+def snapshot(shared_root: Path, item: dict[str, Any], attachment: bytes = b"", **more: Any) -> dict[str, Any]:
+    request = {"kind": "snapshot", "item": item, "shared_root": str(shared_root), **more}
+    answer = run_program(NOBODY, "stage", attachment, **request)
     findings = [f"{finding['where']}: {finding['what']} {finding['todo']}" for finding in answer["findings"]]
     return dict(answer["result"]) or {"failed": True, "msg": "; ".join(findings)}
 
 
 def remove_snapshot(shared_root: Path, code_id: str = "mine") -> dict[str, Any]:
-    return snapshot(shared_root, code_id=code_id, state="absent")
+    return snapshot(shared_root, {"code_id": code_id, "state": "absent"})
 
 
 def staged_info(shared_root: Path, **options: object) -> dict[str, Any]:
@@ -294,7 +292,7 @@ def test_removal_does_not_follow_links(shared_root: Path, victim: Victim) -> Non
     leftover = shared_root / SNAPSHOTS / ".mine.staging-0123abcd"
     leftover.symlink_to(victim.directory)
     give_to_nobody(shared_root)
-    assert as_nobody(lambda: remove("rl_dataset", "mine", target, list).status) == "removed"
+    assert as_nobody(lambda: remove(shared_root, "rl_dataset", "mine", target).status) == "removed"
     assert not target.exists()
     assert not leftover.is_symlink()
     victim.require_unchanged()
@@ -336,14 +334,14 @@ def test_datasets_and_code_are_staged_as_the_user_of_the_nodes(node: Node, share
     (tmp_path / "raw.jsonl").write_text('{"q": "1 + 1?", "a": 2}\n{"q": "1 + 2?", "a": 3}\n')
     (tmp_path / "raw.jsonl").chmod(0o600)
     options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
-    made, sent = run(rl_dataset, node, name="sums", files={"train": ["raw.jsonl"]}, **options)
+    made, sent = run("datasets", node, {"name": "sums", "files": {"train": ["raw.jsonl"]}, **options})
     assert (made.get("status"), sent) == ("staged", ["raw.jsonl"]), made
-    assert run(rl_dataset, node, name="tiny", tiny=True)[0]["status"] == "staged"
-    assert run(user_code, node, src=str(tmp_path / "raw.jsonl"))[0]["status"] == "staged"
+    assert run("datasets", node, {"name": "tiny", "tiny": True})[0]["status"] == "staged"
+    assert run("user_code", node, str(tmp_path / "raw.jsonl"))[0]["status"] == "staged"
     assert owners(shared_root) == {NOBODY}
     # Who runs the program is up to the container: a call names no user.
     assert "--user" not in node.command("stage", "--json")
-    assert run(rl_dataset, node, name="tiny", tiny=True, state="absent")[0]["status"] == "removed"
+    assert run("datasets", node, {"name": "tiny", "state": "absent"})[0]["status"] == "removed"
 
 
 @pytest.mark.parametrize("name", ["datasets/.sums.upload", "user", "user/code", "user/code/raw.jsonl"])
@@ -357,18 +355,17 @@ def test_nothing_of_root_is_changed_through_links(
     give_to_nobody(shared_root)
     options = {"columns": {"prompt": "q", "ground_truth": "a"}, "data_source": "x", "val_rows": 1}
     results = [
-        run(rl_dataset, node, name="sums", files={"train": ["raw.jsonl"]}, **options)[0],
-        run(user_code, node, src=str(tmp_path / "raw.jsonl"))[0],
+        run("datasets", node, {"name": "sums", "files": {"train": ["raw.jsonl"]}, **options})[0],
+        run("user_code", node, str(tmp_path / "raw.jsonl"))[0],
     ]
     assert SECRET not in json.dumps(results)
     victim.require_unchanged()
     assert owners(shared_root) == {NOBODY}
 
 
-@pytest.mark.parametrize("module", ["hf_model", "rl_dataset", "user_code"])
-def test_no_module_is_sent(module: str) -> None:
+def test_no_module_is_sent() -> None:
     """A machine runs nothing but the engine: what is in plugins/modules is documentation."""
-    source = Path(f"{REPO}/plugins/modules/{module}.py").read_text(encoding="utf-8")
+    source = Path(f"{REPO}/plugins/modules/stage.py").read_text(encoding="utf-8")
     names = [getattr(node, "targets", [None])[0] for node in ast.parse(source).body]
     assert [name.id for name in names if name] == ["DOCUMENTATION", "EXAMPLES", "RETURN"]
     assert "import" not in source.replace("from __future__ import annotations", "").partition("DOCUMENTATION")[0]

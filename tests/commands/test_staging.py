@@ -1,4 +1,4 @@
-"""Actions of staging for real, as Ansible runs them, with an engine that runs the program with this Python."""
+"""The action of staging for real, as Ansible runs it, with an engine that runs the program with this Python."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ def root(tmp_path: Path) -> Path:
     return directory
 
 
-def run(root: Path, module: str, *flags: str, **options: Any) -> dict[str, Any]:
-    """What the action returns, and as "failed" and "shown" whether it did and what Ansible shows before."""
+def run(root: Path, *flags: str, report: bool = False, **options: Any) -> dict[str, Any]:
+    """What the action returns, with its only item, and as "failed" and "shown" whether it did and what is shown."""
     place = {"name": "head", "engine": str(root / "engine"), "shared_root": str(root)}
-    command = ["ansible", "localhost", "-i", "localhost,", "-c", "local", "-m", f"argus.verl.{module}", *flags]
-    variables = ["-e", f"ansible_python_interpreter={sys.executable}", "-a", json.dumps({"node": place, **options})]
+    command = ["ansible", "localhost", "-i", "localhost,", "-c", "local", "-m", "argus.verl.stage", *flags]
+    arguments = json.dumps({"node": place, "report": report, **options})
+    variables = ["-e", f"ansible_python_interpreter={sys.executable}", "-a", arguments]
     done = subprocess.run(
         [*command, *variables], env={**os.environ, **SHOWN}, text=True, capture_output=True, check=False
     )
     shown, _arrow, returned = done.stdout.partition("=> ")
     assert returned, done.stdout + done.stderr
-    return {**json.loads(returned), "failed": done.returncode != 0, "shown": shown}
+    result = json.loads(returned)
+    (item,) = result["staged"] if len(result["staged"]) == 1 else [{}]
+    return {**item, **result, "failed": done.returncode != 0, "shown": shown}
 
 
 def test_a_dataset_from_first_to_last(tmp_path: Path, root: Path) -> None:
@@ -53,14 +56,14 @@ def test_a_dataset_from_first_to_last(tmp_path: Path, root: Path) -> None:
     }
     target = root / "datasets" / "sums"
 
-    planned = run(root, "rl_dataset", "--check", "--diff", **options)
+    planned = run(root, "--check", "--diff", datasets=[options])
     assert (planned["changed"], planned["status"], planned["notes"]) == (True, "staged", [])
     assert f"+rl_dataset {target}" in planned["shown"]
     assert f"sums: would upload {raw.stat().st_size} bytes of raw.jsonl of " in planned["shown"]
     assert not target.exists()
 
     warning = "train: has the same prompt as an earlier row: 1 row, counted from 0: 4 (as 1)"
-    made = run(root, "rl_dataset", **options)
+    made = run(root, datasets=[options])
     assert {key: made[key] for key in ("changed", "name", "path", "status", "notes", "rows", "report")} == {
         "changed": True,
         "name": "sums",
@@ -79,7 +82,7 @@ def test_a_dataset_from_first_to_last(tmp_path: Path, root: Path) -> None:
             "extra_info": {"split": "val", "index": 0},
         }
     ]
-    again = run(root, "rl_dataset", **options)
+    again = run(root, datasets=[options])
     assert (again["changed"], again["status"], again["notes"], again["report"]) == (False, "exists", [], [warning])
     assert [path.name for path in target.parent.iterdir()] == ["sums"]
 
@@ -87,17 +90,16 @@ def test_a_dataset_from_first_to_last(tmp_path: Path, root: Path) -> None:
 def test_all_errors_are_in_the_message(tmp_path: Path, root: Path) -> None:
     raw = tmp_path / "raw.csv"
     raw.write_text("question,answer\na,1\n,2\nb,\n")
-    said = run(
-        root,
-        "rl_dataset",
-        name="sums",
-        files={"train": [str(raw)]},
-        columns={"prompt": "question", "ground_truth": "answer"},
-        data_source="x",
-        val_rows=1,
-    )
+    dataset = {
+        "name": "sums",
+        "files": {"train": [str(raw)]},
+        "columns": {"prompt": "question", "ground_truth": "answer"},
+        "data_source": "x",
+        "val_rows": 1,
+    }
+    said = run(root, datasets=[dataset])
     assert said["failed"]
-    assert said["finding"]["where"] == f"{root}/datasets/sums"
+    assert said["findings"][0]["what"].startswith(f"{root}/datasets/sums: ")
     assert "counted from 0: 1 (user)" in said["msg"] and "counted from 0: 2 ('')" in said["msg"]
     assert list((root / "datasets").iterdir()) == []
 
@@ -108,16 +110,41 @@ def test_code_of_users(tmp_path: Path, root: Path) -> None:
     target = root / "user" / "code" / "reward.py"
     target.parent.mkdir(parents=True)
     target.write_text("print('old')\n")
-    planned = run(root, "user_code", "--check", "--diff", src=str(source))
+    planned = run(root, "--check", "--diff", user_code=[str(source)])
     assert planned["changed"] and "-print('old')\n+print('new')" in planned["shown"]
-    assert run(root, "user_code", src=str(source))["status"] == "staged"
+    assert run(root, user_code=[str(source)])["status"] == "staged"
     assert target.read_text() == source.read_text()
-    assert run(root, "user_code", src=str(source))["changed"] is False
-    missing = run(root, "user_code", src=f"{source}x")
-    assert missing["failed"] and missing["finding"]["where"] == f"{source}x"
+    assert run(root, user_code=[str(source)])["changed"] is False
+    missing = run(root, user_code=[f"{source}x"])
+    assert missing["failed"] and missing["findings"][0]["what"].startswith(f"{source}x: ")
 
 
 def test_a_token_is_not_shown(root: Path) -> None:
-    options = {"name": "x", "source": "org/name", "endpoint": "http://hub.example", "token": "hf_secret"}
-    said = run(root, "hf_model", "-vvv", **options)
-    assert said["failed"] and "hf_secret" not in json.dumps(said)
+    options = {"hf_endpoint": "http://hub.example", "hf_token": "hf_secret", "git_token": "git_secret"}
+    said = run(root, "-vvv", models=[{"name": "x", "source": "org/name"}], **options)
+    assert said["failed"] and "_secret" not in json.dumps(said)
+
+
+def test_values_of_yaml_and_refused_items_beside_good_ones(root: Path, tmp_path: Path) -> None:
+    """Through Ansible's own values: a date, a number and an expression are passed on as the program can read them."""
+    file = tmp_path / "play.yml"
+    file.write_text(
+        f"""
+- hosts: localhost
+  gather_facts: false
+  vars:
+    tiny: {{name: "{{{{ 'su' ~ 'ms' }}}}", tiny: "{{{{ 1 == 1 }}}}"}}
+  tasks:
+    - argus.verl.stage:
+        node: {{name: head, engine: {root}/engine, shared_root: {root}}}
+        models: [{{name: m, revision: 2026-01-01, source: 7}}]
+        datasets: "{{{{ [{{'name': ['x']}}, tiny] }}}}"
+"""
+    )
+    command = ["ansible-playbook", "-i", "localhost,", "-c", "local", str(file)]
+    done = subprocess.run(
+        command, env={**os.environ, **SHOWN, "COLUMNS": "300"}, text=True, capture_output=True, check=False
+    )
+    shown = " ".join(done.stdout.split())
+    assert done.returncode and f"dataset sums staged {root}/datasets/sums" in shown, done.stdout + done.stderr
+    assert "name: Input should be a valid string" in shown and "Traceback" not in done.stdout + done.stderr

@@ -106,7 +106,6 @@ class Checker:
         self.limit = limit
         self.problems: dict[tuple[str, str], Problem] = {}
         self.rows: dict[str, int] = {}
-        self.overhead: dict[tuple[str, ...], int] = {}
         # For each split: the first row with a conversation, by its hash, and the hash of each row's prompt.
         self.seen: dict[str, dict[int, int]] = {}
         self.prompts: dict[str, dict[int, int]] = {}
@@ -183,18 +182,22 @@ class Checker:
                 self.add("val", row, what, severity=WARNING)
 
     def _measure(self, split: str, conversations: Sequence[Conversation], rows: Sequence[int], limit: Limit) -> None:
-        """Tokenizes the rows that could be too long: a token is at least one byte of the text."""
         # The template must not see fields that only other messages of the dataset have.
         plain = [
-            [{name: value for name, value in (message or {}).items() if value is not None} for message in messages]
-            for messages in conversations
+            (
+                row,
+                [{name: value for name, value in (message or {}).items() if value is not None} for message in messages],
+            )
+            for row, messages in zip(rows, conversations, strict=True)
         ]
-        suspects = [
-            (row, messages) for row, messages in zip(rows, plain, strict=True) if self._may_be_long(messages, limit)
+        texts_only = [
+            (row, messages)
+            for row, messages in plain
+            if messages and all(isinstance(message.get("content", ""), str) for message in messages)
         ]
-        for start in range(0, len(suspects), TOKENIZED_ROWS):
+        for start in range(0, len(texts_only), TOKENIZED_ROWS):
             texts: dict[int, str] = {}
-            for row, messages in suspects[start : start + TOKENIZED_ROWS]:
+            for row, messages in texts_only[start : start + TOKENIZED_ROWS]:
                 try:
                     texts[row] = self._render(messages, limit)
                 except Exception as error:
@@ -206,24 +209,6 @@ class Checker:
                 if length > limit.tokens:
                     what = f"is longer than {limit.tokens} tokens, so verl drops the row or stops"
                     self.add(split, row, what, f"{length} tokens", WARNING)
-
-    def _may_be_long(self, messages: Conversation, limit: Limit) -> bool:
-        contents = [message.get("content") or "" for message in messages]
-        if not messages or not all(isinstance(content, str) for content in contents):
-            return False
-        return sum(len(content.encode()) for content in contents) + self._overhead(messages, limit) > limit.tokens
-
-    def _overhead(self, messages: Conversation, limit: Limit) -> int:
-        """How many bytes the chat template adds to messages of these roles."""
-        roles = tuple(str(message.get("role")) for message in messages)
-        if roles not in self.overhead:
-            try:
-                empty = self._render([{"role": role, "content": ""} for role in roles], limit)
-                self.overhead[roles] = len(empty.encode())
-            except Exception:
-                # It may accept them with content: every such row is tokenized.
-                self.overhead[roles] = limit.tokens + 1
-        return self.overhead[roles]
 
     def _render(self, messages: Conversation, limit: Limit) -> str:
         is_prompt = self.workload == RL

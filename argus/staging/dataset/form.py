@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from ...checks.rows import RL, SFT, content_type, is_text
 from ..errors import StagingError
+from ..items import COLUMN_TEXTS, Dataset
 from ..manifest import Facts
 from .checks import Checker
-from .options import COLUMN_TEXTS, Columns, DatasetOptions
 from .rows import Array, Batch
 
 Messages = list[dict[str, Any]]
@@ -25,22 +24,15 @@ ROLES_OF_COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
 class Form:
-    """How rows are converted to verl's schema; without columns they already have it."""
+    """How the rows of a dataset are converted to verl's schema; without columns they already have it."""
 
-    workload: str = RL
-    columns: Columns = field(default_factory=Columns)
-    data_source: str | None = None
-    ability: str | None = None
-    system_prompt: str | None = None
-    instruction: str | None = None
-    ground_truth_pattern: str | None = None
-    ground_truth_remove: str | None = None
-
-    def __post_init__(self) -> None:
-        given = [name for name in COLUMN_TEXTS if getattr(self, name) is not None]
-        if not self.has_columns:
+    def __init__(self, options: Dataset) -> None:
+        """Raises StagingError for options that do not fit together."""
+        self.options, self.workload, self.columns = options, options.workload, options.columns
+        self.pattern: re.Pattern[str] | None = None
+        given = [name for name in COLUMN_TEXTS if getattr(options, name) is not None]
+        if not self.columns.given:
             if given:
                 todo = "Set columns, or omit these options."
                 raise StagingError(", ".join(given), "apply to columns, but columns is not set.", todo)
@@ -52,11 +44,7 @@ class Form:
         wrong = self._rl_problem() if self.workload == RL else self._sft_problem(given)
         if wrong:
             raise StagingError("columns", *wrong)
-        self._regex()
-
-    @property
-    def has_columns(self) -> bool:
-        return bool(self.columns.given)
+        self.pattern = self._regex()
 
     def _rl_problem(self) -> tuple[str, str] | None:
         columns = self.columns.given
@@ -64,9 +52,9 @@ class Form:
         if missing:
             return f"has no {', '.join(missing)}.", "Set it to the name of a column."
         for name in ("data_source", "ability"):
-            if name in columns and getattr(self, name) is not None:
+            if name in columns and getattr(self.options, name) is not None:
                 return f"has {name}, which is also set as a text.", "Omit one of them."
-        if "data_source" not in columns and not self.data_source:
+        if "data_source" not in columns and not self.options.data_source:
             return "has no data_source.", "Set data_source: verl selects the reward function by it."
         own = sorted({"split", "index"} & set(self.columns.extra))
         if own:
@@ -90,11 +78,11 @@ class Form:
         return None
 
     def _regex(self) -> re.Pattern[str] | None:
-        if self.ground_truth_pattern is None:
+        if self.options.ground_truth_pattern is None:
             return None
         todo = "Give a regular expression with one group: #### (.+)"
         try:
-            pattern = re.compile(self.ground_truth_pattern)
+            pattern = re.compile(self.options.ground_truth_pattern)
         except re.error as error:
             raise StagingError("ground_truth_pattern", f"is not a regular expression: {error}.", todo) from error
         if pattern.groups != 1:
@@ -104,7 +92,8 @@ class Form:
     @property
     def identity(self) -> Facts:
         """The options that determine the rows, as JSON."""
-        values = {**vars(self), "columns": self.columns.given or None}
+        texts = {name: getattr(self.options, name) for name in COLUMN_TEXTS}
+        values = {"workload": self.workload, "columns": self.columns.given or None, **texts}
         return {name: value for name, value in values.items() if value is not None}
 
     def needs(self) -> list[str]:
@@ -119,7 +108,7 @@ class Form:
         """
         import pyarrow
 
-        if not self.has_columns:
+        if not self.columns.given:
             return batch
         columns = self.columns
         extra = {name: batch.column(name) for name in columns.extra}
@@ -149,13 +138,16 @@ class Form:
         import pyarrow
 
         column = getattr(self.columns, name)
-        return text_column(batch, column) if column else pyarrow.repeat(getattr(self, name) or "", batch.num_rows)
+        return (
+            text_column(batch, column) if column else pyarrow.repeat(getattr(self.options, name) or "", batch.num_rows)
+        )
 
     def _prompts(self, column: Array, split: str, rows: Sequence[int], checker: Checker) -> tuple[list[Messages], Any]:
         """The messages of each row, and their type."""
         import pyarrow
 
         kind, values = column.type, column.to_pylist()
+        system_prompt, instruction = self.options.system_prompt, self.options.instruction
         if is_text(kind):
             prompts = [[{"role": "user", "content": value}] for value in values]
             text = pyarrow.string()
@@ -166,30 +158,30 @@ class Form:
             what = f"is of type {kind}, neither text nor a list of {{role, content}}."
             raise StagingError(f"column {self.columns.prompt}", what, "Set another column, or change its type.")
         content = content_type(kind)
-        if not is_text(content) and (self.system_prompt is not None or self.instruction is not None):
+        if not is_text(content) and (system_prompt is not None or instruction is not None):
             what = f"has content of type {content}, to which no text can be added."
             todo = "Omit system_prompt and instruction, or convert it to text."
             raise StagingError("columns.prompt", what, todo)
         for row, prompt in zip(rows, prompts, strict=True):
-            if self.instruction is not None and prompt and (last := prompt[-1]["content"] or "").strip():
-                space = "" if self.instruction[:1].isspace() else " "
-                prompt[-1] = {**prompt[-1], "content": f"{last}{space}{self.instruction}"}
-            if self.system_prompt is not None:
+            if instruction is not None and prompt and (last := prompt[-1]["content"] or "").strip():
+                space = "" if instruction[:1].isspace() else " "
+                prompt[-1] = {**prompt[-1], "content": f"{last}{space}{instruction}"}
+            if system_prompt is not None:
                 if prompt and prompt[0]["role"] == "system":
                     checker.add(split, row, "has its own system message besides system_prompt")
-                prompt.insert(0, {"role": "system", "content": self.system_prompt})
+                prompt.insert(0, {"role": "system", "content": system_prompt})
         return prompts, kind
 
     def _ground_truth(self, column: Array, split: str, rows: Sequence[int], checker: Checker) -> Array:
         import pyarrow
         from pyarrow import types
 
-        kind, pattern = column.type, self._regex()
+        kind, pattern, removed = column.type, self.pattern, self.options.ground_truth_remove or ""
         if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
             # verl's reward functions compare texts: the number 42 does not equal "42".
             column = column.cast(pyarrow.string())
         if not is_text(column.type):
-            used = [name for name in ("ground_truth_pattern", "ground_truth_remove") if getattr(self, name)]
+            used = [name for name in ("ground_truth_pattern", "ground_truth_remove") if getattr(self.options, name)]
             if used:
                 what = f"is of type {kind}, but {used[0]} applies to text."
                 raise StagingError(f"column {self.columns.ground_truth}", what, f"Omit {used[0]}.")
@@ -203,7 +195,7 @@ class Form:
                     checker.add(split, row, "has a ground truth that ground_truth_pattern does not match", text)
                 # A result comes last, after its derivation.
                 truth = matches[-1] if matches else text
-            for character in (self.ground_truth_remove or "") if truth else "":
+            for character in removed if truth else "":
                 truth = truth.replace(character, "")
             truths.append(truth)
         return pyarrow.array(truths, pyarrow.string())
@@ -217,8 +209,3 @@ def text_column(batch: Batch, name: str | None) -> Array:
         todo = "Set another column, or change its type."
         raise StagingError(f"column {name}", f"is of type {column.type}, not text.", todo)
     return column.cast(pyarrow.string())
-
-
-def form_of(options: DatasetOptions) -> Form:
-    """The form for the options of a dataset."""
-    return Form(options.workload, options.columns, **{name: getattr(options, name) for name in COLUMN_TEXTS})

@@ -13,29 +13,23 @@ from pathlib import Path
 from ...common.shared_root import HUB_CACHE
 from ..errors import StagingError, listed
 from ..hub import NAME, Repository, fetch, matches, missing_bytes, resolve_endpoint
+from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
-from .source import Fetched, difference_of
+from ..options import StageOptions
+from .source import Fetched, Source
 
 
 @dataclass(frozen=True)
-class Hub:
+class Hub(Source):
     """Files of a dataset repository of the hub. None of its code is run."""
 
     repository: Repository
     patterns: Mapping[str, Sequence[str]]
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        revision: str | None,
-        patterns: Mapping[str, Sequence[str]],
-        shared_root: Path,
-        *,
-        endpoint: str | None = None,
-        token: str | None = None,
-    ) -> Hub:
+    def of(cls, options: Dataset, name: str, shared_root: Path, how: StageOptions) -> Hub:
+        patterns = options.patterns
         if not NAME.fullmatch(name):
             todo = "Give it with its organization: openai/gsm8k."
             raise StagingError("hub", f'"{name}" is not a repository.', todo)
@@ -45,10 +39,10 @@ class Hub:
 
         repository = Repository(
             name,
-            revision or "main",
+            options.revision,
             shared_root / HUB_CACHE,
-            resolve_endpoint(endpoint, token),
-            token or None,
+            resolve_endpoint(how.endpoint, how.token),
+            how.token or None,
             select=select,
             kind="dataset",
         )
@@ -66,7 +60,7 @@ class Hub:
         return missing_bytes(self.repository) + sum(file.size for file in self.repository.files)
 
     def differs(self, manifest: Manifest) -> str:
-        wrong, revision = difference_of(manifest, self.identity), self.repository.revision
+        wrong, revision = super().differs(manifest), self.repository.revision
         # A branch stays at the commit that it had when it was staged; that commit itself is no difference either.
         if wrong or revision in (manifest.revision, manifest.commit):
             return wrong

@@ -17,9 +17,11 @@ from pathlib import Path
 from ...common.shared_root import HF_HOME, SNAPSHOTS
 from ..errors import StagingError
 from ..hub import resolve_endpoint, without_token
+from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
-from .source import Fetched, difference_of
+from ..options import StageOptions
+from .source import Fetched, Source
 
 SCRIPTS = "examples/data_preprocess"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
@@ -32,7 +34,7 @@ SHOWN_LINES = 20
 
 
 @dataclass(frozen=True)
-class Script:
+class Script(Source):
     """A script of a snapshot. home: its HF_HOME. endpoint, token: for the hub; without them it inherits the node's."""
 
     name: str
@@ -43,27 +45,20 @@ class Script:
     token: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        code_path: str,
-        arguments: Sequence[str],
-        shared_root: Path,
-        *,
-        endpoint: str | None = None,
-        token: str | None = None,
-    ) -> Script:
+    def of(cls, options: Dataset, name: str, shared_root: Path, how: StageOptions) -> Script:
+        if not options.code_path:
+            raise StagingError("code_path", "is not set.", "Set it to the snapshot that contains the script.")
         if not NAME.fullmatch(name):
             todo = "Give it without directories: gsm8k.py."
             raise StagingError("script", f'"{name}" is not the name of a Python file.', todo)
-        own = [flag for argument in arguments for flag in OUTPUT_FLAGS if argument.split("=")[0] == flag]
+        own = [flag for argument in options.arguments for flag in OUTPUT_FLAGS if argument.split("=")[0] == flag]
         if own:
             raise StagingError("arguments", f"has {own[0]}, which is always set.", "Omit it.")
-        code, home = shared_root / SNAPSHOTS / code_path, shared_root / HF_HOME
-        if endpoint or token:
+        code, home = shared_root / SNAPSHOTS / options.code_path, shared_root / HF_HOME
+        if how.endpoint or how.token:
             # Without an endpoint of its own, the script inherits the node's.
-            address = resolve_endpoint(endpoint, token)
-        return cls(name, code, arguments, home, address if endpoint else None, token)
+            address = resolve_endpoint(how.endpoint, how.token)
+        return cls(name, code, options.arguments, home, address if how.endpoint else None, how.token)
 
     @property
     def label(self) -> str:
@@ -81,9 +76,6 @@ class Script:
     def size(self) -> int:
         self._output_flag()
         return 0
-
-    def differs(self, manifest: Manifest) -> str:
-        return difference_of(manifest, self.identity)
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         output = scratch / "output"

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from ..lock import Progress
 from ..manifest import Facts, Manifest
@@ -22,23 +22,28 @@ class Fetched:
     facts: Facts = field(default_factory=dict)
 
 
-class Source(Protocol):
+class Source(ABC):
     """Where rows come from."""
 
     @property
+    @abstractmethod
     def label(self) -> str:
         """The source in the manifest."""
 
     @property
+    @abstractmethod
     def identity(self) -> Facts:
         """The options that determine the rows, as JSON; the first key tells the kind of source."""
 
     def size(self) -> int:
         """How many bytes a dataset will take, as far as that is known in advance; an error if the source is missing."""
+        return 0
 
     def differs(self, manifest: Manifest) -> str:
         """How the source in a manifest differs from this one; empty if it does not."""
+        return difference_of(manifest, self.identity)
 
+    @abstractmethod
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         """Provides the files of each split.
 

@@ -16,34 +16,20 @@ from ...common.shared_root import under_root
 from ...launcher.identity import SHARED_ROOT
 from ..errors import StagingError
 from ..files import matching
+from ..items import Dataset
 from ..lock import Progress
 from ..manifest import Facts, Manifest
+from ..options import StageOptions
 from ..tiny import build_dataset, rl_rows, sft_rows
 from .hub_source import Hub
-from .options import DatasetOptions
 from .script import Script
-from .source import Fetched, Source, difference_of
+from .source import Fetched, Source
+from .upload import SHARED_ROOT as ON_SHARED_ROOT
+from .upload import Upload
 
 
 @dataclass(frozen=True)
-class SourceFile:
-    """A file as it was when it was read; a SHA-256 of gigabytes would take too long."""
-
-    path: str
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, path: Path) -> SourceFile:
-        stat = path.stat()
-        return cls(str(path), stat.st_size, stat.st_mtime_ns)
-
-    def to_json(self) -> list[str | int]:
-        return [self.path, self.size, self.mtime_ns]
-
-
-@dataclass(frozen=True)
-class Files:
+class Files(Source):
     """Files in the node. patterns, found: by split. shared_root: its path here, and on the machine if that is known."""
 
     patterns: Mapping[str, Sequence[str]]
@@ -51,16 +37,19 @@ class Files:
     shared_root: tuple[str, str] = ("", "")
 
     @classmethod
-    def of(cls, patterns: Mapping[str, Sequence[str]], shared_root: tuple[str, str] = ("", "")) -> Files:
-        found = {}
-        for split, several in patterns.items():
-            absolute = [str(Path(pattern).expanduser()) for pattern in several]
-            relative = [pattern for pattern in absolute if not pattern.startswith("/")]
-            if relative:
-                what = f'"{relative[0]}" is not an absolute path.'
-                raise StagingError(f"files.{split}", what, "Begin it with a slash.")
-            found[split] = list(dict.fromkeys(path for pattern in absolute for path in matching(pattern)))
-        return cls(patterns, found, shared_root)
+    def of(
+        cls, patterns: Mapping[str, Sequence[str]], shared_root: tuple[str, str] = ("", ""), place: str | None = None
+    ) -> Files:
+        """place: where relative paths begin, and absolute ones have to be."""
+        absolute = {
+            split: [absolute_path(split, pattern, *shared_root, place) for pattern in several]
+            for split, several in patterns.items()
+        }
+        found = {
+            split: list(dict.fromkeys(path for pattern in several for path in matching(pattern)))
+            for split, several in absolute.items()
+        }
+        return cls(absolute, found, shared_root)
 
     @property
     def label(self) -> str:
@@ -69,13 +58,13 @@ class Files:
 
     @property
     def identity(self) -> Facts:
-        files = {split: [SourceFile.of(path).to_json() for path in paths] for split, paths in self.found.items()}
-        return {"source_files": files}
+        """The files as they are; a SHA-256 of gigabytes would take too long."""
+        return {"source_files": {split: [described(path) for path in paths] for split, paths in self.found.items()}}
 
     def size(self) -> int:
         for split, patterns in self.patterns.items():
             for pattern in patterns:
-                if not matching(str(Path(pattern).expanduser())):
+                if not matching(pattern):
                     raise StagingError(f"files.{split}", *no_match(pattern, socket.gethostname(), *self.shared_root))
         return self._bytes()
 
@@ -84,25 +73,24 @@ class Files:
         before = manifest.mapping("identity")["source_files"]
         for split in SPLITS:
             files = before.get(split, ()) if isinstance(before, dict) else ()
-            wrong = self._difference(split, {path: SourceFile(path, size, time) for path, size, time in files})
+            wrong = self._difference(split, {str(file[0]): file for file in files})
             if wrong:
                 return wrong
         return ""
 
-    def _difference(self, split: str, before: Mapping[str, SourceFile]) -> str:
-        now = [str(path) for path in self.found.get(split, ())]
+    def _difference(self, split: str, before: Mapping[str, list[str | int]]) -> str:
+        now = {str(path): described(path) for path in self.found.get(split, ())}
+        for path, file in now.items():
+            if path not in before:
+                return f"was staged without {path}, which files.{split} has now."
+            if (old := before[path]) != file:
+                what = f"{old[1]} bytes before, {file[1]} now" if old[1] != file[1] else "another time"
+                return f"was staged from {path}, which has changed since ({what})."
         left = [path for path in before if path in now or Path(path).exists()]
-        for file in map(SourceFile.of, self.found.get(split, ())):
-            if file.path not in before:
-                return f"was staged without {file.path}, which files.{split} has now."
-            old = before[file.path]
-            if old != file:
-                what = f"{old.size} bytes before, {file.size} now" if old.size != file.size else "another time"
-                return f"was staged from {file.path}, which has changed since ({what})."
         for path in left:
             if path not in now:
                 return f"was also staged from {path}, which files.{split} does not have now."
-        return f"was staged from the files of files.{split} in another order." if left != now else ""
+        return f"was staged from the files of files.{split} in another order." if left != [*now] else ""
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         self.size()
@@ -110,6 +98,26 @@ class Files:
 
     def _bytes(self) -> int:
         return sum(path.stat().st_size for paths in self.found.values() for path in paths)
+
+
+def described(path: Path) -> list[str | int]:
+    """Path, size and time of change of a file."""
+    stat = path.stat()
+    return [str(path), stat.st_size, stat.st_mtime_ns]
+
+
+def absolute_path(split: str, pattern: str, here: str, machine: str, place: str | None) -> str:
+    """The path of a pattern in this node; an error if that is not where the files are."""
+    path = str(Path(pattern).expanduser())
+    if place == ON_SHARED_ROOT:
+        path = path if path.startswith("/") else f"{here}/{path}"
+        if not under_root(path, here):
+            also = f" in nodes, and {machine} on the head's machine" if machine else ""
+            what = f'"{pattern}" is not below the shared root, which is {here}{also}.'
+            raise StagingError(f"files.{split}", what, "Give the path relative to the shared root.")
+    elif not path.startswith("/"):
+        raise StagingError(f"files.{split}", f'"{path}" is not an absolute path.', "Begin it with a slash.")
+    return path
 
 
 def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str]:
@@ -122,7 +130,7 @@ def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str
 
 
 @dataclass(frozen=True)
-class Tiny:
+class Tiny(Source):
     """Generated word problems of addition."""
 
     workload: str
@@ -134,12 +142,6 @@ class Tiny:
     @property
     def identity(self) -> Facts:
         return {"tiny": True}
-
-    def size(self) -> int:
-        return 0
-
-    def differs(self, manifest: Manifest) -> str:
-        return difference_of(manifest, self.identity)
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         build_dataset(scratch, rl_rows() if self.workload == RL else sft_rows())
@@ -154,42 +156,33 @@ def check_val(has_val: bool, val_rows: int | None) -> None:
         raise StagingError("val", "has no rows.", todo)
 
 
-def source_of(options: DatasetOptions, shared_root: Path) -> Source:
-    """The one source that the options set."""
-    given = [name for name in ("files", "upload", "hub", "script", "tiny") if getattr(options, name)]
+def source_of(options: Dataset, shared_root: Path, how: StageOptions, upload: Upload | None = None) -> Source:
+    """The one source that the options set. upload: its files, if they are on the controller."""
+    given = [name for name in ("files", "hub", "script", "tiny") if getattr(options, name)]
     # With a repository, files selects some of its files.
     if len(given) != 1 and given != ["files", "hub"]:
         what = f"{' and '.join(given)} are set." if given else "is not set."
         raise StagingError("source", what, "Set one of files, hub (with files), script (with code_path) and tiny.")
     useless = [name for name in ("code_path", "arguments") if getattr(options, name) and "script" not in given]
-    useless += ["columns"] if options.columns.given and not {"files", "upload"} & {*given} else []
+    useless += ["columns"] if options.columns.given and not {"files", "hub"} & {*given} else []
     if useless:
         raise StagingError(useless[0], f"has no effect with {given[0]}.", "Omit it.")
+    if options.place and given != ["files"]:
+        raise StagingError("from", "has an effect only with files, and not with hub.", "Omit it.")
     if options.tiny:
         return Tiny(options.workload)
-    endpoint, token = options.endpoint, options.token
     if options.script:
-        if not options.code_path:
-            raise StagingError("code_path", "is not set.", "Set it to the snapshot that contains the script.")
-        return Script.of(
-            options.script, options.code_path, options.arguments, shared_root, endpoint=endpoint, token=token
-        )
-    if options.upload:
-        upload = options.upload
-        splits = {*upload.files, *upload.missing}
-        if "train" not in splits:
-            raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
-        try:
-            check_val("val" in splits, options.val_rows)
-        except StagingError:
+        return Script.of(options, options.script, shared_root, how)
+    patterns = options.patterns
+    if not patterns:
+        raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
+    try:
+        check_val("val" in patterns, options.val_rows)
+    except StagingError:
+        if upload:
             # A file that does not exist is more likely the mistake.
             upload.check_missing()
-            raise
-        return upload
-    if "train" not in options.files:
-        raise StagingError("files.train", "is not set.", "Set it to the files with the training rows.")
-    check_val("val" in options.files, options.val_rows)
-    patterns: dict[str, list[str]] = dict(options.files.items())
-    if not options.hub:
-        return Files.of(patterns, (str(shared_root), os.environ.get(SHARED_ROOT, "")))
-    return Hub.of(options.hub, options.revision, patterns, shared_root, endpoint=endpoint, token=token)
+        raise
+    if options.hub:
+        return Hub.of(options, options.hub, shared_root, how)
+    return upload or Files.of(patterns, (str(shared_root), os.environ.get(SHARED_ROOT, "")), options.place)

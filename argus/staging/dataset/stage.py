@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...checks.rows import RL, SFT, SPLITS
-from ...common.shared_root import DATASETS, HUB_CACHE, MODELS
+from ...common.shared_root import DATASETS, MODELS
 from ..errors import StagingError, reported
 from ..files import remove_tree
+from ..items import COLUMN_TEXTS, Dataset
 from ..lock import Progress, locked
 from ..manifest import Manifest, read_manifest
 from ..options import StageOptions, check_name, check_shared_root
@@ -20,33 +21,23 @@ from ..result import Staged
 from ..store import Built, Request, remove_downloaded, replace_manifest, stage
 from .builder import DatasetBuilder, original_numbers, verdict
 from .checks import Checker, Limit
-from .form import Form, form_of
-from .options import DatasetOptions, Measure
+from .form import Form
 from .rows import Rows
-from .source import Source, difference_of
+from .source import difference_of
 from .sources import source_of
-from .upload import inbox
+from .upload import Upload, inbox
 
 KINDS = {RL: "rl_dataset", SFT: "sft_dataset"}
 # The options in the identity of a dataset that do not belong to its source.
-OWN_OPTIONS = {*Form.__dataclass_fields__, "val_rows"}
+OWN_OPTIONS = {"workload", "columns", "val_rows", *COLUMN_TEXTS}
 
 
-def request(
-    shared_root: Path,
-    name: str,
-    source: Source,
-    form: Form,
-    *,
-    val_rows: int | None = None,
-    measure: Measure | None = None,
-) -> Request:
-    """A dataset under the shared root.
-
-    val_rows: how many rows of train become val, if the source has none. measure: how prompts are measured, if at all.
-    """
-    target = shared_root / DATASETS / check_name("name", name)
-    own = {**form.identity, **({} if val_rows is None else {"val_rows": val_rows})}
+def request(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> Request:
+    """A dataset under the shared root. upload: its files, if they are on the controller."""
+    check_shared_root(shared_root)
+    source, form, measured = source_of(options, shared_root, how, upload), Form(options), options.measured
+    target = shared_root / DATASETS / check_name("name", options.name)
+    own = {**form.identity, **({} if options.val_rows is None else {"val_rows": options.val_rows})}
 
     def build(directory: Path, progress: Progress) -> Built:
         before = read_manifest(target) if target.exists() else None
@@ -55,15 +46,15 @@ def request(
         scratch.mkdir()
         try:
             fetched = source.fetch(scratch, progress, before)
-            checker = Checker(form.workload, token_limit(shared_root, measure) if measure else None)
-            rows = DatasetBuilder(target, form, checker, directory, progress).run(fetched.files, val_rows)
+            checker = Checker(form.workload, token_limit(shared_root, options))
+            rows = DatasetBuilder(target, form, checker, directory, progress).run(fetched.files, options.val_rows)
         finally:
             remove_tree(scratch)
         if {**source.identity, **own} != identity:
             raise StagingError(source.label, "changed while it was read.", "Stage it again when nothing writes to it.")
         found = {"rows": rows, "report": checker.warnings()}
-        measured = {"measured": measure.to_json()} if measure else {}
-        return Built({"source": source.label, **fetched.facts, **found, **measured, "identity": identity})
+        facts = {"source": source.label, **fetched.facts, **found, **({"measured": measured} if measured else {})}
+        return Built({**facts, "identity": identity})
 
     def differs(manifest: Manifest) -> str:
         identity = manifest.mapping("identity")
@@ -76,42 +67,34 @@ def request(
         names = {*own, *(option for option in identity if option in OWN_OPTIONS)}
         return difference_of(manifest, {option: own.get(option) for option in sorted(names)})
 
-    return Request(KINDS[form.workload], name, target, build, differs, size=source.size)
+    return Request(KINDS[form.workload], options.name, target, build, differs, size=source.size)
 
 
-def request_of(shared_root: Path, options: DatasetOptions) -> Request:
-    """The request for the options of a dataset."""
-    check_shared_root(shared_root)
-    source, form = source_of(options, shared_root), form_of(options)
-    return request(shared_root, options.name, source, form, val_rows=options.val_rows, measure=options.measure)
-
-
-def stage_dataset(shared_root: Path, options: DatasetOptions, how: StageOptions | None = None) -> Staged:
+def stage_dataset(shared_root: Path, options: Dataset, how: StageOptions, upload: Upload | None = None) -> Staged:
     """Stages a dataset. An existing one is checked again if it was not measured as requested."""
-    how, measure = how or StageOptions(), options.measure
-    requested = request_of(shared_root, options)
+    requested = request(shared_root, options, how, upload)
     staged = stage(requested, how)
-    if options.upload and not how.check:
+    if upload and not how.check:
         # What a killed process has left as well.
         remove_tree(inbox(shared_root, options.name))
-    if how.check or measure is None or is_measured(requested.target, measure):
+    measured = options.measured
+    if how.check or measured is None or is_measured(requested.target, measured):
         return staged
     with reported(requested.target, "checked"), locked(requested.target) as progress:
         # The previous holder of the lock may have done it.
         manifest = read_manifest(requested.target)
-        if manifest and not is_measured(requested.target, measure):
-            checker = Checker(options.workload, token_limit(shared_root, measure))
+        if manifest and not is_measured(requested.target, measured):
+            checker = Checker(options.workload, token_limit(shared_root, options))
             report = check_again(requested.target, manifest, checker, progress)
-            measured = manifest.with_facts(report=report, measured=measure.to_json())
-            replace_manifest(requested.target, measured)
+            replace_manifest(requested.target, manifest.with_facts(report=report, measured=measured))
             staged = dataclasses.replace(staged, notes=(*staged.notes, *report))
     return staged
 
 
-def is_measured(target: Path, measure: Measure) -> bool:
+def is_measured(target: Path, measured: Mapping[str, object]) -> bool:
     """Whether a dataset was measured like this; also true if there is none."""
     manifest = read_manifest(target)
-    return manifest is None or manifest.facts.get("measured") == measure.to_json()
+    return manifest is None or manifest.facts.get("measured") == measured
 
 
 def check_again(target: Path, manifest: Manifest, checker: Checker, progress: Progress) -> list[str]:
@@ -130,9 +113,7 @@ def check_again(target: Path, manifest: Manifest, checker: Checker, progress: Pr
     return verdict(target, checker)
 
 
-def remove_dataset(
-    shared_root: Path, name: str, workload: str, users: Callable[[Path], Sequence[str]], *, check: bool = False
-) -> Staged:
+def remove_dataset(shared_root: Path, name: str, workload: str, *, check: bool = False) -> Staged:
     """Removes a dataset of any workload, and its commit from the hub's cache unless another dataset needs it."""
     datasets = check_shared_root(shared_root) / DATASETS
     target = datasets / check_name("name", name)
@@ -140,15 +121,17 @@ def remove_dataset(
         remove_tree(inbox(shared_root, name))
     manifest = read_manifest(target)
     kind = manifest.kind if manifest and manifest.kind in KINDS.values() else KINDS[workload]
-    return remove_downloaded(kind, name, target, shared_root / HUB_CACHE, users, check=check)
+    return remove_downloaded(shared_root, kind, name, target, check=check)
 
 
-def token_limit(shared_root: Path, measure: Measure) -> Limit:
-    """The limit by the tokenizer of a model that is staged or has an absolute path."""
-    path = shared_root / MODELS / measure.model
+def token_limit(shared_root: Path, options: Dataset) -> Limit | None:
+    """The limit by the tokenizer of a model that is staged or has an absolute path; None without a limit."""
+    if options.model is None or options.max_prompt_length is None:
+        return None
+    path = shared_root / MODELS / options.model
     if not (path / "tokenizer_config.json").is_file():
         todo = "Set it to a staged model, or to the absolute path of a model."
         raise StagingError("model", f"{path} has no tokenizer (tokenizer_config.json).", todo)
     from transformers import AutoTokenizer
 
-    return Limit(measure.max_prompt_length, AutoTokenizer.from_pretrained(path))
+    return Limit(options.max_prompt_length, AutoTokenizer.from_pretrained(path))

@@ -20,8 +20,10 @@ from ..errors import StagingError, changed_meanwhile, reported
 from ..files import CHUNK, remove_tree
 from ..lock import Progress
 from ..manifest import Facts, Manifest
-from .source import Fetched
+from .source import Fetched, Source
 
+# Where the files of a dataset are, as its option `from` has it.
+CONTROLLER, SHARED_ROOT, NODE = "controller", "shared_root", "node"
 # The directory of what has arrived for a dataset, beside the dataset.
 INBOX = re.compile(r"\.(?P<name>.+)\.upload")
 
@@ -31,6 +33,15 @@ class FilesNeededError(StagingError):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "has to be sent.", "Send it with the request.")
+
+
+def place_of(patterns: Mapping[str, Sequence[str]]) -> str:
+    """Where files are without `from`: relative paths are on the controller, absolute ones on the nodes."""
+    absolute = {pattern.startswith("/") for several in patterns.values() for pattern in several}
+    if len(absolute) > 1:
+        todo = "Set from: controller, shared_root or node."
+        raise StagingError("files", "has relative paths, of the controller, and absolute ones, of nodes.", todo)
+    return CONTROLLER if absolute == {False} else NODE
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def receive_file(file: UploadFile, stream: BinaryIO, target: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Upload:
+class Upload(Source):
     """Files of the controller. missing: the paths that have no file there, by split. received: where they are now."""
 
     controller: str

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hub import model
+from staging_models import source_of
 from staging_tools import manifest_json, stage
 
 from argus.staging import models
@@ -200,15 +201,15 @@ def test_a_changed_model_is_merged_again(root: Path) -> None:
 
 
 def test_the_source_of_the_module() -> None:
-    source = models.source_of("job:grpo-1@12", Path("/private"))
+    source = source_of("job:grpo-1@12", Path("/private"))
     assert source == CheckpointSource(Path("/private"), "grpo-1", 12)
     for last in ("job:grpo-1", "job:grpo-1@0"):
-        assert models.source_of(last, Path("/private")) == CheckpointSource(Path("/private"), "grpo-1")
+        assert source_of(last, Path("/private")) == CheckpointSource(Path("/private"), "grpo-1")
     for text in ("job:", "job:../x", "job:a@", "job:a@01", "job:a@-1", "job:A"):
         with pytest.raises(StagingError, match="names no job"):
-            models.source_of(text, Path("/private"))
+            source_of(text, Path("/private"))
 
 
 def test_only_the_model_of_a_job_needs_no_name(root: Path) -> None:
     with pytest.raises(StagingError, match="name: is not set"):
-        models.request(root, None, models.source_of("tiny", root))
+        models.request(root, None, source_of("tiny", root))

@@ -12,14 +12,14 @@ import huggingface_hub.constants
 import huggingface_hub.file_download
 import pytest
 from hub import Hub, model
-from staging_models import FIRST, NAME, SECOND, Place
+from staging_models import FIRST, NAME, SECOND, Place, source_of
 from staging_tools import stage
 
 from argus.staging import hub as staging_hub
 from argus.staging.errors import StagingError
 from argus.staging.hub import Repository, fetch, forget, missing_bytes, without_token
 from argus.staging.lock import Progress
-from argus.staging.models import request, source_of
+from argus.staging.models import request, without
 from argus.staging.result import Status
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -152,7 +152,7 @@ def test_a_library_that_is_missing_is_named(place: Place, monkeypatch: pytest.Mo
 def test_a_repository_may_be_of_another_kind(hub: Hub, tmp_path: Path) -> None:
     content = {"main/train.parquet": b"rows" * 1000, "README.md": b"# Data\n"}
     commit = hub.add("org/data", content, kind="datasets")
-    repository = Repository("org/data", "main", tmp_path / "hub", hub.url, kind="dataset", exclude=["*.md"])
+    repository = Repository("org/data", "main", tmp_path / "hub", hub.url, kind="dataset", select=without(["*.md"]))
     assert missing_bytes(repository) == 4000
     assert list(fetch(repository, Progress())) == ["main/train.parquet"]
     assert missing_bytes(repository) == 0

@@ -20,6 +20,7 @@ from argus.staging import hub as staging_hub
 from argus.staging.errors import StagingError
 from argus.staging.hub import Repository, fetch
 from argus.staging.lock import Progress
+from argus.staging.models import without
 
 NAME = "org/name"
 CONTENT: dict[str, bytes | Path] = {"a.json": b"{}", "b.bin": bytes(1000), "c.bin": b"c"}
@@ -82,7 +83,7 @@ def test_requests_without_a_timeout_of_their_own_get_one(tmp_path: Path, monkeyp
 
 def test_the_library_accepts_a_snapshot_with_exclusions_offline(hub: Hub, tmp_path: Path) -> None:
     """As verl and vLLM ask for a model by its name."""
-    repository = of(hub, tmp_path, exclude=["*.bin"])
+    repository = of(hub, tmp_path, select=without(["*.bin"]))
     fetch(repository, Progress())
     found = huggingface_hub.snapshot_download(NAME, cache_dir=tmp_path / "hub", local_files_only=True)
     assert Path(found) == repository.snapshot
@@ -90,7 +91,7 @@ def test_the_library_accepts_a_snapshot_with_exclusions_offline(hub: Hub, tmp_pa
 
 
 def test_only_selected_files_are_downloaded(hub: Hub, tmp_path: Path) -> None:
-    repository = of(hub, tmp_path, exclude=["b.*"], select=lambda names: {name for name in names if "bin" in name})
+    repository = of(hub, tmp_path, select=lambda names: {name for name in names if "c.bin" in name})
     assert list(fetch(repository, Progress())) == ["c.bin"]
     assert {each.name for each in hub.gets()} == {"c.bin"}
 

@@ -63,7 +63,7 @@ def node(name: str, cpus: float, memory: float, worker: float = 100) -> dict[str
 
 
 def test_a_worker_needs_enough_of_everything() -> None:
-    needs = MergeRequest("job:a@1", "", "", Path(), "", 3 * GIB).needs
+    needs = MergeRequest("job:a@1", 1, "", "", "", "", 3 * GIB).needs
     assert needs == {"CPU": 2, "worker_node": 1, "memory": 8 * GIB}
     assert no_room(needs, [node("w0", 1, 99 * GIB), node("w1", 2, 8 * GIB)]) == ""
     for nodes in ([node("w0", 1, 99 * GIB), node("w1", 99, 8 * GIB - 1)], [node("head", 99, 99 * GIB, worker=0)], []):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hub import model, safetensors
-from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, without
+from staging_models import FIRST, NAME, SECOND, Place, damage, files, manifest, names, of_directory, source_of, without
 from staging_tools import problems, stage
 
 from argus.staging import models, tiny
@@ -21,7 +21,6 @@ from argus.staging.models import (
     default_exclude,
     remove_model,
     request,
-    source_of,
 )
 from argus.staging.result import Staged, Status
 
@@ -208,7 +207,7 @@ def test_a_manifest_without_its_link_is_no_model(place: Place) -> None:
     place.stage()
     # As a kill between the two leaves it.
     place.target.unlink()
-    assert remove_model(place.root, "name", lambda target: []).status == Status.ABSENT
+    assert remove_model(place.root, "name").status == Status.ABSENT
     assert place.stage().status == Status.STAGED
     assert place.stage(how={"full": True}).status == Status.EXISTS
 
@@ -307,19 +306,12 @@ def test_a_tiny_model_is_generated(root: Path, monkeypatch: pytest.MonkeyPatch) 
             (target / name).write_bytes(content)
 
     monkeypatch.setattr(tiny, "build_model", build)
-    monkeypatch.setattr(tiny, "MODEL_LIBRARIES", ())
     staged = stage(request(root, "tiny", source_of("tiny", root)))
     assert staged.status == Status.STAGED
     assert manifest(Path(staged.path))["source"] == "tiny"
     assert stage(request(root, "tiny", source_of("tiny", root))).status == Status.EXISTS
     with pytest.raises(StagingError, match="contains tiny, not org/name"):
         stage(request(root, "tiny", source_of("org/name", root)))
-
-
-def test_a_tiny_model_needs_its_libraries(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny, "MODEL_LIBRARIES", ("json", "no_such_library"))
-    with pytest.raises(StagingError, match=r"no_such_library: cannot be imported\. Run this inside a node"):
-        stage(request(root, "tiny", source_of("tiny", root)))
 
 
 @pytest.mark.parametrize("text", ["gpt2", "./here", "https://huggingface.co/org/name", "org/name/file", "", "-/x"])
@@ -333,4 +325,4 @@ def test_a_name_is_a_directory_below_the_models(root: Path, name: str) -> None:
     with pytest.raises(StagingError, match=f'name: the name "{name}" is not allowed'):
         request(root, name, models.TinySource())
     with pytest.raises(StagingError, match=f'name: the name "{name}" is not allowed'):
-        remove_model(root, name, lambda target: [])
+        remove_model(root, name)

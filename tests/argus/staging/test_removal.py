@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hub import model, safetensors
 from staging_models import FIRST, NAME, Place, files
+from staging_snapshots import put
 
 from argus.staging.errors import StagingError
 from argus.staging.hub import forget
@@ -19,12 +20,12 @@ pytestmark = pytest.mark.usefixtures("environment")
 
 def test_an_unused_model_is_removed_from_the_cache_too(place: Place) -> None:
     place.stage()
-    assert remove_model(place.root, "name", lambda target: [], check=True).status == Status.REMOVED
+    assert remove_model(place.root, "name", check=True).status == Status.REMOVED
     assert place.stage().status == Status.EXISTS
-    assert remove_model(place.root, "name", lambda target: []).status == Status.REMOVED
+    assert remove_model(place.root, "name").status == Status.REMOVED
     assert list(place.target.parent.iterdir()) == []
     assert not place.cache.exists()
-    assert remove_model(place.root, "name", lambda target: []).status == Status.ABSENT
+    assert remove_model(place.root, "name").status == Status.ABSENT
     place.forget()
     assert place.stage().status == Status.STAGED
     assert len(place.hub.gets()) == len(model())
@@ -35,13 +36,13 @@ def test_files_of_another_name_stay_in_the_cache(place: Place) -> None:
     place.stage("other")
     by_hand = place.target.with_name("by-hand")
     by_hand.symlink_to(os.path.relpath(place.cache / "snapshots" / place.commit, by_hand.parent))
-    remove_model(place.root, "name", lambda target: [])
+    remove_model(place.root, "name")
     assert place.stage("other", how={"full": True}).status == Status.EXISTS
-    remove_model(place.root, "other", lambda target: [])
+    remove_model(place.root, "other")
     assert (by_hand / FIRST).read_bytes() == model()[FIRST]
     by_hand.unlink()
     place.stage()
-    remove_model(place.root, "name", lambda target: [])
+    remove_model(place.root, "name")
     assert not place.cache.exists()
 
 
@@ -55,7 +56,7 @@ def test_files_of_another_revision_stay_in_the_cache(place: Place, is_broken: bo
         (place.cache / "snapshots" / place.commit / "config.json").unlink()
         (place.cache / "snapshots" / place.commit / "config.json").symlink_to("nowhere")
     blobs = len(files(place.cache / "blobs"))
-    remove_model(place.root, "name", lambda target: [])
+    remove_model(place.root, "name")
     assert len(files(place.cache / "blobs")) == blobs - 2
     assert place.stage("newer", how={"full": True}).status == Status.EXISTS
     assert not (place.cache / "snapshots" / place.commit).exists()
@@ -63,11 +64,12 @@ def test_files_of_another_revision_stay_in_the_cache(place: Place, is_broken: bo
 
 def test_a_model_that_a_job_uses_stays(place: Place) -> None:
     place.stage()
+    put(place.root / "jobs" / "grpo-1", {"config/job_spec.json": '{"model": "name", "shared_root": "/private"}'})
     with pytest.raises(StagingError, match=f"{place.target}: is used by grpo-1"):
-        remove_model(place.root, "name", lambda target: ["grpo-1"] if target == place.target else [])
+        remove_model(place.root, "name")
     assert place.stage(how={"full": True}).status == Status.EXISTS
 
 
 def test_nothing_is_taken_from_a_cache_that_is_not_there(tmp_path: Path) -> None:
     forget(tmp_path / "hub", "org/name", "0" * 40)
-    assert remove_model(tmp_path, "name", lambda target: []).status == Status.ABSENT
+    assert remove_model(tmp_path, "name").status == Status.ABSENT

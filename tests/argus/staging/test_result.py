@@ -1,34 +1,31 @@
-"""Results, and what modules return of them."""
-
 from __future__ import annotations
 
-import json
+import pytest
 
 from argus.staging.manifest import Manifest
-from argus.staging.result import Staged, Status, difference, module_result
+from argus.staging.result import Staged, Status, as_json
 
 
-def test_the_difference_has_one_line_for_each_result() -> None:
-    results = [
-        Staged("model", status, f"/private/{status}", status)
-        for status in (Status.EXISTS, Status.STAGED, Status.REPAIRED, Status.REMOVED, Status.ABSENT)
-    ]
-    assert difference(iter(results)) == {
-        "before": "model /private/exists\nmodel /private/repaired\nmodel /private/removed\n",
-        "after": "model /private/exists\nmodel /private/staged\nmodel /private/repaired\n",
+@pytest.mark.parametrize(
+    ("status", "changed", "before", "after"),
+    [
+        (Status.STAGED, True, False, True),
+        (Status.EXISTS, False, True, True),
+        (Status.REPAIRED, True, True, True),
+        (Status.REMOVED, True, True, False),
+        (Status.ABSENT, False, False, False),
+    ],
+)
+def test_a_result_as_json(status: Status, changed: bool, before: bool, after: bool) -> None:
+    staged = Staged("model", "tiny", "/private/common/models/tiny", status, ("a is missing",))
+    line = "model /private/common/models/tiny\n"
+    assert as_json(staged, Manifest({"commit": "0", "secret": "x"})) == {
+        "name": "tiny",
+        "changed": changed,
+        "path": staged.path,
+        "status": status.value,
+        "notes": ["a is missing"],
+        "diff": [{"before": line if before else "", "after": line if after else ""}],
+        "commit": "0",
     }
-
-
-def test_a_module_returns_plain_data_with_details_of_the_manifest() -> None:
-    staged = Staged("model", "tiny", "/private/common/models/tiny", Status.REPAIRED, ("config.json is missing",))
-    result = module_result(staged, Manifest({"kind": "model", "commit": "abc"}), ["commit", "rows"])
-    assert type(result["status"]) is str
-    assert json.loads(json.dumps(result)) == {
-        "changed": True,
-        "path": "/private/common/models/tiny",
-        "status": "repaired",
-        "notes": ["config.json is missing"],
-        "diff": {"before": "model /private/common/models/tiny\n", "after": "model /private/common/models/tiny\n"},
-        "commit": "abc",
-    }
-    assert "commit" not in module_result(staged, None, ["commit"])
+    assert "commit" not in as_json(staged, None)

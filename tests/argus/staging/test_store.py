@@ -102,7 +102,7 @@ def test_a_target_that_was_not_staged_is_never_changed(tmp_path: Path, form: str
     with pytest.raises(StagingError, match=r"tiny: exists, but was not staged.*Choose another name"):
         stage(asked(target, no_build), repair=True)
     with pytest.raises(StagingError, match=r"tiny: exists, but was not staged"):
-        remove("rl_dataset", "tiny", target, list)
+        remove(target.parent, "rl_dataset", "tiny", target)
     assert os.path.lexists(target)
 
 
@@ -136,7 +136,7 @@ def test_a_link_is_staged_and_removed_without_its_destination(tmp_path: Path) ->
     assert target.is_symlink()
     assert stage(asked(target, no_build), full=True).status == Status.EXISTS
     before = everything(elsewhere)
-    assert remove("rl_dataset", "tiny", target, list).status == Status.REMOVED
+    assert remove(target.parent, "rl_dataset", "tiny", target).status == Status.REMOVED
     assert everything(elsewhere) == before
     assert siblings(target) == ["elsewhere"]
 
@@ -203,7 +203,7 @@ def test_a_build_killed_at_any_moment_can_be_repeated(tmp_path: Path) -> None:
             check_whole(target)
             assert stage(asked(target, no_build)).status == Status.EXISTS
             assert siblings(target) == ["tiny"]
-            remove("rl_dataset", "tiny", target, list)
+            remove(target.parent, "rl_dataset", "tiny", target)
     assert finished < 10
     assert stage(asked(target, slow, read_only=True)).status == Status.STAGED
     check_whole(target)
@@ -223,11 +223,11 @@ def test_leftovers_of_a_process_killed_at_its_end_are_removed_by_the_next_run(ti
             assert everything(tiny.parent) == before
             assert stage(asked(tiny, no_build)).status == Status.EXISTS
             assert siblings(tiny) == ["tiny"]
-            remove("rl_dataset", "tiny", tiny, list)
+            remove(tiny.parent, "rl_dataset", "tiny", tiny)
         else:
-            assert remove("rl_dataset", "tiny", tiny, list, check=True).status == Status.ABSENT
+            assert remove(tiny.parent, "rl_dataset", "tiny", tiny, check=True).status == Status.ABSENT
             assert everything(tiny.parent) == before
-            assert remove("rl_dataset", "tiny", tiny, list).status == Status.ABSENT
+            assert remove(tiny.parent, "rl_dataset", "tiny", tiny).status == Status.ABSENT
             assert siblings(tiny) == []
 
 
@@ -334,7 +334,7 @@ def test_a_repair_needs_no_root(nobodys: Path) -> None:
     assert as_nobody(lambda: stage(asked(target, read_only=True), repair=True).status) == Status.REPAIRED
     assert {path.stat().st_mode & 0o222 for path in (target, *target.rglob("*"))} == {0}
     assert stage(asked(target, no_build), full=True).status == Status.EXISTS
-    assert as_nobody(lambda: remove("rl_dataset", "tiny", target, list).status) == Status.REMOVED
+    assert as_nobody(lambda: remove(target.parent, "rl_dataset", "tiny", target).status) == Status.REMOVED
     assert list(nobodys.iterdir()) == []
 
 
@@ -369,7 +369,7 @@ def test_check_mode_returns_what_would_be_done_and_changes_nothing(tmp_path: Pat
     stage(asked(target, read_only=True))
     before = everything(tmp_path)
     assert stage(asked(target, no_build), check=True).status == Status.EXISTS
-    assert remove("rl_dataset", "tiny", target, list, check=True).status == Status.REMOVED
+    assert remove(target.parent, "rl_dataset", "tiny", target, check=True).status == Status.REMOVED
     assert everything(tmp_path) == before
 
     target.chmod(0o755)
@@ -469,26 +469,27 @@ def test_a_target_that_changes_during_the_wait_is_examined_again(tmp_path: Path,
 def test_an_unused_target_is_removed(tmp_path: Path) -> None:
     target = tmp_path / "tiny"
     stage(asked(target, read_only=True))
-    removed = remove("rl_dataset", "tiny", target, list)
+    removed = remove(target.parent, "rl_dataset", "tiny", target)
     assert removed == Staged("rl_dataset", "tiny", str(target), Status.REMOVED)
     assert removed.changed
     assert list(tmp_path.iterdir()) == []
-    again = remove("rl_dataset", "tiny", target, list)
+    again = remove(target.parent, "rl_dataset", "tiny", target)
     assert (again.status, again.changed) == (Status.ABSENT, False)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_a_target_that_jobs_use_is_not_removed(tiny: Path, check: bool) -> None:
+def test_a_target_that_jobs_use_is_not_removed(tiny: Path, check: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "users", lambda _root, _target: ["grpo-1", "grpo-2"])
     with pytest.raises(StagingError, match=r"tiny: is used by grpo-1, grpo-2\. Wait until .* stop them \(stop\.yml\)"):
-        remove("rl_dataset", "tiny", tiny, lambda: ["grpo-1", "grpo-2"], check=check)
+        remove(tiny.parent, "rl_dataset", "tiny", tiny, check=check)
     assert stage(asked(tiny, no_build), full=True).status == Status.EXISTS
     assert siblings(tiny) == ["tiny"]
 
 
 def test_a_target_of_another_kind_is_not_removed(tiny: Path) -> None:
     with pytest.raises(StagingError, match=r"is of kind rl_dataset, not model\. Nothing was removed"):
-        remove("model", "tiny", tiny, list)
+        remove(tiny.parent, "model", "tiny", tiny)
     assert tiny.exists()
 
 
@@ -503,4 +504,4 @@ def test_two_concurrent_removals_both_succeed(tiny: Path) -> None:
 
     with process(first):
         until(held.exists)
-        assert remove("rl_dataset", "tiny", tiny, list).status == Status.ABSENT
+        assert remove(tiny.parent, "rl_dataset", "tiny", tiny).status == Status.ABSENT

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import importlib
 import re
 
-import pytest
-
 from argus.staging.tiny import (
-    missing_library,
     problems,
     rl_rows,
     sft_rows,
@@ -49,12 +45,3 @@ def test_sft_rows_are_conversations() -> None:
             {"role": "assistant", "content": problems(2)[1].answer},
         ]
     }
-
-
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none_of_them(name: str) -> None:
-        raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr(importlib, "import_module", none_of_them)
-    assert missing_library([]) is None
-    assert missing_library(["pyarrow", "torch"]) == "pyarrow"

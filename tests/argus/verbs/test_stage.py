@@ -51,6 +51,15 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
+# What is of the request, and not of its item.
+OF_REQUEST = ("kind", "endpoint", "token", "repair", "verify", "upload", "diff")
+
+
+def request_of(item: dict[str, Any]) -> dict[str, Any]:
+    own = {name: value for name, value in item.items() if name not in OF_REQUEST}
+    return {"item": own, **{name: item[name] for name in OF_REQUEST if name in item}}
+
+
 class Program:
     """The program in this process, or with `detached` in one of its own, as a machine starts it."""
 
@@ -58,14 +67,14 @@ class Program:
         self.root, self.monkeypatch, self.capfd = root, monkeypatch, capfd
 
     def __call__(self, item: dict[str, Any], content: bytes = b"", **options: Any) -> dict[str, Any]:
-        request = {"item": item, "shared_root": str(self.root), "attached": bool(content), **options}
+        request = {**request_of(item), "shared_root": str(self.root), "attached": bool(content), **options}
         text = json.dumps(request).encode() + b"\n" + content
         self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
         code = cli.main(["stage", "--json"])
         return self.answer(code, self.capfd.readouterr().out)
 
     def detached(self, item: dict[str, Any], **options: Any) -> dict[str, Any]:
-        request = {"item": item, "shared_root": str(self.root), "detach": True, **options}
+        request = {**request_of(item), "shared_root": str(self.root), "detach": True, **options}
         command = [sys.executable, "-m", "argus", "stage", "--json"]
         done = subprocess.run(command, input=json.dumps(request), text=True, capture_output=True, check=False)
         return self.answer(done.returncode, done.stdout)
@@ -90,7 +99,7 @@ def test_a_model_is_staged_verified_repaired_and_removed(hub: Hub, root: Path, p
     absent = {key: value for key, value in there.items() if key not in facts}
 
     def said(status: str, changed: bool, before: str, after: str) -> dict[str, Any]:
-        diff = {"before": before and f"model {path}\n", "after": after and f"model {path}\n"}
+        diff = [{"before": before and f"model {path}\n", "after": after and f"model {path}\n"}]
         return {"status": status, "changed": changed, "diff": diff}
 
     assert program(item, check=True) == {**absent, **said("staged", True, "", "it")}
@@ -134,18 +143,24 @@ def test_a_model_that_a_job_uses_is_not_removed(hub: Hub, root: Path, program: P
         ({"kind": "model", "name": "x"}, ["source"]),
         ({"kind": "model", "state": "absent"}, ["name"]),
         ({"kind": "model", "source": "tiny"}, ["name"]),
-        ({"kind": "motel"}, ["kind"]),
-        ({"kind": "model", "reversion": "main", "repair": "perhaps", "verify": 1}, ["repair", "reversion", "verify"]),
+        ({"kind": "model", "reversion": "main", "exclude": 7}, ["exclude", "reversion"]),
         ({"kind": "dataset", "columns": {"promt": "a"}, "tiny": True}, ["columns.promt", "name"]),
-        ({"kind": "dataset", "name": "x", "files": {"test": ["/a"]}}, ["files.test.[key]"]),
-        ({"kind": "dataset", "name": "x", "token": ["hf_secret"]}, ["token"]),
+        ({"kind": "dataset", "name": "x", "files": {"test": ["/a"]}}, ["files.test", "files.train"]),
+        ({"kind": "snapshot", "overlays": [{"path": "/a", "too": "b"}]}, ["overlays.0.to", "overlays.0.too"]),
+        ({"kind": "snapshot"}, ["source"]),
     ],
 )
 @pytest.mark.parametrize("check", [True, False])
 def test_all_wrong_options_are_findings(program: Program, item: dict[str, Any], places: list[str], check: bool) -> None:
     findings = program(item, check=check)["findings"]
     assert sorted(finding["where"] for finding in findings) == places
-    assert "hf_secret" not in json.dumps(findings)
+
+
+def test_a_library_that_is_missing_is_named(root: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (finding,) = program({"kind": "model", "name": "tiny", "source": "tiny"})["findings"]
+    assert (finding["where"], finding["what"]) == ("torch", "cannot be imported.")
+    assert list((root / "common/models").iterdir()) == []
 
 
 def test_a_misspelt_option_has_a_hint(program: Program) -> None:
@@ -252,7 +267,7 @@ def uploaded(*contents: bytes, **options: Any) -> dict[str, Any]:
     columns = {"prompt": "q", "ground_truth": "a"}
     upload = {"controller": "ann", "files": {"train": files}}
     dataset = {"kind": "dataset", "name": "sums", "columns": columns, "data_source": "openai/gsm8k", "val_rows": 1}
-    return {**dataset, "upload": upload, **options}
+    return {**dataset, "files": {"train": ["sums.jsonl"]}, "upload": upload, **options}
 
 
 def test_files_follow_the_request_only_if_they_are_needed(root: Path, program: Program) -> None:
@@ -323,10 +338,8 @@ def test_what_people_see_of_an_export(
 ) -> None:
     assert cli.main(["export", "sft-1", "--step", "-1"]) == cli.main(["export", "sft-1"]) == 1
     capfd.readouterr()
-    monkeypatch.setattr(export, "plan", lambda item, *_more, **_options: (Path(), item))
-    monkeypatch.setattr(
-        export, "staged", lambda item, _work: {"name": item.source, "status": "staged", "path": f"{root}/m"}
-    )
+    monkeypatch.setattr(export, "plan", lambda _root, item, _how: (Path(), item))
+    monkeypatch.setattr(export, "answered", lambda item: {"name": item.source, "status": "staged", "path": f"{root}/m"})
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(root))
     assert cli.main(["export", "sft-1", "--step", "4"]) == 0

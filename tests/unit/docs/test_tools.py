@@ -80,11 +80,12 @@ def test_entry_points_are_named_where_they_take_different_variables(generate: Mo
     ]
 
 
-def test_a_role_has_tables_of_entry_points_variables_and_items(generate: ModuleType) -> None:
-    item = {"name": {"required": True, "description": "The name."}}
-    tables = generate.role_tables({"main": spec(things={"type": "list", "description": "All.", "options": item})})
+def test_a_role_has_tables_of_entry_points_and_items(generate: ModuleType) -> None:
+    tables = generate.role_tables({"main": spec(things={"type": "list", "description": "All."})})
     assert tables["entry points"].splitlines()[2] == "| `main` | Short. Long. |"
-    assert tables["items of things"].splitlines()[2] == "| `name` | str | required | The name. |"
+    rows = generate.item_tables()["items of staging_datasets"].splitlines()
+    assert rows[2].startswith("| `name` | str | required | The name of the dataset")
+    assert [row for row in rows if row.startswith("| `columns.extra` | list of str | ")]
 
 
 def test_keys_of_mappings_have_dotted_names(generate: ModuleType) -> None:

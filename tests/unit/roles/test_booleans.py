@@ -47,13 +47,9 @@ def is_boolean_argument(path: tuple[str, ...]) -> bool:
     """Whether it is an argument of a module of the collection, which converts it."""
     if len(path) < 2 or not path[-2].startswith("argus.verl."):
         return False
-    plugins = REPO / "plugins"
-    sources = [plugins / "modules" / f"{path[-2].rpartition('.')[2]}.py", plugins / "doc_fragments" / "staged_item.py"]
-    options = {}
-    for source in sources:
-        (text,) = re.findall(r'^ *DOCUMENTATION = r"""(.*?)^"""', source.read_text(), re.DOTALL | re.MULTILINE)
-        options |= yaml.safe_load(text)["options"]
-    return bool(options[path[-1]]["type"] == "bool")
+    source = REPO / "plugins" / "modules" / f"{path[-2].rpartition('.')[2]}.py"
+    (text,) = re.findall(r'^ *DOCUMENTATION = r"""(.*?)^"""', source.read_text(), re.DOTALL | re.MULTILINE)
+    return bool(yaml.safe_load(text)["options"].get(path[-1], {}).get("type") == "bool")
 
 
 def uses(name: str) -> list[tuple[Path, tuple[str, ...], str]]:

@@ -391,13 +391,6 @@ def test_prompts_that_are_too_long_are_named_with_their_length() -> None:
     ]
 
 
-def test_only_rows_with_more_bytes_than_tokens_are_tokenised() -> None:
-    words = Words()
-    long = rl_row(0, prompt=[user("x" * 200)])
-    assert warnings(RL, Limit(150, words), train=[*(rl_row(number) for number in range(1, 9)), long]) == []
-    assert words.tokenised == [1]
-
-
 def test_many_are_tokenised_in_parts() -> None:
     words = Words()
     rows = [rl_row(0, prompt=[user(f"{number} " + "word " * 5)]) for number in range(TOKENIZED_ROWS + 3)]

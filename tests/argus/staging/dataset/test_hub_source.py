@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 from hub import Hub
-from staging_datasets import QUESTIONS, asked, hubs, jsonl, mapped, put, read, refused, removed
+from staging_datasets import QUESTIONS, asked, hubs, jsonl, mapped, put, read, refused, removed, source
 from staging_tools import manifest_json
 
 from argus.staging.dataset import hub_source
-from argus.staging.dataset import sources as dataset_sources
-from argus.staging.dataset.options import DatasetOptions
 from argus.staging.errors import StagingError
 from argus.staging.result import Status
 
@@ -71,8 +69,12 @@ def test_a_removed_dataset_is_removed_from_the_cache_too(root: Path, hub: Hub) -
     asked(root, **hubs(hub))
     assert removed(root, check=True).status == Status.REMOVED
     assert asked(root, **hubs(hub)).status == Status.EXISTS
+    job = root / "jobs" / "grpo-1" / "config"
+    job.mkdir(parents=True)
+    (job / "job_spec.json").write_text(json.dumps({"dataset": "data", "shared_root": str(root)}))
     with pytest.raises(StagingError, match="is used by grpo-1"):
-        removed(root, users=["grpo-1"])
+        removed(root)
+    shutil.rmtree(job.parent)
     assert (root / "hf/hub/datasets--team--sums/snapshots" / commit).is_dir()
     assert removed(root).status == Status.REMOVED
     assert not (root / "hf/hub/datasets--team--sums").exists()
@@ -123,7 +125,7 @@ def test_names_of_the_hub_are_checked(root: Path, hub: Hub, options: dict[str, A
 
 
 def test_the_token_is_not_shown(root: Path, hub: Hub) -> None:
-    assert hub.token not in repr(dataset_sources.source_of(DatasetOptions(name="data", **hubs(hub)), root))
+    assert hub.token not in repr(source(root, hubs(hub)))
 
 
 def test_files_are_taken_once_in_the_order_of_their_patterns() -> None:
@@ -140,7 +142,7 @@ def test_of_thousands_of_files_those_that_are_wanted_are_known_at_once(root: Pat
     names = [f"part-{number:04}" for number in range(2000)]
     hub.add("team/sums", {f"{name}.{end}": content for name in names for end in ("jsonl", "md")}, kind="datasets")
     options = hubs(hub, files={"train": ["*.jsonl"], "val": ["part-1*.jsonl"]})
-    source = dataset_sources.source_of(DatasetOptions(name="data", **options), root)
-    assert isinstance(source, hub_source.Hub)
-    assert [file.name for file in source.repository.files] == [f"{name}.jsonl" for name in names]
-    assert source.size() - sum(file.size for file in source.repository.files) == 2000 * len(content)
+    found = source(root, options)
+    assert isinstance(found, hub_source.Hub)
+    assert [file.name for file in found.repository.files] == [f"{name}.jsonl" for name in names]
+    assert found.size() - sum(file.size for file in found.repository.files) == 2000 * len(content)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from hub import Hub
-from staging_datasets import NEW, OLD, asked, from_hub, lines, put, read, refused, rl_row, scripted, snapshot
+from staging_datasets import NEW, OLD, asked, from_hub, lines, put, read, refused, rl_row, scripted, snapshot, source
 from staging_tools import manifest_json
 
 from argus.staging import lock as staging_lock
-from argus.staging.dataset import sources as dataset_sources
-from argus.staging.dataset.options import DatasetOptions
 from argus.staging.dataset.script import Script
+from argus.staging.items import Dataset
 from argus.staging.lock import Progress
+from argus.staging.options import StageOptions
 from argus.staging.result import Status
 
 
@@ -77,7 +77,7 @@ def test_a_token_in_the_output_of_a_script_is_not_shown(raw: Path, root: Path) -
     said = refused(root, **options)
     assert "\n…\n at https://mirror.example.com\n" in said
     assert "hf_right" not in said
-    assert "hf_right" not in repr(dataset_sources.source_of(DatasetOptions(name="data", **options), root))
+    assert "hf_right" not in repr(source(root, options))
     assert 'endpoint: "mirror" is not an address' in refused(root, **{**options, "endpoint": "mirror"})
 
 
@@ -141,7 +141,7 @@ def test_a_script_does_not_inherit_external_modules_of_the_image(
     """They may be for another version of verl than the snapshot's."""
     monkeypatch.setenv("VERL_USE_EXTERNAL_MODULES", "of_the_image")
     monkeypatch.setenv("INHERITED", "yes")
-    script = Script.of("sums.py", "verl-main", [], root)
+    script = Script.of(Dataset(name="data", code_path="verl-main"), "sums.py", root, StageOptions())
     environment = script._environment()
     assert "VERL_USE_EXTERNAL_MODULES" not in environment
     assert environment["INHERITED"] == "yes"

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from argus.staging.dataset.options import DatasetOptions
 from argus.staging.dataset.sources import no_match, source_of
 from argus.staging.dataset.upload import FilesNeededError, Upload, UploadFile, place, receive
 from argus.staging.errors import StagingError
+from argus.staging.items import Dataset
 from argus.staging.lock import Progress
 from argus.staging.manifest import Manifest
+from argus.staging.options import StageOptions
+from argus.verbs.stage import StageRequest
 
 CONTENT = b"0123456789"
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -103,7 +105,7 @@ def test_a_missing_file_is_named_before_rows_that_it_may_have(
 ) -> None:
     given = upload(FILE, missing=missing)
     with pytest.raises(StagingError, match=expected):
-        source_of(DatasetOptions(name="sums", upload=given), tmp_path)
+        source_of(Dataset(name="sums", files={"train": ["x"]}), tmp_path, StageOptions(), given)
 
 
 def test_files_are_needed_only_to_build(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_an_error_names_files_as_the_controller_does(tmp_path: Path) -> None:
 
 def test_it_travels_as_json() -> None:
     source = upload(FILE, missing=["/x"])
-    assert DatasetOptions.model_validate({"name": "a", "upload": asdict(source)}).upload == source
+    assert StageRequest.model_validate({"upload": asdict(source)}).upload == source
     assert upload(FILE).identity == {"uploaded_files": {"train": [["train.jsonl", 10, 7, SHA]]}}
 
 

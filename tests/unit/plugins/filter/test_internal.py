@@ -15,7 +15,7 @@ PLUGINS = Path(__file__).resolve().parents[4] / "plugins"
 FILTERS = sorted(cluster.FilterModule().filters())
 MODULES = [
     *("cluster_plan", "cluster_report", "disruption_report", "inventory_check", "legacy_ray", "legacy_report"),
-    *("machine_state", "node_departure", "program", "ray_node_drain", "report", "staging_report"),
+    *("machine_state", "node_departure", "program", "ray_node_drain", "report"),
 ]
 
 

@@ -10,28 +10,32 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
-from ansible_collections.argus.verl.plugins.plugin_utils.upload import From, place_of, read, resolved, upload_of
+from ansible_collections.argus.verl.plugins.plugin_utils.upload import controller_files, read, upload_of
 
 
 @pytest.mark.parametrize(
-    ("train", "given", "place"),
+    ("train", "given", "is_here"),
     [
-        (["data/a.jsonl"], None, From.CONTROLLER),
-        (["~/a.jsonl", "data/*.jsonl"], None, From.CONTROLLER),
-        (["/private/a.jsonl"], None, From.NODE),
-        (["/home/ann/a.jsonl", "b.jsonl"], "controller", From.CONTROLLER),
-        (["raw/a.jsonl"], "shared_root", From.SHARED_ROOT),
-        (["/private/a.jsonl"], "node", From.NODE),
+        (["data/a.jsonl"], None, True),
+        (["~/a.jsonl", "data/*.jsonl"], None, True),
+        ("a.jsonl", None, True),
+        (["/private/a.jsonl"], None, False),
+        (["/home/ann/a.jsonl", "b.jsonl"], "controller", True),
+        (["raw/a.jsonl"], "shared_root", False),
+        (["/private/a.jsonl"], "node", False),
+        (["a.jsonl"], "laptop", False),
+        (["a.jsonl", 7], None, False),
+        ({"a": 1}, None, False),
     ],
 )
-def test_the_rule(train: list[str], given: str | None, place: From) -> None:
-    assert place_of({"train": train}, given) is place
+def test_the_rule(train: Any, given: Any, is_here: bool) -> None:
+    files = controller_files({"files": {"train": train, "val": None}, "from": given})
+    assert files == ({"train": [train] if isinstance(train, str) else train} if is_here else {})
 
 
 def test_a_mixture_has_to_say_where_its_files_are() -> None:
     with pytest.raises(StagingError, match="has relative paths, of the controller, and absolute ones, of nodes"):
-        place_of({"train": ["a.jsonl"], "val": ["/b.jsonl"]}, None)
+        controller_files({"files": {"train": ["a.jsonl"], "val": ["/b.jsonl"]}})
 
 
 def test_relative_paths_begin_at_the_inventory_and_patterns_are_sorted(
@@ -69,38 +73,9 @@ def test_special_files_and_strange_names_are_refused(tmp_path: Path) -> None:
         upload_of({"train": ["b*"]}, tmp_path)
 
 
-NODE = Node("head", shared_root="/private", shared_root_source="/srv/verl")
-
-
-def test_files_of_the_shared_root_have_the_path_of_the_nodes() -> None:
-    given: dict[str, Any] = {"from": "shared_root"}
-    files = {"train": ["raw/a.jsonl", "/private/raw/b.jsonl"], "val": None}
-    assert resolved({**given, "files": files}, NODE) == (
-        {"files": {"train": ["/private/raw/a.jsonl", "/private/raw/b.jsonl"]}},
-        {},
-    )
-    for pattern in ("/srv/verl/raw/a.jsonl", "../etc/passwd"):
-        with pytest.raises(StagingError, match="is /private in nodes, and /srv/verl on the head's machine") as error:
-            resolved({**given, "files": {"train": pattern}}, NODE)
-        assert f'files.train: "{pattern}" is not below the shared root' in str(error.value)
-
-
-def test_what_is_not_on_the_controller_is_left_to_the_program() -> None:
-    for arguments in ({"files": {"train": ["/a"]}}, {"tiny": True}, {"hub": "a/b", "files": {"train": ["a.jsonl"]}}):
-        assert resolved(arguments, NODE) == (arguments, {})
-    absent = {"state": "absent", "files": {"train": ["a.jsonl"]}}
-    assert resolved(absent, NODE) == (absent, {})
-    assert resolved({"name": "a", "files": {"train": "a.jsonl"}}, NODE) == ({"name": "a"}, {"train": ["a.jsonl"]})
-
-
 @pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        ({"from": "laptop", "files": {"train": ["a"]}}, '"laptop" is not one of controller, shared_root, node'),
-        ({"from": "node", "tiny": True}, "has an effect only with files"),
-        ({"from": "node", "hub": "a/b", "files": {"train": ["a"]}}, "has an effect only with files"),
-    ],
+    "item", [{"tiny": True}, {"hub": "a/b"}, {"state": "absent"}, {"files": "a.jsonl"}, "a.jsonl", None]
 )
-def test_from_that_says_nothing(arguments: dict[str, Any], what: str) -> None:
-    with pytest.raises(StagingError, match=what):
-        resolved(arguments, NODE)
+def test_other_items_have_no_files_here(item: Any) -> None:
+    given = {"files": {"train": ["a.jsonl"]}, **item} if isinstance(item, dict) else item
+    assert controller_files(given) == ({"train": ["a.jsonl"]} if item == {"tiny": True} else {})

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from ansible_collections.argus.verl.plugins.action import hf_model, rl_dataset, user_code
+from ansible_collections.argus.verl.plugins.action import stage
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.plugin_utils import staging_call
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from hub import Hub, model
 from program import write_program
 from program_machine import node_in, refuse
-from staging_task import run
+from staging_task import run, task
 
 from argus.launcher.identity import NODE
 
@@ -36,7 +36,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     lines: list[str] = []
-    for module in (rl_dataset, staging_call):
+    for module in (stage, staging_call):
         monkeypatch.setattr(module.display, "display", lambda line: lines.append(line))
     yield lines
 
@@ -59,9 +59,9 @@ def test_files_of_the_controller_from_first_to_last(tmp_path: Path, node: Node, 
     raw.mkdir()
     (raw / "a.jsonl").write_text(rows(3))
     (raw / "b.jsonl").write_text(rows(2))
-    planned, sent = run(rl_dataset, node, check=True, **DATASET)
+    planned, sent = run("datasets", node, DATASET, check=True)
     assert (planned["changed"], planned["status"], sent) == (True, "staged", [])
-    made, sent = run(rl_dataset, node, **DATASET)
+    made, sent = run("datasets", node, DATASET)
     assert (made["status"], made["rows"], sent) == ("staged", {"train": 4, "val": 1}, ["a.jsonl", "b.jsonl"])
     assert len(shown) == 2 and all(line.startswith("sums: ") and "a.jsonl, b.jsonl of " in line for line in shown)
     # Another time and place, the same content: nothing is sent.
@@ -69,15 +69,16 @@ def test_files_of_the_controller_from_first_to_last(tmp_path: Path, node: Node, 
     os.utime(raw / "a.jsonl", (1, 1))
     moved = {**DATASET, "files": {"train": [f"{raw}/*.jsonl"]}, "from": "controller"}
     for verify in ("quick", "full"):
-        again, sent = run(rl_dataset, node, **moved, verify=verify)
+        again, sent = run("datasets", node, moved, verify=verify)
         assert (again["changed"], again["status"], sent) == (False, "exists", [])
     (raw / "a.jsonl").write_text(rows(4))
-    changed, sent = run(rl_dataset, node, **moved)
-    assert changed["failed"] and str(raw / "a.jsonl") in changed["finding"]["what"] and sent == []
+    changed, sent = run("datasets", node, moved)
+    assert changed["failed"] and str(raw / "a.jsonl") in changed["findings"][0]["what"] and sent == []
     # Who does not have the files can still stage the inventory.
     shutil.rmtree(raw)
-    assert run(rl_dataset, node, **moved)[0]["status"] == "exists"
-    assert run(rl_dataset, node, **{**moved, "name": "others"})[0]["finding"]["where"] == "files.train"
+    assert run("datasets", node, moved)[0]["status"] == "exists"
+    (finding,) = run("datasets", node, {**moved, "name": "others"})[0]["findings"]
+    assert finding["where"] == "dataset others" and finding["what"].startswith("files.train: ")
 
 
 def test_what_is_wrong_with_a_file_is_told_by_its_name_on_the_controller(
@@ -85,16 +86,68 @@ def test_what_is_wrong_with_a_file_is_told_by_its_name_on_the_controller(
 ) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "a.jsonl").write_text(rows(2) + "{\n")
-    failed, _sent = run(rl_dataset, node, **DATASET)
+    failed, _sent = run("datasets", node, DATASET)
     assert failed["failed"] and str(tmp_path / "raw" / "a.jsonl") in failed["msg"]
-    wrong, sent = run(rl_dataset, node, **{**DATASET, "from": "laptop"})
-    assert wrong["finding"]["where"] == "from" and sent == []
+    wrong, sent = run("datasets", node, {**DATASET, "from": "laptop"})
+    assert wrong["findings"][0]["what"].startswith("from: ") and sent == []
 
 
-def test_all_options_that_are_wrong_are_in_the_result(node: Node) -> None:
-    failed, _sent = run(hf_model, node, name="x", sauce="tiny", verify="slow")
-    assert {finding["where"] for finding in failed["findings"]} == {"sauce", "verify"}
-    assert failed["finding"] == failed["findings"][0] and "sauce" in failed["msg"] and "verify" in failed["msg"]
+WRONG: dict[str, list[Any]] = {
+    "models": [{"name": "x", "sauce": "tiny", "source": ["a"]}, "tiny", {"name": "y", "source": "tiny", "exclude": {}}],
+    "datasets": [
+        {"name": ["x"], "files": {"train": [1, {}]}, "columns": "prompt"},
+        {"name": "x", "files": "a.jsonl", "val_rows": "many"},
+        {"name": "x", "tiny": True, "columns": {"promt": "a"}},
+        None,
+        {"name": "x", "files": {"train": ["a", "/b"]}},
+    ],
+    "snapshots": [{"sauce": "a"}, {"source": "verl==0.9.1", "overlays": [1]}, 7, {"code_id": {}, "state": "absent"}],
+    "user_code": [{"a": 1}, 7],
+}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_whatever_is_wrong_with_an_item_others_are_staged(node: Node, shown: list[str], check: bool) -> None:
+    good = {"name": "good", "tiny": True}
+    result, action = task(node, check, **{**WRONG, "datasets": [*WRONG["datasets"], good]})
+    assert result["failed"] and result["changed"] and action.sent_files == []
+    statuses = {kind: [each["status"] for each in result["staged"] if f"{each['kind']}s" == kind] for kind in WRONG}
+    assert statuses["datasets"] == ["refused"] * 5 + ["staged"]
+    assert Path(node.shared_root, "datasets", "good").exists() != check
+    assert {status for kind in ("models", "snapshots") for status in statuses[kind]} == {"refused"}
+    found = [(finding["where"], finding["what"].partition(":")[0]) for finding in result["findings"]]
+    assert {
+        ("model x", "sauce"),
+        ("model x", "source"),
+        ("model y", "exclude"),
+        ("model tiny", "is not a mapping."),
+    } <= {*found}
+    assert {("dataset x", "files"), ("dataset x", "val_rows"), ("dataset x", "columns.promt")} <= {*found}
+    assert {("snapshot -", "sauce"), ("snapshot 7", "is not a mapping.")} <= {*found}
+    assert len(result["diff"]) == 1
+    (todo,) = (finding["todo"] for finding in result["findings"] if "columns.promt" in finding["what"])
+    assert '"prompt"' in todo
+
+
+def test_a_table_of_all_items_is_shown(
+    node: Node, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    snapshots = [{"code_id": "old", "state": "absent"}]
+    models = [{"name": "tiny", "source": "nowhere"}]
+    datasets = [{"name": "sums", "tiny": True}]
+    result, _action = task(node, report=True, models=models, datasets=datasets, snapshots=snapshots)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert result["msg"] == "1 error, see the table above"
+    assert lines[1:6] == [
+        ["Staged"],
+        ["KIND", "NAME", "STATUS", "PATH"],
+        ["model", "tiny", "refused", "-"],
+        ["dataset", "sums", "staged", f"{node.shared_root}/datasets/sums"],
+        ["snapshot", "old", "absent", f"{node.shared_root}/common/code/verl/old"],
+    ]
+    assert any(line[:3] == ["error", "model", "tiny"] for line in lines)
+    assert task(node)[0]["staged"] == []
 
 
 def test_code_of_users_is_sent_if_it_differs(tmp_path: Path, node: Node) -> None:
@@ -103,7 +156,7 @@ def test_code_of_users_is_sent_if_it_differs(tmp_path: Path, node: Node) -> None
     for name, text in (("a.py", "a"), ("data.txt", "b"), ("__pycache__/a.pyc", "c")):
         (source / name).write_text(text)
     code = Path(node.shared_root, "user", "code")
-    planned, sent = run(user_code, node, check=True, src=str(source))
+    planned, sent = run("user_code", node, str(source), check=True)
     assert (planned["status"], planned["changed"], sent, code.exists()) == ("staged", True, [], False)
     assert planned["diff"][0] | {"after_header": ""} == {
         "before_header": "pack/a.py",
@@ -111,31 +164,29 @@ def test_code_of_users_is_sent_if_it_differs(tmp_path: Path, node: Node) -> None
         "after_header": "",
         "after": "a",
     }
-    made, sent = run(user_code, node, src=str(source))
+    made, sent = run("user_code", node, str(source))
     assert (made["path"], made["changed"], sent) == (str(code / "pack"), True, ["a.py", "data.txt"])
-    again, sent = run(user_code, node, src=str(source))
+    again, sent = run("user_code", node, str(source))
     assert (again["status"], again["changed"], again["diff"], sent) == ("exists", False, [], [])
-    run(user_code, node, src=f"{source}/")
-    run(user_code, node, src=str(source / "a.py"))
+    run("user_code", node, f"{source}/")
+    run("user_code", node, str(source / "a.py"))
     assert sorted(str(path.relative_to(code)) for path in code.rglob("*.*")) == [
         *("a.py", "data.txt", "pack/a.py", "pack/data.txt")
     ]
 
 
-class Calls(staging_call.StagingAction):  # type: ignore[misc]
-    """The action with a node that gives these answers in turn."""
+class Calls(stage.ActionModule):
+    """The action with one model, and a node that gives these answers in turn."""
 
     def __init__(self, *answers: Any) -> None:
-        self._task = SimpleNamespace(check_mode=False, args={"name": "m", "node": {"name": "h", "machine": "m-0"}})
-        self._supports_async = True
+        self._task = SimpleNamespace(check_mode=False, args={}, diff=False)
+        self.arguments = {**dict.fromkeys(("hf_endpoint", "hf_token", "repair", "verify"), ""), "report": False}
+        self.node = Node("h", "m-0")
         self.answers = list(answers)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        # ActionBase itself needs a real task.
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(staging_call.ActionBase, "run", lambda *_arguments: {})
-            result: dict[str, Any] = super().run(tmp, task_vars)
-        return result
+    def one(self) -> dict[str, Any]:
+        result = self.result([self.staged("model", self.model, {"name": "m"})])
+        return {**result, **result["staged"][0]}
 
     def call(self, *_arguments: Any, **_more: Any) -> staging_call.Answer:
         answer = self.answers.pop(0)
@@ -151,9 +202,9 @@ DOWN = staging_call.ProgramError("container h is not running on m-0. cluster_up.
 
 @pytest.mark.parametrize("error", [LOST, DOWN])
 def test_an_item_whose_node_does_not_answer_is_refused(error: Exception) -> None:
-    result = Calls(error).run()
+    result = Calls(error).one()
     assert result["failed"] and "unreachable" not in result
-    assert "m-0" in result["msg"] and "m-0" in result["finding"]["what"]
+    assert "m-0" in result["msg"] and "m-0" in result["findings"][0]["what"]
 
 
 @pytest.mark.parametrize("error", [LOST, DOWN])
@@ -161,25 +212,25 @@ def test_polls_that_are_not_answered_are_repeated(error: Exception, monkeypatch:
     now = [0.0]
     sleep = lambda seconds: now.append(now[-1] + seconds)  # noqa: E731
     monkeypatch.setattr(staging_call, "time", SimpleNamespace(monotonic=lambda: now[-1], sleep=sleep))
-    result = Calls(BEGUN, error, BEGUN, error, {"status": "staged"}).run()
-    assert result == {"status": "staged", "changed": True}
+    result = Calls(BEGUN, error, BEGUN, error, {"status": "staged"}).one()
+    assert (result["status"], result["changed"], result["findings"]) == ("staged", True, [])
     many = int(staging_call.UNANSWERED_SECONDS / staging_call.PAUSE_SECONDS)
-    assert Calls(BEGUN, *[error] * many, {"status": "staged"}).run()["status"] == "staged"
-    given_up = Calls(BEGUN, *[error] * (many + 2)).run()
+    assert Calls(BEGUN, *[error] * many, {"status": "staged"}).one()["status"] == "staged"
+    given_up = Calls(BEGUN, *[error] * (many + 2)).one()
     assert given_up["failed"] and "300 s" in given_up["msg"]
 
 
 def test_progress_is_shown_once(shown: list[str]) -> None:
     report = {"host": "h", "pid": 1, "what": "downloading org/m", "done": 1 << 20, "total": 4 << 20, "time": 2.0}
     begun = {**BEGUN, "progress": {**report, "started_at": 1.0}}
-    assert Calls(begun, begun, {**BEGUN, "progress": "forged"}, {"status": "exists"}).run()["changed"] is False
+    assert Calls(begun, begun, {**BEGUN, "progress": "forged"}, {"status": "exists"}).one()["changed"] is False
     assert len(shown) == 1 and shown[0].startswith("m: downloading org/m on h, 1 MiB of 4 MiB (25 %)")
 
 
 def test_a_node_that_is_down_is_not_replaced(node: Node) -> None:
     refuse(node, "Error response from daemon: Container 1 is not running")
-    with pytest.raises(staging_call.ProgramError):
-        run(hf_model, node, name="x", source="tiny")
+    result, _action = task(node, models=[{"name": "x", "source": "tiny"}])
+    assert result["failed"] and result["head_is_gone"]
     assert not Path(node.registry, "runs").exists()
 
 
@@ -196,7 +247,7 @@ def test_a_node_without_a_container_goes_on_after_a_call(tmp_path: Path, shown: 
         hub.add("org/name", model())
         # Longer than a call.
         hub.rate = sum(map(len, model().values())) / 20
-        result, _sent = run(hf_model, node, name="m", source="org/name", endpoint=hub.url)
+        result, _sent = run("models", node, {"name": "m", "source": "org/name"}, hf_endpoint=hub.url)
     assert (result["status"], result["changed"]) == ("staged", True)
     assert shown and all(line.startswith("m: ") for line in shown)
     assert (root / "common/models/m/config.json").stat().st_uid == os.geteuid()

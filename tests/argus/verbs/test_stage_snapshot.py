@@ -1,4 +1,4 @@
-"""argus snapshot, with the files of a machine after its request."""
+"""argus stage, of a snapshot, with the files of a machine after its request."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def part(tmp_path: Path) -> dict[str, Any]:
 
 def stage(root: Path, part: dict[str, Any], attachment: bytes, **options: Any) -> tuple[str, str]:
     """Its status, or the problem."""
-    request = {"state": "present", "shared_root": str(root), "parts": [part], "attached": True, **options}
-    answer = run_program(0, "snapshot", attachment, **request)
+    request = {"kind": "snapshot", "item": {}, "shared_root": str(root), "parts": [part], "attached": True, **options}
+    answer = run_program(0, "stage", attachment, **request)
     return answer["result"].get("status", ""), "; ".join(finding["what"] for finding in answer["findings"])
 
 
@@ -58,8 +58,10 @@ def left(root: Path) -> list[str]:
 
 def test_what_is_attached_is_staged(tmp_path: Path, part: dict[str, Any]) -> None:
     # Without files, it is only told that they are needed.
-    assert stage(tmp_path, part, b"", attached=False) == ("staged", "")
+    assert stage(tmp_path, part, b"", attached=False, check=True) == ("staged", "")
     assert not (tmp_path / SNAPSHOTS).exists()
+    assert stage(tmp_path, part, b"", attached=False) == ("deferred", "")
+    assert left(tmp_path) == []
     assert stage(tmp_path, part, packed()) == ("staged", "")
     assert stage(tmp_path, part, b"", attached=False) == ("exists", "")
     assert left(tmp_path) == ["mine"]

@@ -5,42 +5,24 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from ansible_collections.argus.verl.plugins.action import code_snapshot
+from ansible_collections.argus.verl.plugins.action import stage as action
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
-from program_machine import Action, node_in, refuse
-from staging_snapshots import IGNORED, LEFT, TAKEN, TOKEN, commit, edit, files, git, manifest_at, put, run_module
+from program_machine import node_in, refuse
+from staging_snapshots import IGNORED, LEFT, TAKEN, TOKEN, commit, edit, files, git, manifest_at, put
+from staging_task import Task, run, task
 
 from argus.common.shared_root import SNAPSHOTS
-
-
-class Task:
-    async_val = 0
-
-    def __init__(self, arguments: dict[str, Any], check_mode: bool) -> None:
-        self.args, self.check_mode = arguments, check_mode
-
-
-class Snapshot(Action, code_snapshot.ActionModule):
-    """The action, whose modules are processes on this machine."""
-
-    def __init__(self, task: Task) -> None:
-        self._task, self.modules = task, []  # type: ignore[var-annotated]
-
-    def _execute_module(self, name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        self.modules.append(arguments)
-        return run_module(name.rpartition(".")[2], **arguments)
 
 
 @pytest.fixture(autouse=True)
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """A git without the configuration of this machine."""
-    monkeypatch.setattr(code_snapshot.ActionBase, "run", lambda *_arguments: {})
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "Ann")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "ann@example.com")
@@ -74,9 +56,8 @@ def mine(tmp_path: Path) -> Path:
     return put(tmp_path / "mine", {"main.py": "mine = True\n", "deep/er.py": "", "__pycache__/main.pyc": ""})
 
 
-def stage(node: Node, check: bool = False, **arguments: Any) -> dict[str, Any]:
-    options = {"node": {**asdict(node), "images": list(node.images)}, **arguments}
-    return dict(Snapshot(Task(options, check)).run())
+def stage(node: Node, check: bool = False, repair: bool = False, git_token: str = "", **item: Any) -> dict[str, Any]:
+    return run("snapshots", node, item, check, repair=repair, git_token=git_token)[0]
 
 
 def snapshots(node: Node) -> Path:
@@ -89,16 +70,18 @@ def test_a_directory_with_overlays(node: Node, tree: Path, mine: Path) -> None:
     target = snapshots(node) / "mine"
     expected = {
         "changed": True,
-        "code_id": "mine",
+        "kind": "snapshot",
+        "name": "mine",
         "path": str(target),
         "status": "staged",
         "notes": [],
-        "diff": {"before": "", "after": f"snapshot {target}\n"},
+        "findings": [],
+        "diff": [{"before": "", "after": f"snapshot {target}\n"}],
     }
     assert stage(node, check=True, **request) == expected
     assert not target.exists()
     result = stage(node, **request)
-    assert result == {**expected, "verl_version": "0.10.0.dev0"}
+    assert {**result, **expected} == result and result["verl_version"] == "0.10.0.dev0"
     mine_files = ("my_package/main.py", "my_package/deep/er.py", "recipe/dapo/deep/er.py")
     assert files(target) == sorted([*TAKEN, "manifest.json", "mvp_marker.py", *mine_files])
     assert (target / "recipe" / "dapo" / "main.py").read_text() == "mine = True\n"
@@ -112,7 +95,7 @@ def test_a_directory_with_overlays(node: Node, tree: Path, mine: Path) -> None:
     # Other content with this name.
     refused = stage(node, source=str(tree), code_id="mine")
     assert refused["failed"] and "mine: contains" in refused["msg"]
-    assert refused["finding"]["where"] == str(target)
+    assert refused["findings"][0]["what"].startswith(f"{target}: ")
 
 
 def test_a_checkout_and_its_repair(node: Node, tmp_path: Path, temporary: Path) -> None:
@@ -123,7 +106,7 @@ def test_a_checkout_and_its_repair(node: Node, tmp_path: Path, temporary: Path) 
     put(repository, {"verl/__init__.py": "changed = True\n"})
     result = stage(node, source=str(repository))
     target = Path(result["path"])
-    assert result["code_id"].startswith("verl-0.10.0.dev0-")
+    assert result["name"].startswith("verl-0.10.0.dev0-")
     assert "+changed = True" in (target / "uncommitted.patch").read_text()
     assert (manifest_at(target)["commit"], manifest_at(target)["uncommitted"]) == (head, True)
     edit(target / "examples" / "run.sh", "ran\n")
@@ -135,16 +118,13 @@ def test_a_checkout_and_its_repair(node: Node, tmp_path: Path, temporary: Path) 
     assert (target / "examples" / "run.sh").read_text() == "run\n"
     # The branch, and not what was changed.
     result = stage(node, source=f"git+file://{repository}@main")
-    assert (result["code_id"], result["status"]) == (f"verl-{head[:12]}", "staged")
+    assert (result["name"], result["status"]) == (f"verl-{head[:12]}", "staged")
     assert (Path(result["path"]) / "verl" / "__init__.py").read_text() == ""
 
 
 def test_nothing_is_packed_unless_it_is_needed(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def modules(check: bool = False, **arguments: Any) -> int:
-        options = {"node": {**asdict(node), "images": list(node.images)}, **arguments}
-        action = Snapshot(Task(options, check))
-        action.run()
-        return len(action.modules)
+        return len(task(node, check, snapshots=[arguments])[1].modules)
 
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert modules(source="verl==0.9.1", check=True) == 1
@@ -170,7 +150,7 @@ def test_sources_on_the_shared_root_are_read_by_the_program(
     assert manifest_at(result["path"])["source"] == f"{tmp_path}/machine/user/src"
     assert {"more/more.py", "mine/main.py", *TAKEN} <= set(files(Path(result["path"])))
     further = stage(there, source="first", overlays=[{"path": f"{tmp_path}/machine/user/recipe", "to": "again"}])
-    assert further["status"] == "staged" and further["code_id"].startswith("first-")
+    assert further["status"] == "staged" and further["name"].startswith("first-")
     for source in ("first", "second"):
         assert stage(there, source=source)["failed"]
 
@@ -180,9 +160,9 @@ def test_the_module_opens_nothing_on_the_shared_root(node: Node, tmp_path: Path,
     (tmp_path / "link").symlink_to(below / "src")
     for source in (f"{tmp_path}/link", f"git+file://{below}/src@main"):
         refused = stage(node, source=source, git_token=TOKEN)
-        assert refused["failed"] and "shared root" in refused["finding"]["what"]
+        assert refused["failed"] and "shared root" in refused["findings"][0]["what"]
     (tree / "verl" / "more").symlink_to(below / "src" / "verl" / "__init__.py")
-    assert "leads out of" in stage(node, source=str(tree))["finding"]["what"]
+    assert "leads out of" in stage(node, source=str(tree))["findings"][0]["what"]
 
 
 def test_a_source_that_changes_meanwhile(node: Node, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +170,8 @@ def test_a_source_that_changes_meanwhile(node: Node, tree: Path, monkeypatch: py
         (tree / "verl" / "__init__.py").write_text("changed = True\n")
         return new_file(_action, _node)  # type: ignore[arg-type]
 
-    new_file = code_snapshot.new_file
-    monkeypatch.setattr(code_snapshot, "new_file", changed)
+    new_file = action.new_file
+    monkeypatch.setattr(action, "new_file", changed)
     refused = stage(node, source=str(tree))
     assert "changed while it was copied" in refused["msg"]
     assert not snapshots(node).exists() or list(snapshots(node).iterdir()) == []
@@ -218,6 +198,6 @@ def test_a_machine_that_does_not_answer_is_a_finding(
     def lost(*_arguments: Any, **_more: Any) -> dict[str, Any]:
         raise AnsibleConnectionFailure("no route to host")
 
-    monkeypatch.setattr(Snapshot, "_execute_module", lost)
+    monkeypatch.setattr(Task, "_execute_module", lost)
     refused = stage(node, source="verl==0.9.1")
-    assert refused["failed"] and "no route to host" in refused["finding"]["what"]
+    assert refused["failed"] and "no route to host" in refused["findings"][0]["what"]

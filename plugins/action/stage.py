@@ -1,0 +1,205 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`argus.verl.stage`: have the program stage one item after the other, and show what was staged.
+
+Documented in plugins/modules/stage.py. The program knows the options of items, and tells what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, size_text
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import UploadFile
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, changed_meanwhile
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import Verify
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status
+from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
+    NODE,
+    ProgramError,
+    execute,
+    given_node,
+    new_file,
+    task_result,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingCalls
+from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import unknown_key
+from ansible_collections.argus.verl.plugins.plugin_utils.upload import controller_files, read, upload_of
+from ansible_collections.argus.verl.plugins.plugin_utils.user_code import MOST_FILES, every_file
+
+display = Display()
+ITEMS = {"type": "list", "elements": "raw", "default": []}
+ARGUMENTS = {
+    "node": {"type": "dict", "options": NODE},
+    **dict.fromkeys(("models", "datasets", "snapshots", "user_code"), ITEMS),
+    "hf_endpoint": {"type": "str", "default": ""},
+    "hf_token": {"type": "str", "no_log": True, "default": ""},
+    "git_token": {"type": "str", "no_log": True, "default": ""},
+    "repair": {"type": "bool", "default": False},
+    "verify": {"type": "str", "choices": [Verify.QUICK.value, Verify.FULL.value], "default": Verify.QUICK.value},
+    "report": {"type": "bool", "default": True},
+}
+HEADER = ("kind", "name", "status", "path")
+# A script of a dataset may be in a snapshot.
+ORDER = ("model", "snapshot", "dataset", "user_code")
+SHOWN_ORDER = ("model", "dataset", "snapshot", "user_code")
+# Of the slowest file system.
+SNAPSHOT_SECONDS = 3600
+
+
+class ActionModule(StagingCalls):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        _dummy, self.arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        self.node, self.variables = given_node(self.arguments["node"], task_vars), task_vars or {}
+        given = {kind: self.arguments[kind if kind == "user_code" else f"{kind}s"] for kind in ORDER}
+        if any(items for kind, items in given.items() if kind != "snapshot"):
+            # Once, instead of with each item. Snapshots need no node.
+            answer = task_result(self, self.node, "stage", {}, needs_node=True)
+            if answer.get("failed"):
+                return answer
+        work: dict[str, Callable[[Any], dict[str, Any]]] = {
+            "model": self.model, "dataset": self.dataset, "snapshot": self.snapshot, "user_code": self.user_code,
+        }  # fmt: skip
+        staged = {kind: [self.staged(kind, work[kind], item) for item in given[kind]] for kind in ORDER}
+        return self.result([item for kind in SHOWN_ORDER for item in staged[kind]])
+
+    def result(self, staged: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        rows = [[str(item[name]) for name in HEADER] for item in staged]
+        findings = [finding for item in staged for finding in item.pop("findings")]
+        if self.arguments["report"]:
+            result = show("Staged", HEADER, rows, findings)
+        else:
+            wrong = [f"{finding.where}: {finding.what} {finding.todo}".strip() for finding in findings]
+            is_refused = any(item["status"] == Status.REFUSED for item in staged)
+            result = {"failed": True, "msg": printable("\n".join(wrong))} if is_refused else {}
+        diff = [part for item in staged for part in item.pop("diff", []) if item["changed"]]
+        found = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]
+        changed = any(item["changed"] for item in staged)
+        return {**result, "changed": changed, "staged": list(staged), "findings": found, "diff": diff}
+
+    def staged(self, kind: str, work: Callable[[Any], dict[str, Any]], item: object) -> dict[str, Any]:
+        """The result of an item, and findings about it. Whatever is wrong with it, others are staged."""
+        # A date in YAML is none in JSON.
+        item = json.loads(json.dumps(item, default=str))
+        named = item if isinstance(item, Mapping) else {"name": item}
+        name = next((str(named[key]) for key in ("name", "code_id", "source") if named.get(key)), "-")
+        result: dict[str, Any] = {"name": name, "path": "-", "status": Status.REFUSED.value, "changed": False}
+        try:
+            result |= work(item)
+            findings = [Finding("", note, "", WARNING) for note in result.get("notes", [])]
+        except RefusedItemError as error:
+            findings = list(error.findings)
+        except StagingError as error:
+            findings = [error.finding]
+        except ProgramError as error:
+            findings = [Finding("", f"{error}.", "cluster_up.yml brings the cluster up")]
+        except AnsibleConnectionFailure as error:
+            # Not "unreachable", after which Ansible would run nothing more for this host.
+            machine = self.node.machine or self.node.name
+            findings = [Finding("", f"{no_answer(error, machine)}.", "Then run it again")]
+        return {**result, "kind": kind, "findings": [placed(f"{kind} {result['name']}", each) for each in findings]}
+
+    def model(self, item: Any) -> dict[str, Any]:
+        return self.item("model", item)
+
+    def dataset(self, item: Any) -> dict[str, Any]:
+        files = controller_files(item)
+        if not files:
+            return self.item("dataset", item)
+        upload = upload_of(files, Path(str(self.variables.get("inventory_dir") or Path.cwd())))
+        is_full = self.arguments["verify"] == Verify.FULL
+        result = {} if is_full else self.item("dataset", item, upload=asdict(upload))
+        if not result or result.get("files_needed"):
+            # Files are read only if their size and time of change do not tell, or if the dataset does not exist.
+            upload = read(upload)
+            result = self.item("dataset", item, upload=asdict(upload))
+        size = f"{size_text(upload.bytes)} of {upload.label}"
+        if result.get("files_needed"):
+            display.display(f"{item['name']}: uploading {size}")
+            with self.sent([file.path for file in upload.all]) as attachments:
+                return self.item("dataset", item, attachments, size=upload.bytes, upload=asdict(upload))
+        if self._task.check_mode and result.get("status") == Status.STAGED:
+            display.display(f"{item['name']}: would upload {size}")
+        return result
+
+    def user_code(self, item: Any) -> dict[str, Any]:
+        source = str(item)
+        try:
+            top = self._find_needle("files", source) + ("/" if source.endswith("/") else "")
+        except AnsibleError:
+            raise StagingError(source, "is no file or directory of this controller.", "Correct its path.") from None
+        sources = {path.removeprefix(f"{USER_CODE}/"): file for path, file in every_file(top)}
+        if len(sources) > MOST_FILES:
+            raise StagingError(source, f"has more than {MOST_FILES} files.", "Give a directory with fewer.")
+        files = [UploadFile(path, file.stat().st_size, 0, file_sha256(str(file))) for path, file in sources.items()]
+        code = {"name": Path(top).name, "files": [asdict(file) for file in files]}
+        result = self.item("user_code", code, diff=self._task.diff)
+        if result.get("files_needed"):
+            with self.sent([str(file) for file in sources.values()]) as attachments:
+                size = sum(file.size for file in files)
+                result = self.item("user_code", code, attachments, size=size, diff=self._task.diff)
+        before = result.pop("before", {})
+        return {
+            **result,
+            "diff": [difference(path, text, sources[path]) for path, text in before.items() if path in sources],
+        }
+
+    def snapshot(self, item: Any) -> dict[str, Any]:
+        """The machine describes the source. Its files are only fetched if the snapshot does not exist."""
+        if not isinstance(item, Mapping) or item.get("state") == "absent" or not item.get("source"):
+            return self.item("snapshot", item)
+        source = {"source": item["source"], "overlays": item.get("overlays"), "ssh_key": item.get("ssh_key")}
+        source |= {"git_token": self.arguments["git_token"]}
+        source |= {"shared_root_source": self.node.shared_root_source or self.node.shared_root}
+        parts = self.described(source)
+        result = self.item("snapshot", item, seconds=SNAPSHOT_SECONDS, parts=parts)
+        if not result.get("files_needed"):
+            return result
+        archive = new_file(self, self.node)
+        try:
+            packed = self.described({**source, "archive": archive})
+            if [part.get("identity") for part in packed] != [part.get("identity") for part in parts]:
+                raise changed_meanwhile(item["source"])
+            return self.item("snapshot", item, [archive], seconds=SNAPSHOT_SECONDS, parts=packed)
+        finally:
+            execute(self, f"rm -f {shlex.quote(archive)}")
+
+    def described(self, source: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The source and the overlays of a snapshot as the machine sees them."""
+        given = {name: value for name, value in source.items() if value is not None}
+        answer = self._execute_module("argus.verl.source_tree", given, task_vars=self.variables)
+        if "parts" in answer and not answer.get("failed"):
+            return list(answer["parts"])
+        if finding := answer.get("finding"):
+            raise RefusedItemError(Finding(**finding))
+        message = str(answer.get("msg"))
+        name, hint = unknown_key(message) or ("", "")
+        raise RefusedItemError(Finding(name, "is unknown.", hint) if name else Finding("", message, "see -vvv"))
+
+
+def placed(where: str, finding: Finding) -> Finding:
+    """A finding about an item."""
+    what = f"{finding.where}: {finding.what}" if finding.where else finding.what
+    return Finding(where, what, finding.todo, finding.severity)
+
+
+def difference(path: str, before: str, file: Path) -> dict[str, str]:
+    after = file.read_text(encoding="utf-8", errors="replace")
+    return {"before_header": path, "before": before, "after_header": str(file), "after": after}
