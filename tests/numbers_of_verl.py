@@ -17,7 +17,7 @@ JUDGED = {
             *("train_batch_size", "max_prompt_length", "max_response_length", "max_length", "prompt_length"),
             *("response_length", "ppo_mini_batch_size", "ppo_epochs", "ppo_max_token_len_per_gpu", "nccl_timeout"),
             *("log_prob_max_token_len_per_gpu", "forward_max_token_len_per_gpu", "data.max_token_len_per_gpu"),
-            *("trainer.total_epochs", "trainer.nnodes", "trainer.n_gpus_per_node", "val_kwargs.n", "optim.lr"),
+            *("trainer.total_epochs", "val_kwargs.n", "optim.lr"),
             *("top_p", "gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "agent.num_workers"),
             *("reward.num_workers", "update_weights_bucket_megabytes", "num_data_storage_units"),
             *("total_storage_size", "ulysses_parallel_size", "tensor_parallel_size", "expert_parallel_size"),

@@ -159,25 +159,20 @@ def weights_of(source: Source) -> Weights:
     if missing:
         what = f"{len(missing)} of {len(shards)} shards in {model} are missing: {', '.join(missing[:3])}"
         return Weights((source.problem(what + (", …" if len(missing) > 3 else ""), TRUNCATED),))
-    return shards_of(source, [model / shard for shard in shards])
-
-
-def shards_of(source: Source, shards: list[Path]) -> Weights:
-    """The weights in files that exist."""
     found: list[Finding] = []
-    size, parameters = 0, 0
-    for path in shards:
+    size = parameters = 0
+    for path in [model / shard for shard in shards]:
         size += path.stat().st_size
         if is_lfs_pointer(path):
             found.append(source.pointer(path))
         elif path.suffix == ".safetensors":
-            what, count = safetensors_problem(path)
+            wrong, count = safetensors_problem(path)
             parameters += count
-            found += [source.problem(f"{path} {what}", TRUNCATED)] if what else []
+            found += [source.problem(f"{path} {wrong}", TRUNCATED)] if wrong else []
         elif torch_file_is_cut(path):
             found.append(source.problem(f"{path} is truncated", TRUNCATED))
-    if not all(path.suffix == ".safetensors" for path in shards):
-        parameters = size // ITEM_BYTES.get(declared_dtype(source.path), 2)
+    if not all(shard.endswith(".safetensors") for shard in shards):
+        parameters = size // ITEM_BYTES.get(declared_dtype(model), 2)
     return Weights(tuple(found), size, None if found else parameters)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,22 +57,19 @@ for split, rows in given["rows"].items():
 
 @dataclass(frozen=True)
 class Sample:
-    """Conversations from several places of a split, which has `total` rows."""
+    """Conversations from several places of a split, which has `total` rows; and what was measured of them.
+
+    lengths: in tokens. refused: why the chat template refused other rows.
+    """
 
     split: str
     rows: tuple[Any, ...]
     total: int
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """What was measured of a sample: the lengths in tokens, and why the chat template refused other rows."""
-
-    lengths: tuple[int, ...]
-    refused: tuple[str, ...]
+    lengths: tuple[int, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @property
-    def rows(self) -> int:
+    def measured(self) -> int:
         return len(self.lengths) + len(self.refused)
 
     @property
@@ -92,11 +89,11 @@ def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
         return []
     found: list[Finding] = []
     samples = [sample for split in ("train", "val") if (sample := sample_of(request, split)).rows]
-    for sample, measured in measure(request, directory, samples) if samples else ():
-        if measured.rows:
-            longest = f"the longest has {measured.longest} tokens of {key} {limit}"
-            facts.notes.append(f"Prompts: {measured.rows} of {sample.total} in {sample.split} measured, {longest}")
-            found += length_findings(request, sample, key, limit, measured)
+    for sample in measured(request, directory, samples) if samples else ():
+        if sample.measured:
+            longest = f"the longest has {sample.longest} tokens of {key} {limit}"
+            facts.notes.append(f"Prompts: {sample.measured} of {sample.total} in {sample.split} measured, {longest}")
+            found += length_findings(request, sample, key, limit)
     return found
 
 
@@ -148,7 +145,7 @@ def sample_of(request: CheckRequest, split: str) -> Sample:
     return Sample(split, tuple(found), total)
 
 
-def measure(request: CheckRequest, directory: str, samples: list[Sample]) -> Iterator[tuple[Sample, Lengths]]:
+def measured(request: CheckRequest, directory: str, samples: list[Sample]) -> Iterator[Sample]:
     section = "model" if request.is_sft else "actor_rollout_ref.model"
     arguments = request.setting("data.apply_chat_template_kwargs")
     given = {
@@ -163,29 +160,28 @@ def measure(request: CheckRequest, directory: str, samples: list[Sample]) -> Ite
     for sample in samples:
         own = [line for line in lines if line.get("split") == sample.split]
         lengths = tuple(line["length"] for line in own if isinstance(line.get("length"), int))
-        yield sample, Lengths(lengths, tuple(str(line["refused"]) for line in own if "refused" in line))
+        refused = tuple(str(line["refused"]) for line in own if "refused" in line)
+        yield replace(sample, lengths=lengths, refused=refused)
 
 
-def length_findings(
-    request: CheckRequest, sample: Sample, key: str, limit: int, measured: Lengths
-) -> Iterator[Finding]:
-    longer = sum(length > limit for length in measured.lengths)
+def length_findings(request: CheckRequest, sample: Sample, key: str, limit: int) -> Iterator[Finding]:
+    longer = sum(length > limit for length in sample.lengths)
     if longer:
-        outcome, severity = fate(request, sample, measured, longer)
-        sampled = "" if measured.rows >= sample.total else "sampled "
+        outcome, severity = fate(request, sample, longer)
+        sampled = "" if sample.measured >= sample.total else "sampled "
         kind = "conversations" if request.is_sft else "prompts"
-        what = f"is {limit}, but {longer} of {measured.rows} {sampled}{kind} in {sample.split} are longer"
-        todo = f"set it to {measured.longest} or more, with the memory that this takes"
+        what = f"is {limit}, but {longer} of {sample.measured} {sampled}{kind} in {sample.split} are longer"
+        todo = f"set it to {sample.longest} or more, with the memory that this takes"
         if not request.is_sft:
             todo += ", or data.filter_overlong_prompts=True to leave them out"
-        yield about(key, f"{what} (the longest has {measured.longest} tokens): {outcome}", todo, severity)
-    if measured.refused:
-        rows = f"{len(measured.refused)} of {measured.rows} rows in {sample.split}"
-        what = f"the model's chat template refuses {rows}: {one_line(measured.refused[0], 200)}"
+        yield about(key, f"{what} (the longest has {sample.longest} tokens): {outcome}", todo, severity)
+    if sample.refused:
+        rows = f"{len(sample.refused)} of {sample.measured} rows in {sample.split}"
+        what = f"the model's chat template refuses {rows}: {one_line(sample.refused[0], 200)}"
         yield problem(what, "correct the rows, or the template", WARNING)
 
 
-def fate(request: CheckRequest, sample: Sample, measured: Lengths, longer: int) -> tuple[str, str]:
+def fate(request: CheckRequest, sample: Sample, longer: int) -> tuple[str, str]:
     """What verl does with rows that are too long, and how bad that is."""
     truncation = request.setting("data.truncation", "error")
     if request.is_sft:
@@ -194,11 +190,11 @@ def fate(request: CheckRequest, sample: Sample, measured: Lengths, longer: int) 
         said = "verl ends at the first (data.truncation: error)" if ends else "verl cuts off their ends"
         return said, ERROR if ends else WARNING
     if request.setting("data.filter_overlong_prompts"):
-        left = measured.rows - longer
+        left = sample.measured - longer
         batch = request.number("data.train_batch_size", 1)
         if not left:
             return "verl drops them all (data.filter_overlong_prompts)", ERROR
-        if sample.split == "train" and measured.rows >= sample.total and left < batch:
+        if sample.split == "train" and sample.measured >= sample.total and left < batch:
             return f"verl drops them, and the {left} that are left do not fill a batch of {batch}", ERROR
         return "verl drops them (data.filter_overlong_prompts)", WARNING
     if request.is_since((0, 8)):

@@ -120,14 +120,6 @@ def missing_keys(node: Any, path: str = "") -> list[str]:
     return [name for key, value in node.items() for name in missing_keys(value, f"{path}.{key}" if path else str(key))]
 
 
-def size(job: JobConfig) -> Found:
-    # The JobSpec decides the size of the job. An override of a parent, such as trainer={…}, would change it.
-    for key, expected in (("trainer.nnodes", job.nnodes), ("trainer.n_gpus_per_node", job.gpus_per_node)):
-        value = job.get(key)
-        if value != expected:
-            yield about(key, f"is {value}, but the job has {expected}", "set resources in the JobSpec instead")
-
-
 def length_of_training(job: JobConfig) -> Found:
     # trainer/ppo/v1/trainer_base.py:fit, trainer/sft_trainer_ray.py:fit: range(…, total_epochs)
     if job.number("trainer.total_epochs", 1) < 1:
@@ -224,4 +216,4 @@ def sft_validation(job: JobConfig) -> Found:
 SFT_RULES = (sft_batches, sft_lengths, sft_validation)
 
 
-RULES = (missing, size, length_of_training, saving, loggers, resuming)
+RULES = (missing, length_of_training, saving, loggers, resuming)

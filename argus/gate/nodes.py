@@ -149,12 +149,12 @@ def inspection_findings(answer: Inspection, job: Job, version: str, request: Che
 
 def owned_findings(composed: Composition, job: Job, version: str, request: CheckRequest) -> list[Finding]:
     """Settings with another value than the JobSpec gives them, however that was written, and secrets in settings."""
-    profile = profile_of(version)
-    reward = RewardFunction(request.reward_file or "", request.reward_function, request.reward_module)
+    profile, file = profile_of(version), request.reward_file
     expected = owned_values(
         request.workload,
         job.archive,
-        (reward.path, reward.name) if reward.path else None,
+        (job.plan.nnodes, job.plan.gpus_per_node),
+        RewardFunction(file, request.reward_function, request.reward_module) if file else None,
         profile.reward_function if profile else "",
     )
     settings = Configuration(composed.config or {})

@@ -18,7 +18,7 @@ from ..common.shared_root import archive_path
 from ..common.text import one_line
 from ..launcher.hydra import is_option, override_key, override_text
 from .environment import form_of_secret, own_variables
-from .spec import JobSpec
+from .spec import JobSpec, RewardFunction
 from .verl_releases import GRPO, SFT
 
 # The key of a finding about one override is `trainer_overrides.<key of the override>`.
@@ -159,19 +159,20 @@ def foreign_resolver(override: str) -> str:
     return ""
 
 
-def owned_values(workload: str, archive: str, reward: tuple[str, str] | None, reward_key: str) -> dict[str, Any]:
-    """The values that the composed configuration must have, besides the size of the job.
+def owned_values(
+    workload: str, archive: str, size: tuple[int, int], reward: RewardFunction | None, reward_key: str
+) -> dict[str, Any]:
+    """The values that the composed configuration must have.
 
-    reward: the path and the name of the reward function. None: verl's own.
+    size: the numbers of nodes, and of GPUs of each. reward: None for verl's own function.
     reward_key: the release's name of the setting of the reward function.
     """
     values: dict[str, Any] = {LOCAL_DIR: checkpoint_path(archive)}
+    values |= {"trainer.nnodes": size[0], "trainer.n_gpus_per_node": size[1]}
     values |= {f"{init}.{name}": None for init in RAY_INITS for name in RAY_INIT}
     if workload == SFT:
         return values
     values[ESTIMATOR] = estimator(workload)
     if reward:
-        values |= {f"{reward_key}.path": reward[0], f"{reward_key}.name": reward[1]}
-    else:
-        values |= {"custom_reward_function.path": None, "reward.custom_reward_function.path": None}
-    return values
+        return {**values, f"{reward_key}.path": reward.path, f"{reward_key}.name": reward.name}
+    return {**values, "custom_reward_function.path": None, "reward.custom_reward_function.path": None}

@@ -25,16 +25,6 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "grpo",
-        {"trainer.nnodes": 1},
-        "error trainer.nnodes is 1, but the job has 2: set resources in the JobSpec instead",
-    ),
-    (
-        "grpo",
-        {"trainer.n_gpus_per_node": 8},
-        ("error trainer.n_gpus_per_node is 8, but the job has 4: set resources in the JobSpec instead"),
-    ),
-    (
-        "grpo",
         {"trainer.total_training_steps": 0},
         (
             "error trainer.total_training_steps is below 1: the job would train nothing and succeed: "

@@ -202,6 +202,8 @@ def test_what_was_composed_is_what_the_jobspec_says(root: Path) -> None:
         ("trainer.default_local_dir", "/tmp/x", "is /tmp/x, but the JobSpec makes it {root}/jobs/grpo-1/checkpoints"),
         ("trainer.default_local_dir", None, "is not set, but the JobSpec makes it {root}/jobs/grpo-1/checkpoints"),
         ("algorithm.adv_estimator", "gae", "is gae, but the JobSpec makes it grpo"),
+        ("trainer.nnodes", 1, "is 1, but the JobSpec makes it 2"),
+        ("trainer.n_gpus_per_node", 8, "is 8, but the JobSpec makes it 4"),
         ("ray_kwargs.ray_init.num_cpus", 8, "is 8, but the JobSpec makes it not set"),
         ("ray_kwargs.ray_init.address", "ray://x", "is ray://x, but the JobSpec makes it not set"),
         (

@@ -13,6 +13,7 @@ from argus.jobspec.owned import (
     owned_values,
     repetition_notes,
 )
+from argus.jobspec.spec import RewardFunction
 
 CONTROLLED = "is controlled by the JobSpec"
 PAST_THE_KEY: list[tuple[Any, str]] = [
@@ -195,15 +196,20 @@ def test_the_values_that_a_composed_configuration_must_have() -> None:
         for init in ("ray_init", "ray_kwargs.ray_init")
         for name in ("num_cpus", "address", "runtime_env", "namespace")
     )
-    where = {"trainer.default_local_dir": "/p/jobs/x/checkpoints", **free}
-    assert owned_values("sft", "/p/jobs/x", None, "reward.custom_reward_function") == where
-    assert owned_values("ppo", "/p/jobs/x", ("/p/r.py", "f"), "custom_reward_function") == {
+    where = {
+        "trainer.nnodes": 2,
+        "trainer.n_gpus_per_node": 4,
+        "trainer.default_local_dir": "/p/jobs/x/checkpoints",
+        **free,
+    }
+    assert owned_values("sft", "/p/jobs/x", (2, 4), None, "reward.custom_reward_function") == where
+    assert owned_values("ppo", "/p/jobs/x", (2, 4), RewardFunction("/p/r.py", "f"), "custom_reward_function") == {
         **where,
         "algorithm.adv_estimator": "gae",
         "custom_reward_function.path": "/p/r.py",
         "custom_reward_function.name": "f",
     }
-    grpo = owned_values("grpo", "/p/jobs/x", None, "reward.custom_reward_function")
+    grpo = owned_values("grpo", "/p/jobs/x", (2, 4), None, "reward.custom_reward_function")
     assert grpo["algorithm.adv_estimator"] == "grpo"
     assert grpo["custom_reward_function.path"] is grpo["reward.custom_reward_function.path"] is None
     # Every setting has advice.
