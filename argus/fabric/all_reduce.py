@@ -119,11 +119,12 @@ class Cluster:
         together = Round(first.address, port, len(members), "gloo" if is_cpu else "nccl", self._mib)
         share = {"num_cpus": 1} if is_cpu else {"num_cpus": 0, "num_gpus": 1}
         # Every time in a new process: torch numbers its groups, and after a failure two processes have other numbers.
-        remote = self._connection.ray.remote(max_calls=1)(take_part).options(max_retries=0, **share)
+        remote = self._connection.ray.remote(max_calls=1)(take_part)
         started = {}
         for rank, (name, number) in enumerate(members):
             place = PlacementGroupSchedulingStrategy(self._group, self._place[self._workers[name].node_id])
-            started[f"{name} {number}"] = remote.options(scheduling_strategy=place).remote(rank, together)
+            task = remote.options(max_retries=0, scheduling_strategy=place, **share)
+            started[f"{name} {number}"] = task.remote(rank, together)
         return started
 
     def _result(self, group: Group, values: dict[str, Any], problems: dict[str, str]) -> Measured:
