@@ -305,7 +305,7 @@ def test_name_taken_by_another_owner(cluster: str | None, owner: str) -> None:
 
 
 def test_ports_and_devices_are_checked() -> None:
-    """test_port_checks.py and test_devices.py have the cases."""
+    """test_ports.py and test_hca_devices.py have the cases."""
     gcs = PortRange("ray-head", "GCS", 20000, 20000)
     finding = only(Expectation(ports=[gcs]), ports_in_use=[20000])
     assert finding.what.startswith("port 20000 is in use")
