@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind, PlannedNode
+from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import ActionKind, PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     CLUSTER_LABEL,
     Container,
@@ -101,7 +101,9 @@ def planned(kind: str = "keep", reason: str = "runs as planned", **changes: Any)
         image_missing=False,
         user="1000:1000",
         container={"name": "worker-0"},
-        action=Action(ActionKind(kind), reason, disrupts=kind == "recreate"),
+        action=ActionKind(kind),
+        reason=reason,
+        disrupts=kind == "recreate",
         started_at="1970-01-01T00:01:00.123456789Z",
         state="running",
         expected=ExpectedNode("worker-0", cpus=48, gpus=4, resources={"worker_node": 100}),
