@@ -39,7 +39,6 @@ PRIVATE = PathState(
     source="storage:/export",
     options=["rw", "vers=4.2"],
     free_bytes=500 * GIB,
-    total_bytes=1000 * GIB,
     writable=True,
 )
 
@@ -80,9 +79,7 @@ HEALTHY = Machine(
     mounts=[PRIVATE],
     disk=replace(PRIVATE, path="/var/lib/docker", mount_point="/", fstype="ext4", source="/dev/vda"),
     memory_bytes=1000 * GIB,
-    memory_available_bytes=900 * GIB,
     shm_bytes=500 * GIB,
-    cpus=192,
     uid=1000,
     gid=1000,
     user="ray",
