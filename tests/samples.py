@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind, PlannedNode
+from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import ActionKind, PlannedNode
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     CLUSTER_LABEL,
     Container,
@@ -39,7 +39,6 @@ PRIVATE = PathState(
     source="storage:/export",
     options=["rw", "vers=4.2"],
     free_bytes=500 * GIB,
-    total_bytes=1000 * GIB,
     writable=True,
 )
 
@@ -80,9 +79,7 @@ HEALTHY = Machine(
     mounts=[PRIVATE],
     disk=replace(PRIVATE, path="/var/lib/docker", mount_point="/", fstype="ext4", source="/dev/vda"),
     memory_bytes=1000 * GIB,
-    memory_available_bytes=900 * GIB,
     shm_bytes=500 * GIB,
-    cpus=192,
     uid=1000,
     gid=1000,
     user="ray",
@@ -101,7 +98,9 @@ def planned(kind: str = "keep", reason: str = "runs as planned", **changes: Any)
         image_missing=False,
         user="1000:1000",
         container={"name": "worker-0"},
-        action=Action(ActionKind(kind), reason, disrupts=kind == "recreate"),
+        action=ActionKind(kind),
+        reason=reason,
+        disrupts=kind == "recreate",
         started_at="1970-01-01T00:01:00.123456789Z",
         state="running",
         expected=ExpectedNode("worker-0", cpus=48, gpus=4, resources={"worker_node": 100}),

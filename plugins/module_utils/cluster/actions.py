@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..argus.cluster.membership import ExpectedNode
 from .container import container_arguments, podman_run
@@ -34,8 +34,7 @@ class ActionKind(StrEnum):
     RECREATE = "recreate"
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(NamedTuple):
     """What has to be done to a node's container or process, and why; it disrupts when it ends one that runs."""
 
     kind: ActionKind
@@ -88,7 +87,9 @@ class PlannedNode:
 
     expected: ExpectedNode
     host: str = ""
-    action: Action = Action(ActionKind.NONE, "")
+    action: ActionKind = ActionKind.NONE
+    reason: str = ""
+    disrupts: bool = False
     accelerator: str = ""
     image: str = ""
     image_missing: bool = False
@@ -109,16 +110,12 @@ class PlannedNode:
         return PROCESS if self.process else CONTAINER
 
     def to_json(self) -> dict[str, Any]:
-        """The roles read the fields of the action at its top level."""
-        action = {"action": self.action.kind.value, "reason": self.action.reason, "disrupts": self.action.disrupts}
-        return {**asdict(self), **action, "absent": self.absent}
+        return {**asdict(self), "action": self.action.value, "absent": self.absent}
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> PlannedNode:
-        names = ("action", "reason", "disrupts", "expected", "absent")
-        action = Action(ActionKind(str(answer["action"])), answer["reason"], answer["disrupts"])
-        rest = {name: value for name, value in answer.items() if name not in names}
-        return cls(ExpectedNode.from_json(answer["expected"]), action=action, **rest)
+        typed = {"expected": ExpectedNode.from_json(answer["expected"]), "action": ActionKind(str(answer["action"]))}
+        return cls(**{**{each.name: answer[each.name] for each in fields(cls)}, **typed})
 
 
 def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], host: str = "") -> PlannedNode:
@@ -135,9 +132,13 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], 
         process = process_arguments(plan, plan.host, machine.user)
         there = plan.host.node if plan.host.node.state else None
         wanted = [process[name] for name in ("specification", "settings", "derived")]
+    action, reason, disrupts = decide(plan, there, *wanted)
     return PlannedNode(
         expected_node(plan),
         host,
+        action,
+        reason,
+        disrupts,
         accelerator=plan.accelerator,
         image=plan.image,
         image_missing=plan.settings.ray_node_runtime == CONTAINER and not plan.image_id,
@@ -145,7 +146,6 @@ def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], 
         container=container,
         process=process,
         podman=podman_run(container) if container and settings.cluster_engine == PODMAN else {},
-        action=decide(plan, there, *wanted),
         started_at=there.started_at if there else None,
         state=there.state if there else "",
     )

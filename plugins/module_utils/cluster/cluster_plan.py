@@ -33,13 +33,12 @@ class ClusterPlan:
 
     def to_json(self) -> dict[str, Any]:
         head_machine = next(machine for machine in self.machines.values() if self.head in machine.nodes)
-        actions = [node.action for node in self.nodes.values()]
         return {
             "nodes": {name: node.to_json() for name, node in self.nodes.items()},
             "machines": {host: machine.to_json() for host, machine in self.machines.items()},
             "changes": [list(row) for row in self.changes],
-            "disrupts": any(action.disrupts for action in actions),
-            "starts": any(action.kind not in (ActionKind.KEEP, ActionKind.NONE) for action in actions),
+            "disrupts": any(node.disrupts for node in self.nodes.values()),
+            "starts": any(node.action not in (ActionKind.KEEP, ActionKind.NONE) for node in self.nodes.values()),
             "prepares": any(machine.user for machine in self.machines.values()),
             "head_answers": head_machine.answers,
             "head_runs": self.head in head_machine.running,
@@ -82,7 +81,7 @@ class Planner:
         """The user of the nodes for which a machine has to be prepared, as uid:gid; "" without any."""
         is_outdated = machine.probe is not None and machine.probe.program != self.program
         nodes = [planned[node] for node in machine.nodes if node in planned]
-        return next((node.user for node in nodes if is_outdated or node.action.kind != ActionKind.KEEP), "")
+        return next((node.user for node in nodes if is_outdated or node.action != ActionKind.KEEP), "")
 
     def _sessions(self, machine: ProbedMachine) -> str:
         """The directory of Ray's sessions on a host where nodes are processes; "" if no node can start there."""
@@ -154,11 +153,7 @@ def change_rows(
 
     A container of a node that left the inventory has a row, but no action: jobs may still run there.
     """
-    rows = [
-        [node, plan.action.kind.value, plan.action.reason]
-        for node, plan in plans.items()
-        if plan.action.reason != AS_PLANNED
-    ]
+    rows = [[node, plan.action.value, plan.reason] for node, plan in plans.items() if plan.reason != AS_PLANNED]
     for name in (name for machine in machines for name in machine.present if name not in inventory_nodes):
         # Without containers, the names are those of directories, which jobs can create.
         todo = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME

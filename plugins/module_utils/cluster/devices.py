@@ -94,29 +94,14 @@ PROFILES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True)
-class RocmGpu:
-    """A GPU of the driver amdgpu. index: as HIP counts; gfx: its instruction set, such as gfx942."""
-
-    index: int
-    gfx: str
-    memory_mib: int
-    render: str
-
-
 def properties(text: str) -> dict[str, int]:
     """A file of properties in the tree of the driver."""
     return {name: int(value) for name, value in PROPERTY.findall(text)}
 
 
-def gfx_name(version: int) -> str:
-    """90402 is gfx942: major and minor number and stepping, the last two in hexadecimal digits."""
-    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
-
-
-def read_gpus(root: Path) -> list[RocmGpu]:
-    """The GPUs of a machine in the order in which HIP counts them; none without the driver."""
-    found: list[RocmGpu] = []
+def read_gpus(root: Path) -> list[str]:
+    """The devices of AMD's GPUs in the order in which HIP counts them; none without the driver."""
+    found: list[str] = []
     for node in sorted((root / NODES).glob("[0-9]*"), key=lambda path: int(path.name)):
         own = properties(read(node / "properties"))
         if not own.get("simd_count"):
@@ -124,14 +109,13 @@ def read_gpus(root: Path) -> list[RocmGpu]:
         banks = [properties(read(bank)) for bank in node.glob("mem_banks/*/properties")]
         memory = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in OWN_HEAPS) // MIB
         if memory >= SMALLEST_MIB:
-            render = f"{DRI}/renderD{own.get('drm_render_minor', 0)}"
-            found.append(RocmGpu(len(found), gfx_name(own.get("gfx_target_version", 0)), memory, render))
+            found.append(f"{DRI}/renderD{own.get('drm_render_minor', 0)}")
     return found
 
 
-def read_devices(root: Path, gpus: Iterable[RocmGpu]) -> list[DeviceFile]:
+def read_devices(root: Path, gpus: Iterable[str]) -> list[DeviceFile]:
     """The devices that a program needs for these GPUs, as far as they exist."""
-    paths = [KFD, *(gpu.render for gpu in gpus)]
+    paths = [KFD, *gpus]
     return [DeviceFile.of(root, path) for path in paths if (root / path.lstrip("/")).exists()]
 
 

@@ -60,8 +60,8 @@ def disruption_findings(nodes: Mapping[str, PlannedNode], jobs: ActiveJobs, allo
     findings = [
         finding
         for name, node in nodes.items()
-        if node.action.disrupts
-        for finding in job_findings(jobs, name, f"restarting it ({node.action.reason})")
+        if node.disrupts
+        for finding in job_findings(jobs, name, f"restarting it ({node.reason})")
     ]
     # A Ray that has not started, as with wrong settings: nothing listens, and no job was submitted or all have ended.
     never_ran = any(each in jobs.problem for each in NOBODY_LISTENS)

@@ -123,7 +123,6 @@ class PathState:
     source: str
     options: Sequence[str]
     free_bytes: int
-    total_bytes: int
     writable: bool
     error: str | None = None
     mode: int | None = None

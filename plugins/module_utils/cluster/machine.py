@@ -12,7 +12,7 @@ from typing import Any
 
 from ..network.hcas import Hca
 from ..network.interfaces import Interface
-from .devices import DeviceFile, RocmGpu
+from .devices import DeviceFile
 from .engine import RUNNING, Container, Engine, EngineStatus, Image
 from .hardware import Gpu, PathState
 from .process_host import ProcessHost
@@ -34,9 +34,7 @@ class Machine:
     mounts: Sequence[PathState]
     disk: PathState | None
     memory_bytes: int
-    memory_available_bytes: int
     shm_bytes: int
-    cpus: int
     uid: int
     gid: int
     user: str
@@ -47,7 +45,8 @@ class Machine:
     ephemeral_ports: Sequence[int] | None = None
     reserved_ports: Sequence[Sequence[int]] = ()
     rdma_devices: Sequence[DeviceFile] = ()
-    rocm_gpus: Sequence[RocmGpu] = ()
+    # The devices of AMD's GPUs.
+    rocm_gpus: Sequence[str] = ()
     rocm_devices: Sequence[DeviceFile] = ()
     interfaces: Sequence[Interface] = ()
     proxies: Mapping[str, str] = field(default_factory=dict)
@@ -78,7 +77,7 @@ class Machine:
                 "engine": Engine(**{**engine, "status": EngineStatus(str(engine["status"]))}),
                 "containers": {name: Container(**there) for name, there in answer["containers"].items()},
                 "rdma_devices": tuple(DeviceFile(**file) for file in answer["rdma_devices"]),
-                "rocm_gpus": tuple(RocmGpu(**gpu) for gpu in answer.get("rocm_gpus", ())),
+                "rocm_gpus": tuple(answer.get("rocm_gpus", ())),
                 "rocm_devices": tuple(DeviceFile(**file) for file in answer.get("rocm_devices", ())),
                 "process": ProcessHost.from_json(answer["process"]) if answer.get("process") else None,
                 "images": {name: Image(**image) if image else None for name, image in answer["images"].items()},

@@ -211,14 +211,16 @@ def expected_node(plan: NodePlan) -> ExpectedNode:
 LONGEST_VALUE, MOST_SETTINGS = 60, 4
 ENVIRONMENT = "ray_node_env "
 PREFIXES = ("cluster_", "ray_node_", "shared_root")
+# With another of the first three there is no container or process to compare with.
+UNSHOWN = {"cluster_name", "cluster_engine", "ray_node_runtime", "ray_node_env"}
 
 
 def settings_label(plan: NodePlan) -> str:
     """The settings by the names of their variables, as JSON. The environment may have secrets: only their hashes."""
     settings = plan.settings
-    own = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name.startswith(PREFIXES)}
+    names = {each.name for each in fields(settings) if each.name.startswith(PREFIXES)} - UNSHOWN
     values: dict[str, object] = {
-        **{name: value for name, value in own.items() if name != "ray_node_env"},
+        **{name: value for name in names if (value := getattr(settings, name)) != ""},
         "cluster_images": plan.image,
         "ray_node_accelerator": plan.accelerator,
         "ray_node_cpus": plan.cpus,

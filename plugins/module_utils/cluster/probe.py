@@ -112,7 +112,6 @@ class Probe:
                     state = replace(state, status=EngineStatus.FAILED, error=str(error))
             disk = self._disk(state)
         gpus, gpus_error = asked_gpus.result()
-        memory, available = self.memory()
         return Machine(
             cluster=cluster,
             python=sys.executable,
@@ -122,10 +121,8 @@ class Probe:
             hcas=hcas_of_sysfs(self._root),
             mounts=asked_paths.result(),
             disk=disk,
-            memory_bytes=memory,
-            memory_available_bytes=available,
+            memory_bytes=self.memory(),
             shm_bytes=self.shm_bytes(),
-            cpus=len(os.sched_getaffinity(0)),
             uid=os.geteuid(),
             gid=os.getegid(),
             user=user_name(os.geteuid()),
@@ -163,16 +160,12 @@ class Probe:
         tables = (read(self._at(f"/proc/net/{name}")) for name in ("tcp", "tcp6"))
         return sorted(set().union(*map(parse_listeners, tables)))
 
-    def memory(self) -> tuple[int, int]:
-        """Return the bytes that this session may use, and how many of them are available."""
-        known = parse_meminfo(read(self._at("/proc/meminfo")))
-        total, available = known.get("MemTotal", 0), known.get("MemAvailable", 0)
+    def memory(self) -> int:
+        """Return the bytes that this session may use."""
+        total = parse_meminfo(read(self._at("/proc/meminfo"))).get("MemTotal", 0)
         # In a container of a compute platform, /proc/meminfo describes the machine around it.
-        for name in ("memory.max", "memory/memory.limit_in_bytes"):
-            limit = read(self._at("/sys/fs/cgroup") / name)
-            if limit.isdigit():
-                total, available = min(total, int(limit)), min(available, int(limit))
-        return total, available
+        limits = (read(self._at("/sys/fs/cgroup") / name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
+        return min([total, *(int(limit) for limit in limits if limit.isdigit())])
 
     def shm_bytes(self) -> int:
         try:
@@ -218,7 +211,6 @@ class Probe:
             exists=exists,
             **vars(mount),
             free_bytes=space.f_bavail * space.f_frsize,
-            total_bytes=space.f_blocks * space.f_frsize,
             # On NFS the server answers, which applies root_squash.
             writable=os.access(nearest, os.W_OK | os.X_OK),
             error=error,
@@ -237,7 +229,7 @@ class Probe:
     def _silent(self, path: str) -> PathState:
         mount = self._mount(path)
         error = f"{mount.source or path} does not answer within {self._path_seconds:g} s"
-        return PathState(path, False, mount.mount_point, mount.fstype, mount.source, mount.options, 0, 0, False, error)
+        return PathState(path, False, mount.mount_point, mount.fstype, mount.source, mount.options, 0, False, error)
 
     def _mount(self, path: str) -> Mount:
         mounts = parse_mountinfo(read(self._at("/proc/self/mountinfo")))

@@ -71,7 +71,7 @@ def cluster_report(
         plan = plans.get(row.name)
         # In a ready cluster, the resources as expected and as seen are the same.
         resources = [row.seen] if whole else [row.expected or None, row.seen]
-        decided = [plan.accelerator, plan.action.kind.value] if plan else [None, None]
+        decided = [plan.accelerator, plan.action.value] if plan else [None, None]
         rows.append([row.name, row.state.value, *resources, *decided])
     columns = ["resources"] if whole else ["expected", "seen"]
     ready = whole or is_enough(cluster, scope)
@@ -137,7 +137,7 @@ def _more(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[
     """Where the logs of the nodes in question are, as an administrator finds them; "" if they have none."""
     asked = [name for name in cluster.missing or plans if name in plans]
     # A node that is only to be created has none, unless this run has created it and read its log.
-    there = [name for name in asked if logs.get(name) or plans[name].action.kind != ActionKind.CREATE]
+    there = [name for name in asked if logs.get(name) or plans[name].action != ActionKind.CREATE]
     if not there:
         return ""
     name = there[0] if len(there) == 1 else "NODE"

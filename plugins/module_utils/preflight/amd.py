@@ -12,34 +12,20 @@ from pathlib import Path
 
 from ..argus.common.findings import ERROR, WARNING
 from .checks import Compared, Context, Expectation, Problem, Topic, listed_counts
+from .gpu import FOREIGN_MIB, GpuState, health, speed
 from .machine import kind_problems
 from .reading import Process, Reader
 
 # The vendor, as sysfs writes it.
 AMD = "0x1002"
 MIB = 1 << 20
-FOREIGN_MIB = 1024
-
-
-@dataclass(frozen=True)
-class AmdGpu:
-    """One GPU. Texts are empty and numbers are None where the driver does not report them."""
-
-    bus: str
-    model: str = ""
-    vbios: str = ""
-    uncorrected: int | None = None
-    width: int | None = None
-    width_max: int | None = None
-    memory_used_mib: int | None = None
-    memory_mib: int = 0
 
 
 @dataclass(frozen=True)
 class AmdGpus:
     """processes: those that use any of the GPUs."""
 
-    gpus: tuple[AmdGpu, ...] = ()
+    gpus: tuple[GpuState, ...] = ()
     driver: str = ""
     kfd: bool = True
     processes: tuple[Process, ...] = ()
@@ -59,7 +45,7 @@ def read(reader: Reader, _expected: Expectation = Expectation()) -> AmdGpus:  # 
     )
 
 
-def _gpu(reader: Reader, device: Path) -> AmdGpu:
+def _gpu(reader: Reader, device: Path) -> GpuState:
     def number(name: str) -> int | None:
         match = re.match(r"\d+", reader.text(device / name))
         return int(match[0]) if match else None
@@ -68,13 +54,13 @@ def _gpu(reader: Reader, device: Path) -> AmdGpu:
     # Files such as ras/umc_err_count have the lines "ue: 0" and "ce: 0".
     files = [reader.text(file) for file in sorted((device / "ras").glob("*_err_count"))]
     errors = [int(count) for text in files for count in re.findall(r"^ue: (\d+)", text, re.M)]
-    return AmdGpu(
+    return GpuState(
         bus=device.resolve().name,
         model=reader.text(device / "product_name") or reader.text(device / "device"),
         vbios=reader.text(device / "vbios_version"),
         uncorrected=sum(errors) if errors else None,
-        width=number("current_link_width"),
-        width_max=number("max_link_width"),
+        pcie_width=number("current_link_width"),
+        pcie_width_max=number("max_link_width"),
         memory_used_mib=None if used is None else used // MIB,
         memory_mib=(total or 0) // MIB,
     )
@@ -86,10 +72,10 @@ def judge(answer: AmdGpus, context: Context) -> Iterator[Problem]:
     if not answer.kfd:
         yield Problem("amd.devices", f"{len(answer.gpus)} AMD GPUs, but no /dev/kfd")
     for index, gpu in enumerate(answer.gpus):
-        if gpu.uncorrected:
-            yield Problem("amd.ecc", f"GPU {index} ({gpu.bus}): {gpu.uncorrected} uncorrected memory errors")
-        if gpu.width and gpu.width < (gpu.width_max or 0):
-            yield Problem("amd.pcie", f"GPU {index} ({gpu.bus}): PCIe width x{gpu.width}, it can x{gpu.width_max}")
+        for problem in (*health(gpu), *speed(gpu)):
+            yield problem._replace(
+                key=problem.key.replace("gpu.", "amd."), what=f"GPU {index} ({gpu.bus}): {problem.what}"
+            )
     kinds = ((gpu.model, gpu.memory_mib) for gpu in answer.gpus)
     yield from kind_problems(kinds, context.expected, "amd.model", "amd.memory_size")
     foreign = [each for each in answer.processes if each.container not in context.own_containers]

@@ -59,6 +59,7 @@ class GpuState:
     pcie_gen_max: int | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
+    memory_mib: int = 0
     memory_used_mib: int | None = None
     recovery: str = ""
     fabric: str = ""
@@ -222,7 +223,7 @@ def judge(gpus: Gpus, context: Context) -> Iterator[Problem]:
     if gpus.error:
         yield Problem("gpu.answers", f"nvidia-smi -q -x fails: {gpus.error}", "reload the driver or reboot")
     for index, gpu in enumerate(gpus.gpus):
-        for problem in (*_health(gpu), *_speed(gpu), *_use(gpu, context.own_containers)):
+        for problem in (*health(gpu), *speed(gpu), *_use(gpu, context.own_containers)):
             yield problem._replace(what=f"GPU {index} ({gpu.bus}): {problem.what}")
     yield from _settings(gpus)
     yield from _links(gpus)
@@ -236,7 +237,7 @@ def judge(gpus: Gpus, context: Context) -> Iterator[Problem]:
         )
 
 
-def _health(gpu: GpuState) -> Iterator[Problem]:
+def health(gpu: GpuState) -> Iterator[Problem]:
     if gpu.uncorrected:
         ever = f", {gpu.uncorrected_ever} ever" if gpu.uncorrected_ever else ""
         yield Problem("gpu.ecc", f"{gpu.uncorrected} uncorrected memory errors since the driver was loaded{ever}")
@@ -248,7 +249,7 @@ def _health(gpu: GpuState) -> Iterator[Problem]:
         yield Problem("gpu.recovery", f'the driver asks for "{gpu.recovery}"')
 
 
-def _speed(gpu: GpuState) -> Iterator[Problem]:
+def speed(gpu: GpuState) -> Iterator[Problem]:
     if gpu.slowdowns:
         yield Problem("gpu.throttle", f"slowed down: {', '.join(gpu.slowdowns)}")
     if gpu.clock_mhz and gpu.clock_mhz < (gpu.default_clock_mhz or 0):

@@ -22,7 +22,6 @@ from .reading import Reader
 
 # A cable has some errors after every restart of a switch. One that is bad has many more than the others.
 FEW_ERRORS, TIMES_MEDIAN = 10, 10
-COMPARE_CABLES = "compare cable, transceiver and switch port with those of the other ports"
 
 
 @dataclass(frozen=True)

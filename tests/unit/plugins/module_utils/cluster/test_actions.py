@@ -138,7 +138,8 @@ def test_planned_node_without_a_container() -> None:
         image_missing=False,
         user="1001:1002",
         container=worker.container,
-        action=Action(ActionKind.CREATE, "no container"),
+        action=ActionKind.CREATE,
+        reason="no container",
         started_at=None,
         expected=expected_node(plan()),
     )
@@ -148,7 +149,7 @@ def test_planned_node_without_a_container() -> None:
 def test_planned_node_with_a_container() -> None:
     there = existing(plan(), state="exited") | existing(plan(name="worker-1"), started_at="2020-01-01T00:00:00Z")
     worker = planned_node(SETTINGS, machine(containers=there), WORKERS)
-    assert worker.action == Action(ActionKind.START, "container is exited")
+    assert (worker.action, worker.reason) == (ActionKind.START, "container is exited")
     assert worker.started_at == "2026-01-12T08:15:30Z"
 
 
@@ -157,7 +158,7 @@ def test_planned_node_as_json_and_back() -> None:
     fact = json.loads(json.dumps(worker.to_json()))
     assert PlannedNode.from_json(fact) == worker
     # Roles read these.
-    assert (fact["action"], fact["reason"], fact["disrupts"]) == ("recreate", worker.action.reason, True)
+    assert (fact["action"], fact["reason"], fact["disrupts"]) == ("recreate", worker.reason, True)
     assert (fact["image"], fact["container"], fact["user"]) == (worker.image, worker.container, "1000:1000")
     # Ansible refuses values of other types, such as members of an Enum.
     assert type(worker.to_json()["action"]) is str

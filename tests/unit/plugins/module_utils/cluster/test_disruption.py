@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import Action, ActionKind
 from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
     GOES_ON,
     WHAT_TO_DO,
@@ -56,7 +55,7 @@ def test_restart_of_a_running_node_is_a_disruption() -> None:
         "worker-0": planned("recreate", "its settings changed, it is running"),
         "worker-1": planned("create", "no container"),
         # Stopped: nothing runs that it could end.
-        "worker-2": planned(action=Action(ActionKind.RECREATE, "its settings changed, it is exited")),
+        "worker-2": planned("recreate", "its settings changed, it is exited", disrupts=False),
     }
     what = "restarting it (its settings changed, it is running) would end grpo-1 (RUNNING), sft-2 (PENDING)"
     assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", what, WHAT_TO_DO)]

@@ -86,29 +86,26 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("limit_file", ["memory.max", "memory/memory.limit_in_bytes"])
 def test_memory_is_limited_by_the_container(tree: Path, limit_file: str) -> None:
-    assert Probe(root=tree).memory() == (2113958512 * 1024, 2050000000 * 1024)
+    assert Probe(root=tree).memory() == 2113958512 * 1024
     write(tree / "sys/fs/cgroup" / limit_file, "1099511627776\n")
-    assert Probe(root=tree).memory() == (1099511627776, 1099511627776)
+    assert Probe(root=tree).memory() == 1099511627776
     write(tree / "sys/fs/cgroup" / limit_file, "max\n")
-    assert Probe(root=tree).memory() == (2113958512 * 1024, 2050000000 * 1024)
+    assert Probe(root=tree).memory() == 2113958512 * 1024
 
 
 def test_existing_and_missing_paths(tree: Path) -> None:
-    space = os.statvfs(tree)
     there, missing = Probe(root=tree).paths(["/private", "/private/models/qwen/x"])
     assert (there.path, there.exists, there.mount_point, there.fstype) == ("/private", True, "/private", "nfs4")
-    assert there.total_bytes == space.f_blocks * space.f_frsize
     assert (there.writable, there.error) == (True, None)
     # It is on the mount of its nearest existing parent.
     assert (missing.path, missing.exists, missing.mount_point) == ("/private/models/qwen/x", False, "/private")
-    assert missing.total_bytes == there.total_bytes
 
 
 def test_free_space_is_that_of_users_other_than_root(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space = os.statvfs_result((4096, 10, 7, 5, 3, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: space)
     (state,) = Probe(root=tree).paths(["/private"])
-    assert (state.free_bytes, state.total_bytes) == (3 * 10, 7 * 10)
+    assert state.free_bytes == 3 * 10
     assert Probe(root=tree).shm_bytes() == 70
 
 
@@ -323,7 +320,6 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
     assert machine.disk
     assert (machine.disk.path, machine.disk.mount_point) == ("/var/lib/docker", "/var/lib/docker")
     assert machine.memory_bytes == 2113958512 * 1024
-    assert machine.memory_available_bytes == 2050000000 * 1024
     assert machine.to_json()["engine"] == {
         "name": "docker",
         "status": "ok",
@@ -345,7 +341,7 @@ def test_complete_machine_with_fake_programs(fake_programs: Path, tree: Path) ->
     assert machine.ports_in_use == [22, 8265]
     assert [file.path for file in machine.rdma_devices] == ["/dev/infiniband/uverbs0"]
     assert (machine.uid, machine.gid) == (os.geteuid(), os.getegid())
-    assert (machine.user, machine.cpus) == (getpass.getuser(), len(os.sched_getaffinity(0)))
+    assert machine.user == getpass.getuser()
     # Ansible returns it as JSON, which filters read again.
     assert Machine.from_json(json.loads(json.dumps(machine.to_json()))) == machine
 
@@ -398,4 +394,4 @@ def test_real_docker_is_only_read() -> None:
     assert (machine.engine.error, machine.containers) == (None, {})
     assert machine.images == {f"{name}:1": None}
     assert machine.mounts[0].mount_point == "/"
-    assert machine.disk and machine.disk.total_bytes > 0
+    assert machine.disk

@@ -95,7 +95,7 @@ def test_the_longest_directory_is_named() -> None:
 def test_planned_process() -> None:
     plan = planned_node(PROCESS_SETTINGS, machine(process=PROCESS_HOST, user="ml"), ["worker-0"])
     assert (plan.container, plan.image, plan.image_missing, plan.user) == ({}, "", False, "1001:1002")
-    assert plan.action == Action(ActionKind.CREATE, "no process")
+    assert (plan.action, plan.reason) == (ActionKind.CREATE, "no process")
     assert plan.started_at is None
 
 
@@ -123,7 +123,7 @@ def test_action_for_a_process_that_is_there(state: str, changes: dict[str, objec
     host = replace(PROCESS_HOST, node=found)
     there = machine(process=host, user="ml")
     plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), there, ["worker-0"])  # type: ignore[arg-type]
-    assert plan.action == expected
+    assert Action(plan.action, plan.reason, plan.disrupts) == expected
     assert plan.started_at == STARTED
 
 
@@ -150,7 +150,7 @@ def test_variables_that_are_derived_anew_do_not_restart_a_process() -> None:
     there = machine(process=replace(PROCESS_HOST, node=found), user="ml")
 
     def reason(**derived: str) -> str:
-        return planned_node(with_settings(PROCESS_SETTINGS, derived_env=derived), there, ["worker-0"]).action.reason
+        return planned_node(with_settings(PROCESS_SETTINGS, derived_env=derived), there, ["worker-0"]).reason
 
     assert reason(GLOO_SOCKET_IFNAME="eth0") == AS_PLANNED
     assert reason(GLOO_SOCKET_IFNAME="eth1") == reason() == STALE

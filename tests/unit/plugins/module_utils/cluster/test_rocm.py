@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     PROFILES,
     DeviceFile,
-    RocmGpu,
     environment_problem,
-    gfx_name,
     groups_of,
     read_devices,
     read_gpus,
@@ -54,30 +51,19 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_gpus_are_those_of_the_driver_in_the_order_of_hip(root: Path) -> None:
-    gpus = read_gpus(root)
-    assert [gpu.index for gpu in gpus] == list(range(8))
-    assert gpus[0] == RocmGpu(0, "gfx942", 192 * 1024, "/dev/dri/renderD128")
-    assert [gpu.render for gpu in gpus[1:3]] == ["/dev/dri/renderD136", "/dev/dri/renderD144"]
+    assert read_gpus(root) == [f"/dev/dri/renderD{128 + 8 * gpu}" for gpu in range(8)]
     assert read_gpus(root / "none") == []
 
 
 def test_a_gpu_of_eight_gib_counts(tmp_path: Path) -> None:
     node(tmp_path, 1, {**MI300, "drm_render_minor": 129}, (1, 8 * GIB))
-    assert [gpu.memory_mib for gpu in read_gpus(tmp_path)] == [8192]
+    assert read_gpus(tmp_path) == ["/dev/dri/renderD129"]
 
 
 def test_nodes_are_counted_as_numbers(tmp_path: Path) -> None:
     for number in (2, 10):
         node(tmp_path, number, {**MI300, "drm_render_minor": 120 + number}, (1, 64 * GIB))
-    assert [gpu.render for gpu in read_gpus(tmp_path)] == ["/dev/dri/renderD122", "/dev/dri/renderD130"]
-
-
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [(90402, "gfx942"), (90010, "gfx90a"), (90008, "gfx908"), (110000, "gfx1100"), (120001, "gfx1201")],
-)
-def test_the_name_of_an_instruction_set(version: int, name: str) -> None:
-    assert gfx_name(version) == name
+    assert read_gpus(tmp_path) == ["/dev/dri/renderD122", "/dev/dri/renderD130"]
 
 
 def test_a_gpu_that_may_not_be_read_is_left_out(root: Path) -> None:
@@ -106,7 +92,7 @@ def test_the_groups_of_devices() -> None:
 def test_a_probed_machine_keeps_its_gpus_as_json(root: Path) -> None:
     found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(cluster="mvp", engine="none")
     again = Machine.from_json({**found.to_json(), "process": None})
-    assert (len(again.rocm_gpus), again.rocm_gpus[7].index) == (8, 7)
+    assert again.rocm_gpus == found.rocm_gpus
     assert again.rocm_devices == found.rocm_devices != ()
     # The answer of an earlier version has none.
     old = {name: value for name, value in found.to_json().items() if not name.startswith("rocm")}
@@ -114,7 +100,7 @@ def test_a_probed_machine_keeps_its_gpus_as_json(root: Path) -> None:
 
 
 FILES = (DeviceFile("/dev/kfd", 0o660, 0, 109), DeviceFile("/dev/dri/renderD128", 0o660, 0, 44))
-GPUS = tuple(RocmGpu(index, "gfx942", 196608, f"/dev/dri/renderD{128 + 8 * index}") for index in range(8))
+GPUS = tuple(f"/dev/dri/renderD{128 + 8 * index}" for index in range(8))
 
 
 def plan(**changes: Any) -> NodePlan:
@@ -197,4 +183,4 @@ def test_a_profile_of_settings() -> None:
 
 def test_gpus_that_can_be_read_are_reported_by_a_machine_without_nvidia(root: Path) -> None:
     found = Probe(run=lambda argv: (127, "", "not found"), root=root).machine(cluster="mvp", engine="none")
-    assert [asdict(gpu)["gfx"] for gpu in found.rocm_gpus] == ["gfx942"] * 8
+    assert len(found.rocm_gpus) == 8

@@ -32,7 +32,7 @@ def test_nothing_changed() -> None:
         ({"head_address": "h"}, "the head's address ray-head → h"),
         ({"shared_root": "/p"}, "shared_root /private → /p"),
         ({"shared_root_source": "/s"}, "shared_root_source /srv/shared → /s"),
-        ({"python": "/opt/b/bin/python3"}, 'ray_node_python "" → /opt/b/bin/python3'),
+        ({"python": "/opt/b/bin/python3"}, "ray_node_python - → /opt/b/bin/python3"),
         ({"state_dir": "/v"}, "cluster_state_dir /var/lib/argus-verl → /v"),
         # Those of the head, or of nobody.
         ({"dashboard_port": 1}, ""),

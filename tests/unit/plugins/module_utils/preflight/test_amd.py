@@ -8,13 +8,23 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.preflight import amd
-from ansible_collections.argus.verl.plugins.module_utils.preflight.amd import AmdGpu, AmdGpus
+from ansible_collections.argus.verl.plugins.module_utils.preflight.amd import AmdGpus
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, Problem
+from ansible_collections.argus.verl.plugins.module_utils.preflight.gpu import GpuState
 from ansible_collections.argus.verl.plugins.module_utils.preflight.reading import Process
 from preflight_tree import OURS, THEIRS, Tree, context, differences
 from samples import HEALTHY, container
 
-GPU = AmdGpu("0000:05:00.0", "AMD Instinct MI300X", "113-M3000100-103", 0, 16, 16, 283, 196592)
+GPU = GpuState(
+    "0000:05:00.0",
+    "AMD Instinct MI300X",
+    "113-M3000100-103",
+    uncorrected=0,
+    pcie_width=16,
+    pcie_width_max=16,
+    memory_used_mib=283,
+    memory_mib=196592,
+)
 GPUS = AmdGpus((GPU, replace(GPU, bus="0000:26:00.0")), "6.8.5")
 
 
@@ -79,10 +89,10 @@ def test_healthy_gpus_have_no_problem() -> None:
             replace(GPUS, gpus=(GPU, replace(GPU, uncorrected=1))),
             "amd.ecc",
             ERROR,
-            "GPU 1 (0000:05:00.0): 1 uncorrected memory errors",
+            "GPU 1 (0000:05:00.0): 1 uncorrected memory errors since the driver was loaded",
         ),
         (
-            replace(GPUS, gpus=(replace(GPU, width=8),)),
+            replace(GPUS, gpus=(replace(GPU, pcie_width=8),)),
             "amd.pcie",
             ERROR,
             "GPU 0 (0000:05:00.0): PCIe width x8, it can x16",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile, RocmGpu
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineStatus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import parse_gpus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import PortRange
@@ -101,7 +101,7 @@ def test_fewer_gpus_than_expected() -> None:
     assert none(Expectation(gpus=4))
 
 
-ROCM_GPU = RocmGpu(0, "gfx942", 196608, "/dev/dri/renderD128")
+ROCM_GPU = "/dev/dri/renderD128"
 
 
 def test_amd_gpus_count() -> None:
@@ -305,7 +305,7 @@ def test_name_taken_by_another_owner(cluster: str | None, owner: str) -> None:
 
 
 def test_ports_and_devices_are_checked() -> None:
-    """test_port_checks.py and test_devices.py have the cases."""
+    """test_ports.py and test_hca_devices.py have the cases."""
     gcs = PortRange("ray-head", "GCS", 20000, 20000)
     finding = only(Expectation(ports=[gcs]), ports_in_use=[20000])
     assert finding.what.startswith("port 20000 is in use")
