@@ -24,7 +24,7 @@ END_SECONDS = 30
 
 @dataclass(frozen=True)
 class Collected:
-    """What job_evidence returns; plugins/modules/job_evidence.py documents it."""
+    """What job_archive returns with state=examined; plugins/modules/job_archive.py documents it."""
 
     archive: str
     files: int = 0

@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
 from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import RUNNING, Allocation
 from ansible_collections.argus.verl.plugins.module_utils.slurm.script import Wish, script, wish_findings
 from ansible_collections.argus.verl.plugins.module_utils.slurm.text import FormError
+from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm_wait import GONE, waiting_line
 
 display = Display()
@@ -38,46 +39,33 @@ def wish_of(name: str, given: dict[str, Any]) -> Wish:
     return Wish(**{**known, "job_name": name})
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller, without a connection."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+class ActionModule(Action):
     _supports_async = False
+    options = documented_options(DOCUMENTATION)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(
-            argument_spec={
-                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-                "name": {"type": "str", "required": True},
-                "wish": {"type": "dict", "default": {}},
-                "wait_timeout": {"type": "float", "default": 0},
-            },
-        )
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         try:
             if arguments["state"] == "absent":
                 return self._absent(arguments["name"])
             return self._present(arguments)
         except (commands.SlurmError, FormError) as error:
-            return {"failed": True, "changed": False, "msg": str(error)}
+            return failed(error)
 
-    def _absent(self, name: str) -> dict[str, Any]:
+    def _absent(self, name: str) -> Result:
         job_id = commands.job_named(name)
         if job_id is not None and not self._task.check_mode:
             commands.cancel(job_id)
         return {"changed": job_id is not None, "job_id": job_id or 0}
 
-    def _present(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _present(self, arguments: Mapping[str, Any]) -> Result:
         name = arguments["name"]
         wish = wish_of(name, arguments["wish"])
         job_id = commands.job_named(name)
-        result: dict[str, Any] = {"changed": job_id is None, "job_id": job_id or 0}
+        result: Result = {"changed": job_id is None, "job_id": job_id or 0}
         if job_id is None:
             findings = wish_findings(wish)
             if findings:
-                return {"failed": True, "changed": False, "msg": f"Nothing was asked for.\n{findings_table(findings)}"}
+                return failed(f"Nothing was asked for.\n{findings_table(findings)}")
             result["script"] = script(wish)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
@@ -86,7 +74,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             job_id = commands.submit(result["script"])
             display.display(f"Slurm has job {job_id} ({name})")
             display.warning(SAME_USER)
-        problem = wait(lambda: commands.allocation(job_id), job_id, float(arguments["wait_timeout"]))
+        problem = wait(lambda: commands.allocation(job_id), job_id, arguments["wait_timeout"])
         if problem and result["changed"]:
             commands.cancel(job_id)
             problem = f"{problem}. It was cancelled"

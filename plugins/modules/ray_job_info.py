@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_job_info
-short_description: Return information about training jobs
+short_description: Return information about training jobs, and show or follow their logs
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -49,6 +49,13 @@ options:
         instead of the last ones. Only whole lines are returned, and at most 1 MiB.
       - An empty string is the beginning of the log.
     type: str
+  log:
+    description:
+      - V(shown) prints the last O(tail) lines of the driver's log on the controller. V(followed) then prints new lines
+        as they appear, until the job has ended. Neither fails if the job fails.
+    type: str
+    choices: [returned, shown, followed]
+    default: returned
   wait_timeout:
     description: How many seconds to wait for the job to end, or for the log to grow beyond O(log_position).
     type: float
@@ -72,6 +79,12 @@ EXAMPLES = r"""
     tags: {team: a}
   register: listed
 
+- name: Show the end of a job's log
+  argus.verl.ray_job_info:
+    submission_id: grpo-20260101-120000-1a2b
+    tail: 20
+    log: shown
+
 - name: Require that the job succeeded
   ansible.builtin.assert:
     that: result.job.state == 'SUCCEEDED'
@@ -81,7 +94,7 @@ RETURN = r"""
 report:
   description: The job, or the jobs, as arguments of M(argus.verl.report).
   type: dict
-  returned: success
+  returned: with O(log=returned)
 job:
   description: The job.
   type: dict
