@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import archive_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import BundleError, Limits, limits, unpack
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import SECONDS as COLLECT_SECONDS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submission_id import SUBMISSION_ID
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
@@ -30,15 +32,23 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     ProgramError,
     call_for_file,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 display = Display()
 # The slowest file system and compression.
 BYTES_PER_SECOND = 10 << 20
+HEADER = ("job", "state", "steps", "metric", "first", "last")
 
 
 def seconds(size: Limits) -> float:
     """How long packing may take."""
     return SECONDS + size.total / BYTES_PER_SECOND
+
+
+def row(job: JobInfo) -> list[Any]:
+    progress = job.progress
+    values = [None if value is None else round(value, 3) for value in (progress.first, progress.last)]
+    return [job.submission_id, job.state, progress.step, progress.metric, *values]
 
 
 class ActionModule(NodeAction):
@@ -70,13 +80,16 @@ class ActionModule(NodeAction):
         if skipped:
             # Ansible does not show the warnings of a task that has changed nothing.
             display.warning(f"Not all files were fetched: {'; '.join(skipped)}")
+        job = describe(Archive(target), None, tail=0)
+        archive = archive_path(self.node.shared_root_source or self.node.shared_root, submission_id)
+        show("Fetched", HEADER, [row(job)], text=[f"Archive:  {archive}", f"Here:     {target}"])
         return {
             "changed": bool(files),
             "path": str(target),
             "archive": printable(answer.result.get("archive", "")),
             "skipped": skipped,
             "files": files,
-            "job": describe(Archive(target), None, tail=0).to_json(),
+            "job": job.to_json(),
         }
 
     def examined(self, submission_id: str) -> Result:

@@ -49,6 +49,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     NodeAction,
     ProgramError,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
 from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
 from ansible_collections.argus.verl.plugins.plugin_utils.user_code import unstaged
 
@@ -73,7 +74,32 @@ class ActionModule(NodeAction):
                 result = self.submit(arguments, variables)
         except AnsibleConnectionFailure as error:
             return failed(no_answer(error, f"The head {self.node.name}"))
-        return result if result.get("failed") else {**result, "commands": next_commands(result)}
+        if not result.get("failed"):
+            self.show_job(result, arguments)
+        return result
+
+    def show_job(self, result: Result, arguments: Mapping[str, Any]) -> None:
+        """What became of the job, and the commands for it."""
+        submission_id, state, check = result["submission_id"], result["state"], bool(self._task.check_mode)
+        # The last complete checkpoint of a job that was stopped, or followed to its end.
+        followed = (result.get("job") or {}).get("checkpoints") or [None]
+        commands = job_commands(submission_id, state, result.get("checkpoint") or followed[-1])
+        title = f"Job {submission_id}: {state}"
+        if arguments["state"] == "stopped":
+            show_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
+            return
+        # A job that is followed has shown them before it began.
+        notes = [] if arguments["wait"] and not check else (result.get("facts") or {}).get("notes", [])
+        if check:
+            show_report(text=[*notes, f"The job would be {state}: no errors were found."])
+            return
+        archive = f"Archive:  {archive_path(self.shared_root, submission_id)}"
+        show_report(title if result["changed"] else f"{title}, submitted before", text=[*notes, archive, *commands])
+
+    @property
+    def shared_root(self) -> str:
+        """As people see it, who may not be in a node."""
+        return self.node.shared_root_source or self.node.shared_root
 
     def stop(self, submission_id: str, requested_by: str) -> Result:
         if problem := wrong_id(submission_id):
@@ -142,8 +168,7 @@ class ActionModule(NodeAction):
                     break
         except ProgramError as error:
             return {"failed": True, "msg": str(error)}
-        root = self.node.shared_root_source or self.node.shared_root
-        return end_of(job, answer["job"], archive_path(root, submission_id))
+        return end_of(job, answer["job"], archive_path(self.shared_root, submission_id))
 
 
 def secret_values(
@@ -197,13 +222,6 @@ def end_of(job: JobInfo, returned: Result, archive: str) -> Result:
     message = f"{job.submission_id} {job.state}: {job.reason}. Its archive: {fetch}"
     kind = job.failure.kind if job.failure else None
     return {"failed": True, "state": job.state, "kind": kind, "msg": printable(message)}
-
-
-def next_commands(result: Result) -> list[str]:
-    """The lines with the commands for the job of a result."""
-    # The last complete checkpoint of a job that was stopped, or followed to its end.
-    followed = (result.get("job") or {}).get("checkpoints") or [None]
-    return job_commands(result["submission_id"], result["state"], result.get("checkpoint") or followed[-1])
 
 
 def with_end(submitted: Result, end: Result) -> Result:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.ray_job_info`: ask the program on the head, and show the log of a job as it grows.
+"""`argus.verl.ray_job_info`: ask the program on the head, and show jobs, or the log of one as it grows.
 
 Documented in plugins/modules/ray_job_info.py.
 """
@@ -23,6 +23,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, d
 from ansible_collections.argus.verl.plugins.plugin_utils.following import NO_JOB, NewWarnings, announcement, answers
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_status
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
 
 display = Display()
 # How long a call waits for the log to grow.
@@ -33,16 +34,18 @@ class ActionModule(NodeAction):
     options = documented_options(DOCUMENTATION)
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        log = arguments.pop("log")
-        if log == "returned":
-            answer = self.job_info(arguments)
-            return {**answer, "report": job_status(answer, self.node.cluster)}
-        if not arguments["submission_id"]:
+        shown = arguments.pop("show")
+        is_log = shown in ("log", "follow")
+        if is_log and not arguments["submission_id"]:
             return failed(NO_JOB)
         answer = self.job_info(arguments)
+        if shown == "status":
+            show_report(**job_status(answer, self.node.cluster))
+        if not is_log:
+            return answer
         job = JobInfo.from_json(answer["job"])
         show_end(job)
-        return self.follow(job, arguments) if log == "followed" and job.state not in ENDED else answer
+        return self.follow(job, arguments) if shown == "follow" and job.state not in ENDED else answer
 
     def follow(self, begin: JobInfo, arguments: dict[str, Any]) -> Result:
         """Print new lines until the job has ended and its whole log was shown."""

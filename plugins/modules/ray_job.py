@@ -19,6 +19,7 @@ description:
     collects evidence and starts further attempts.
   - Submitting the same JobSpec under the same submission id again does not create a second job. Another JobSpec under
     the same id is an error.
+  - Shows what became of the job, and the playbooks that a user may run next for it.
   - The defaults of a job let verl run on a cluster whose head has no CPUs, with checkpoints, metrics and logs in the
     archive. O(jobspec.trainer_overrides) overrides them, except for settings that the JobSpec controls.
 extends_documentation_fragment:
@@ -327,11 +328,6 @@ checkpoint:
   description: The step of the job's last complete checkpoint, from which another job can resume. Not set without one.
   type: int
   returned: with O(state=stopped)
-commands:
-  description: Lines with the playbooks that a user may run next for the job.
-  type: list
-  elements: str
-  returned: success
 facts:
   description:
     - Facts that the gate determined on a worker, among them C(train_rows), C(val_rows), C(parameters), C(steps),

@@ -76,7 +76,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def log_action(*answers: dict[str, Any], **arguments: Any) -> tuple[Any, list[dict[str, Any]]]:
     """The action plugin with a machine that gives these answers, and the list of its questions."""
     action = ray_job_info.ActionModule.__new__(ray_job_info.ActionModule)
-    action._task = Task(**{"submission_id": "sft-1", "log": "shown", **arguments})
+    action._task = Task(**{"submission_id": "sft-1", "show": "log", **arguments})
     asked: list[dict[str, Any]] = []
     remaining = list(answers)
 
@@ -121,7 +121,7 @@ def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.Monk
         answer(job("RETRYING", log_position="1:9", reason="a node was lost")),
         answer(job("SUCCEEDED", "c", log_position="2:5", ended=False)),
         answer(job("SUCCEEDED", ended=False)),
-        log="followed",
+        show="follow",
     )
     run(action, monkeypatch)
     assert [given.get("log_position") for given in asked] == [None, "1:1", "1:9", "1:9", "2:5"]
@@ -141,7 +141,7 @@ def test_what_a_followed_job_waits_for_is_shown_once(shown: list[str], monkeypat
     notice = "waits for its placement: 1 x 8 GPU and 80 CPU are not free together"
     waits = answer(job(log_position="1:1", notice=notice))
     going_on, done = answer(job(log_position="1:1")), answer(job("SUCCEEDED", log_position="1:1", ended=False))
-    action, _asked = log_action(answer(job("RUNNING", "a")), waits, waits, going_on, done, log="followed")
+    action, _asked = log_action(answer(job("RUNNING", "a")), waits, waits, going_on, done, show="follow")
     run(action, monkeypatch)
     lines = [line for line in shown if line.startswith("sft-1  ")]
     running = "sft-1  RUNNING  step 4/12  train/loss 4.250  1:05"
@@ -149,7 +149,7 @@ def test_what_a_followed_job_waits_for_is_shown_once(shown: list[str], monkeypat
 
 
 def test_a_job_that_has_ended_is_not_followed(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    action, asked = log_action(answer(job("FAILED", "a")), log="followed")
+    action, asked = log_action(answer(job("FAILED", "a")), show="follow")
     assert "failed" not in run(action, monkeypatch)
     assert len(asked) == 1
 
@@ -162,7 +162,7 @@ def test_a_job_that_failed_has_its_cause_below_the_log(
     shown: list[str], monkeypatch: pytest.MonkeyPatch, before: list[dict[str, Any]]
 ) -> None:
     end = job("FAILED", *([] if before else ["a"]), reason="it raised", failure=FAILURE)
-    action, _asked = log_action(*map(answer, [*before, end]), log="followed")
+    action, _asked = log_action(*map(answer, [*before, end]), show="follow")
     run(action, monkeypatch)
     line = ["", "sft-1  FAILED  step 4/12  train/loss 4.250  1:05"] if before else ["a"]
     assert shown[-len(line) - 3 :] == [*line, "", "Failed: reward: it raised", f"To do:  {WHAT_TO_DO['reward']}"]
@@ -170,7 +170,7 @@ def test_a_job_that_failed_has_its_cause_below_the_log(
 
 def test_following_ends_if_nothing_looks_after_the_job(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = job("RUNNING", unattended=True, silent_for=900.0, notice="waits for a steward")
-    action, asked = log_action(answer(waiting), log="followed")
+    action, asked = log_action(answer(waiting), show="follow")
     message = run(action, monkeypatch)["msg"]
     assert "which may still be running: waits for a steward." in message
     assert len(asked) > 50
@@ -178,7 +178,7 @@ def test_following_ends_if_nothing_looks_after_the_job(shown: list[str], monkeyp
 
 def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     silent = answer(job("RUNNING", problem="refused", silent_for=900.0))
-    action, asked = log_action(silent, log="followed")
+    action, asked = log_action(silent, show="follow")
     message = run(action, monkeypatch)["msg"]
     assert message == "Stopped following sft-1, which may still be running: refused. Check it later: run status"
     assert 50 < len(asked) < 70
@@ -251,7 +251,7 @@ def test_the_cause_of_a_failed_job_is_shown(shown: list[str]) -> None:
 def test_new_warnings_stand_in_the_followed_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     warned = {"warnings": [{"kind": "loss_nan", "text": "the loss was not a number"}]}
     ended = job("SUCCEEDED", **warned)
-    action, _asked = log_action(answer(job()), answer(job("RUNNING", "a", **warned)), answer(ended), log="followed")
+    action, _asked = log_action(answer(job()), answer(job("RUNNING", "a", **warned)), answer(ended), show="follow")
     assert run(action, monkeypatch)["changed"] is False
     assert shown.count("WARNING  the loss was not a number") == 1
     assert shown.index("a") < shown.index("WARNING  the loss was not a number")

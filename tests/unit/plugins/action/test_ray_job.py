@@ -113,7 +113,7 @@ SUBMITTED = {
     "state": "SUBMITTED",
     "overrides": ["a=1"],
 }
-DONE = {**SUBMITTED, "commands": job_commands("grpo-1", "SUBMITTED")}
+DONE = SUBMITTED
 GONE = ProgramError("there is no container mvp-ray-head on box. cluster_up.yml starts it", node_is_gone=True)
 NO_ANSWER = ProgramError("argus status on mvp-ray-head gave no answer", node_is_gone=True)
 FINDING = {"where": "model", "what": "is missing", "todo": "stage it", "severity": "error", "key": "model"}
@@ -223,9 +223,35 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(actions.ActionBase, "run", lambda *_arguments: {})
     monkeypatch.setattr(ray_job.display, "display", lambda text: lines.extend(text.split("\n")))
     monkeypatch.setattr(following, "time", Clock())
+    monkeypatch.setattr(ray_job, "show_report", lambda *_arguments, **_named: None)
     for module in (ray_job, following):
         monkeypatch.setattr(module, "playbook_command", lambda name, _variables: f"run {name}")
     return lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "check", "changes", "lines"),
+    [
+        ({"jobspec": MINIMAL}, False, {}, ["Job grpo-1: SUBMITTED", "8 steps", "Archive:  /private/jobs/grpo-1"]),
+        ({"jobspec": MINIMAL}, False, {"changed": False}, ["Job grpo-1: SUBMITTED, submitted before", "8 steps"]),
+        ({"jobspec": MINIMAL}, True, {}, ["", "8 steps", "The job would be SUBMITTED: no errors were found."]),
+        ({"state": "stopped", "submission_id": "grpo-1"}, False, {"state": "STOPPED"}, ["Job grpo-1: STOPPED"]),
+    ],
+)
+def test_what_became_of_a_job_is_shown(
+    shown: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    check: bool,
+    changes: dict[str, Any],
+    lines: list[str],
+) -> None:
+    reports: list[str] = []
+    monkeypatch.setattr(ray_job, "show_report", lambda title="", text=(): reports.extend([title, *text]))
+    answer = {**SUBMITTED, "facts": {"notes": ["8 steps"]}, **changes}
+    Head(answer, check_mode=check).run(**arguments)
+    assert reports[: len(lines)] == lines
+    assert check or reports[-len(job_commands("grpo-1", answer["state"])) :] == job_commands("grpo-1", answer["state"])
 
 
 def test_a_submission(shown: list[str]) -> None:
@@ -372,7 +398,6 @@ def test_a_job_is_submitted_again(shown: list[str], command_line: Callable[..., 
 def test_a_job_is_followed_until_it_has_ended(shown: list[str]) -> None:
     head = Head(SUBMITTED, info(), info("SUCCEEDED", ended=False), info("SUCCEEDED"))
     result = head.run(jobspec=MINIMAL, wait=True)
-    assert result.pop("commands") == job_commands("grpo-1", "SUCCEEDED")
     assert result == {**SUBMITTED, "state": "SUCCEEDED", "job": job("SUCCEEDED")}
     assert [name for name, _arguments in head.calls] == ["submit", *["status"] * 3]
     assert head.calls[1][1] == {"submission_id": "grpo-1", "wait_timeout": 7.0, "tail": 15}

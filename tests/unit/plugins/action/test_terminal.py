@@ -181,7 +181,7 @@ def test_a_log_that_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions.ActionBase, "run", lambda *_arguments: {})
     monkeypatch.setattr(ray_job_info, "ANSIBLE_COLOR", False)
     action = ray_job_info.ActionModule.__new__(ray_job_info.ActionModule)
-    action._task = type("Task", (), {"args": {"submission_id": "sft-1", "log": "followed"}, "check_mode": False})()
+    action._task = type("Task", (), {"args": {"submission_id": "sft-1", "show": "follow"}, "check_mode": False})()
     text = "".join(SEQUENCES.values())
     running = json.loads(json.dumps(job(text).to_json())) | {"state": "RUNNING", "ended": False}
     ended = {**running, "state": "FAILED", "log": [], "ended": True}
