@@ -50,7 +50,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     ProgramError,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import columns
 from ansible_collections.argus.verl.plugins.plugin_utils.user_code import unstaged
 
 display = Display()
@@ -233,7 +233,7 @@ def with_end(submitted: Result, end: Result) -> Result:
 
 
 def show_findings(findings: Iterable[Finding]) -> None:
-    show(f"\n{findings_table(findings, terminal(display.columns).columns)}")
+    show(f"\n{findings_table(findings, columns())}")
 
 
 def refused(findings: Sequence[Finding]) -> Result:

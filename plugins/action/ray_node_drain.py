@@ -25,7 +25,7 @@ from ansible_collections.argus.verl.plugins.modules.ray_node_drain import DOCUME
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import sentence_width
 
 display = Display()
 # How long one call waits: after Ctrl-C, it goes on for so long on the head.
@@ -35,7 +35,7 @@ LIMIT_SECONDS = 300.0
 
 
 def show_line(text: str) -> None:
-    display.display(sentence(printable(text, lines=False), terminal(display.columns).sentence_width))
+    display.display(sentence(printable(text, lines=False), sentence_width()))
 
 
 class ActionModule(NodeAction):

@@ -197,7 +197,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         )
         same = self._shown.setdefault((task._uuid, text), label)
         shown = text if same == label else f"the same as {same}"
-        width = terminal.measure().sentence_width
+        width = terminal.sentence_width()
         first, *rest = f"{kind}: [{label}]: {shown}".split("\n")
         colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
         self._display.display(
@@ -211,14 +211,6 @@ class CallbackModule(Default):  # type: ignore[misc]
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
         collect_less()
         super().v2_playbook_on_start(playbook)
-
-    def v2_playbook_on_task_start(self, task: Task, is_conditional: bool) -> None:
-        terminal.measure()
-        super().v2_playbook_on_task_start(task, is_conditional)
-
-    def v2_playbook_on_handler_task_start(self, task: Task) -> None:
-        terminal.measure()
-        super().v2_playbook_on_handler_task_start(task)
 
     def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
         # The tasks of included files are shown, and not that they were included.
@@ -262,5 +254,5 @@ class CallbackModule(Default):  # type: ignore[misc]
             super().v2_playbook_on_stats(stats)
             return
         hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
-        text, colour = summary(hosts, self._failures, context.CLIARGS["check"], terminal.measure().columns)
+        text, colour = summary(hosts, self._failures, context.CLIARGS["check"], terminal.columns())
         self._display.display(f"\n{text}", color=getattr(constants, colour))
