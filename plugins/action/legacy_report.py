@@ -17,6 +17,9 @@ from ansible_collections.argus.verl.plugins.modules.legacy_report import DOCUMEN
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
+# In what the role ray_node registers what a machine has.
+RESULT = "__ray_node_legacy"
+
 
 def names_of(given: Sequence[str] | str) -> list[str]:
     """Also of text, which -e passes: names with commas between them, in brackets or not."""
@@ -29,9 +32,6 @@ class ActionModule(Action):
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         hosts = {host: variables["hostvars"][host] for host in variables["ansible_play_hosts_all"]}
-        answers = {
-            machine_name(host, own): (own.get(arguments["results"]) or {}).get("found", [])
-            for host, own in hosts.items()
-        }
+        answers = {machine_name(host, own): (own.get(RESULT) or {}).get("found", []) for host, own in hosts.items()}
         names = {option: names_of(arguments[option]) for option in ("remove", "end_jobs")}
         return {**show(**legacy_report(answers, **names)), **names}

@@ -17,6 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.slurm.script import Wis
 from ansible_collections.argus.verl.plugins.module_utils.slurm.text import FormError
 from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm_wait import GONE, waiting_line
 
 display = Display()
@@ -69,6 +70,7 @@ class ActionModule(Action):
             result["script"] = script(wish)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
+            show("The batch script", text=result.get("script", "").splitlines())
             return result
         if job_id is None:
             job_id = commands.submit(result["script"])

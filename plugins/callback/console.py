@@ -69,7 +69,6 @@ EXAMPLES = r"""
 """
 
 import gc
-import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
@@ -220,26 +219,6 @@ class CallbackModule(Default):  # type: ignore[misc]
     def v2_playbook_on_include(self, included_file: Any) -> None:
         if self._is_verbose():
             super().v2_playbook_on_include(included_file)
-
-    def v2_runner_retry(self, result: CallbackTaskResult) -> None:
-        if self._is_verbose() or self._is_first("retry", result):
-            super().v2_runner_retry(result)
-
-    def v2_runner_on_async_poll(self, result: CallbackTaskResult) -> None:
-        if self._is_verbose() or self._is_first("poll", result):
-            super().v2_runner_on_async_poll(result)
-
-    def v2_runner_on_async_ok(self, result: CallbackTaskResult) -> None:
-        if self._is_verbose():
-            super().v2_runner_on_async_ok(result)
-
-    def _is_first(self, kind: str, result: CallbackTaskResult) -> bool:
-        """Whether to show a line that would be repeated until a task is done; logs of CI have it once."""
-        host = result.host.get_name()
-        known = (result.task._uuid, f"{kind} {host}")
-        is_first = known not in self._shown
-        self._shown[known] = host
-        return is_first or sys.stdout.isatty()
 
     # --- The summary ---
 
