@@ -63,8 +63,7 @@ SUBMIT_SECONDS, STOP_SECONDS = 900.0, 180.0
 
 
 class ActionModule(NodeAction):
-    # The program on the head checks a JobSpec, and reports every error of it.
-    options = documented_options(DOCUMENTATION) | {"jobspec": {"type": "raw"}}
+    options = documented_options(DOCUMENTATION)
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         try:
