@@ -98,7 +98,7 @@ def read_file(path: Path) -> str:
 class Loader(yaml.SafeLoader):
     """Refuses keys that a mapping has twice: YAML would take the last one, and readers the first."""
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         mapping = super().compose_mapping_node(anchor)
         lines: dict[tuple[str, str], int] = {}
         for key, _value in mapping.value:
