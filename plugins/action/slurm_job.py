@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import RUNNING, Allocation
 from ansible_collections.argus.verl.plugins.module_utils.slurm.script import Wish, script, wish_findings
@@ -18,7 +19,6 @@ from ansible_collections.argus.verl.plugins.module_utils.slurm.text import FormE
 from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm_wait import GONE, waiting_line
 
 display = Display()
 LOOK_SECONDS = 0.5
@@ -28,6 +28,23 @@ SAME_USER = (
     "read and change what is in it, such as keys, inventories and the files of shells. Use an account that has nothing "
     "else (docs/security.md)"
 )
+# A job in one of these never runs.
+GONE = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("REVOKED", "TIMEOUT", "COMPLETING"),
+)
+REASONS = {
+    "Priority": "jobs with a higher priority come first",
+    "Resources": "its hosts are in use",
+    "BeginTime": "it may not begin yet",
+    "PartitionDown": "its partition is down",
+    "PartitionTimeLimit": "the partition allows less time: lower slurm_time",
+    "PartitionNodeLimit": "the partition allows fewer or more hosts: correct slurm_nodes",
+    "AssocGrpGRES": "the account has no GPUs left",
+    "QOSMaxGRESPerUser": "you have as many GPUs as the QOS allows",
+    "QOSMaxJobsPerUserLimit": "you have as many jobs as the QOS allows",
+    "ReqNodeNotAvail": "a host that it needs is drained, down or reserved",
+}
 LISTS = ("head", "options", "setup", "srun_options", "prefix")
 
 
@@ -104,3 +121,15 @@ def wait(look: Callable[[], Allocation | None], job_id: int, seconds: float) -> 
         time.sleep(pause)
         # A controller of Slurm serves a whole site.
         pause = min(pause * 1.5, 15.0)
+
+
+def waiting_line(found: Allocation, now: float) -> str:
+    """Why a job waits, in Slurm's word and ours, and when it may begin."""
+    # Some have details: "ReqNodeNotAvail, UnavailableNodes:gpu-1".
+    word = found.reason.split(",")[0].strip()
+    meaning = f": {REASONS[word]}" if word in REASONS else ""
+    why = f" ({found.reason}{meaning})" if found.reason else ""
+    begins = ""
+    if found.starts_at and found.starts_at > now:
+        begins = f", expected to begin at {time.strftime('%H:%M on %Y-%m-%d', time.localtime(found.starts_at))}"
+    return printable(f"Slurm's job {found.job_id} is {found.state}{why}{begins}", lines=False)
