@@ -1,20 +1,17 @@
 #!/usr/bin/env python3
-"""Write what follows from the keys of a JobSpec, which argus/jobspec/spec.py defines.
+"""Write docs/jobspec.schema.json, with which editors complete and validate JobSpecs.
 
-docs/jobspec.schema.json, with which editors complete and validate JobSpecs, and the documentation of ray_job.
+The keys of a JobSpec are defined in argus/jobspec/spec.py.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-import yaml
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
@@ -23,10 +20,6 @@ from argus.jobspec.owned import OVERRIDES
 from argus.jobspec.spec import DURATIONS, KEYS, SECTIONS, JobSpec
 
 SCHEMA = REPO / "docs" / "jobspec.schema.json"
-MODULE = REPO / "plugins" / "modules" / "ray_job.py"
-BLOCK = re.compile(
-    r"(?P<begin>^  # begin generated: [^\n]*\n).*?(?P<end>^  # end generated$)", re.DOTALL | re.MULTILINE
-)
 # Ansible's types, and what they are in JSON. A number is accepted as a string, and anything as `raw`.
 KINDS = {str: "str", int: "int", float: "float", bool: "bool", dict: "dict", tuple: "list"}
 TYPES = {
@@ -116,32 +109,6 @@ def schema_text() -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def with_markup(documented: Any) -> Any:
-    """Options whose descriptions have Ansible's markup."""
-    if isinstance(documented, str):
-        return re.sub(r"`([^`]*)`", r"C(\1)", documented)
-    if not isinstance(documented, dict):
-        return documented
-    return {name: with_markup(value) if name != "default" else value for name, value in documented.items()}
-
-
-def module_text() -> str:
-    """The module with the documentation of its option jobspec."""
-    jobspec = {
-        "description": "The JobSpec. Required with O(state=submitted), unless O(file) or O(resubmitted_from) is given.",
-        "type": "dict",
-        "suboptions": with_markup(suboptions()),
-    }
-    block = yaml.safe_dump({"jobspec": jobspec}, sort_keys=False, allow_unicode=True, width=88)
-    indented = "".join(f"  {line}\n" for line in block.splitlines())
-    return BLOCK.sub(lambda match: match[1] + indented + match[2], MODULE.read_text(encoding="utf-8"))
-
-
-def texts() -> dict[Path, str]:
-    return {SCHEMA: schema_text(), MODULE: module_text()}
-
-
 if __name__ == "__main__":
-    for path, text in texts().items():
-        path.write_text(text, encoding="utf-8")
-        sys.stdout.write(f"{path}\n")
+    SCHEMA.write_text(schema_text(), encoding="utf-8")
+    sys.stdout.write(f"{SCHEMA}\n")

@@ -1,14 +1,16 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.cluster_plan`: plan a whole cluster. Documented in plugins/modules/cluster_plan.py."""
+"""`argus.verl.cluster_plan`: plan a whole cluster, and refuse what must not begin.
+
+Documented in plugins/modules/cluster_plan.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance import (
     Attendance,
@@ -16,11 +18,14 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.attendance impo
     shortage_findings,
     task_problem,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.cluster_plan import (
-    ClusterPlan,
-    Planner,
+from ansible_collections.argus.verl.plugins.module_utils.cluster.cluster_plan import ClusterPlan, Planner
+from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import left_behind
+from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import (
+    ActiveJobs,
+    disruption_findings,
+    removal_findings,
+    rotation_findings,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.disruption import rotation_findings
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import (
     HEADS,
     NODES,
@@ -32,41 +37,51 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
     placement,
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
+from ansible_collections.argus.verl.plugins.modules.cluster_plan import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import RESULT, derived
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables
 
-ARGUMENTS = {
-    "probes": {"type": "str", "required": True},
-    "derived": {"type": "dict", "default": {}},
-    "builds": {"type": "dict", "default": {}},
-    "is_checked": {"type": "bool", "default": True},
-    "failures": {"type": "list", "elements": "str", "default": []},
-    "nodes": {"type": "list", "elements": "str"},
-    "remedy": {"type": "str", "default": "repair it, or correct the inventory"},
+# In what runs register what they did on a machine after it was probed.
+LATER = ("__ray_image_failed", "__ray_node_prepared")
+INSPECT, START, PREPARE, CHANGE, REMOVE = "inspect", "start", "prepare", "change", "remove"
+TITLES = {PREPARE: "Images", CHANGE: "Missing nodes"}
+REMEDIES = {
+    PREPARE: "set cluster_images to names that the machine's registries have, or cluster_image_builds or "
+    "cluster_image_archive to where they come from; build the CPU image with images/cpu/build.py NAME",
+    CHANGE: "repair it, or correct the inventory",
 }
 
 
-def probed_machines(groups: Groups, hostvars: HostVars, arguments: Mapping[str, Any]) -> dict[str, ProbedMachine]:
-    """The machines of an inventory, by the hosts that represent them: those that were probed."""
-    results = {node: hostvars[node].get(arguments["probes"]) or {} for node in groups[NODES]}
+def probed_machines(
+    groups: Groups, hostvars: HostVars, environment: Mapping[str, Mapping[str, str]], is_checked: bool
+) -> dict[str, ProbedMachine]:
+    """The machines of an inventory, by the hosts that represent them: those that were probed.
+
+    environment: by host, the variables of NCCL and gloo that follow from all machines. is_checked: whether nothing
+    starts on a machine with errors of preflight.
+    """
+    results = {node: hostvars[node].get(RESULT) or {} for node in groups[NODES]}
+    placed = placement(groups[NODES], hostvars, filter(results.get, results))
     machines = {}
-    for host, nodes in placement(groups[NODES], hostvars, filter(results.get, results)).items():
-        result = results[host]
-        answer, later = result.get("machine"), later_problem(hostvars[host], arguments["failures"])
+    for host, nodes in placed.items():
+        answer = results[host].get("machine")
         machines[host] = ProbedMachine(
             name=machine_name(host, hostvars[host]),
             nodes=nodes,
             probe=Machine.from_json(answer) if answer else None,
-            problem=machine_problem(result, arguments["is_checked"]) or later,
-            derived_env=arguments["derived"].get(host, {}),
+            problem=machine_problem(results[host], is_checked) or later_problem(hostvars[host]),
+            derived_env=environment.get(host, {}),
         )
     return machines
 
 
-def later_problem(variables: Variables, names: Iterable[str]) -> str:
-    """What failed on a machine after it was probed, by the variables in which that is registered; or ""."""
-    for result in filter(None, map(variables.get, names)):
+def later_problem(variables: Variables) -> str:
+    """What failed on a machine after it was probed; or ""."""
+    for result in filter(None, map(variables.get, LATER)):
         if problem := task_problem(result):
             images = ", ".join(result.get("images") or ())
             return f"the image {images}: {problem}" if images else problem
@@ -95,31 +110,64 @@ def unreached_findings(machines: Iterable[PlannedMachine]) -> list[Finding]:
     return [Finding(machine.name, machine.problem, todo) for machine in machines if not machine.answers]
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller, without a connection."""
+class ActionModule(NodeAction):
+    """Runs on the controller. For the jobs that a change would end, it asks the head, from the head's machine."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+    options = documented_options(DOCUMENTATION)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        variables = task_vars or {}
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         groups, hostvars, run = (variables[name] for name in ("groups", "hostvars", "ansible_play_hosts_all"))
         typed, problems = play_variables(variables, self._templar)
         if problems:
             return show("Variables", findings=problems)
+        purpose = arguments["purpose"]
+        environment, is_checked = derived(hostvars, groups[NODES]), purpose in (START, PREPARE, CHANGE)
         planner = Planner(
             variables=typed,
             heads=groups[HEADS],
             workers=groups[WORKERS],
             run=[node for node in arguments["nodes"] or run if node in typed],
-            machines=probed_machines(groups, hostvars, arguments),
+            machines=probed_machines(groups, hostvars, environment, is_checked),
             builds=arguments["builds"],
             program=program_name(),
         )
         plan = planner.plan()
-        findings = [finding.as_dict() for finding in plan_findings(plan, planner, arguments["remedy"])]
+        result = {"changed": False, "problem": "", **plan.to_json()}
+        shown = {}
+        if purpose in TITLES:
+            shown = show(TITLES[purpose], findings=plan_findings(plan, planner, REMEDIES[purpose]))
+        if purpose == CHANGE and not shown.get("failed") and result["disrupts"]:
+            jobs, _nodes = self.active_jobs(is_removed=False)
+            shown = show(findings=disruption_findings(plan.nodes, jobs, arguments["allowed"]))
+        if purpose == REMOVE and result["head_runs"]:
+            jobs, nodes = self.active_jobs(is_removed=True)
+            findings = removal_findings(jobs, self.node.name, arguments["allowed"])
+            findings += left_behind(nodes, plan.machines.values(), self.node.cluster, groups[NODES])
+            shown, result["problem"] = show(findings=findings), jobs.problem
+        if shown.get("failed"):
+            return shown
+        if purpose == CHANGE:
+            show("Changes", ["node", "action", "why"], plan.changes)
         unreached = [finding.as_dict() for finding in unreached_findings(plan.machines.values())]
-        return {"changed": False, **plan.to_json(), "findings": findings, "unreached": unreached}
+        return {**result, "unreached": unreached}
+
+    def active_jobs(self, is_removed: bool) -> tuple[ActiveJobs, Sequence[Mapping[str, Any]]]:
+        """The jobs that have not ended, and the nodes that the head knows. is_removed: the whole cluster."""
+        state: Result = {}
+        try:
+            state = self.ask("nodes", {}, needs_node=True)
+            problem = str(state["problem"])
+        except ProgramError as error:
+            problem = str(error)
+        # Open archives are listed if the head cannot list its jobs; with the cluster, the jobs that wait end as well.
+        unended = self.open_archives() if problem or is_removed else []
+        running = {job["submission_id"]: job["status"] for job in state.get("jobs", ())}
+        return ActiveJobs(running, problem, unended), state.get("nodes", ())
+
+    def open_archives(self) -> list[str] | None:
+        """The ids of jobs whose archives are open, from a container beside the head; None if they are not known."""
+        try:
+            answer = self.call("removal", {"state": "closed", "check": True}, apart=True)
+        except ProgramError:
+            return None
+        return None if answer.findings or not answer.done else list(answer.result["closed"])

@@ -8,11 +8,10 @@ Documented in plugins/modules/inventory_check.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible import constants
-from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors
 from ansible_collections.argus.verl.plugins.module_utils.cluster import (
     inventory,
@@ -23,14 +22,11 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import Groups, HostVars
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import OF_INVENTORY
+from ansible_collections.argus.verl.plugins.modules.inventory_check import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_keys import jobspec_keys
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
-
-ARGUMENTS = {
-    "works_on": {"type": "list", "elements": "str", "default": []},
-    "is_described": {"type": "bool", "default": False},
-}
 
 
 def inventory_findings(
@@ -67,17 +63,10 @@ def process_nodes(hostvars: HostVars, groups: Groups) -> list[str]:
     return [node for node in processes if not hostvars[node].get("ansible_python_interpreter")]
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller, without a connection."""
+class ActionModule(Action):
+    options = documented_options(DOCUMENTATION)
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        variables = task_vars or {}
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         hostvars, groups = variables["hostvars"], variables["groups"]
         sources = [str(source) for source in variables.get("ansible_inventory_sources") or ()]
         run = variables["ansible_play_hosts_all"]

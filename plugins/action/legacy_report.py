@@ -8,19 +8,17 @@ Documented in plugins/modules/legacy_report.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import machine_name
 from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import legacy_report
+from ansible_collections.argus.verl.plugins.modules.legacy_report import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
-ARGUMENTS = {
-    "results": {"type": "str", "required": True},
-    "remove": {"type": "raw", "default": []},
-    "end_jobs": {"type": "raw", "default": []},
-}
+# In what the role ray_node registers what a machine has.
+RESULT = "__ray_node_legacy"
 
 
 def names_of(given: Sequence[str] | str) -> list[str]:
@@ -29,21 +27,11 @@ def names_of(given: Sequence[str] | str) -> list[str]:
     return [name for each in listed if (name := str(each).strip(" '\""))]
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller, without a connection."""
+class ActionModule(Action):
+    options = documented_options(DOCUMENTATION)
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        variables = {host: (task_vars or {})["hostvars"][host] for host in (task_vars or {})["ansible_play_hosts_all"]}
-        answers = {
-            machine_name(host, own): (own.get(arguments["results"]) or {}).get("found", [])
-            for host, own in variables.items()
-        }
-        remove, end_jobs = names_of(arguments["remove"]), names_of(arguments["end_jobs"])
-        report = legacy_report(answers, remove, end_jobs)
-        return {**show(**report), "remove": remove, "end_jobs": end_jobs}
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
+        hosts = {host: variables["hostvars"][host] for host in variables["ansible_play_hosts_all"]}
+        answers = {machine_name(host, own): (own.get(RESULT) or {}).get("found", []) for host, own in hosts.items()}
+        names = {option: names_of(arguments[option]) for option in ("remove", "end_jobs")}
+        return {**show(**legacy_report(answers, **names)), **names}

@@ -12,31 +12,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import SEVERITIES, Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judged, grouped
 from ansible_collections.argus.verl.plugins.module_utils.preflight.table import CHECKS
+from ansible_collections.argus.verl.plugins.modules.preflight_report import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.images import BuildError, image_builds
-from ansible_collections.argus.verl.plugins.plugin_utils.preflight import derived, image_sources, planned, reported
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import image_sources, planned, reported
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 PAGE = Path(__file__).parents[1] / "plugin_utils" / "preflight.html.j2"
-SPECIFICATION = {
-    "state": {"type": "str", "choices": ["planned", "derived", "reported"], "default": "reported"},
-    "hosts": {"type": "list", "elements": "str", "required": True},
-    "cluster": {"type": "str", "default": ""},
-    "tier": {"type": "str", "choices": ["fast", "standard", "deep"], "default": "fast"},
-    "accept": {"type": "list", "elements": "str", "default": []},
-    "least": {"type": "int"},
-    "images": {"type": "dict", "default": {}},
-    "builds": {"type": "dict", "default": {}},
-    "archive": {"type": "dict", "default": {}},
-    "dest": {"type": "path"},
-}
 
 
 def hardware_rows(result: Judged) -> tuple[list[str], list[list[str]]]:
@@ -86,34 +75,25 @@ def page(result: Judged, cluster: str, when: str) -> str:
     )
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller, without a connection."""
+class ActionModule(Action):
+    options = documented_options(DOCUMENTATION)
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(argument_spec=SPECIFICATION)
-        variables = task_vars or {}
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         hostvars, groups = variables["hostvars"], variables["groups"]
         if arguments["state"] == "planned":
             typed, problems = play_variables(variables, self._templar)
             plan = {} if problems else planned(groups, hostvars, arguments["hosts"], typed)
             return {**show("Variables", findings=problems), **plan}
-        if arguments["state"] == "derived":
-            return {"changed": False, "environment": derived(hostvars, arguments["hosts"])}
         try:
             # Only here: who takes a cluster down may have another controller, without these files.
             builds = image_builds(arguments["builds"], arguments["images"], str(variables.get("inventory_dir") or "."))
         except BuildError as error:
-            return {"changed": False, "failed": True, "msg": str(error)}
+            return failed(error)
         missing, held = image_sources(arguments, hostvars, groups)
         report = self._report(arguments, reported(arguments, hostvars, groups, missing))
         return {**report, "image_builds": builds, "controller_images": held}
 
-    def _report(self, arguments: Mapping[str, Any], result: Judged) -> dict[str, Any]:
+    def _report(self, arguments: Mapping[str, Any], result: Judged) -> Result:
         is_saved = bool(arguments["dest"])
         files = save(arguments["dest"], arguments["cluster"], result) if is_saved and not self._task.check_mode else []
         # Where files are wanted, people want to see everything.

@@ -8,28 +8,17 @@ Documented in plugins/modules/program.py.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, SECONDS, given_node, task_result
-
-ARGUMENTS = {
-    "verb": {"type": "str", "required": True},
-    "request": {"type": "dict", "default": {}},
-    "seconds": {"type": "float", "default": SECONDS},
-    "apart": {"type": "bool", "default": False},
-    "needs_node": {"type": "bool", "default": True},
-    "node": {"type": "dict", "options": NODE},
-}
+from ansible_collections.argus.verl.plugins.modules.program import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
+class ActionModule(NodeAction):
+    options = documented_options(DOCUMENTATION)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        request = {**arguments["request"], "check": bool(self._task.check_mode)}
-        node, verb, seconds = given_node(arguments["node"], task_vars), arguments["verb"], arguments["seconds"]
-        return task_result(self, node, verb, request, seconds, arguments["needs_node"], arguments["apart"])
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
+        verb, request = arguments.pop("verb"), arguments.pop("request")
+        return self.ask(verb, {**request, "check": bool(self._task.check_mode)}, **arguments)

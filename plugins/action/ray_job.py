@@ -11,12 +11,10 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import archive_path
@@ -32,36 +30,28 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submissio
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.departure import outside_notes
 from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory import NODES
+from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.command_line import extra_variables
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.following import (
-    UNANSWERED_SECONDS,
     NewWarnings,
     announcement,
-    given_up,
+    answers,
     no_answer,
     no_such_id,
-    unanswered,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
-    NODE,
     PROGRAM_ITSELF,
     Answer,
-    Node,
+    NodeAction,
     ProgramError,
-    call,
-    given_node,
-    job_info,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import columns
 from ansible_collections.argus.verl.plugins.plugin_utils.user_code import unstaged
-
-# Arguments, variables and results as Ansible passes them.
-Arguments = dict[str, Any]
-Variables = dict[str, Any]
-Result = dict[str, Any]
 
 display = Display()
 # Each poll costs nearly a second of CPU, on two cores at the expense of the job, and takes up to two on a slow machine:
@@ -70,44 +60,45 @@ POLL_SECONDS = 7.0
 LOG_LINES = 15
 # How long the checks of a JobSpec on the head and its workers, and the end of a job, may take in seconds.
 SUBMIT_SECONDS, STOP_SECONDS = 900.0, 180.0
-ARGUMENTS = {
-    "state": {"type": "str", "choices": ["submitted", "stopped"], "default": "submitted"},
-    "submission_id": {"type": "str"},
-    "file": {"type": "str"},
-    "command_line": {"type": "bool", "default": False},
-    "defaults": {"type": "dict", "default": {}},
-    "secret_values": {"type": "dict", "default": {}, "no_log": True},
-    "secrets_from_environment": {"type": "list", "elements": "str", "default": [], "no_log": False},
-    "user_code": {"type": "list", "elements": "str", "default": []},
-    "resubmitted_from": {"type": "str"},
-    "resume_from": {"type": "str"},
-    "requested_by": {"type": "str", "default": ""},
-    "wait": {"type": "bool", "default": False},
-    "node": {"type": "dict", "options": NODE},
-    "jobspec": {"type": "raw"},
-}
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    node: Node
+class ActionModule(NodeAction):
+    options = documented_options(DOCUMENTATION)
 
-    def run(self, tmp: str | None = None, task_vars: Variables | None = None) -> Result:
-        super().run(tmp, task_vars)
-        variables = task_vars or {}
-        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        self.node = given_node(arguments["node"], variables)
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         try:
             if arguments["state"] == "stopped":
                 result = self.stop(arguments["submission_id"], arguments["requested_by"])
             else:
                 result = self.submit(arguments, variables)
-            return result if result.get("failed") else {**result, "commands": next_commands(result)}
-        except ProgramError as error:
-            return failed(str(error))
         except AnsibleConnectionFailure as error:
             return failed(no_answer(error, f"The head {self.node.name}"))
+        if not result.get("failed"):
+            self.show_job(result, arguments)
+        return result
+
+    def show_job(self, result: Result, arguments: Mapping[str, Any]) -> None:
+        """What became of the job, and the commands for it."""
+        submission_id, state, check = result["submission_id"], result["state"], bool(self._task.check_mode)
+        # The last complete checkpoint of a job that was stopped, or followed to its end.
+        followed = (result.get("job") or {}).get("checkpoints") or [None]
+        commands = job_commands(submission_id, state, result.get("checkpoint") or followed[-1])
+        title = f"Job {submission_id}: {state}"
+        if arguments["state"] == "stopped":
+            show_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
+            return
+        # A job that is followed has shown them before it began.
+        notes = [] if arguments["wait"] and not check else (result.get("facts") or {}).get("notes", [])
+        if check:
+            show_report(text=[*notes, f"The job would be {state}: no errors were found."])
+            return
+        archive = f"Archive:  {archive_path(self.shared_root, submission_id)}"
+        show_report(title if result["changed"] else f"{title}, submitted before", text=[*notes, archive, *commands])
+
+    @property
+    def shared_root(self) -> str:
+        """As people see it, who may not be in a node."""
+        return self.node.shared_root_source or self.node.shared_root
 
     def stop(self, submission_id: str, requested_by: str) -> Result:
         if problem := wrong_id(submission_id):
@@ -116,10 +107,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if not check:
             show(f"\nStopping {submission_id}. While it starts, that may take a minute.")
         request = {"requested_by": requested_by or f"{user_name()}@{platform.node()}", "check": check}
-        answer = self.call("stop", {"submission_id": submission_id, **request}, STOP_SECONDS)
-        return {"changed": answer.changed, **answer.result} if answer.done else failed(problems(answer))
+        return self.ask("stop", {"submission_id": submission_id, **request}, STOP_SECONDS, needs_node=True)
 
-    def submit(self, arguments: Arguments, variables: Variables) -> Result:
+    def submit(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Result:
         check = bool(self._task.check_mode)
         further = extra_variables(self._loader) if arguments["command_line"] else []
         request = {
@@ -143,11 +133,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             request["jobspec"], findings = ({}, []) if alone else load_jobspec(arguments["file"], sources)
             if findings:
                 return refused(findings)
-        answer = self.call(verb, request, SUBMIT_SECONDS)
+        answer = self.call(verb, request, SUBMIT_SECONDS, needs_node=True)
         edited = unstaged(arguments["user_code"], answer.result.get("reward_files") or {})
         findings = [*answer.findings, *edited]
         if not answer.done:
-            return failed(problems(answer)) if is_of_program(answer) else refused(findings)
+            return failed(answer.reasons) if is_of_program(answer) else refused(findings)
         if findings:
             show_findings(findings)
         result: Result = {"changed": answer.changed, **answer.result}
@@ -163,50 +153,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             show(note)
         return with_end(result, self.follow(result["submission_id"]))
 
-    def call(self, verb: str, request: Arguments, seconds: float) -> Answer:
-        """Run a verb on the head, which has to run."""
-        return call(self, self.node, verb, request, seconds, needs_node=True)
-
-    def job_info(self, request: Arguments) -> Result:
-        """Ask for the job. If the head is gone, the result tells so."""
-        try:
-            return job_info(self, self.node, request)
-        except AnsibleConnectionFailure as error:
-            return failed(no_answer(error, f"The head {self.node.name}"), head_is_gone=True)
-
     def follow(self, submission_id: str) -> Result:
-        """Poll the job until it has ended, and show a line for each poll. The result is a failure unless it succeeds.
-
-        A head that is gone is waited for: its container may restart, or cluster_up.yml may repair it.
-        """
-        arguments = {"submission_id": submission_id, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}
+        """Show a line for each poll until the job has ended. The result is a failure unless it succeeds."""
+        request = {"submission_id": submission_id, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}
         display.display(f"\n{announcement(submission_id)}\n")
-        answered = time.monotonic()
         warnings = NewWarnings()
-        while True:
-            result = self.job_info(arguments)
-            if result.get("head_is_gone"):
-                problem = result["msg"]
-                display.display(f"{submission_id}  the head does not answer")
-                time.sleep(POLL_SECONDS)
-            elif result.get("failed"):
-                return result
-            else:
-                job = JobInfo.from_json(result["job"])
+        try:
+            for job, answer in answers(lambda: self.job_info(request), submission_id):
                 for line in warnings.lines(job):
                     show(line)
-                show_progress(job, result["time"])
+                show_progress(job, answer["time"])
                 if job.ended:
-                    return end_of(
-                        job,
-                        result["job"],
-                        archive_path(self.node.shared_root_source or self.node.shared_root, submission_id),
-                    )
-                problem = unanswered(job)
-            if not problem:
-                answered = time.monotonic()
-            elif time.monotonic() - answered > UNANSWERED_SECONDS:
-                return {"failed": True, "msg": printable(given_up(submission_id, problem))}
+                    break
+        except ProgramError as error:
+            return {"failed": True, "msg": str(error)}
+        return end_of(job, answer["job"], archive_path(self.shared_root, submission_id))
 
 
 def secret_values(
@@ -219,10 +180,6 @@ def secret_values(
 def is_of_program(answer: Answer) -> bool:
     """Whether the program could not examine or submit a job, rather than refuse its JobSpec."""
     return any(finding.where == PROGRAM_ITSELF for finding in answer.findings)
-
-
-def problems(answer: Answer) -> str:
-    return "; ".join(finding.what for finding in answer.findings)
 
 
 def user_name() -> str:
@@ -266,13 +223,6 @@ def end_of(job: JobInfo, returned: Result, archive: str) -> Result:
     return {"failed": True, "state": job.state, "kind": kind, "msg": printable(message)}
 
 
-def next_commands(result: Result) -> list[str]:
-    """The lines with the commands for the job of a result."""
-    # The last complete checkpoint of a job that was stopped, or followed to its end.
-    followed = (result.get("job") or {}).get("checkpoints") or [None]
-    return job_commands(result["submission_id"], result["state"], result.get("checkpoint") or followed[-1])
-
-
 def with_end(submitted: Result, end: Result) -> Result:
     """The result of a submission, completed by that of following the job."""
     if end.get("failed"):
@@ -281,12 +231,8 @@ def with_end(submitted: Result, end: Result) -> Result:
     return submitted | end
 
 
-def failed(message: str, **more: Any) -> Result:
-    return {"failed": True, "changed": False, "msg": printable(message), **more}
-
-
 def show_findings(findings: Iterable[Finding]) -> None:
-    show(f"\n{findings_table(findings, terminal(display.columns).columns)}")
+    show(f"\n{findings_table(findings, columns())}")
 
 
 def refused(findings: Sequence[Finding]) -> Result:

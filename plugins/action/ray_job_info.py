@@ -1,40 +1,92 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.ray_job_info`: ask the program on the head.
+"""`argus.verl.ray_job_info`: ask the program on the head, and show jobs, or the log of one as it grows.
 
 Documented in plugins/modules/ray_job_info.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.plugins.action import ActionBase
+from ansible.utils.color import ANSIBLE_COLOR
+from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, printable_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, warning_lines
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED
+from ansible_collections.argus.verl.plugins.modules.ray_job_info import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.following import NO_JOB, NewWarnings, announcement, answers
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_status
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, given_node, job_info
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show as show_report
 
-ARGUMENTS = {
-    "node": {"type": "dict", "options": NODE},
-    "submission_id": {"type": "str", "default": ""},
-    "limit": {"type": "int", "default": 20},
-    "tags": {"type": "dict", "default": {}},
-    "tail": {"type": "int", "default": 0},
-    "log_position": {"type": "str"},
-    "wait_timeout": {"type": "float", "default": 0},
-}
+display = Display()
+# How long a call waits for the log to grow.
+WAIT_SECONDS = 8.0
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs a verb of the program; no module is sent."""
+class ActionModule(NodeAction):
+    options = documented_options(DOCUMENTATION)
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
+        shown = arguments.pop("show")
+        is_log = shown in ("log", "follow")
+        if is_log and not arguments["submission_id"]:
+            return failed(NO_JOB)
+        answer = self.job_info(arguments)
+        if shown == "status":
+            show_report(**job_status(answer, self.node.cluster))
+        if not is_log:
+            return answer
+        job = JobInfo.from_json(answer["job"])
+        show_end(job)
+        return self.follow(job, arguments) if shown == "follow" and job.state not in ENDED else answer
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        node = given_node(arguments.pop("node"), task_vars)
-        result = job_info(self, node, arguments)
-        result.pop("head_is_gone", None)
-        return result if result.get("failed") else {**result, "report": job_status(result, node.cluster)}
+    def follow(self, begin: JobInfo, arguments: dict[str, Any]) -> Result:
+        """Print new lines until the job has ended and its whole log was shown."""
+        display.display(f"\n{announcement(begin.submission_id)}\n")
+        position = begin.log_position
+        shown = (begin.state, "")
+        warnings = NewWarnings()
+
+        def ask() -> Result:
+            return self.job_info({**arguments, "tail": 0, "log_position": position, "wait_timeout": WAIT_SECONDS})
+
+        for job, answer in answers(ask, begin.submission_id):
+            position = job.log_position
+            show(job.log)
+            show(warnings.lines(job))
+            if job.state in ENDED and not job.log:
+                break
+            now = (job.state, job.notice)
+            if now != shown and job.state not in ENDED:
+                shown = now
+                display.display(progress_line(job, answer["time"]))
+        reason = f"  {printable(job.reason, lines=False)}" if job.reason and not job.failure else ""
+        display.display(f"\n{progress_line(job, answer['time'])}{reason}")
+        show([*failure_lines(job.failure), *warning_lines(job)])
+        return answer
+
+
+def show_end(job: JobInfo) -> None:
+    """Show the last lines of a log."""
+    title = printable(f"Job {job.submission_id}: {job.state}", lines=False)
+    if job.log:
+        lines = f"last {len(job.log)} lines" if len(job.log) > 1 else "last line"
+        display.display(f"\n{title}; {lines} of {printable(f'{job.archive}/logs/driver.log', lines=False)}")
+    else:
+        why = f": {printable(job.reason, lines=False)}" if job.reason else ""
+        display.display(f"\n{title}, no log{'' if job.state in ENDED else ' yet'}{why}")
+    show(job.log)
+    if job.state in ENDED:
+        show(failure_lines(job.failure))
+
+
+def show(lines: Sequence[str]) -> None:
+    if lines:
+        display.display("\n".join(printable_line(line, ANSIBLE_COLOR) for line in lines))

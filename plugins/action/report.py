@@ -5,31 +5,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.modules.report import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
-ARGUMENTS = {
-    "title": {"type": "str"},
-    "header": {"type": "list", "elements": "str"},
-    "rows": {"type": "list", "elements": "list"},
-    "findings": {"type": "list", "elements": "dict", "default": []},
-    "text": {"type": "list", "elements": "str", "default": []},
-    "fail_when": {"type": "str"},
-}
 
+class ActionModule(Action):
+    options = documented_options(DOCUMENTATION)
+    relations: ClassVar[dict[str, Any]] = {"required_together": [("header", "rows")]}
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller, without a connection."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
-
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        together = [("header", "rows")]
-        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS, required_together=together)
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         return show(**{**arguments, "findings": [Finding(**finding) for finding in arguments["findings"]]})

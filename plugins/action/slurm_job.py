@@ -6,17 +6,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import findings_table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import RUNNING, Allocation
 from ansible_collections.argus.verl.plugins.module_utils.slurm.script import Wish, script, wish_findings
 from ansible_collections.argus.verl.plugins.module_utils.slurm.text import FormError
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm_wait import GONE, waiting_line
+from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 
 display = Display()
 LOOK_SECONDS = 0.5
@@ -26,6 +28,23 @@ SAME_USER = (
     "read and change what is in it, such as keys, inventories and the files of shells. Use an account that has nothing "
     "else (docs/security.md)"
 )
+# A job in one of these never runs.
+GONE = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("REVOKED", "TIMEOUT", "COMPLETING"),
+)
+REASONS = {
+    "Priority": "jobs with a higher priority come first",
+    "Resources": "its hosts are in use",
+    "BeginTime": "it may not begin yet",
+    "PartitionDown": "its partition is down",
+    "PartitionTimeLimit": "the partition allows less time: lower slurm_time",
+    "PartitionNodeLimit": "the partition allows fewer or more hosts: correct slurm_nodes",
+    "AssocGrpGRES": "the account has no GPUs left",
+    "QOSMaxGRESPerUser": "you have as many GPUs as the QOS allows",
+    "QOSMaxJobsPerUserLimit": "you have as many jobs as the QOS allows",
+    "ReqNodeNotAvail": "a host that it needs is drained, down or reserved",
+}
 LISTS = ("head", "options", "setup", "srun_options", "prefix")
 
 
@@ -38,55 +57,43 @@ def wish_of(name: str, given: dict[str, Any]) -> Wish:
     return Wish(**{**known, "job_name": name})
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs on the controller, without a connection."""
-
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+class ActionModule(Action):
     _supports_async = False
+    options = documented_options(DOCUMENTATION)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(
-            argument_spec={
-                "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-                "name": {"type": "str", "required": True},
-                "wish": {"type": "dict", "default": {}},
-                "wait_timeout": {"type": "float", "default": 0},
-            },
-        )
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         try:
             if arguments["state"] == "absent":
                 return self._absent(arguments["name"])
             return self._present(arguments)
         except (commands.SlurmError, FormError) as error:
-            return {"failed": True, "changed": False, "msg": str(error)}
+            return failed(error)
 
-    def _absent(self, name: str) -> dict[str, Any]:
+    def _absent(self, name: str) -> Result:
         job_id = commands.job_named(name)
         if job_id is not None and not self._task.check_mode:
             commands.cancel(job_id)
         return {"changed": job_id is not None, "job_id": job_id or 0}
 
-    def _present(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _present(self, arguments: Mapping[str, Any]) -> Result:
         name = arguments["name"]
         wish = wish_of(name, arguments["wish"])
         job_id = commands.job_named(name)
-        result: dict[str, Any] = {"changed": job_id is None, "job_id": job_id or 0}
+        result: Result = {"changed": job_id is None, "job_id": job_id or 0}
         if job_id is None:
             findings = list(wish_findings(wish))
             if findings:
-                return {"failed": True, "changed": False, "msg": f"Nothing was asked for.\n{findings_table(findings)}"}
+                return failed(f"Nothing was asked for.\n{findings_table(findings)}")
             result["script"] = script(wish)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
+            show("The batch script", text=result.get("script", "").splitlines())
             return result
         if job_id is None:
             job_id = commands.submit(result["script"])
             display.display(f"Slurm has job {job_id} ({name})")
             display.warning(SAME_USER)
-        problem = wait(lambda: commands.allocation(job_id), job_id, float(arguments["wait_timeout"]))
+        problem = wait(lambda: commands.allocation(job_id), job_id, arguments["wait_timeout"])
         if problem and result["changed"]:
             commands.cancel(job_id)
             problem = f"{problem}. It was cancelled"
@@ -114,3 +121,15 @@ def wait(look: Callable[[], Allocation | None], job_id: int, seconds: float) -> 
         time.sleep(pause)
         # A controller of Slurm serves a whole site.
         pause = min(pause * 1.5, 15.0)
+
+
+def waiting_line(found: Allocation, now: float) -> str:
+    """Why a job waits, in Slurm's word and ours, and when it may begin."""
+    # Some have details: "ReqNodeNotAvail, UnavailableNodes:gpu-1".
+    word = found.reason.split(",")[0].strip()
+    meaning = f": {REASONS[word]}" if word in REASONS else ""
+    why = f" ({found.reason}{meaning})" if found.reason else ""
+    begins = ""
+    if found.starts_at and found.starts_at > now:
+        begins = f", expected to begin at {time.strftime('%H:%M on %Y-%m-%d', time.localtime(found.starts_at))}"
+    return printable(f"Slurm's job {found.job_id} is {found.state}{why}{begins}", lines=False)

@@ -5,26 +5,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ansible.plugins.action import ActionBase
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import Verify
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NODE, given_node, task_result
+from ansible_collections.argus.verl.plugins.modules.staged_info import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 
-ARGUMENTS = {
-    "node": {"type": "dict", "options": NODE},
-    "verify": {"type": "str", "choices": [verify.value for verify in Verify], "default": Verify.NO.value},
-}
 # Enough to read all models from a slow file server.
 VERIFY_SECONDS = 86_400
 
 
-class ActionModule(ActionBase):  # type: ignore[misc]
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
+class ActionModule(NodeAction):
+    options = documented_options(DOCUMENTATION)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        node = given_node(arguments.pop("node"), task_vars)
-        return task_result(self, node, "staged", arguments, VERIFY_SECONDS)
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
+        return self.ask("staged", arguments, VERIFY_SECONDS)

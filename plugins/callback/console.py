@@ -69,7 +69,6 @@ EXAMPLES = r"""
 """
 
 import gc
-import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
@@ -197,7 +196,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         )
         same = self._shown.setdefault((task._uuid, text), label)
         shown = text if same == label else f"the same as {same}"
-        width = terminal.measure().sentence_width
+        width = terminal.sentence_width()
         first, *rest = f"{kind}: [{label}]: {shown}".split("\n")
         colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
         self._display.display(
@@ -212,14 +211,6 @@ class CallbackModule(Default):  # type: ignore[misc]
         collect_less()
         super().v2_playbook_on_start(playbook)
 
-    def v2_playbook_on_task_start(self, task: Task, is_conditional: bool) -> None:
-        terminal.measure()
-        super().v2_playbook_on_task_start(task, is_conditional)
-
-    def v2_playbook_on_handler_task_start(self, task: Task) -> None:
-        terminal.measure()
-        super().v2_playbook_on_handler_task_start(task)
-
     def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
         # The tasks of included files are shown, and not that they were included.
         if self._is_verbose() or not isinstance(result.task, TaskInclude):
@@ -228,26 +219,6 @@ class CallbackModule(Default):  # type: ignore[misc]
     def v2_playbook_on_include(self, included_file: Any) -> None:
         if self._is_verbose():
             super().v2_playbook_on_include(included_file)
-
-    def v2_runner_retry(self, result: CallbackTaskResult) -> None:
-        if self._is_verbose() or self._is_first("retry", result):
-            super().v2_runner_retry(result)
-
-    def v2_runner_on_async_poll(self, result: CallbackTaskResult) -> None:
-        if self._is_verbose() or self._is_first("poll", result):
-            super().v2_runner_on_async_poll(result)
-
-    def v2_runner_on_async_ok(self, result: CallbackTaskResult) -> None:
-        if self._is_verbose():
-            super().v2_runner_on_async_ok(result)
-
-    def _is_first(self, kind: str, result: CallbackTaskResult) -> bool:
-        """Whether to show a line that would be repeated until a task is done; logs of CI have it once."""
-        host = result.host.get_name()
-        known = (result.task._uuid, f"{kind} {host}")
-        is_first = known not in self._shown
-        self._shown[known] = host
-        return is_first or sys.stdout.isatty()
 
     # --- The summary ---
 
@@ -262,5 +233,5 @@ class CallbackModule(Default):  # type: ignore[misc]
             super().v2_playbook_on_stats(stats)
             return
         hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
-        text, colour = summary(hosts, self._failures, context.CLIARGS["check"], terminal.measure().columns)
+        text, colour = summary(hosts, self._failures, context.CLIARGS["check"], terminal.columns())
         self._display.display(f"\n{text}", color=getattr(constants, colour))

@@ -56,7 +56,9 @@ extends_documentation_fragment:
   - ansible.builtin.connection_pipelining
 """
 
+import inspect
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -65,11 +67,21 @@ from functools import partial
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
+from ansible_collections.argus.verl.plugins.module_utils.slurm import relay
 from ansible_collections.argus.verl.plugins.module_utils.slurm.commands import passed_on
 from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
-from ansible_collections.argus.verl.plugins.plugin_utils.srun_exec import NOISE, Place, refusal
 
 Answer = tuple[int, bytes, bytes]
+# What srun says of every command that fails, and of a site that binds no CPUs.
+NOISE = re.compile(
+    rb"^srun: (?:cluster configuration lacks support for cpu binding|error: \S+: task 0: .*)\n?", re.MULTILINE
+)
+ENDED = re.compile(r"Invalid job id|has expired|Job/step already completing")
+# What it says when it ran nothing, or lost the host.
+REFUSED = re.compile(r"^(?:(?:srun|slurmstepd\S*): error|argus\.verl): .*$", re.MULTILINE)
+RELAY = inspect.getsource(relay)
+LONGEST_REASON = 400
 
 
 class Connection(ConnectionBase):  # type: ignore[misc]
@@ -79,13 +91,29 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     has_pipelining = True
 
     @property
-    def _place(self) -> Place:
-        return Place(
-            job=int(self.get_option("job")),
-            node=str(self.get_option("node")),
-            component=self.get_option("component"),
-            python=str(self.get_option("python")),
-        )
+    def _node(self) -> str:
+        return str(self.get_option("node"))
+
+    def _argv(self, command: str) -> list[str]:
+        """A command line for the controller that runs a command on the host; its input is passed on."""
+        job, component = str(self.get_option("job")), self.get_option("component")
+        part = [] if component is None else [f"--het-group={component}"]
+        where = [f"--jobid={job}", *part, "--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
+        # It uses nothing of the host for itself.
+        how = ["--overlap", "--cpu-bind=none", "--mem=0", "--quiet", "--chdir=/"]
+        relayed = [str(self.get_option("python")), "-I", "-c", RELAY, job]
+        return ["srun", *where, *how, *relayed, self._play_context.executable, "-c", command]
+
+    def _refusal(self, code: int, stdout: bytes, stderr: bytes) -> str:
+        """Why Slurm did not run a command, or lost it; empty if it ran, whatever became of the command."""
+        if not code or stdout:
+            # A module that ran has printed something.
+            return ""
+        said, job = stderr.decode(errors="replace"), self.get_option("job")
+        if ENDED.search(said):
+            return f"{self._node}: Slurm's job {job} has ended. slurm_up.yml asks for another one"
+        found = REFUSED.search(said)
+        return f"{self._node}: no step in Slurm's job {job}: {one_line(found[0])[:LONGEST_REASON]}" if found else ""
 
     def _connect(self) -> Connection:
         self._connected = True
@@ -95,23 +123,23 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         """Run a command on the host."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         if self.become and sudoable:
-            raise AnsibleError(f"become is not supported in a Slurm job: remove it for {self._place.node}")
+            raise AnsibleError(f"become is not supported in a Slurm job: remove it for {self._node}")
         code, stdout, stderr = self._run(cmd, in_data)
         return code, node_answer.reduced(stdout), stderr
 
     def _run(self, command: str, in_data: bytes | None) -> Answer:
-        place, limit = self._place, int(self.get_option("limit"))
+        limit = int(self.get_option("limit"))
         if not shutil.which("srun"):
-            raise AnsibleConnectionFailure(f"{place.node}: there is no command srun here")
-        line = node_answer.limited(shlex.join(place.command(self._play_context.executable, command)), limit)
+            raise AnsibleConnectionFailure(f"{self._node}: there is no command srun here")
+        line = node_answer.limited(shlex.join(self._argv(command)), limit)
         began = time.monotonic()
         done = subprocess.run(
             ["/bin/sh", "-c", line], input=in_data or b"", env=passed_on(os.environ), capture_output=True, check=False
         )
         said = NOISE.sub(b"", done.stderr)
-        problem = refusal(place, done.returncode, done.stdout, said)
+        problem = self._refusal(done.returncode, done.stdout, said)
         if slow := node_answer.problem(done.returncode, done.stdout, limit, time.monotonic() - began):
-            problem = f"{place.node}: {slow}"
+            problem = f"{self._node}: {slow}"
         if problem:
             raise AnsibleConnectionFailure(problem)
         return done.returncode, done.stdout, said
@@ -129,7 +157,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def _copied(self, path: str, command: str, data: bytes | None) -> bytes:
         code, stdout, stderr = self._run(command, data)
         if code:
-            raise AnsibleError(copying.not_copied(self._place.node, path, stderr))
+            raise AnsibleError(copying.not_copied(self._node, path, stderr))
         return stdout
 
     def reset(self) -> None:

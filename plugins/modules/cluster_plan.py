@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_plan
-short_description: "Internal: plan a cluster"
+short_description: "Internal: plan a cluster, and refuse what must not begin"
 version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -15,53 +15,47 @@ description:
     the name of the node or of the host that represents a machine.
   - Reads the variables of all nodes and checks them with the argument specs of the roles C(cluster) and C(ray_node). A
     variable of the play counts for nodes whose inventory does not set it.
-  - A node that cannot take part does not fail the task. Its plan has the reason.
+  - Reads what was registered on all hosts, the results of M(argus.verl.machine_info) as C(__preflight).
+  - A node that cannot take part has the reason in its plan. Whether the task fails then depends on O(purpose).
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
+  - argus.verl.node
 attributes:
   check_mode:
     support: full
   diff_mode:
     support: none
 options:
-  probes:
-    description: The variable in which the results of M(argus.verl.machine_info) are registered.
+  purpose:
+    description:
+      - What the plan is for. V(inspect) and V(start) refuse nothing. V(prepare) and V(change) fail if too few nodes can
+        take part.
+      - V(change) fails also if an action ends a node in use, unless O(allowed), and shows the actions. V(remove) does
+        so for the removal of the cluster, and shows nodes that stay. Both ask the head for its jobs. If it cannot list
+        them, jobs whose archives are open count.
+      - With V(start), V(prepare) and V(change), a machine with errors of preflight keeps its nodes from taking part.
     type: str
-    required: true
-  derived:
-    description: The variables of NCCL and gloo that follow from all machines, by host.
-    type: dict
-    default: {}
+    choices: [inspect, start, prepare, change, remove]
+    default: inspect
+  allowed:
+    description: Whether jobs may be ended.
+    type: bool
+    default: false
   builds:
     description: How images are built, by name, each with the hash of its C(inputs).
     type: dict
     default: {}
-  failures:
-    description:
-      - Variables in which a run has registered what it did on a machine after it was probed. Where one has failed, the
-        nodes of the machine cannot take part.
-    type: list
-    elements: str
-    default: []
   nodes:
     description: The nodes of the run. By default, the hosts of the play.
     type: list
     elements: str
-  remedy:
-    description: What to do where too few nodes can take part.
-    type: str
-    default: repair it, or correct the inventory
-  is_checked:
-    description: Whether a machine with errors of preflight keeps its nodes from taking part.
-    type: bool
-    default: true
 """
 
 EXAMPLES = r"""
 - name: Plan the cluster
   argus.verl.cluster_plan:
-    probes: probed
+    purpose: change
   run_once: true
   register: plan
 
@@ -93,10 +87,9 @@ changes:
   type: list
   elements: list
   returned: success
-findings:
-  description: Why the run must not change anything, such as too few nodes that can take part.
-  type: list
-  elements: dict
+problem:
+  description: Why the head cannot list its jobs, or an empty string.
+  type: str
   returned: success
 unreached:
   description: Findings about the machines that did not answer.

@@ -11,7 +11,8 @@ short_description: "Internal: show Ray that this collection has not started"
 version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Shows what M(argus.verl.legacy_ray) has found on all machines. Fails if what is named cannot be removed.
+  - Shows what M(argus.verl.legacy_ray) has found on all machines, registered as C(__ray_node_legacy). Fails
+    if what is named cannot be removed.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -21,10 +22,6 @@ attributes:
   diff_mode:
     support: none
 options:
-  results:
-    description: The variable in which the results of M(argus.verl.legacy_ray) are registered.
-    type: str
-    required: true
   remove:
     description: The names of what is removed, as a list, or as text with commas between them.
     type: raw
@@ -38,7 +35,6 @@ options:
 EXAMPLES = r"""
 - name: Show what there is
   argus.verl.legacy_report:
-    results: found
   run_once: true
 """
 

@@ -12,10 +12,9 @@ version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - With O(state=planned), returns what the nodes of the inventory need of their machines, before these are probed.
-  - The other states read the results of M(argus.verl.machine_info), which are registered as C(__preflight).
-  - With O(state=derived), returns the variables of NCCL and gloo that follow from the network of all machines.
-  - With O(state=reported), compares the machines, judges what they have tried together, prints all findings,
-    worst first, and fails on errors. Writes the result as HTML and JSON to the controller.
+  - With O(state=reported), reads the results of M(argus.verl.machine_info), which are registered as C(__preflight),
+    compares the machines, judges what they have tried together, prints all findings, worst first, and fails on errors.
+    Writes the result as HTML and JSON to the controller.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -30,7 +29,7 @@ options:
   state:
     description: What to return.
     type: str
-    choices: [planned, derived, reported]
+    choices: [planned, reported]
     default: reported
   hosts:
     description: The hosts that represent the machines of the run.
@@ -91,11 +90,6 @@ expectations:
   returned: with O(state=planned)
   type: dict
   sample: {gpu-01: {trains: true, rdma: auto}}
-environment:
-  description: By host, the variables of NCCL and gloo.
-  returned: with O(state=derived)
-  type: dict
-  sample: {gpu-01: {GLOO_SOCKET_IFNAME: eth0}}
 preflight:
   description:
     - The result, as in the file, with C(tier), C(hosts), C(silent) (those without an answer), C(findings), C(hardware),

@@ -19,7 +19,6 @@ description:
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.node
-  - argus.verl.run_results
 attributes:
   check_mode:
     support: full
@@ -62,8 +61,24 @@ options:
         type: str
         default: ""
   plan:
-    description: The result of M(argus.verl.cluster_plan), whose nodes are expected in place of O(expected).
+    description:
+      - The result of M(argus.verl.cluster_plan), whose nodes are expected in place of O(expected), with what the role
+        C(ray_node) has registered of their start.
     type: dict
+  show:
+    description:
+      - With O(plan), whether to show the cluster - always, or only if no node is missing. If too few nodes are ready,
+        the task then fails, and shows the end of the logs that the role C(ray_node) has read.
+    type: str
+    choices: [never, ready, always]
+    default: never
+  dashboard:
+    description: Where the dashboard is, for O(show).
+    type: str
+    default: ""
+  least:
+    description: How many workers are enough, for O(show). By default, all.
+    type: int
   wait_timeout:
     description: How many seconds to wait for O(expected). With V(0), the head is asked once.
     type: float

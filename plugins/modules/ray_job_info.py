@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_job_info
-short_description: Return information about training jobs
+short_description: Return information about training jobs, and show them or their logs
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
@@ -49,6 +49,14 @@ options:
         instead of the last ones. Only whole lines are returned, and at most 1 MiB.
       - An empty string is the beginning of the log.
     type: str
+  show:
+    description:
+      - What is printed on the controller - the V(status) of the job, or a table of jobs, or the last O(tail) lines of
+        the driver's V(log). V(follow) then prints new lines as they appear, until the job has ended. It does not fail
+        if the job fails.
+    type: str
+    choices: [nothing, status, log, follow]
+    default: nothing
   wait_timeout:
     description: How many seconds to wait for the job to end, or for the log to grow beyond O(log_position).
     type: float
@@ -72,16 +80,18 @@ EXAMPLES = r"""
     tags: {team: a}
   register: listed
 
+- name: Show the end of a job's log
+  argus.verl.ray_job_info:
+    submission_id: grpo-20260101-120000-1a2b
+    tail: 20
+    show: log
+
 - name: Require that the job succeeded
   ansible.builtin.assert:
     that: result.job.state == 'SUCCEEDED'
 """
 
 RETURN = r"""
-report:
-  description: The job, or the jobs, as arguments of M(argus.verl.report).
-  type: dict
-  returned: success
 job:
   description: The job.
   type: dict

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_node_drain
-short_description: "Internal: let a node of Ray get no new work, and wait for its jobs"
+short_description: "Internal: find out how a node leaves its cluster, and wait for its jobs"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Runs C(argus drain) in the head, from its machine. Ray places nothing on the worker any more. Without work it ends
-    by itself, so nothing may start it again - its container needs another restart policy before. There is no way back
-    for a worker that runs.
+  - With O(state=planned), finds the machine that has a node, and what Ray knows of it. Shows why the node cannot be
+    taken out, and fails then.
+  - With O(state=drained), runs C(argus drain) in the head, from its machine. Ray places nothing on the worker any more.
+    Without work it ends by itself, so nothing may start it again - its container needs another restart policy before.
+    There is no way back for a worker that runs.
   - Waits until no job has a driver, an actor or reserved resources on it, and shows for which jobs, at the beginning
-    and at each change. Does not fail if jobs are left.
+    and at each change. Fails if jobs are left, unless O(ends_jobs).
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -26,14 +28,26 @@ attributes:
   diff_mode:
     support: none
 options:
+  state:
+    description: Whether to plan how the node leaves, or to drain it.
+    type: str
+    choices: [planned, drained]
+    default: drained
   worker:
-    description: The name of the node that gets no new work.
+    description: The name of the node that leaves.
     type: str
-    required: true
+    default: ""
+  plan:
+    description: The result of M(argus.verl.cluster_plan). Required with O(state=planned).
+    type: dict
+  machine:
+    description: With O(state=planned), the host that has the node, if that is not in the inventory.
+    type: str
+    default: ""
   node_id:
-    description: Ray's id of it.
+    description: With O(state=drained), Ray's id of the node.
     type: str
-    required: true
+    default: ""
   wait_timeout:
     description: How many seconds to wait for the jobs.
     type: float
@@ -47,30 +61,64 @@ options:
 """
 
 EXAMPLES = r"""
+- name: Find a node
+  argus.verl.ray_node_drain:
+    state: planned
+    worker: gpu-1
+    plan: "{{ plan }}"
+  register: leaving
+
 - name: Take a node out, and wait an hour for its jobs
   argus.verl.ray_node_drain:
     worker: gpu-1
-    node_id: e50acf0b4cdc0050a232817375d1e7b24e7b79ac443b44b54bf7d9e0
+    node_id: "{{ leaving.node_id }}"
     wait_timeout: 3600
 """
 
 RETURN = r"""
+node:
+  description: The name of the node.
+  type: str
+  returned: with O(state=planned)
+machine:
+  description: The host that represents its machine.
+  type: str
+  returned: with O(state=planned)
+machine_name:
+  description: The machine, as messages name it.
+  type: str
+  returned: with O(state=planned)
+node_id:
+  description: Ray's id of the node. An empty string if Ray does not have it alive.
+  type: str
+  returned: with O(state=planned)
+runs:
+  description: Whether it runs on the machine.
+  type: bool
+  returned: with O(state=planned)
+last:
+  description: Whether nothing else of the cluster is on the machine.
+  type: bool
+  returned: with O(state=planned)
+in_inventory:
+  description: Whether it is in the inventory.
+  type: bool
+  returned: with O(state=planned)
+gone:
+  description: Whether nothing is left that could be taken out.
+  type: bool
+  returned: with O(state=planned)
 jobs:
   description: The jobs that use the worker, by submission id.
   type: list
   elements: str
-  returned: success
+  returned: with O(state=drained)
 alive:
   description: Whether Ray still has the worker.
   type: bool
-  returned: success
-findings:
-  description: The jobs that still use the worker - errors, or warnings if they may be ended.
-  type: list
-  elements: dict
-  returned: success
+  returned: with O(state=drained)
 waited:
   description: How many seconds were waited.
   type: float
-  returned: success
+  returned: with O(state=drained)
 """

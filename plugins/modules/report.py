@@ -38,6 +38,7 @@ options:
     description: Findings of checks, each with C(where), C(what), C(todo) and C(severity) (V(error) or V(warning)).
     type: list
     elements: dict
+    default: []
   text:
     description: Closing lines.
     type: list

@@ -12,7 +12,7 @@ version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Submits a batch script whose step starts the nodes of a cluster, and waits until the job runs. Each new reason for
-    which it waits is shown.
+    which it waits is shown. In check mode, shows the script.
   - A job of the same name of this user that runs or waits is used as it is.
   - Runs on the controller, with Slurm's commands.
 extends_documentation_fragment:

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 # A shell's exit code for a command that it does not find.
 NOT_FOUND = 127
@@ -23,41 +22,19 @@ class Place:
     engine: str
 
 
-def _absent(place: Place) -> str:
-    return f"there is no container {place.node} on {place.machine}. cluster_up.yml starts it"
-
-
-def _stopped(place: Place) -> str:
-    return f"container {place.node} is not running on {place.machine}. cluster_up.yml starts it"
-
-
-def _paused(place: Place) -> str:
-    resume = f"{place.engine} unpause {place.node}"
-    return f"container {place.node} is paused on {place.machine}. Run there: {resume}"
-
-
-def _restarting(place: Place) -> str:
-    return f"container {place.node} is restarting on {place.machine}. Its log tells why"
-
-
-def _denied(place: Place) -> str:
-    todo = f'Add the user to the group "{place.engine}" there, or set ansible_become: true for {place.machine}'
-    return f"{place.node}: the user on {place.machine} may not use {place.engine}. {todo}"
-
-
-def _silent(place: Place) -> str:
-    return f"{place.node}: {place.engine} does not answer on {place.machine}. Start its daemon there"
-
-
+ABSENT = "there is no container {node} on {machine}. cluster_up.yml starts it"
+STOPPED = "container {node} is not running on {machine}. cluster_up.yml starts it"
 # How docker and podman begin a line, and what follows for each reason.
-SIGNS: tuple[tuple[str, Callable[[Place], str]], ...] = (
-    (r"No such container|no container with name or ID", _absent),
-    (r"Container \S+ is not running|can only create exec sessions on running|cannot exec in a stopped", _stopped),
-    (r"Container \S+ is paused", _paused),
-    (r"Container \S+ is restarting", _restarting),
-    (r"permission denied while trying to connect", _denied),
-    (r"Cannot connect to the Docker daemon|Cannot connect to Podman", _silent),
-)
+SIGNS = {
+    r"No such container|no container with name or ID": ABSENT,
+    r"Container \S+ is not running|can only create exec sessions on running|cannot exec in a stopped": STOPPED,
+    r"Container \S+ is paused": "container {node} is paused on {machine}. Run there: {engine} unpause {node}",
+    r"Container \S+ is restarting": "container {node} is restarting on {machine}. Its log tells why",
+    r"permission denied while trying to connect": "{node}: the user on {machine} may not use {engine}. Add the user to "
+    'the group "{engine}" there, or set ansible_become: true for {machine}',
+    r"Cannot connect to the Docker daemon|Cannot connect to Podman": "{node}: {engine} does not answer on {machine}. "
+    "Start its daemon there",
+}
 ENGINE_SAYS = (
     r"^(?:Error: |Error response from daemon: |error during connect: |Got |OCI runtime exec failed: .{0,200})?"
 )
@@ -65,7 +42,8 @@ ENGINE_SAYS = (
 
 def is_down(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -> bool:
     """Whether the container does not run, and will not by itself."""
-    return refusal(place, code, stdout, stderr) in (_absent(place), _stopped(place))
+    reason = refusal(place, code, stdout, stderr)
+    return reason in (ABSENT.format(**asdict(place)), STOPPED.format(**asdict(place)))
 
 
 def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -> str:
@@ -74,9 +52,9 @@ def refusal(place: Place, code: int, stdout: bytes | str, stderr: bytes | str) -
         # A module that ran has printed something.
         return ""
     text = as_text(stderr)
-    for sign, sentence in SIGNS:
+    for sign, sentence in SIGNS.items():
         if re.search(f"{ENGINE_SAYS}(?:{sign})", text, re.MULTILINE | re.IGNORECASE):
-            return sentence(place)
+            return sentence.format(**asdict(place))
     if code == NOT_FOUND and is_missing(place.engine, text):
         return f"{place.node}: {place.machine} has no command {place.engine}, or not on the PATH of its user"
     return ""

@@ -5,12 +5,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+
 from ansible.errors import AnsibleConnectionFailure
+from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import SILENT_SECONDS
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
 
+display = Display()
+# Each call costs the machine a third of a second of CPU, so even a log that always grows is read only this often.
+POLL_SECONDS = 2.0
+# After how long a head that is gone is asked again.
+GONE_SECONDS = 7.0
 # A head may need a minute to restart. If it stays unreachable longer, following ends.
 UNANSWERED_SECONDS = 120.0
 NO_JOB = "No job was named. Pass -e submission_id=ID; status.yml lists the latest jobs"
@@ -46,6 +57,34 @@ def unanswered(job: JobInfo) -> str:
     if job.problem and (job.silent_for is None or job.silent_for > SILENT_SECONDS):
         return job.problem
     return job.notice if job.unattended else ""
+
+
+def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[JobInfo, Result]]:
+    """The answers about a job, each with the job, without an end.
+
+    A head that is gone is waited for: its container may restart, or cluster_up.yml may repair it. Raises ProgramError
+    when nothing has told for a while whether the job goes on.
+    """
+    answered = time.monotonic()
+    while True:
+        began = time.monotonic()
+        try:
+            answer = ask()
+        except (AnsibleConnectionFailure, ProgramError) as error:
+            if isinstance(error, ProgramError) and not error.node_is_gone:
+                raise
+            problem = one_line(error)
+            display.display(f"{submission_id}  the head does not answer")
+            time.sleep(GONE_SECONDS)
+        else:
+            job = JobInfo.from_json(answer["job"])
+            yield job, answer
+            problem = unanswered(job)
+        if not problem:
+            answered = time.monotonic()
+        elif time.monotonic() - answered > UNANSWERED_SECONDS:
+            raise ProgramError(given_up(submission_id, problem))
+        time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
 
 
 def given_up(submission_id: str, problem: str) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import report
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, JobList
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.ray_api import slowness
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.plugin_utils.commands import playbook_command
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import terminal
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import columns
 
 # The commands for a job: the playbook, and its variables besides the job's id.
 COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -66,7 +65,7 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
             # As after cluster_down: resubmit would refuse it.
             names = [name for name in names if name != "Resubmit"]
         shown = commands(job.submission_id, *names, checkpoint=job.resumable)
-        return report.job_report(job, result["time"], shown, terminal(Display().columns).columns).to_json()
+        return report.job_report(job, result["time"], shown, columns()).to_json()
     return report.jobs_report(
         JobList.from_json(result),
         result["time"],

@@ -1,14 +1,12 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec files on the controller: find one, and read it."""
+"""JobSpec files on the controller: find one, and read its YAML."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.limits im
 JSON, YAML = ".json", (".yaml", ".yml")
 MAX_BYTES = 256 * 1024
 LONGEST_ERROR = 300
-# What PyYAML raises for values that do not fit their tags, besides errors with a line, and for deep nesting.
-CONSTRUCTION_ERRORS = (
-    *(yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),
-)
+# What PyYAML raises for values that do not fit their tags, besides errors with a line.
+CONSTRUCTION_ERRORS = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class JobSpecError(Exception):
@@ -85,13 +81,9 @@ def existing(candidates: Sequence[Path]) -> Path | None:
 
 
 def read_file(path: Path) -> str:
-    """The text of a regular file of at most MAX_BYTES. Raises JobSpecError."""
+    """The text of a file of at most MAX_BYTES. Raises JobSpecError."""
     try:
-        # Without O_NONBLOCK, opening a FIFO waits for a writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise JobSpecError("is not a regular file", "name a file")
+        with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             todo = "move data and code to files under the shared root"
@@ -103,39 +95,30 @@ def read_file(path: Path) -> str:
         raise JobSpecError(str(error), "save the file as UTF-8") from error
 
 
+class Loader(yaml.SafeLoader):
+    """Refuses keys that a mapping has twice: YAML would take the last one, and readers the first."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        mapping = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _value in mapping.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in lines:
+                what = f"the key {key.value[:100]!r} is in line {lines[key.tag, key.value]} as well"
+                raise JobSpecError(what, "keep only one of them", key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                lines[key.tag, key.value] = key.start_mark.line + 1
+        return mapping
+
+
 def parse_yaml(text: str) -> Any:
     """The content of one YAML document. Raises JobSpecError."""
     try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        check_keys(node)
-        return loader.construct_document(node)
+        return yaml.load(text, Loader)  # noqa: S506
     except yaml.MarkedYAMLError as error:
         parts = [str(part) for part in (error.context, error.problem) if part]
         mark = error.problem_mark or error.context_mark
         raise JobSpecError(", ".join(parts), "correct the YAML there", mark) from error
+    except RecursionError as error:
+        raise JobSpecError("is nested too deep", "write it with less nesting") from error
     except CONSTRUCTION_ERRORS as error:
         raise JobSpecError(f"cannot be read: {error}", "correct the YAML") from error
-
-
-def check_keys(root: yaml.Node) -> None:
-    """Refuse keys that a mapping has twice: YAML would take the last one, and readers the first."""
-    waiting, seen = [root], set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen or isinstance(node, yaml.ScalarNode):
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-            continue
-        lines: dict[tuple[str, str], int] = {}
-        for key, value in node.value:
-            waiting += [key, value]
-            if isinstance(key, yaml.ScalarNode):
-                if first := lines.get((key.tag, key.value)):
-                    what = f"the key {key.value[:100]!r} is in line {first} as well"
-                    raise JobSpecError(what, "keep only one of them", key.start_mark)
-                lines[key.tag, key.value] = key.start_mark.line + 1

@@ -37,6 +37,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.container impor
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import CURRENT, PROGRAM
 from ansible_collections.argus.verl.plugins.module_utils.privileges import UNPRIVILEGED
 from ansible_collections.argus.verl.plugins.plugin_utils import copying, node_answer
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, failed
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_exec import Place, is_down, refusal
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
 
@@ -66,6 +67,11 @@ class Answer:
     changed: bool
     findings: Sequence[Finding]
     result: Mapping[str, Any]
+
+    @property
+    def reasons(self) -> str:
+        """Why it was refused."""
+        return "; ".join(finding.what for finding in self.findings)
 
 
 @dataclass
@@ -293,35 +299,36 @@ def answer(node: Node, verb: str, code: int, out: str, error: str) -> Answer:
     return Answer(code == 0, changed, findings, result)
 
 
-def task_result(
-    action: ActionBase,
-    node: Node,
-    verb: str,
-    request: Mapping[str, Any],
-    seconds: float = SECONDS,
-    needs_node: bool = False,
-    apart: bool = False,
-) -> dict[str, Any]:
-    """The answer of a verb as the result of a task, its warnings shown; the arguments are those of call.
+class NodeAction(Action):
+    """Runs verbs of the program in a node, from its machine. No module is sent."""
 
-    With head_is_gone, the node may answer later.
-    """
-    try:
-        reply = call(action, node, verb, request, seconds, needs_node, apart=apart)
-    except ProgramError as error:
-        return {"failed": True, "changed": False, "msg": str(error), "head_is_gone": error.node_is_gone}
-    if reply.done:
-        for finding in reply.findings:
+    _requires_connection = True
+    node: Node
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
+        try:
+            return super().run(tmp, task_vars)
+        except ProgramError as error:
+            return failed(error)
+
+    def arguments(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = super().arguments(variables)
+        self.node = given_node(arguments.pop("node"), variables)
+        return arguments
+
+    def call(self, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, **options: Any) -> Answer:
+        """The answer of a verb; options are those of the function call."""
+        return call(self, self.node, verb, request, seconds, **options)
+
+    def ask(self, verb: str, request: Mapping[str, Any], seconds: float = SECONDS, **options: Any) -> Result:
+        """What a verb returns, as the result of a task; warnings are shown. Raises ProgramError if it was refused."""
+        answer = self.call(verb, request, seconds, **options)
+        if not answer.done:
+            raise ProgramError(answer.reasons)
+        for finding in answer.findings:
             display.warning(printable(finding.what))
-        return {**reply.result, "changed": reply.changed}
-    return refused(reply)
+        return {**answer.result, "changed": answer.changed}
 
-
-def refused(answer: Answer) -> dict[str, Any]:
-    """The result of a task whose verb was refused."""
-    return {"failed": True, "changed": False, "msg": "; ".join(printable(finding.what) for finding in answer.findings)}
-
-
-def job_info(action: ActionBase, node: Node, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of ray_job_info: one job, or the latest ones."""
-    return task_result(action, node, "status", request, SECONDS + float(request.get("wait_timeout", 0)))
+    def job_info(self, request: Mapping[str, Any]) -> Result:
+        """One job, or the latest ones, as ray_job_info returns them."""
+        return self.ask("status", request, SECONDS + float(request.get("wait_timeout", 0)))

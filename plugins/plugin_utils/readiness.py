@@ -19,25 +19,20 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.inventory impor
 
 # What a task registers on a host.
 TaskResult = Mapping[str, Any]
-# The variables of hosts with results, as options of an action.
-RESULTS = {name: {"type": "str"} for name in ("started", "inspected", "logs")}
+# In what the role ray_node registers that a node was started, how it is while it is missing, and the end of its log.
+STARTED, INSPECTED, LOG = "__ray_node_started", "__ray_node_inspected", "__ray_node_log"
 
 
 @dataclass(frozen=True)
 class RunResults:
-    """What the tasks of a run have registered.
-
-    names: the variables with the results, by what they are about. plan: the result of cluster_plan.
-    """
+    """What the tasks of a run have registered. plan: the result of cluster_plan."""
 
     hostvars: HostVars
-    names: Mapping[str, str]
     plan: Mapping[str, Any]
 
-    def of(self, about: str, host: str) -> TaskResult:
+    def of(self, name: str, host: str) -> TaskResult:
         """The result of a task on a host; {} if it did not run there."""
-        name = self.names.get(about)
-        return (self.hostvars[host].get(name) if name else None) or {}
+        return self.hostvars[host].get(name) or {}
 
     def nodes(self) -> dict[str, PlannedNode]:
         return {name: PlannedNode.from_json(node) for name, node in self.plan["nodes"].items()}
@@ -47,7 +42,7 @@ class RunResults:
 
     def expected_node(self, node: PlannedNode, head_answers: bool) -> ExpectedNode:
         """One node as it is expected now, with what this run knows about its start."""
-        expected, started = node.expected, self.of("started", node.expected.name)
+        expected, started = node.expected, self.of(STARTED, node.expected.name)
         if node.absent:
             return expected
         if problem := task_problem(started):
@@ -56,12 +51,12 @@ class RunResults:
             # Ray notices a death after half a minute; its machine knows at once. One that starts after now counts.
             ended = f"its {node.kind} is {node.state}" if node.state else f"it has no {node.kind}"
             return replace(expected, absent=ended, since=time.time())
-        state, is_fresh = inspected(self.of("inspected", expected.name)), bool(started.get("changed"))
+        state, is_fresh = inspected(self.of(INSPECTED, expected.name)), bool(started.get("changed"))
         problem = crash(state, is_fresh, head_answers or expected.head, node.kind)
         return replace(expected_since(node, started_at(started)), absent=problem)
 
     def log(self, node: str) -> list[str]:
-        result = self.of("logs", node)
+        result = self.of(LOG, node)
         return [*result.get("stdout_lines", []), *result.get("stderr_lines", [])]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence, table
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal, terminal
+from ansible_collections.argus.verl.plugins.plugin_utils.terminal import columns, sentence_width
 
 display = Display()
 
@@ -22,10 +22,10 @@ def report_lines(
     rows: Sequence[Sequence[Any]] | None,
     findings: Sequence[Finding],
     text: Sequence[str],
-    where: Terminal | None = None,
+    width: int | None = None,
+    sentence_width: int | None = None,
 ) -> list[str]:
     """Return the lines to print; none when there is nothing below the title."""
-    width, sentence_width = (where.columns, where.sentence_width) if where else (None, None)
     lines = [table(header or (), rows, width)] if rows else []
     title = sentence(printable(title or "", lines=False), sentence_width)
     text = [sentence(printable(line), sentence_width) for line in text]
@@ -52,7 +52,7 @@ def show(
     fail_when: str | None = None,
 ) -> dict[str, Any]:
     """Print a report, and return the result of its task, which fails with an error or with fail_when."""
-    lines = report_lines(title, header, rows, findings, text, terminal(display.columns))
+    lines = report_lines(title, header, rows, findings, text, columns(), sentence_width())
     if lines:
         display.display("\n" + "\n".join(lines))
     message = failure(findings, fail_when)

@@ -8,53 +8,19 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-# The width of tables without a terminal, as in CI and in files.
-NO_TERMINAL = 100
-# Ansible's own width without a terminal, and on narrow ones.
-ANSIBLE_LEAST = 79
+# Measured when the run begins: the processes that run tasks are detached from the terminal.
+IS_TERMINAL = sys.stdout.isatty()
+# Without a terminal, as in CI and in files, tables have this width.
+WIDTH = shutil.get_terminal_size().columns if IS_TERMINAL else 100
 
 
-@dataclass(frozen=True)
-class Terminal:
-    """Where the output goes. columns: how wide tables may be. is_terminal: whether sentences are wrapped, too."""
-
-    columns: int
-    is_terminal: bool
-
-    @property
-    def sentence_width(self) -> int | None:
-        """The width of running text; None without a terminal, where programs search whole sentences."""
-        return self.columns if self.is_terminal else None
+def columns() -> int:
+    """How wide tables may be: as `COLUMNS` in the environment says, or as measured."""
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isascii() and given.isdecimal() and int(given) > 0 else WIDTH
 
 
-# Action plugins run in processes that are detached from the terminal. They inherit what was measured before the fork.
-_measured: list[Terminal] = []
-
-
-def chosen(environment: Mapping[str, str], columns: int, is_terminal: bool) -> Terminal:
-    """The terminal as measured, with the width that `COLUMNS` in the environment says."""
-    given = environment.get("COLUMNS", "")
-    if given.isascii() and given.isdecimal() and int(given) > 0:
-        return Terminal(int(given), is_terminal)
-    return Terminal(columns if is_terminal else NO_TERMINAL, is_terminal)
-
-
-def measure() -> Terminal:
-    """Measure the terminal; for the main process, before each task."""
-    is_terminal = sys.stdout.isatty()
-    found = chosen(os.environ, shutil.get_terminal_size().columns, is_terminal)
-    _measured[:] = [found]
-    return found
-
-
-def terminal(ansible_columns: int) -> Terminal:
-    """The terminal as measured last. With another stdout callback, it is the one that Ansible found.
-
-    ansible_columns: the width in Ansible's `Display`, which is one column less.
-    """
-    if _measured:
-        return _measured[0]
-    return chosen(os.environ, ansible_columns + 1, ansible_columns > ANSIBLE_LEAST)
+def sentence_width() -> int | None:
+    """The width of running text; None without a terminal, where programs search whole sentences."""
+    return columns() if IS_TERMINAL else None

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import report_lines
-from ansible_collections.argus.verl.plugins.plugin_utils.terminal import Terminal
 from hostile_archives import GOOD, HOSTILE, SECRET, make
 from staging_store import as_nobody
 
@@ -94,7 +93,7 @@ def can_be_shown(value: object) -> None:
 def is_drawn(report: Report) -> None:
     can_be_shown(report.to_json())
     with in_time("drawing"):
-        report_lines(report.title, report.header, report.rows, [], report.text, Terminal(80, True))
+        report_lines(report.title, report.header, report.rows, [], report.text, 80, 80)
 
 
 def status(bad: Archive) -> None:

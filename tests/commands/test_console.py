@@ -254,10 +254,6 @@ def test_what_changed_is_shown_and_what_did_not_is_not(tmp_path: Path) -> None:
     - name: Elsewhere
       ansible.builtin.command: "true"
       delegate_to: localhost
-    - name: Later
-      ansible.builtin.command: sleep 1
-      async: 20
-      poll: 1
   handlers:
     - name: Tell
       ansible.builtin.command: "true"
@@ -274,12 +270,9 @@ def test_what_changed_is_shown_and_what_did_not_is_not(tmp_path: Path) -> None:
         "changed: [a]",
         "TASK [Elsewhere]",
         "changed: [a -> localhost]",
-        *[line for line in lines if line.startswith("ASYNC POLL")][:1],
-        "TASK [Later]",
-        "changed: [a]",
         "RUNNING HANDLER [Tell]",
         "changed: [a]",
-        "Done: 1 host  ok=7 changed=5",
+        "Done: 1 host  ok=6 changed=4",
     ]
 
 

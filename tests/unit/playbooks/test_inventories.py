@@ -77,7 +77,7 @@ PLAN = """
 - hosts: ray
   gather_facts: false
   tasks:
-    - ansible.builtin.set_fact: {__preflight: {machine: "{{ probed }}"}}
+    - ansible.builtin.set_fact: {__preflight: {machine: "{{ probed }}", expect: {}, findings: []}}
 - hosts: ray
   gather_facts: false
   tasks:

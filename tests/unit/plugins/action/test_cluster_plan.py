@@ -37,7 +37,7 @@ PROGRAM = "argus-1.zip"
 def probed(**changed: Any) -> dict[str, Any]:
     """The variables of a host that was probed, as Ansible keeps them."""
     there: Machine = replace(HEALTHY, **{"uid": 0, "gpus": [], "program": PROGRAM, **changed})
-    return {"probe": {"machine": json.loads(json.dumps(there.to_json()))}}
+    return {"__preflight": {"machine": json.loads(json.dumps(there.to_json()))}}
 
 
 def variables(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -46,7 +46,6 @@ def variables(**changed: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def planner(hostvars: dict[str, Any], run: list[str] = NODES, **changed: Any) -> Planner:
-    arguments = {"probes": "probe", "derived": {}, "is_checked": True, "failures": ["pulled", "prepared"], **changed}
     typed, problems = node_variables(NODES, hostvars, RUN_VALUES)
     assert not problems
     return Planner(
@@ -54,7 +53,7 @@ def planner(hostvars: dict[str, Any], run: list[str] = NODES, **changed: Any) ->
         heads=GROUPS["head"],
         workers=GROUPS["workers"],
         run=run,
-        machines=probed_machines(GROUPS, hostvars, arguments),
+        machines=probed_machines(GROUPS, hostvars, changed.get("derived", {}), changed.get("is_checked", True)),
         builds=changed.get("builds", {}),
         program=PROGRAM,
     )
@@ -170,7 +169,7 @@ def test_gpus_of_all_machines_with_workers_decide_on_the_accelerator() -> None:
     elsewhere = variables(ray_head={**probed(), **both}, worker_0={**OTHER, **both}, worker_1=both)
     assert worker(elsewhere)["accelerator"] == "cpu"
     rocm = probed()
-    rocm["probe"]["machine"]["rocm_gpus"] = ["/dev/dri/renderD128", "/dev/dri/renderD136"]
+    rocm["__preflight"]["machine"]["rocm_gpus"] = ["/dev/dri/renderD128", "/dev/dri/renderD136"]
     assert "has no image for the accelerator 'rocm'" in worker(variables(ray_head=rocm))["absent"]
 
 
@@ -185,7 +184,7 @@ def test_plan_of_a_node_whose_image_is_built_from_other_inputs() -> None:
 def test_plan_without_a_probed_machine() -> None:
     node = worker(variables())
     assert (node["absent"], node["action"]) == ("its machine box: was not probed in this run", "none")
-    silent = variables(ray_head={"probe": {"unreachable": True, "msg": "no route"}})
+    silent = variables(ray_head={"__preflight": {"unreachable": True, "msg": "no route"}})
     assert worker(silent)["absent"] == "its machine box: does not answer: no route"
     (finding,) = unreached_findings(planner(silent).plan().machines.values())
     assert (finding.where, finding.severity) == ("box", "error")
@@ -195,23 +194,23 @@ def test_plan_without_a_probed_machine() -> None:
 def test_plan_on_a_machine_with_errors() -> None:
     error = {"where": "box", "what": "7 GPUs", "todo": "x", "severity": "error"}
     box = probed()
-    box["probe"]["findings"] = [error]
+    box["__preflight"]["findings"] = [error]
     hostvars = variables(ray_head=box)
     assert worker(hostvars)["absent"] == "its machine box: 7 GPUs"
     assert worker(hostvars, is_checked=False)["action"] == "create"
-    box["probe"]["findings"] = [error | {"severity": "warning"}]
+    box["__preflight"]["findings"] = [error | {"severity": "warning"}]
     assert worker(hostvars)["action"] == "create"
 
 
 def test_plan_on_a_machine_that_could_not_be_prepared() -> None:
     failed = {"failed": True, "msg": "no space"}
     for later, problem in (
-        ({"prepared": failed}, "no space"),
-        ({"prepared": {"unreachable": True, "msg": "no route"}}, "does not answer: no route"),
-        ({"pulled": {**failed, "images": ["verl:1"]}}, "the image verl:1: no space"),
+        ({"__ray_node_prepared": failed}, "no space"),
+        ({"__ray_node_prepared": {"unreachable": True, "msg": "no route"}}, "does not answer: no route"),
+        ({"__ray_image_failed": {**failed, "images": ["verl:1"]}}, "the image verl:1: no space"),
     ):
         assert worker(variables(ray_head={**probed(), **later}))["absent"] == f"its machine box: {problem}"
-    assert worker(variables(ray_head={**probed(), "prepared": {"changed": True}}))["action"] == "create"
+    assert worker(variables(ray_head={**probed(), "__ray_node_prepared": {"changed": True}}))["action"] == "create"
 
 
 def test_plan_that_the_machine_cannot_hold() -> None:
@@ -227,14 +226,14 @@ def findings(hostvars: dict[str, Any], run: list[str] = NODES) -> list[Any]:
 
 
 def test_a_run_without_enough_workers_stops() -> None:
-    silent = {**OTHER, "probe": {"unreachable": True, "msg": "no route"}}
+    silent = {**OTHER, "__preflight": {"unreachable": True, "msg": "no route"}}
     hostvars = variables(ray_head=probed(), worker_1=silent)
     assert [finding.where for finding in findings(hostvars)] == ["worker-1"]
     # With --limit, only the nodes of the run count.
     assert findings(hostvars, NODES[:2]) == []
     hostvars["ray-head"]["cluster_min_workers"] = "1"
     assert findings(hostvars) == []
-    hostvars = variables(ray_head={"probe": silent["probe"], "cluster_min_workers": 0})
+    hostvars = variables(ray_head={"__preflight": silent["__preflight"], "cluster_min_workers": 0})
     assert {finding.where for finding in findings(hostvars)} == set(NODES)
 
 
@@ -281,7 +280,7 @@ def test_what_there_is_of_a_cluster() -> None:
     assert ["worker-7", "none"] in [row[:2] for row in answer["changes"]]
     for changed in ({"cluster": "other"}, {"cluster": "mvp", "state": "exited"}):
         assert not there({"ray-head": container(**changed)}).to_json()["head_runs"]
-    silent = plan(variables(ray_head={"probe": {"unreachable": True}}))
+    silent = plan(variables(ray_head={"__preflight": {"unreachable": True}}))
     assert (silent["head_answers"], silent["head_runs"]) == (False, False)
     assert not silent["machines"]["ray-head"]["present"]
 
@@ -292,7 +291,7 @@ def test_what_there_is_of_a_cluster() -> None:
 def process_host(**changes: Any) -> dict[str, Any]:
     """The variables of a node without a container, whose host was probed."""
     there = machine(process=replace(PROCESS_HOST, **changes), program=PROGRAM).to_json()
-    return {**PROCESS, "probe": {"machine": there}}
+    return {**PROCESS, "__preflight": {"machine": there}}
 
 
 def processes() -> dict[str, Any]:

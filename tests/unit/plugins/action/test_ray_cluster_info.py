@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import ray_cluster_info
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, Node
+from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, ProgramError
 
-GONE = {"failed": True, "msg": "container head is restarting", "head_is_gone": True}
-DENIED = {"failed": True, "msg": "the user may not use docker", "head_is_gone": False}
+GONE = ProgramError("container head is restarting", node_is_gone=True)
+DENIED = ProgramError("the user may not use docker")
 READY = {"complete": True, "missing": [], "awaited": [], "problem": "", "nodes": [{}], "changed": False}
 EXPECTED = [{"name": "head", "head": True, "cpus": 0}, {"name": "worker-0", "absent": "no machine"}]
 
@@ -17,20 +18,20 @@ EXPECTED = [{"name": "head", "head": True, "cpus": 0}, {"name": "worker-0", "abs
 class Head:
     """A head whose answers are given, one for each call of the program, and then the last one for ever."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: dict[str, Any] | ProgramError) -> None:
         self.answers = list(answers)
         self.waits: list[float] = []
-        monkeypatch.setattr(ray_cluster_info.ActionBase, "run", lambda *_arguments: {})
+        monkeypatch.setattr(actions.ActionBase, "run", lambda *_arguments: {})
         monkeypatch.setattr(ray_cluster_info, "PAUSE_SECONDS", 0.05)
-        monkeypatch.setattr(ray_cluster_info, "task_result", self.answer)
+        monkeypatch.setattr(ray_cluster_info.ActionModule, "ask", self.answer)
 
-    def answer(
-        self, _action: Any, node: Node, verb: str, request: dict[str, Any], seconds: float, needs_node: bool
-    ) -> dict[str, Any]:
-        assert (node.name, verb, needs_node) == ("head", "nodes", True)
-        assert seconds == SECONDS + request["wait_timeout"]
+    def answer(self, verb: str, request: dict[str, Any], seconds: float, needs_node: bool) -> dict[str, Any]:
+        assert (verb, needs_node, seconds) == ("nodes", True, SECONDS + request["wait_timeout"])
         self.waits.append(request["wait_timeout"])
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, ProgramError):
+            raise answer
+        return answer
 
     def ask(self, **arguments: Any) -> dict[str, Any]:
         action = ray_cluster_info.ActionModule.__new__(ray_cluster_info.ActionModule)
@@ -62,16 +63,16 @@ def test_a_head_that_restarts_is_awaited(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_without_an_answer_no_node_is_as_expected(
-    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], arguments: dict[str, Any], again: bool
+    monkeypatch: pytest.MonkeyPatch, answer: ProgramError, arguments: dict[str, Any], again: bool
 ) -> None:
     head = Head(monkeypatch, answer)
     state = head.ask(**arguments)
     assert (len(head.waits) > 1) == again
-    assert (state["complete"], state["problem"], "failed" in state) == (False, answer["msg"], False)
+    assert (state["complete"], state["problem"], "failed" in state) == (False, str(answer), False)
     assert state["missing"] == [row[0] for row in state["rows"]] and len(state["missing"]) == 2
     assert state["nodes"] == state["jobs"] == []
 
 
 def test_nothing_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     state = Head(monkeypatch, GONE).ask(expected=[])
-    assert (state["rows"], state["problem"]) == ([], GONE["msg"])
+    assert (state["rows"], state["problem"]) == ([], str(GONE))

@@ -13,7 +13,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.action import ray_job
 from ansible_collections.argus.verl.plugins.action.ray_job import ActionModule
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.plugin_utils import following
+from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
+from ansible_collections.argus.verl.plugins.plugin_utils import following, program_call
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
 from jobs import MINIMAL
@@ -112,9 +113,9 @@ SUBMITTED = {
     "state": "SUBMITTED",
     "overrides": ["a=1"],
 }
-DONE = {**SUBMITTED, "commands": job_commands("grpo-1", "SUBMITTED")}
+DONE = SUBMITTED
 GONE = ProgramError("there is no container mvp-ray-head on box. cluster_up.yml starts it", node_is_gone=True)
-NO_ANSWER = {"failed": True, "msg": "argus status on mvp-ray-head gave no answer", "head_is_gone": True}
+NO_ANSWER = ProgramError("argus status on mvp-ray-head gave no answer", node_is_gone=True)
 FINDING = {"where": "model", "what": "is missing", "todo": "stage it", "severity": "error", "key": "model"}
 
 
@@ -196,8 +197,8 @@ class Head:
         action._task.check_mode = self.check_mode
         variables = {"inventory_hostname": "mvp-ray-head", "ansible_inventory_sources": None}
         with (
-            patch.object(ray_job, "call", self.call),
-            patch.object(ray_job, "job_info", lambda _action, _node, request: self.execute("status", request)),
+            patch.object(program_call, "call", self.call),
+            patch.object(ActionModule, "job_info", lambda _action, request: self.execute("status", request)),
         ):
             return action.run(None, variables)  # type: ignore[no-any-return]
 
@@ -205,7 +206,7 @@ class Head:
 def slow_answers(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each answer takes six seconds, as with a wait_timeout."""
     clock = Clock()
-    monkeypatch.setattr(ray_job, "time", clock)
+    monkeypatch.setattr(following, "time", clock)
     execute = head.execute
 
     def slow(verb: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -219,12 +220,38 @@ def slow_answers(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that the plugin displays, with a clock of its own."""
     lines: list[str] = []
-    monkeypatch.setattr(ray_job.ActionBase, "run", lambda *_arguments: {})
+    monkeypatch.setattr(actions.ActionBase, "run", lambda *_arguments: {})
     monkeypatch.setattr(ray_job.display, "display", lambda text: lines.extend(text.split("\n")))
-    monkeypatch.setattr(ray_job, "time", Clock())
+    monkeypatch.setattr(following, "time", Clock())
+    monkeypatch.setattr(ray_job, "show_report", lambda *_arguments, **_named: None)
     for module in (ray_job, following):
         monkeypatch.setattr(module, "playbook_command", lambda name, _variables: f"run {name}")
     return lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "check", "changes", "lines"),
+    [
+        ({"jobspec": MINIMAL}, False, {}, ["Job grpo-1: SUBMITTED", "8 steps", "Archive:  /private/jobs/grpo-1"]),
+        ({"jobspec": MINIMAL}, False, {"changed": False}, ["Job grpo-1: SUBMITTED, submitted before", "8 steps"]),
+        ({"jobspec": MINIMAL}, True, {}, ["", "8 steps", "The job would be SUBMITTED: no errors were found."]),
+        ({"state": "stopped", "submission_id": "grpo-1"}, False, {"state": "STOPPED"}, ["Job grpo-1: STOPPED"]),
+    ],
+)
+def test_what_became_of_a_job_is_shown(
+    shown: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    check: bool,
+    changes: dict[str, Any],
+    lines: list[str],
+) -> None:
+    reports: list[str] = []
+    monkeypatch.setattr(ray_job, "show_report", lambda title="", text=(): reports.extend([title, *text]))
+    answer = {**SUBMITTED, "facts": {"notes": ["8 steps"]}, **changes}
+    Head(answer, check_mode=check).run(**arguments)
+    assert reports[: len(lines)] == lines
+    assert check or reports[-len(job_commands("grpo-1", answer["state"])) :] == job_commands("grpo-1", answer["state"])
 
 
 def test_a_submission(shown: list[str]) -> None:
@@ -371,7 +398,6 @@ def test_a_job_is_submitted_again(shown: list[str], command_line: Callable[..., 
 def test_a_job_is_followed_until_it_has_ended(shown: list[str]) -> None:
     head = Head(SUBMITTED, info(), info("SUCCEEDED", ended=False), info("SUCCEEDED"))
     result = head.run(jobspec=MINIMAL, wait=True)
-    assert result.pop("commands") == job_commands("grpo-1", "SUCCEEDED")
     assert result == {**SUBMITTED, "state": "SUCCEEDED", "job": job("SUCCEEDED")}
     assert [name for name, _arguments in head.calls] == ["submit", *["status"] * 3]
     assert head.calls[1][1] == {"submission_id": "grpo-1", "wait_timeout": 7.0, "tail": 15}
@@ -476,10 +502,10 @@ def test_following_ends_if_the_head_stays_away(shown: list[str]) -> None:
     head = Head(SUBMITTED, info(), NO_ANSWER)
     result = head.run(jobspec=MINIMAL, wait=True)
     assert (result["failed"], result["changed"]) == (True, True)
-    assert NO_ANSWER["msg"] in result["msg"]
+    assert str(NO_ANSWER) in result["msg"]
     assert result["msg"].endswith("run status")
     # 120 seconds, with a poll every 7.
-    assert shown.count("grpo-1  the head does not answer") == 18
+    assert shown.count("grpo-1  the head does not answer") == 17
 
 
 WAITING = {"unattended": True, "silent_for": 90.0, "notice": "waits for a steward: cluster_up.yml starts one"}
@@ -509,5 +535,5 @@ def test_following_ends_if_neither_head_nor_launcher_answers(shown: list[str], m
 
 
 def test_another_failure_ends_the_following(shown: list[str]) -> None:
-    result = Head(SUBMITTED, {"failed": True, "msg": "wrong"}).run(jobspec=MINIMAL, wait=True)
+    result = Head(SUBMITTED, ProgramError("wrong")).run(jobspec=MINIMAL, wait=True)
     assert (result["failed"], result["msg"], result["submission_id"]) == (True, "wrong", "grpo-1")

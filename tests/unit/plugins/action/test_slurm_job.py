@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.action import slurm_job
+from ansible_collections.argus.verl.plugins.action.slurm_job import waiting_line
 from ansible_collections.argus.verl.plugins.module_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.module_utils.slurm.allocation import Allocation
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm_wait import waiting_line
+from ansible_collections.argus.verl.plugins.plugin_utils import action
 
 WISH = {"python": "/opt/verl/bin/python3", "nodes": "2", "gpus": 8, "cpus": "", "head": [], "setup": None}
 WAITS = Allocation(7, "argus-verl", "PENDING", "Resources")
@@ -35,18 +36,17 @@ def asked(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> Asked:
     def run(
         there: int | None, states: list[Allocation | None], check: bool = False, **arguments: Any
     ) -> dict[str, Any]:
-        monkeypatch.setattr(slurm_job.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+        monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         answers: Iterator[Allocation | None] = iter(states)
         done: list[str] = []
         monkeypatch.setattr(commands, "job_named", lambda name: there)
         monkeypatch.setattr(commands, "submit", lambda text: done.append(text) or 7)
         monkeypatch.setattr(commands, "cancel", lambda job: done.append(f"cancel {job}"))
         monkeypatch.setattr(commands, "allocation", lambda job: next(answers))
-        task = type("Task", (), {"check_mode": check, "args": {}, "async_val": 0, "delegate_to": None})()
-        action = slurm_job.ActionModule(task, None, None, None, None, None)
-        parameters = {"state": "present", "name": "argus-verl", "wish": WISH, "wait_timeout": 0.0, **arguments}
-        action.validate_argument_spec = lambda argument_spec: (None, parameters)
-        return {**action.run(task_vars={}), "done": done}
+        given = {"name": "argus-verl", "wish": WISH, **arguments}
+        task = type("Task", (), {"check_mode": check, "args": given, "async_val": 0, "delegate_to": None})()
+        job = slurm_job.ActionModule(task, None, None, None, None, None)
+        return {**job.run(task_vars={}), "done": done}
 
     return run
 

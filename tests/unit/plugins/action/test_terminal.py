@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.action import job_log
+from ansible_collections.argus.verl.plugins.action import ray_job_info
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import (
     nearest,
@@ -24,6 +24,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress imp
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, log_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.failures import Failure, FailureKind
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.status import Attempt
+from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
+from ansible_collections.argus.verl.plugins.plugin_utils import following
 from ansible_collections.argus.verl.plugins.plugin_utils.following import announcement, given_up, no_such_id
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, job_status
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import failure, report_lines
@@ -161,10 +163,10 @@ def test_text_is_data(way: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("colour", [True, False])
 def test_lines_of_a_log_have_colours_at_most(colour: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(job_log.display, "display", lines.append)
-    monkeypatch.setattr(job_log, "ANSIBLE_COLOR", colour)
+    monkeypatch.setattr(ray_job_info.display, "display", lines.append)
+    monkeypatch.setattr(ray_job_info, "ANSIBLE_COLOR", colour)
     for sequence in SEQUENCES.values():
-        job_log.show([f"<{sequence}>", "next"])
+        ray_job_info.show([f"<{sequence}>", "next"])
         shown = lines.pop()
         assert shown.endswith("\nnext")
         assert not BAD.search(COLOUR.sub("", shown) if colour else shown), repr(sequence)
@@ -175,17 +177,17 @@ def test_lines_of_a_log_have_colours_at_most(colour: bool, monkeypatch: pytest.M
 
 def test_a_log_that_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
-    monkeypatch.setattr(job_log.display, "display", shown.append)
-    monkeypatch.setattr(job_log.ActionBase, "run", lambda *_arguments: {})
-    monkeypatch.setattr(job_log, "ANSIBLE_COLOR", False)
-    action = job_log.ActionModule.__new__(job_log.ActionModule)
-    action._task = type("Task", (), {"args": {"submission_id": "sft-1", "follow": True}, "check_mode": False})()
+    monkeypatch.setattr(ray_job_info.display, "display", shown.append)
+    monkeypatch.setattr(actions.ActionBase, "run", lambda *_arguments: {})
+    monkeypatch.setattr(ray_job_info, "ANSIBLE_COLOR", False)
+    action = ray_job_info.ActionModule.__new__(ray_job_info.ActionModule)
+    action._task = type("Task", (), {"args": {"submission_id": "sft-1", "show": "follow"}, "check_mode": False})()
     text = "".join(SEQUENCES.values())
     running = json.loads(json.dumps(job(text).to_json())) | {"state": "RUNNING", "ended": False}
     ended = {**running, "state": "FAILED", "log": [], "ended": True}
     states = [running, {**running, "state": f"RETRYING{text}"}, {**ended, "log": [text]}, ended]
-    monkeypatch.setattr(job_log.time, "sleep", lambda _seconds: None)
-    monkeypatch.setattr(job_log, "job_info", lambda *_arguments: {"job": states.pop(0), "time": 9.0})
+    monkeypatch.setattr(following.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(action, "job_info", lambda _request: {"job": states.pop(0), "time": 9.0})
     result: dict[str, Any] = action.run(None, {})
     assert not result.get("failed")
     assert len(shown) >= 5

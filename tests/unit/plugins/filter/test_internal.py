@@ -14,8 +14,8 @@ from ansible_collections.argus.verl.plugins.filter import cluster
 PLUGINS = Path(__file__).resolve().parents[4] / "plugins"
 FILTERS = sorted(cluster.FilterModule().filters())
 MODULES = [
-    *("cluster_plan", "cluster_report", "disruption_report", "inventory_check", "legacy_ray", "legacy_report"),
-    *("machine_state", "node_departure", "program", "ray_node_drain", "report"),
+    *("cluster_plan", "inventory_check", "legacy_ray", "legacy_report"),
+    *("machine_state", "program", "ray_node_drain", "report"),
 ]
 
 

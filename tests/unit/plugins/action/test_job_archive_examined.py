@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.action import job_evidence
+from ansible_collections.argus.verl.plugins.action import job_archive
+from ansible_collections.argus.verl.plugins.plugin_utils import action
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from program_machine import Action, node_in, refuse
 
@@ -16,18 +17,22 @@ class Task:
     async_val = 0
 
     def __init__(self, node: Node, check_mode: bool = False) -> None:
-        self.args = {"submission_id": "sft-1", "node": {**asdict(node), "images": list(node.images)}}
+        self.args = {
+            "state": "examined",
+            "submission_id": "sft-1",
+            "node": {**asdict(node), "images": list(node.images)},
+        }
         self.check_mode = check_mode
 
 
-class Evidence(Action, job_evidence.ActionModule):
+class Evidence(Action, job_archive.ActionModule):
     def __init__(self, task: Task) -> None:
         self._task = task
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr(job_evidence.ActionBase, "run", lambda *_arguments: {})
+    monkeypatch.setattr(action.ActionBase, "run", lambda *_arguments: {})
     monkeypatch.setenv("ARGUS_VERL_NODE", "head")
     return node_in(tmp_path)
 

@@ -5,27 +5,37 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: job_fetch
-short_description: Fetch the archive of a training job
+module: job_archive
+short_description: Fetch the archive of a training job, or collect evidence into it
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Fetches the configuration, logs, metrics and evidence of a job to C(<dest>/<submission_id>/) on the controller, as
-    one compressed bundle. Checkpoints are fetched on request.
+  - With O(state=fetched), fetches the configuration, logs, metrics and evidence of a job to
+    C(<dest>/<submission_id>/) on the controller, as one compressed bundle. Checkpoints are fetched on request.
   - Only regular files are fetched. Links, FIFOs, devices, sockets, files that are too large, and names that other
     systems cannot store or show are skipped and listed in a warning.
   - Runs C(argus fetch) in the node, from its machine. No module is sent, and the machine needs no Python.
   - If the node does not run, a container of O(node.images) packs the archive, without a network.
   - Reads the archive as the user of the nodes, never as root.
+  - With O(state=examined), collects Ray's view of the job, and processes, stacks and GPU states from every node, into
+    the C(debug/) directory of the archive on the shared root, with C(argus evidence) in the node. Stacks are taken
+    without pausing any process. If Ray does not answer, only this node is examined, and the index of the evidence
+    records that. Fails if the node does not run.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.node
 attributes:
   check_mode:
     support: full
+    details: Neither fetches nor collects anything.
   diff_mode:
     support: none
 options:
+  state:
+    description: Whether the archive is fetched, or the job examined.
+    type: str
+    choices: [fetched, examined]
+    default: fetched
   submission_id:
     description: The job's id.
     type: str
@@ -47,38 +57,59 @@ options:
     type: int
     default: 0
   dest:
-    description: The directory on the controller in which a directory named after the job is created.
+    description:
+      - The directory on the controller in which a directory named after the job is created. Required with
+        O(state=fetched).
     type: path
-    required: true
 """
 
 EXAMPLES = r"""
 - name: Fetch a job's logs
-  argus.verl.job_fetch:
+  argus.verl.job_archive:
     submission_id: grpo-20260101-120000-1a2b
     dest: artifacts
+
+- name: Find out what a silent job is doing
+  argus.verl.job_archive:
+    state: examined
+    submission_id: grpo-20260101-120000-1a2b
 """
 
 RETURN = r"""
 path:
   description: The directory on the controller with the fetched files.
   type: str
-  returned: always
+  returned: with O(state=fetched)
 files:
-  description: The number of files that were new or had changed.
+  description: The number of files that were new or had changed, or that were collected.
   type: int
-  returned: always
+  returned: success
 archive:
-  description: The path of the archive on the machines.
+  description: The path of the archive on the machines, or as the node sees it.
   type: str
-  returned: always
+  returned: success
+nodes:
+  description: The nodes that evidence was collected from.
+  type: list
+  elements: str
+  returned: with O(state=examined)
+row:
+  description: The node, the number of files, the nodes and the problems, for a table.
+  type: list
+  elements: raw
+  returned: with O(state=examined), also on failure
+problems:
+  description: What could not be collected, and why.
+  type: list
+  elements: str
+  returned: with O(state=examined)
 skipped:
   description: What was skipped, and why, at most 100 entries. C(<name>), a colon and the reason.
   type: list
   elements: str
-  returned: always
+  returned: with O(state=fetched)
 job:
   description: The job as its archive describes it, as returned by M(argus.verl.ray_job_info).
   type: dict
-  returned: always
+  returned: with O(state=fetched)
 """

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.action import job_fetch
+from ansible_collections.argus.verl.plugins.action import job_archive
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import limits, pack
+from ansible_collections.argus.verl.plugins.plugin_utils import action
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
 
 SIZE = limits(False)
@@ -38,8 +39,8 @@ class Head:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, archive: Path, answer: Answer | ProgramError | None) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.archive, self.answer = archive, answer
-        monkeypatch.setattr(job_fetch, "call_for_file", self.call_for_file)
-        monkeypatch.setattr(job_fetch.ActionBase, "run", lambda *_arguments: {})
+        monkeypatch.setattr(job_archive, "call_for_file", self.call_for_file)
+        monkeypatch.setattr(action.ActionBase, "run", lambda *_arguments: {})
 
     def call_for_file(self, _action: object, node: Any, verb: str, request: Any, local: str, *limit: float) -> Answer:
         self.calls.append((node.name, verb, request, *limit))
@@ -59,10 +60,10 @@ def fetched(
 ) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     """The result of the action, and what it asked the head for."""
     head = Head(monkeypatch, archive, answer)
-    action = job_fetch.ActionModule.__new__(job_fetch.ActionModule)
+    fetch = job_archive.ActionModule.__new__(job_archive.ActionModule)
     given = {"submission_id": "grpo-1", "dest": str(archive.parents[1] / "here"), **arguments}
-    action._task = Task(given, check_mode)
-    return action.run(None, {"inventory_hostname": "head"}), head.calls
+    fetch._task = Task(given, check_mode)
+    return fetch.run(None, {"inventory_hostname": "head"}), head.calls
 
 
 def test_a_fetch(monkeypatch: pytest.MonkeyPatch, archive: Path, tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_checkpoints_that_are_not_fetched_have_no_other_limits(
 
 def test_what_was_skipped_is_a_warning(monkeypatch: pytest.MonkeyPatch, archive: Path) -> None:
     warned: list[str] = []
-    monkeypatch.setattr(job_fetch.display, "warning", warned.append)
+    monkeypatch.setattr(job_archive.display, "warning", warned.append)
     (archive / "link").symlink_to("/etc/passwd")
     result, _calls = fetched(monkeypatch, archive)
     assert warned == ["Not all files were fetched: link: it is a link"]

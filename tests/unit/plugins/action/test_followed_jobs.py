@@ -3,10 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.action import job_log, ray_job
+from ansible_collections.argus.verl.plugins.action import ray_job, ray_job_info
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.failures import WHAT_TO_DO
+from ansible_collections.argus.verl.plugins.plugin_utils import action as actions
 from ansible_collections.argus.verl.plugins.plugin_utils import following
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node, ProgramError
 
 CLOCK = 1000.0
 
@@ -33,7 +34,7 @@ def job(state: str = "RUNNING", *log: str, **changes: Any) -> dict[str, Any]:
 
 
 def answer(one: dict[str, Any]) -> dict[str, Any]:
-    return {"job": one, "time": CLOCK}
+    return {"job": one, "time": CLOCK, "changed": False}
 
 
 class Task:
@@ -65,9 +66,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines that are printed, on a controller with a fake clock."""
     lines: list[str] = []
     clock = Clock()
-    for module in (job_log, ray_job):
-        monkeypatch.setattr(module.display, "display", lambda text: lines.extend(text.split("\n")))
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(following.display, "display", lambda text: lines.extend(text.split("\n")))
+    monkeypatch.setattr(following, "time", clock)
     monkeypatch.setattr(following, "playbook_command", lambda name, variables: f"run {name}")
     monkeypatch.setattr(ray_job, "playbook_command", lambda name, variables: f"run {name}")
     return lines
@@ -75,8 +75,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def log_action(*answers: dict[str, Any], **arguments: Any) -> tuple[Any, list[dict[str, Any]]]:
     """The action plugin with a machine that gives these answers, and the list of its questions."""
-    action = job_log.ActionModule.__new__(job_log.ActionModule)
-    action._task = Task(submission_id="sft-1", **arguments)
+    action = ray_job_info.ActionModule.__new__(ray_job_info.ActionModule)
+    action._task = Task(**{"submission_id": "sft-1", "show": "log", **arguments})
     asked: list[dict[str, Any]] = []
     remaining = list(answers)
 
@@ -84,20 +84,19 @@ def log_action(*answers: dict[str, Any], **arguments: Any) -> tuple[Any, list[di
         asked.append(given)
         return remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
-    action.execute = execute
+    action.job_info = execute
     return action, asked
 
 
 def run(action: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(job_log.ActionBase, "run", lambda *_arguments: {})
-    monkeypatch.setattr(job_log, "job_info", lambda action, _node, request: action.execute(request))
+    monkeypatch.setattr(actions.ActionBase, "run", lambda *_arguments: {})
     answered = action.run(None, {})
     assert isinstance(answered, dict)
     return answered
 
 
 def test_the_end_of_a_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    action, asked = log_action(answer(job("RUNNING", "a", "\x1b[A\x1b[36mb\x1b[0m")), lines=2)
+    action, asked = log_action(answer(job("RUNNING", "a", "\x1b[A\x1b[36mb\x1b[0m")), tail=2)
     assert run(action, monkeypatch)["changed"] is False
     assert asked[0]["tail"] == 2
     assert shown == ["", "Job sft-1: RUNNING; last 2 lines of /private/jobs/sft-1/logs/driver.log", "a", "b"]
@@ -122,7 +121,7 @@ def test_a_log_is_followed_to_its_end(shown: list[str], monkeypatch: pytest.Monk
         answer(job("RETRYING", log_position="1:9", reason="a node was lost")),
         answer(job("SUCCEEDED", "c", log_position="2:5", ended=False)),
         answer(job("SUCCEEDED", ended=False)),
-        follow=True,
+        show="follow",
     )
     run(action, monkeypatch)
     assert [given.get("log_position") for given in asked] == [None, "1:1", "1:9", "1:9", "2:5"]
@@ -142,7 +141,7 @@ def test_what_a_followed_job_waits_for_is_shown_once(shown: list[str], monkeypat
     notice = "waits for its placement: 1 x 8 GPU and 80 CPU are not free together"
     waits = answer(job(log_position="1:1", notice=notice))
     going_on, done = answer(job(log_position="1:1")), answer(job("SUCCEEDED", log_position="1:1", ended=False))
-    action, _asked = log_action(answer(job("RUNNING", "a")), waits, waits, going_on, done, follow=True)
+    action, _asked = log_action(answer(job("RUNNING", "a")), waits, waits, going_on, done, show="follow")
     run(action, monkeypatch)
     lines = [line for line in shown if line.startswith("sft-1  ")]
     running = "sft-1  RUNNING  step 4/12  train/loss 4.250  1:05"
@@ -150,7 +149,7 @@ def test_what_a_followed_job_waits_for_is_shown_once(shown: list[str], monkeypat
 
 
 def test_a_job_that_has_ended_is_not_followed(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    action, asked = log_action(answer(job("FAILED", "a")), follow=True)
+    action, asked = log_action(answer(job("FAILED", "a")), show="follow")
     assert "failed" not in run(action, monkeypatch)
     assert len(asked) == 1
 
@@ -163,7 +162,7 @@ def test_a_job_that_failed_has_its_cause_below_the_log(
     shown: list[str], monkeypatch: pytest.MonkeyPatch, before: list[dict[str, Any]]
 ) -> None:
     end = job("FAILED", *([] if before else ["a"]), reason="it raised", failure=FAILURE)
-    action, _asked = log_action(*map(answer, [*before, end]), follow=True)
+    action, _asked = log_action(*map(answer, [*before, end]), show="follow")
     run(action, monkeypatch)
     line = ["", "sft-1  FAILED  step 4/12  train/loss 4.250  1:05"] if before else ["a"]
     assert shown[-len(line) - 3 :] == [*line, "", "Failed: reward: it raised", f"To do:  {WHAT_TO_DO['reward']}"]
@@ -171,7 +170,7 @@ def test_a_job_that_failed_has_its_cause_below_the_log(
 
 def test_following_ends_if_nothing_looks_after_the_job(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = job("RUNNING", unattended=True, silent_for=900.0, notice="waits for a steward")
-    action, asked = log_action(answer(waiting), follow=True)
+    action, asked = log_action(answer(waiting), show="follow")
     message = run(action, monkeypatch)["msg"]
     assert "which may still be running: waits for a steward." in message
     assert len(asked) > 50
@@ -179,7 +178,7 @@ def test_following_ends_if_nothing_looks_after_the_job(shown: list[str], monkeyp
 
 def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     silent = answer(job("RUNNING", problem="refused", silent_for=900.0))
-    action, asked = log_action(silent, follow=True)
+    action, asked = log_action(silent, show="follow")
     message = run(action, monkeypatch)["msg"]
     assert message == "Stopped following sft-1, which may still be running: refused. Check it later: run status"
     assert 50 < len(asked) < 70
@@ -187,14 +186,21 @@ def test_following_ends_if_the_job_is_unreachable(shown: list[str], monkeypatch:
 
 # --- Following a job --------------------------------------------------------------------------------------------------
 
-GONE = {"failed": True, "msg": "argus status on mvp-ray-head gave no answer", "head_is_gone": True}
+GONE = ProgramError("argus status on mvp-ray-head gave no answer", node_is_gone=True)
 
 
-def followed(*answers: dict[str, Any]) -> dict[str, Any]:
+def followed(*answers: dict[str, Any] | ProgramError) -> dict[str, Any]:
     action = ray_job.ActionModule.__new__(ray_job.ActionModule)
     remaining = list(answers)
     action.node = Node("mvp-ray-head")
-    action.job_info = lambda _request: remaining.pop(0) if len(remaining) > 1 else remaining[0]
+
+    def job_info(_request: dict[str, Any]) -> dict[str, Any]:
+        answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if isinstance(answer, ProgramError):
+            raise answer
+        return answer
+
+    action.job_info = job_info
     result = action.follow("sft-1")
     assert isinstance(result, dict)
     return result
@@ -224,7 +230,7 @@ def test_following_survives_a_restart_of_the_head(shown: list[str]) -> None:
 def test_following_ends_if_the_head_stays_down(shown: list[str]) -> None:
     result = followed(answer(job()), GONE)
     assert result["failed"]
-    assert GONE["msg"] in result["msg"]
+    assert str(GONE) in result["msg"]
     assert 15 < shown.count("sft-1  the head does not answer") < 25
 
 
@@ -245,7 +251,7 @@ def test_the_cause_of_a_failed_job_is_shown(shown: list[str]) -> None:
 def test_new_warnings_stand_in_the_followed_log(shown: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     warned = {"warnings": [{"kind": "loss_nan", "text": "the loss was not a number"}]}
     ended = job("SUCCEEDED", **warned)
-    action, _asked = log_action(answer(job()), answer(job("RUNNING", "a", **warned)), answer(ended), follow=True)
+    action, _asked = log_action(answer(job()), answer(job("RUNNING", "a", **warned)), answer(ended), show="follow")
     assert run(action, monkeypatch)["changed"] is False
     assert shown.count("WARNING  the loss was not a number") == 1
     assert shown.index("a") < shown.index("WARNING  the loss was not a number")

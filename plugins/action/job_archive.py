@@ -1,0 +1,106 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`argus.verl.job_archive`: have the program pack an archive, or collect evidence into it.
+
+Documented in plugins/modules/job_archive.py.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.utils.display import Display
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import archive_path
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import BundleError, Limits, limits, unpack
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import SECONDS as COLLECT_SECONDS
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.submission_id import SUBMISSION_ID
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.archive import Archive
+from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failed
+from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer, no_such_id
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
+    SECONDS,
+    NodeAction,
+    ProgramError,
+    call_for_file,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
+
+display = Display()
+# The slowest file system and compression.
+BYTES_PER_SECOND = 10 << 20
+HEADER = ("job", "state", "steps", "metric", "first", "last")
+
+
+def seconds(size: Limits) -> float:
+    """How long packing may take."""
+    return SECONDS + size.total / BYTES_PER_SECOND
+
+
+def row(job: JobInfo) -> list[Any]:
+    progress = job.progress
+    values = [None if value is None else round(value, 3) for value in (progress.first, progress.last)]
+    return [job.submission_id, job.state, progress.step, progress.metric, *values]
+
+
+class ActionModule(NodeAction):
+    options = documented_options(DOCUMENTATION)
+    relations: ClassVar[dict[str, Any]] = {"required_if": [("state", "fetched", ["dest"])]}
+
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
+        if arguments.pop("state") == "examined":
+            return self.examined(arguments["submission_id"])
+        return self.fetched(arguments, arguments.pop("dest"))
+
+    def fetched(self, request: Mapping[str, Any], dest: str) -> Result:
+        submission_id = request["submission_id"]
+        if not SUBMISSION_ID.fullmatch(submission_id or ""):
+            # The id becomes a path on the controller.
+            return failed(no_such_id(submission_id))
+        size = limits(request["checkpoints"], request["max_file_mib"], request["max_total_mib"])
+        target = Path(dest).resolve() / submission_id
+        try:
+            with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
+                answer = call_for_file(self, self.node, "fetch", request, bundle.name, size.bundle, seconds(size))
+                if not answer.done:
+                    return failed(answer.reasons)
+                files = unpack(bundle.name, target, size, change=not self._task.check_mode)
+        except (BundleError, ProgramError) as error:
+            return failed(f"The archive was not fetched: {error}.")
+        skipped = answer.result.get("skipped")
+        skipped = [printable(line, lines=False) for line in skipped] if isinstance(skipped, list) else []
+        if skipped:
+            # Ansible does not show the warnings of a task that has changed nothing.
+            display.warning(f"Not all files were fetched: {'; '.join(skipped)}")
+        job = describe(Archive(target), None, tail=0)
+        archive = archive_path(self.node.shared_root_source or self.node.shared_root, submission_id)
+        show("Fetched", HEADER, [row(job)], text=[f"Archive:  {archive}", f"Here:     {target}"])
+        return {
+            "changed": bool(files),
+            "path": str(target),
+            "archive": printable(answer.result.get("archive", "")),
+            "skipped": skipped,
+            "files": files,
+            "job": job.to_json(),
+        }
+
+    def examined(self, submission_id: str) -> Result:
+        request = {"submission_id": submission_id, "check": self._task.check_mode}
+        try:
+            # Another container has none of the node's processes.
+            result = self.ask("evidence", request, COLLECT_SECONDS + SECONDS, needs_node=True)
+        except ProgramError as error:
+            result = failed(error)
+        except AnsibleConnectionFailure as error:
+            result = failed(no_answer(error, self.node.name))
+        missing = "; ".join(result.get("problems") or [result.get("msg", "")])
+        nodes = ", ".join(result.get("nodes", []))
+        return {**result, "row": [self.node.name, result.get("files", 0), nodes or None, missing or None]}

@@ -1,0 +1,67 @@
+# Copyright (c) 2026, the argus.verl contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the actions of the collection have in common. Their options are those that their modules document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, ClassVar
+
+import yaml
+from ansible.plugins.action import ActionBase
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
+
+Result = dict[str, Any]
+Options = dict[str, dict[str, Any]]
+FRAGMENTS = "ansible_collections.argus.verl.plugins.doc_fragments"
+
+
+def documented_options(documentation: str) -> Options:
+    """The options of a module, with those of the collection's fragments."""
+    # The loader in C is ten times as fast, where there is one.
+    loaded = yaml.load(documentation, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    options = specification(loaded.get("options") or {})
+    for fragment in loaded.get("extends_documentation_fragment", []):
+        module = import_module(f"{FRAGMENTS}.{fragment.rpartition('.')[2]}")
+        options |= documented_options(module.ModuleDocFragment.DOCUMENTATION)
+    return options
+
+
+def specification(documented: Options) -> Options:
+    """Documented options as an argument spec."""
+    return {
+        name: {
+            **{key: value for key, value in option.items() if key != "suboptions"},
+            **({"options": specification(option["suboptions"])} if "suboptions" in option else {}),
+        }
+        for name, option in documented.items()
+    }
+
+
+def failed(message: object, **more: Any) -> Result:
+    return {"failed": True, "changed": False, "msg": printable(str(message)), **more}
+
+
+class Action(ActionBase):  # type: ignore[misc]
+    """Runs on the controller, without a connection. relations: between options, as for a module."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+    options: ClassVar[Options] = {}
+    relations: ClassVar[dict[str, Any]] = {}
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Result:
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        return self.perform(self.arguments(variables), variables)
+
+    def arguments(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of the task, typed and with defaults. variables: those of the task."""
+        _dummy, arguments = self.validate_argument_spec(self.options, **self.relations)
+        return dict(arguments)
+
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
+        raise NotImplementedError

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, documented_options
+
+COLLECTION = "ansible_collections.argus.verl.plugins"
+ACTIONS = sorted(path.stem for path in (Path(__file__).resolve().parents[4] / "plugins" / "action").glob("*.py"))
+DOCUMENTATION = """
+options:
+  names: {type: list, elements: dict, default: [], suboptions: {name: {type: str, required: true}}}
+extends_documentation_fragment: [argus.verl.attributes, argus.verl.node]
+"""
+
+
+def test_documented_options_are_an_argument_spec() -> None:
+    options = documented_options(DOCUMENTATION)
+    assert sorted(options) == ["names", "node"]
+    assert options["names"]["options"] == {"name": {"type": "str", "required": True}}
+    assert options["node"]["options"]["name"]["required"] and "suboptions" not in options["node"]
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_action_has_the_options_that_its_module_documents(name: str) -> None:
+    action = importlib.import_module(f"{COLLECTION}.action.{name}").ActionModule
+    if issubclass(action, Action):
+        assert action.options == documented_options(
+            importlib.import_module(f"{COLLECTION}.modules.{name}").DOCUMENTATION
+        )
