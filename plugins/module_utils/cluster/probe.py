@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Thread
 
 from ..argus.common.shared_root import JOBS
-from ..network.hcas import hcas_of_sysfs
+from ..network.hcas import Hca, described, hcas_of_sysfs, parse_ibdev2netdev
 from ..network.interfaces import read, read_interfaces
 from .devices import INFINIBAND, DeviceFile, read_devices, read_gpus
 from .engine import (
@@ -96,7 +96,7 @@ class Probe:
         """names, images, paths: of containers, images and directories to report besides those of the cluster."""
         # Each call to the engine takes 20 to 100 ms and none depends on another.
         with ThreadPoolExecutor(max_workers=8) as pool:
-            asked_gpus = pool.submit(self.gpus)
+            asked_gpus, asked_hcas = pool.submit(self.gpus), pool.submit(self.hcas)
             asked_engine, asked_paths = pool.submit(self.engine, engine), pool.submit(self.paths, paths)
             asked_containers = pool.submit(self.containers, engine, cluster, names)
             asked_images = {name: pool.submit(self.image, engine, name) for name in images}
@@ -118,7 +118,7 @@ class Probe:
             missing_packages=[name for name in PACKAGES if importlib.util.find_spec(name) is None],
             gpus=gpus,
             gpus_error=gpus_error,
-            hcas=hcas_of_sysfs(self._root),
+            hcas=asked_hcas.result(),
             mounts=asked_paths.result(),
             disk=disk,
             memory_bytes=self.memory(),
@@ -150,6 +150,12 @@ class Probe:
         if code:
             return gpus, " ".join([*other_lines, *err.split()]) or f"exit code {code} without a message"
         return gpus, error or None
+
+    def hcas(self) -> list[Hca]:
+        """Return the ports that ibdev2netdev lists; on InfiniBand without IPoIB it lists none, and sysfs has them."""
+        code, out, _err = self._run(["ibdev2netdev"])
+        listed = [] if code else parse_ibdev2netdev(out)
+        return [described(port, self._root) for port in listed] or hcas_of_sysfs(self._root)
 
     def rdma_devices(self) -> list[DeviceFile]:
         """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from .engine import NOT_INSTALLED, TIMED_OUT
 
-# The PATH of a session over SSH often lacks these.
+# The PATH of a session over SSH often lacks these, where distributions put ibdev2netdev.
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 # How long a killed program has to give back its output; one that hangs in the kernel never does.
 KILLED_SECONDS = 0.5

@@ -1,13 +1,13 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""HCAs: the ports of InfiniBand and RoCE adapters, from sysfs."""
+"""HCAs: the ports of InfiniBand and RoCE adapters, from ibdev2netdev and from sysfs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .interfaces import read
@@ -26,6 +26,7 @@ ERROR_COUNTERS = (
 ROCE_V2 = "RoCE v2"
 # An IPv4 address as a GID: ::ffff:10.0.0.20.
 _IPV4_GID = re.compile(r"(0000:){5}ffff(:[0-9a-f]{4}){2}")
+_IBDEV2NETDEV = re.compile(r"^(?P<device>\S+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)", re.M)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,14 @@ class Hca:
         return self.state == "up"
 
 
+def parse_ibdev2netdev(text: str) -> list[Hca]:
+    """Return the ports that the tool lists: those with a network interface."""
+    return [
+        Hca(match["device"], int(match["port"]), match["netdev"], match["state"].lower())
+        for match in _IBDEV2NETDEV.finditer(text)
+    ]
+
+
 def parse_rate(text: str) -> float:
     """Return Gbit/s of a text such as "400 Gb/sec (4X NDR)"; 0 if it is another."""
     match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", text)
@@ -61,25 +70,26 @@ def parse_rate(text: str) -> float:
 
 
 def hcas_of_sysfs(root: Path) -> list[Hca]:
-    """Return all ports, also those without a network interface."""
+    """Return all ports, also those without a network interface, which ibdev2netdev does not list."""
     ports = []
     for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
         device = port.parent.parent
-        netdev = _netdev(device, port)
-        ports.append(
-            Hca(
-                device.name,
-                int(port.name),
-                netdev,
-                # Such as "4: ACTIVE"; a port in "2: INIT" has a cable, but no subnet manager.
-                "up" if read(port / "state").endswith("ACTIVE") else "down",
-                rate_gbit=parse_rate(read(port / "rate")),
-                link_layer=read(port / "link_layer"),
-                gid_index=_gid_index(port, netdev),
-                errors=_errors(port),
-            )
-        )
+        # Such as "4: ACTIVE"; a port in "2: INIT" has a cable, but no subnet manager.
+        state = "up" if read(port / "state").endswith("ACTIVE") else "down"
+        ports.append(described(Hca(device.name, int(port.name), _netdev(device, port), state), root))
     return ports
+
+
+def described(hca: Hca, root: Path) -> Hca:
+    """The port with what only sysfs knows of it."""
+    port = root / "sys/class/infiniband" / hca.device / "ports" / str(hca.port)
+    return replace(
+        hca,
+        rate_gbit=parse_rate(read(port / "rate")),
+        link_layer=read(port / "link_layer"),
+        gid_index=_gid_index(port, hca.netdev),
+        errors=_errors(port),
+    )
 
 
 def _errors(port: Path) -> dict[str, int]:

@@ -19,6 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import 
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineError, EngineStatus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, proxies_of
+from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
 from samples import RECORDED, recorded
 
 Answer = tuple[int, str, str]
@@ -66,6 +67,41 @@ def test_lost_gpu_is_an_error_beside_the_other_gpus(code: int) -> None:
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    """An InfiniBand device without a GID table, one with RoCE, and one with two ports and one function."""
+    devices = tmp_path / "sys/class/infiniband"
+    write(devices / "mlx5_0/ports/1/state", "4: ACTIVE\n")
+    write(devices / "mlx5_0/device/net/ib0/dev_port", "0\n")
+    write(devices / "mlx5_1/ports/1/state", "1: DOWN\n")
+    write(devices / "mlx5_1/ports/1/gid_attrs/ndevs/0", "enp9s0np0\n")
+    write(devices / "mlx4_0/ports/1/state", "2: INIT\n")
+    write(devices / "mlx4_0/ports/2/state", "4: ACTIVE\n")
+    write(devices / "mlx4_0/device/net/ib8/dev_port", "0\n")
+    write(devices / "mlx4_0/device/net/ib9/dev_port", "1\n")
+    write(devices / "mlx5_9/ports/1/state", "4: ACTIVE\n")
+    return tmp_path
+
+
+def test_sysfs_is_read_when_ibdev2netdev_lists_nothing(sysfs: Path) -> None:
+    expected = [
+        Hca("mlx4_0", 1, "ib8", "down"),
+        Hca("mlx4_0", 2, "ib9", "up"),
+        Hca("mlx5_0", 1, "ib0", "up"),
+        Hca("mlx5_1", 1, "enp9s0np0", "down"),
+        Hca("mlx5_9", 1, None, "up"),
+    ]
+    assert Probe(run=answering({}), root=sysfs).hcas() == expected
+    # Installed, but without IPoIB it lists nothing.
+    assert Probe(run=answering({"ibdev2netdev": (0, "", "")}), root=sysfs).hcas() == expected
+
+
+def test_ibdev2netdev_takes_precedence_over_sysfs(sysfs: Path, tmp_path: Path) -> None:
+    listed = answering({"ibdev2netdev": (0, recorded("ibdev2netdev.txt"), "")})
+    assert len(Probe(run=listed, root=sysfs).hcas()) == 6
+    assert Probe(run=answering({}), root=tmp_path / "empty").hcas() == []
 
 
 def test_proxies_are_shown_without_passwords() -> None:
@@ -290,6 +326,7 @@ def fake_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs = tmp_path / "programs"
     write(programs / "docker", FAKE_DOCKER.format(recorded=RECORDED))
     write(programs / "nvidia-smi", f'#!/bin/sh\ncat "{RECORDED}/nvidia_smi_h100.csv"\n')
+    write(programs / "ibdev2netdev", f'#!/bin/sh\ncat "{RECORDED}/ibdev2netdev.txt"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")

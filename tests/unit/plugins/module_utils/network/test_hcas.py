@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.network.hcas import (
     Hca,
+    described,
     hcas_of_sysfs,
+    parse_ibdev2netdev,
     parse_rate,
 )
+from samples import recorded
 
 V4, V4_OTHER = "0000:0000:0000:0000:0000:ffff:0a00:0014", "0000:0000:0000:0000:0000:ffff:0a00:0114"
 LINK_LOCAL = "fe80:0000:0000:0000:0ac0:ebff:fe1c:7a2c"
@@ -35,6 +38,18 @@ def gid(of: Path, index: int, value: str, kind: str, netdev: str = "") -> None:
         write(of / "gid_attrs/types" / str(index), kind)
     if netdev:
         write(of / "gid_attrs/ndevs" / str(index), netdev)
+
+
+def test_ibdev2netdev_lists_ports_up_and_down() -> None:
+    ports = parse_ibdev2netdev(recorded("ibdev2netdev.txt"))
+    assert [(port.device, port.netdev, port.state) for port in ports] == [
+        ("mlx5_0", "ib0", "up"),
+        ("mlx5_1", "ib1", "up"),
+        ("mlx5_2", "ib2", "down"),
+        ("mlx5_3", "ib3", "up"),
+        ("mlx5_4", "ib4", "down"),
+        ("mlx5_bond_0", "bond0", "up"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,28 +93,9 @@ def test_gids_are_searched_by_number_and_not_those_of_a_vlan(tmp_path: Path) -> 
     gid(there, 2, V4_OTHER, "RoCE v2", "eth2.100")
     gid(there, 10, V4, "RoCE v2", "eth2")
     gid(there, 9, V4, "RoCE v2", "eth2")
-    write(tmp_path / "sys/class/infiniband/mlx5_0/device/net/eth2/dev_port", "0")
-    (known,) = hcas_of_sysfs(tmp_path)
+    known = described(Hca("mlx5_0", 1, "eth2", "up"), tmp_path)
     assert (known.gid_index, known.rate_gbit, known.link_layer) == (9, 400, "Ethernet")
 
 
-def test_names_of_interfaces(tmp_path: Path) -> None:
-    """An InfiniBand device without a GID table, one with RoCE, and one with two ports and one function."""
-    devices = tmp_path / "sys/class/infiniband"
-    write(devices / "mlx5_0/ports/1/state", "4: ACTIVE\n")
-    write(devices / "mlx5_0/device/net/ib0/dev_port", "0\n")
-    write(devices / "mlx5_1/ports/1/state", "1: DOWN\n")
-    write(devices / "mlx5_1/ports/1/gid_attrs/ndevs/0", "enp9s0np0\n")
-    write(devices / "mlx4_0/ports/1/state", "2: INIT\n")
-    write(devices / "mlx4_0/ports/2/state", "4: ACTIVE\n")
-    write(devices / "mlx4_0/device/net/ib8/dev_port", "0\n")
-    write(devices / "mlx4_0/device/net/ib9/dev_port", "1\n")
-    write(devices / "mlx5_9/ports/1/state", "4: ACTIVE\n")
-    assert hcas_of_sysfs(tmp_path) == [
-        Hca("mlx4_0", 1, "ib8", "down"),
-        Hca("mlx4_0", 2, "ib9", "up"),
-        Hca("mlx5_0", 1, "ib0", "up"),
-        Hca("mlx5_1", 1, "enp9s0np0", "down"),
-        Hca("mlx5_9", 1, None, "up"),
-    ]
-    assert hcas_of_sysfs(tmp_path / "empty") == []
+def test_port_that_sysfs_does_not_know_is_left_as_it_is(tmp_path: Path) -> None:
+    assert described(Hca("mlx5_0", 1, "ib0", "up"), tmp_path) == Hca("mlx5_0", 1, "ib0", "up")
