@@ -39,7 +39,7 @@ FURTHER_TESTS = {
     "launcher": ["tests/unit/test_recorded_archives.py", *ATTACKS],
     "gate": ["tests/unit/plugins/action/test_ray_job.py"],
     "jobspec": ["tests/unit/plugins/action/test_ray_job.py", "tests/unit/tools/test_jobspec_schema.py"],
-    "staging": ["tests/unit/plugins/filter/test_staging.py", "tests/attacks/test_staging.py"],
+    "staging": ["tests/unit/plugins/action/test_stage.py", "tests/attacks/test_staging.py"],
 }
 TIMEOUT_SECONDS = 300
 

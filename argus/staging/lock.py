@@ -19,7 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..common.text import duration, size_text
-from ..launcher.reading import UnreadableError, is_whole, parse_json, read_text
+from ..launcher.reading import UnreadableError, parse_json, read_text
+from ..launcher.schema import MalformedError, parse
 from .errors import StagingError
 
 LOCK = re.compile(r"\.(?P<name>.+)\.lock")
@@ -53,17 +54,13 @@ class ProgressReport:
     def from_json(cls, value: object) -> ProgressReport | None:
         """The report; None if a job has written something else. Unknown keys are ignored."""
         try:
-            report = cls(**{name: value[name] for name in cls.__dataclass_fields__ if name in value})  # type: ignore[index,operator]
-        except TypeError:
+            report = parse(cls, value)
+        except MalformedError:
             return None
         texts = (report.host, report.what)
         numbers = (report.pid, report.done, report.total, report.started_at, report.time)
-        is_sound = (
-            all(isinstance(text, str) and text.isprintable() and len(text) <= LONGEST_TEXT for text in texts)
-            and all(is_whole(number) for number in numbers[:3])
-            and all(isinstance(number, int | float) and 0 <= number < LARGEST_NUMBER for number in numbers)
-        )
-        return report if is_sound else None
+        is_sound = all(text.isprintable() and len(text) <= LONGEST_TEXT for text in texts)
+        return report if is_sound and all(0 <= number < LARGEST_NUMBER for number in numbers) else None
 
     def line(self) -> str:
         """The progress as one line of text."""

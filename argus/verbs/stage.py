@@ -40,6 +40,8 @@ from ..staging.user_code import stage_user_code
 from . import background
 from .request import Request, common, request_from, require_node, require_own_cluster, write_answer
 
+# The path of an item, and what stages or removes it.
+Plan = tuple[Path, Callable[[], Staged]]
 FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
 
 
@@ -120,9 +122,6 @@ def plan(root: Path, item: Model | Dataset, how: StageOptions, upload: Upload | 
         return root / MODELS / item.name, partial(models.remove_model, root, item.name, check=how.check)
     request = models.request(root, item.name, models.source_of(item, root, how))
     return request.target, partial(stage, request, how)
-
-
-Plan = tuple[Path, Callable[[], Staged]]
 
 
 def snapshot(request: StageRequest, item: Snapshot) -> Staged:

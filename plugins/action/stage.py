@@ -18,7 +18,6 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, size_text
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.upload import UploadFile
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, changed_meanwhile
@@ -86,7 +85,8 @@ class ActionModule(StagingCalls):
         if self.arguments["report"]:
             result = show("Staged", HEADER, rows, findings)
         else:
-            wrong = [f"{finding.where}: {finding.what} {finding.todo}".strip() for finding in findings]
+            of_item = (f"{finding.where}: " if len(staged) > 1 else "" for finding in findings)
+            wrong = [f"{item}{each.what} {each.todo}".strip() for item, each in zip(of_item, findings, strict=True)]
             is_refused = any(item["status"] == Status.REFUSED for item in staged)
             result = {"failed": True, "msg": printable("\n".join(wrong))} if is_refused else {}
         diff = [part for item in staged for part in item.pop("diff", []) if item["changed"]]
@@ -145,7 +145,7 @@ class ActionModule(StagingCalls):
             top = self._find_needle("files", source) + ("/" if source.endswith("/") else "")
         except AnsibleError:
             raise StagingError(source, "is no file or directory of this controller.", "Correct its path.") from None
-        sources = {path.removeprefix(f"{USER_CODE}/"): file for path, file in every_file(top)}
+        sources = dict(every_file(top))
         if len(sources) > MOST_FILES:
             raise StagingError(source, f"has more than {MOST_FILES} files.", "Give a directory with fewer.")
         files = [UploadFile(path, file.stat().st_size, 0, file_sha256(str(file))) for path, file in sources.items()]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -35,19 +36,20 @@ def unstaged(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
 
 def targets(source: str) -> Iterator[tuple[str, Path]]:
     """The files of a source by the paths that they get: of DIR/, those of its contents."""
-    for _count, found in zip(range(MOST_FILES), every_file(source, "*.py"), strict=False):
-        yield found
+    for name, file in itertools.islice(every_file(source, "*.py"), MOST_FILES):
+        yield f"{USER_CODE}/{name}", file
 
 
 def every_file(source: str, pattern: str = "*") -> Iterator[tuple[str, Path]]:
+    """The same, relative to the directory of the users' own code."""
     top = Path(source)
     if top.is_file():
-        yield f"{USER_CODE}/{top.name}", top
+        yield top.name, top
         return
     base = top if source.endswith("/") else top.parent
     for file in sorted(top.rglob(pattern)):
         if file.is_file() and not is_ignored(str(file.relative_to(base))):
-            yield f"{USER_CODE}/{file.relative_to(base)}", file
+            yield str(file.relative_to(base)), file
 
 
 def sha256(file: Path) -> str:

@@ -256,7 +256,6 @@ REPORT = {"host": "head", "pid": 17, "what": "copying", "done": 1, "total": 2, "
                 ("done", -1),
                 ("done", True),
                 ("done", 1 << 70),
-                ("total", None),
                 ("time", float("nan")),
                 ("time", float("inf")),
                 ("started_at", "now"),
@@ -279,7 +278,7 @@ def test_a_report_that_a_job_has_forged_is_none(tmp_path: Path, text: str) -> No
 
 
 def test_odd_numbers_make_a_line() -> None:
-    for change in ({"total": 1, "done": 1 << 62}, {"time": 0, "started_at": 1e18}, {"time": 5e-324}):
+    for change in ({"total": 1, "done": 1 << 52}, {"time": 0, "started_at": 1e18}, {"time": 5e-324}):
         report = ProgressReport.from_json({**REPORT, **change})
         assert report is not None
         assert report.line().startswith("copying on head")

@@ -48,6 +48,12 @@ from argus.staging.result import Staged, Status
             "files.train: no file matches /nothing/*.jsonl on ",
         ),
         ({"name": "Upper", "tiny": True}, 'name: the name "Upper" is not allowed'),
+        ({"tiny": True, "from": "node"}, "from: has an effect only with files"),
+        ({"hub": "a/b", "files": {"train": ["a"]}, "from": "node"}, "from: has an effect only with files"),
+        (
+            {"files": {"train": ["../a.jsonl"]}, "val_rows": 1, "from": "shared_root"},
+            'files.train: "../a.jsonl" is not below the shared root',
+        ),
     ],
 )
 @pytest.mark.parametrize("check", [True, False])
