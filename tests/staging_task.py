@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.plugins.action import ActionBase
 from ansible_collections.argus.verl.plugins.action import stage
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
 from program_machine import Action, Connection
@@ -58,7 +59,7 @@ def task(node: Node, check: bool = False, **arguments: Any) -> tuple[dict[str, A
     action = Task(directory / "task", {"report": False, **arguments, "node": place}, check)
     with pytest.MonkeyPatch.context() as patched:
         # ActionBase itself needs a real task.
-        patched.setattr(stage.StagingCalls, "run", lambda *_arguments: {}, raising=False)
+        patched.setattr(ActionBase, "run", lambda *_arguments: {})
         result = dict(action.run(None, {"inventory_dir": str(directory)}))
     if action.shell.tmpdir:
         shutil.rmtree(action.shell.tmpdir)
@@ -68,5 +69,5 @@ def task(node: Node, check: bool = False, **arguments: Any) -> tuple[dict[str, A
 def run(kind: str, node: Node, item: Any, check: bool = False, **arguments: Any) -> tuple[dict[str, Any], list[str]]:
     """The result of a task with one item, and which files were sent."""
     result, action = task(node, check, **{kind: [item]}, **arguments)
-    (staged,) = result.pop("staged", [{}])
+    (staged,) = result.pop("staged", None) or [{}]
     return {**result, **staged, "diff": result.get("diff")}, [Path(file).name for file in action.sent_files]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -27,6 +28,12 @@ class Status(StrEnum):
     DEFERRED = "deferred"
     # Not done, because of an error.
     REFUSED = "refused"
+
+
+def item_name(item: object) -> str:
+    """How an item is named for people, whatever is wrong with it; or ""."""
+    options = item if isinstance(item, Mapping) else {"name": item}
+    return next((str(options[key]) for key in ("name", "code_id", "source") if options.get(key)), "")
 
 
 @dataclass(frozen=True)

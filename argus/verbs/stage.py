@@ -33,7 +33,7 @@ from ..staging.items import ITEMS, Dataset, Model, Options, Snapshot, UserCode
 from ..staging.lock import read_progress
 from ..staging.manifest import read_manifest
 from ..staging.options import StageOptions, Verify, check_name, check_shared_root
-from ..staging.result import Staged, Status, as_json
+from ..staging.result import Staged, Status, as_json, item_name
 from ..staging.snapshots import Attachment, Part, remove_snapshot, stage_snapshot
 from ..staging.store import stage
 from ..staging.user_code import stage_user_code
@@ -46,14 +46,16 @@ FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed
 
 
 class StageRequest(Request):
-    """The options of `stage`; of nothing, that is its answer.
+    """The options of `stage`; without a kind, options of items are checked.
 
-    item: what is staged, of this kind. upload, parts: what the controller and the head's machine tell of its files.
-    attached: whether these follow the request. diff: return the content of the users' own code before.
-    detach: go on when the caller has left. reference, path: of an item that was detached.
+    items: by their kinds, all that will be staged. item: what is staged, of this kind. upload, parts: what the
+    controller and the head's machine tell of its files. attached: whether these follow the request. diff: return the
+    content of the users' own code before. detach: go on when the caller has left. reference, path: of an item that was
+    detached.
     """
 
     kind: Literal["", "model", "dataset", "snapshot", "user_code"] = ""
+    items: dict[str, list[Any]] = Field(default_factory=dict, repr=False)
     item: Any = Field(default=None, repr=False)
     upload: Upload | None = None
     parts: list[Part] = Field(default_factory=list)
@@ -81,6 +83,23 @@ def parsed(kind: str, given: object) -> Options:
     except ValidationError as error:
         findings = [finding_of(model, each["loc"], each["type"], each["msg"]) for each in error.errors()]
         raise RefusedError(findings) from error
+
+
+def check_items(items: Mapping[str, Sequence[object]]) -> None:
+    """Raises RefusedError with the options of all items that are wrong, each with its item."""
+    findings: list[Finding] = []
+    for kind, listed in items.items():
+        for number, item in enumerate(listed, 1):
+            try:
+                parsed(kind, item)
+            except RefusedError as error:
+                name = item_name(item) or f"number {number}"
+                findings += [
+                    Finding(f"{kind} {name}: {each.where}" if each.where else f"{kind} {name}", each.what, each.todo)
+                    for each in error.findings
+                ]
+    if findings:
+        raise RefusedError(findings)
 
 
 def finding_of(model: type[BaseModel], place: Sequence[int | str], kind: str, problem: str) -> Finding:
@@ -177,13 +196,17 @@ def write_result(result: Mapping[str, Any]) -> None:
 def command(as_json: bool, **options: Any) -> None:
     """Stage a model, a dataset, a snapshot or Python files, as stage.yml does."""
     request = request_from(StageRequest, as_json, one_line=True, **options)
-    if request.kind == "snapshot":
+    if request.kind == "snapshot" or request.items:
         # A container of the image does it if the node does not run.
         require_own_cluster(request)
     else:
         require_node(request)
-    if request.reference or not request.kind:
-        write_detached(request.reference, request.path) if request.reference else write_answer({})
+    if request.reference:
+        write_detached(request.reference, request.path)
+        return
+    if not request.kind:
+        check_items(request.items)
+        write_answer({})
         return
     item, upload = parsed(request.kind, request.item), request.upload
     received = received_files(request, item) if request.attached else None

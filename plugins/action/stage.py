@@ -23,16 +23,11 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.u
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.errors import StagingError, changed_meanwhile
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import Verify
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.result import Status, item_name
+from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
+from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.following import no_answer
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import (
-    NODE,
-    ProgramError,
-    execute,
-    given_node,
-    new_file,
-    task_result,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError, execute, new_file
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import show
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingCalls
 from ansible_collections.argus.verl.plugins.plugin_utils.task_errors import unknown_key
@@ -40,17 +35,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.upload import controlle
 from ansible_collections.argus.verl.plugins.plugin_utils.user_code import MOST_FILES, every_file
 
 display = Display()
-ITEMS = {"type": "list", "elements": "raw", "default": []}
-ARGUMENTS = {
-    "node": {"type": "dict", "options": NODE},
-    **dict.fromkeys(("models", "datasets", "snapshots", "user_code"), ITEMS),
-    "hf_endpoint": {"type": "str", "default": ""},
-    "hf_token": {"type": "str", "no_log": True, "default": ""},
-    "git_token": {"type": "str", "no_log": True, "default": ""},
-    "repair": {"type": "bool", "default": False},
-    "verify": {"type": "str", "choices": [Verify.QUICK.value, Verify.FULL.value], "default": Verify.QUICK.value},
-    "report": {"type": "bool", "default": True},
-}
+# Items are checked by the program, by name.
+KINDS = ("models", "datasets", "snapshots", "user_code")
+ITEM = {"type": "list", "elements": "raw", "default": []}
 HEADER = ("kind", "name", "status", "path")
 # A script of a dataset may be in a snapshot.
 ORDER = ("model", "snapshot", "dataset", "user_code")
@@ -60,34 +47,35 @@ SNAPSHOT_SECONDS = 3600
 
 
 class ActionModule(StagingCalls):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
+    options = documented_options(DOCUMENTATION) | dict.fromkeys(KINDS, ITEM)
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        super().run(tmp, task_vars)
-        _dummy, self.arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        self.node, self.variables = given_node(self.arguments["node"], task_vars), task_vars or {}
-        given = {kind: self.arguments[kind if kind == "user_code" else f"{kind}s"] for kind in ORDER}
-        if any(items for kind, items in given.items() if kind != "snapshot"):
-            # Once, instead of with each item. Snapshots need no node.
-            answer = task_result(self, self.node, "stage", {}, needs_node=True)
-            if answer.get("failed"):
-                return answer
+    def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
+        self.given, self.variables = arguments, variables
+        # A date in YAML is none in JSON.
+        plain = {name: json.loads(json.dumps(arguments[name], default=str)) for name in KINDS}
+        given = {kind: plain[kind if kind == "user_code" else f"{kind}s"] for kind in ORDER}
+        # Snapshots need no node.
+        needs_node = any(items for kind, items in given.items() if kind != "snapshot")
+        checked = {kind: items for kind, items in given.items() if kind != "user_code"}
+        answer = self.call("stage", {"items": checked}, needs_node=needs_node)
+        if not answer.done:
+            return self.result([], answer.findings)
         work: dict[str, Callable[[Any], dict[str, Any]]] = {
             "model": self.model, "dataset": self.dataset, "snapshot": self.snapshot, "user_code": self.user_code,
         }  # fmt: skip
         staged = {kind: [self.staged(kind, work[kind], item) for item in given[kind]] for kind in ORDER}
         return self.result([item for kind in SHOWN_ORDER for item in staged[kind]])
 
-    def result(self, staged: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def result(self, staged: Sequence[dict[str, Any]], refusals: Sequence[Finding] = ()) -> Result:
+        """The result of the task. refusals: why nothing was staged."""
         rows = [[str(item[name]) for name in HEADER] for item in staged]
-        findings = [finding for item in staged for finding in item.pop("findings")]
-        if self.arguments["report"]:
-            result = show("Staged", HEADER, rows, findings)
+        findings = [*refusals, *(finding for item in staged for finding in item.pop("findings"))]
+        if self.given["report"]:
+            result = show("Staged" if staged else None, HEADER, rows, findings)
         else:
             of_item = (f"{finding.where}: " if len(staged) > 1 else "" for finding in findings)
             wrong = [f"{item}{each.what} {each.todo}".strip() for item, each in zip(of_item, findings, strict=True)]
-            is_refused = any(item["status"] == Status.REFUSED for item in staged)
+            is_refused = refusals or any(item["status"] == Status.REFUSED for item in staged)
             result = {"failed": True, "msg": printable("\n".join(wrong))} if is_refused else {}
         diff = [part for item in staged for part in item.pop("diff", []) if item["changed"]]
         found = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]
@@ -96,10 +84,7 @@ class ActionModule(StagingCalls):
 
     def staged(self, kind: str, work: Callable[[Any], dict[str, Any]], item: object) -> dict[str, Any]:
         """The result of an item, and findings about it. Whatever is wrong with it, others are staged."""
-        # A date in YAML is none in JSON.
-        item = json.loads(json.dumps(item, default=str))
-        named = item if isinstance(item, Mapping) else {"name": item}
-        name = next((str(named[key]) for key in ("name", "code_id", "source") if named.get(key)), "-")
+        name = item_name(item) or "-"
         result: dict[str, Any] = {"name": name, "path": "-", "status": Status.REFUSED.value, "changed": False}
         try:
             result |= work(item)
@@ -124,7 +109,7 @@ class ActionModule(StagingCalls):
         if not files:
             return self.item("dataset", item)
         upload = upload_of(files, Path(str(self.variables.get("inventory_dir") or Path.cwd())))
-        is_full = self.arguments["verify"] == Verify.FULL
+        is_full = self.given["verify"] == Verify.FULL
         result = {} if is_full else self.item("dataset", item, upload=asdict(upload))
         if not result or result.get("files_needed"):
             # Files are read only if their size and time of change do not tell, or if the dataset does not exist.
@@ -166,7 +151,7 @@ class ActionModule(StagingCalls):
         if not isinstance(item, Mapping) or item.get("state") == "absent" or not item.get("source"):
             return self.item("snapshot", item)
         source = {"source": item["source"], "overlays": item.get("overlays"), "ssh_key": item.get("ssh_key")}
-        source |= {"git_token": self.arguments["git_token"]}
+        source |= {"git_token": self.given["git_token"]}
         source |= {"shared_root_source": self.node.shared_root_source or self.node.shared_root}
         parts = self.described(source)
         result = self.item("snapshot", item, seconds=SNAPSHOT_SECONDS, parts=parts)

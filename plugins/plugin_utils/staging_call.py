@@ -12,12 +12,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, Answer, Node, ProgramError, call
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import SECONDS, Answer, NodeAction, ProgramError
 
 display = Display()
 # How long to wait after a call that was not answered, and how long a node may give no answer before following ends.
@@ -34,11 +33,10 @@ class RefusedItemError(Exception):
         self.findings = findings
 
 
-class StagingCalls(ActionBase):  # type: ignore[misc]
-    """An action that runs the verb of the program which stages."""
+class StagingCalls(NodeAction):
+    """An action that runs the verb of the program which stages. given: the arguments of its task."""
 
-    node: Node
-    arguments: Mapping[str, Any]
+    given: Mapping[str, Any]
 
     def item(
         self,
@@ -55,16 +53,16 @@ class StagingCalls(ActionBase):  # type: ignore[misc]
         AnsibleConnectionFailure.
         """
         request = {"kind": kind, "item": item, "check": bool(self._task.check_mode), "detach": True, **more}
-        request |= {name: self.arguments[name] for name in ("repair", "verify")}
-        request |= {"endpoint": self.arguments["hf_endpoint"], "token": self.arguments["hf_token"]}
+        request |= {name: self.given[name] for name in ("repair", "verify")}
+        request |= {"endpoint": self.given["hf_endpoint"], "token": self.given["hf_token"]}
         request["attached"] = bool(attachments)
-        answer = self.call(request, seconds + size / BYTES_PER_SECOND, attachments)
+        answer = self.stage(request, seconds + size / BYTES_PER_SECOND, attachments)
         answered, shown = time.monotonic(), ""
         while answer.done and (reference := answer.result.get("reference")):
             path = str(answer.result.get("path"))
             shown = show_progress(PurePosixPath(path).name, answer.result.get("progress"), shown)
             try:
-                answer = self.call({"reference": reference, "path": path})
+                answer = self.stage({"reference": reference, "path": path})
                 answered = time.monotonic()
             except (AnsibleConnectionFailure, ProgramError) as error:
                 if time.monotonic() - answered > UNANSWERED_SECONDS:
@@ -76,9 +74,9 @@ class StagingCalls(ActionBase):  # type: ignore[misc]
             raise RefusedItemError(*answer.findings)
         return {**answer.result, "changed": answer.changed}
 
-    def call(self, request: Mapping[str, Any], seconds: float = SECONDS, attachments: Sequence[str] = ()) -> Answer:
+    def stage(self, request: Mapping[str, Any], seconds: float = SECONDS, attachments: Sequence[str] = ()) -> Answer:
         needs_node = request.get("kind") != "snapshot"
-        return call(self, self.node, "stage", request, seconds, needs_node=needs_node, attachments=attachments)
+        return self.call("stage", request, seconds, needs_node=needs_node, attachments=attachments)
 
     @contextmanager
     def sent(self, files: Sequence[str]) -> Iterator[list[str]]:

@@ -138,7 +138,7 @@ def test_values_of_yaml_and_refused_items_beside_good_ones(root: Path, tmp_path:
     - argus.verl.stage:
         node: {{name: head, engine: {root}/engine, shared_root: {root}}}
         models: [{{name: m, revision: 2026-01-01, source: 7}}]
-        datasets: "{{{{ [{{'name': ['x']}}, tiny] }}}}"
+        datasets: "{{{{ [{{'name': 'x', 'files': {{'train': ['a', '/b']}}}}, tiny] }}}}"
 """
     )
     command = ["ansible-playbook", "-i", "localhost,", "-c", "local", str(file)]
@@ -147,4 +147,4 @@ def test_values_of_yaml_and_refused_items_beside_good_ones(root: Path, tmp_path:
     )
     shown = " ".join(done.stdout.split())
     assert done.returncode and f"dataset sums staged {root}/datasets/sums" in shown, done.stdout + done.stderr
-    assert "name: Input should be a valid string" in shown and "Traceback" not in done.stdout + done.stderr
+    assert "error dataset x" in shown and "Traceback" not in done.stdout + done.stderr

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.argus.verl.plugins.action.stage import ARGUMENTS
-from ansible_collections.argus.verl.plugins.doc_fragments import node
 from ansible_collections.argus.verl.plugins.modules import stage
 
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
@@ -25,15 +23,6 @@ def test_the_documentation_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> Non
     import staged_items
 
     assert staged_items.MODULE.read_text() == staged_items.module_text(), "run `make generate`"
-
-
-def test_options_are_those_of_the_action() -> None:
-    shared = yaml.safe_load(node.ModuleDocFragment.DOCUMENTATION)["options"]
-    options = {**shared, **documented()}
-    assert set(options) == set(ARGUMENTS)
-    for name, argument in ARGUMENTS.items():
-        assert options[name].get("default") == argument.get("default"), name
-        assert options[name].get("choices") == argument.get("choices"), name
 
 
 def test_types_of_items_are_those_of_ansible() -> None:

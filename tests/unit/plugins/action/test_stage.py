@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_file_is_told_by_its_name_on_the_controller(
     failed, _sent = run("datasets", node, DATASET)
     assert failed["failed"] and str(tmp_path / "raw" / "a.jsonl") in failed["msg"]
     wrong, sent = run("datasets", node, {**DATASET, "from": "laptop"})
-    assert wrong["findings"][0]["what"].startswith("from: ") and sent == []
+    assert wrong["findings"][0]["where"] == "dataset sums: from" and sent == []
 
 
 WRONG: dict[str, list[Any]] = {
@@ -106,27 +106,32 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
+def test_options_of_all_items_are_checked_before_any_is_staged(node: Node, shown: list[str]) -> None:
+    good = {"name": "good", "tiny": True}
+    result, action = task(node, **{**WRONG, "datasets": [*WRONG["datasets"], good]})
+    assert result["failed"] and not result["changed"] and action.sent_files == result["staged"] == []
+    assert not Path(node.shared_root, "datasets").exists()
+    places = {finding["where"] for finding in result["findings"]}
+    assert places >= {"model x: sauce", "model x: source", "model y: exclude", "model tiny"}
+    assert places >= {"dataset x: files", "dataset x: val_rows", "dataset x: columns.promt"}
+    assert places >= {"snapshot number 1: sauce", "snapshot 7"}
+    (todo,) = (finding["todo"] for finding in result["findings"] if "columns.promt" in finding["where"])
+    assert '"prompt"' in todo
+
+
 @pytest.mark.parametrize("check", [True, False])
 def test_whatever_is_wrong_with_an_item_others_are_staged(node: Node, shown: list[str], check: bool) -> None:
-    good = {"name": "good", "tiny": True}
-    result, action = task(node, check, **{**WRONG, "datasets": [*WRONG["datasets"], good]})
+    items = {
+        "models": [{"name": "x", "source": "/nowhere"}],
+        "datasets": [{"name": "x", "files": {"train": ["a", "/b"]}}, {"name": "good", "tiny": True}],
+        "user_code": [{"a": 1}, 7],
+    }
+    result, action = task(node, check, **items)
     assert result["failed"] and result["changed"] and action.sent_files == []
-    statuses = {kind: [each["status"] for each in result["staged"] if f"{each['kind']}s" == kind] for kind in WRONG}
-    assert statuses["datasets"] == ["refused"] * 5 + ["staged"]
+    assert [each["status"] for each in result["staged"]] == ["refused", "refused", "staged", "refused", "refused"]
     assert Path(node.shared_root, "datasets", "good").exists() != check
-    assert {status for kind in ("models", "snapshots") for status in statuses[kind]} == {"refused"}
-    found = [(finding["where"], finding["what"].partition(":")[0]) for finding in result["findings"]]
-    assert {
-        ("model x", "sauce"),
-        ("model x", "source"),
-        ("model y", "exclude"),
-        ("model tiny", "is not a mapping."),
-    } <= {*found}
-    assert {("dataset x", "files"), ("dataset x", "val_rows"), ("dataset x", "columns.promt")} <= {*found}
-    assert {("snapshot -", "sauce"), ("snapshot 7", "is not a mapping.")} <= {*found}
+    assert {finding["where"] for finding in result["findings"]} >= {"model x", "dataset x", "user_code 7"}
     assert len(result["diff"]) == 1
-    (todo,) = (finding["todo"] for finding in result["findings"] if "columns.promt" in finding["what"])
-    assert '"prompt"' in todo
 
 
 def test_a_table_of_all_items_is_shown(
@@ -180,7 +185,7 @@ class Calls(stage.ActionModule):
 
     def __init__(self, *answers: Any) -> None:
         self._task = SimpleNamespace(check_mode=False, args={}, diff=False)
-        self.arguments = {**dict.fromkeys(("hf_endpoint", "hf_token", "repair", "verify"), ""), "report": False}
+        self.given = {**dict.fromkeys(("hf_endpoint", "hf_token", "repair", "verify"), ""), "report": False}
         self.node = Node("h", "m-0")
         self.answers = list(answers)
 
@@ -230,7 +235,7 @@ def test_progress_is_shown_once(shown: list[str]) -> None:
 def test_a_node_that_is_down_is_not_replaced(node: Node) -> None:
     refuse(node, "Error response from daemon: Container 1 is not running")
     result, _action = task(node, models=[{"name": "x", "source": "tiny"}])
-    assert result["failed"] and result["head_is_gone"]
+    assert result["failed"] and "is not running" in result["msg"]
     assert not Path(node.registry, "runs").exists()
 
 
