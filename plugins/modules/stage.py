@@ -12,8 +12,8 @@ version_added: 0.2.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Stages on the shared root what jobs need, each item once, and shows a table of all items. Existing items are
-    compared with their manifests. Options of all items are checked first. Then, an item that is refused does not keep the
-    others from being staged; the task fails in the end.
+    compared with their manifests. Options of all items are checked first. Then, an item that is refused does not keep
+    the others from being staged; the task fails in the end.
   - Models become C(common/models/<name>/), datasets C(datasets/<name>/), snapshots C(common/code/verl/<code_id>/), and
     Python files are copied to C(user/code/).
   - An item appears completely or not at all, even if the process is killed, and never changes. Processes that stage the
