@@ -53,12 +53,17 @@ class Program:
     @classmethod
     def of_job(cls, archive: Archive) -> Program:
         """The version with which a job was submitted; that of this process if the node does not have it."""
-        own, name = cls.of_this_process(), ""
-        # A job can write there, but not what is run.
+        own, name = cls.of_this_process(), cls.recorded(archive)
+        path = Path(own.path).with_name(name) if name else Path(own.path)
+        return cls(str(path)) if path.is_file() else own
+
+    @staticmethod
+    def recorded(archive: Archive) -> str:
+        """The name of the file with which a job was submitted, or "". A job can write there, but not what is run."""
         with contextlib.suppress(UnreadableError):
             name = str(archive.read_mapping(RECORD).get("program", ""))
-        path = Path(own.path).with_name(name) if NAME.fullmatch(name) else Path(own.path)
-        return cls(str(path)) if path.is_file() else own
+            return name if NAME.fullmatch(name) else ""
+        return ""
 
     @property
     def name(self) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from ..common.shared_root import DATASETS, DEFAULT_SHARED_ROOT, JOBS, MODELS, SNAPSHOTS, resolve_path
-from ..launcher.archive import archives
+from ..launcher.archive import Archive, archives
+from ..launcher.program import Program
 from ..launcher.reading import UnreadableError
 
 # The keys of a JobSpec that name something staged, and the directory of such names below the shared root.
@@ -22,15 +23,20 @@ USES = {"code_path": SNAPSHOTS, "model": MODELS, "dataset": DATASETS}
 def used_by(shared_root: Path) -> dict[PurePosixPath, list[str]]:
     """The submission ids of jobs that have not ended, by the paths that they use relative to the shared root."""
     found: dict[PurePosixPath, list[str]] = {}
-    for submission_id, spec in jobs_not_ended(shared_root / JOBS):
+    for archive in open_archives(shared_root):
         try:
-            paths = sorted(set(uses(spec)))
+            paths = sorted(set(uses(archive.read_jobspec())))
         except (ValueError, RecursionError):
             # Nested too deeply, or not a path.
             continue
         for path in paths:
-            found.setdefault(path, []).append(submission_id)
+            found.setdefault(path, []).append(archive.submission_id)
     return found
+
+
+def programs(shared_root: Path) -> list[str]:
+    """The names of the versions of the program with which jobs were submitted that have not ended."""
+    return sorted({name for archive in open_archives(shared_root) if (name := Program.recorded(archive))})
 
 
 def uses(spec: Mapping[str, object]) -> Iterator[PurePosixPath]:
@@ -53,16 +59,16 @@ def users(shared_root: Path, target: Path) -> list[str]:
     return sorted({job for path, jobs in used_by(shared_root).items() if path.is_relative_to(own) for job in jobs})
 
 
-def jobs_not_ended(jobs: Path) -> list[tuple[str, Mapping[str, object]]]:
-    """Jobs that have not ended, with their JobSpecs; one whose state cannot be read has not ended.
+def open_archives(shared_root: Path) -> list[Archive]:
+    """The archives of jobs that have not ended; one whose state cannot be read has not.
 
     A job can write anything into its archive, and must not make staging fail. What is lost is only the protection of
     what this job itself uses.
     """
-    found: list[tuple[str, Mapping[str, object]]] = []
+    found: list[Archive] = []
     with contextlib.suppress(UnreadableError):
-        for archive in archives(jobs):
+        for archive in archives(shared_root / JOBS):
             state = archive.state()
             if not (state and state.ended):
-                found.append((archive.submission_id, archive.read_jobspec()))
+                found.append(archive)
     return found

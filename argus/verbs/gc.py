@@ -17,6 +17,7 @@ from ..staging.listing import list_staged
 from ..staging.options import check_shared_root
 from ..staging.snapshots import remove_snapshot
 from ..staging.superfluous import SUPERFLUOUS, verdicts
+from ..staging.users import programs
 from .request import Request, common, request_from, require_own_cluster, show, write_answer
 
 HEADER = ("name", "staged", "size", "verdict")
@@ -62,7 +63,7 @@ def command(as_json: bool, **options: Any) -> None:
                 findings.append(error.finding)
     rows = [[entry.name, entry.staged_at, size_text(entry.bytes or 0), verdict] for entry, verdict in found]
     if as_json:
-        result = {"rows": rows, "removed": removed, "findings": [finding.as_dict() for finding in findings]}
-        write_answer(result, changed=bool(removed))
+        result = {"rows": rows, "removed": removed, "programs": programs(request.root)}
+        write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=bool(removed))
         return
     show(HEADER, rows, findings)
