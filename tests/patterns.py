@@ -13,6 +13,7 @@ from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
+from ansible_collections.argus.verl.plugins.module_utils.slurm import script
 from ansible_collections.argus.verl.plugins.plugin_utils import engine_exec
 
 from argus.jobspec import environment
@@ -28,6 +29,9 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     "rule.pattern": [rule.pattern for rule in RULES],
     "rule.below": [rule.below for rule in RULES if rule.below],
     "b'|'.join(present)": ["hf_AbCdEfGhIjKl|-----BEGIN"],
+    # Forms of variables, of nodes and of Slurm.
+    "form": [form for form, _todo in script.FORMS.values()],
+    "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?"],
     "names": [names.pattern for names in environment.NEVER_SECRET.values()],
     "f'{ENGINE_SAYS}(?:{sign})'": [f"{engine_exec.ENGINE_SAYS}(?:x)"],
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
@@ -41,7 +45,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
 OF_THE_OPERATOR = {
     "arrived",
     "expression",
-    "self.ground_truth_pattern",
+    "self.options.ground_truth_pattern",
     "fnmatch.translate(normal(pattern))",
     "compiled(pattern)",
     r"f'\\b{name}\\b'",
