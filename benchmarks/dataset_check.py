@@ -30,6 +30,7 @@ from pyarrow import parquet
 
 from argus.checks.rows import RL, SPLITS
 from argus.staging.dataset.checks import Checker, schema_problem
+from argus.staging.dataset.form import Form
 from argus.staging.dataset.rows import BATCH_ROWS, Rows, Writer
 from argus.staging.dataset.stage import request
 from argus.staging.items import Dataset
@@ -66,7 +67,8 @@ def problems(start: int, count: int, words: list[str]) -> list[dict[str, str]]:
 
 def make(directory: Path, rows: int) -> None:
     """Writes the files: in verl's schema as parquet, and with other columns as JSON lines."""
-    form, checker, words = CONVERTED, Checker(RL), vocabulary()
+    form = Form(Dataset.model_validate({"name": "sums", **CONVERTED}))
+    checker, words = Checker(RL), vocabulary()
     for split, first, count in (("train", 0, rows), ("val", rows, VAL_ROWS)):
         with (
             contextlib.closing(Writer(directory / f"{split}.parquet")) as writer,
