@@ -121,7 +121,7 @@ class Fault:
 
 @dataclass
 class Asked:
-    """A request, for tests; it is recorded before the client has the answer."""
+    """A request, for tests; it is recorded, and in the log, before the client has the answer."""
 
     method: str
     path: str
@@ -256,10 +256,10 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.asked = Asked(self.command, self.path, self.headers.get("Range"), self._token())
         self.hub.asked.append(self.asked)
+        self.hub.note(self.asked)
         # The client may have closed the connection.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._route(urlsplit(self.path).path)
-        self.hub.note(self.asked)
 
     def _token(self) -> str | None:
         authorization = self.headers.get("Authorization")

@@ -37,18 +37,25 @@ def entries(trace: Path) -> list[str]:
 
 def paths_of_root(trace: Path) -> Iterator[str]:
     """The paths below directories of the shared root in system calls of processes whose user is root."""
+    lines = [match for line in trace.read_text(errors="replace").splitlines() if (match := LINE.match(line))]
+    # A child may be traced before its parent knows it.
+    parents = {
+        child["child"]: line["pid"]
+        for line in lines
+        if line["call"] in ("clone", "clone3", "fork", "vfork") and (child := CHILD.search(line["rest"]))
+    }
+    seen: set[str] = set()
     others: set[str] = set()
-    for line in trace.read_text(errors="replace").splitlines():
-        if not (match := LINE.match(line)):
-            continue
-        pid, call, rest = match["pid"], match["call"], match["rest"]
+    for line in lines:
+        pid, call, rest = line["pid"], line["call"], line["rest"]
+        if pid not in seen and parents.get(pid) in others:
+            others.add(pid)
+        seen.add(pid)
         if call.startswith("set"):
             if (user := BECOMES.search(rest)) and int(user["effective"] or user["only"] or 0):
                 others.add(pid)
-        elif call in ("clone", "clone3", "fork", "vfork"):
-            if pid in others and (child := CHILD.search(rest)):
-                others.add(child["child"])
-        elif pid not in others and (path := BELOW.search(rest)):
+        elif pid not in others and (path := BELOW.search(rest.partition(", [")[0] if call == "execve" else rest)):
+            # The arguments of a program are not opened by that.
             yield f"{call} {path[0]}"
 
 
