@@ -35,7 +35,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.upload import controlle
 from ansible_collections.argus.verl.plugins.plugin_utils.user_code import MOST_FILES, every_file
 
 display = Display()
-# Items are checked by the program, by name.
+# The program checks the options of items.
 KINDS = ("models", "datasets", "snapshots", "user_code")
 ITEM = {"type": "list", "elements": "raw", "default": []}
 HEADER = ("kind", "name", "status", "path")

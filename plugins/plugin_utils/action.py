@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, ClassVar
@@ -63,5 +64,6 @@ class Action(ActionBase):  # type: ignore[misc]
         _dummy, arguments = self.validate_argument_spec(self.options, **self.relations)
         return dict(arguments)
 
+    @abstractmethod
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        raise NotImplementedError
+        """The result of the task, whose variables these are."""
