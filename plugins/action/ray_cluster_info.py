@@ -30,25 +30,32 @@ class ActionModule(NodeAction):
     options = documented_options(DOCUMENTATION)
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
-        start, earlier = time.time(), arguments["earlier"]
-        end, began = start + arguments["wait_timeout"], earlier.get("began", start)
+        timeout, earlier = arguments["wait_timeout"], arguments["earlier"]
         if not arguments["plan"]:
-            return self.awaited([ExpectedNode(**each) for each in arguments["expected"]], began, end)
+            return self.awaited([ExpectedNode(**each) for each in arguments["expected"]], earlier, timeout)
         results = RunResults(variables["hostvars"], arguments["plan"])
-        answer = self.awaited(results.expected(head_answers=earlier.get("problem") == ""), began, end)
+        answer = self.awaited(results.expected(head_answers=earlier.get("problem") == ""), earlier, timeout)
         if arguments["show"] == "never" or (arguments["show"] == "ready" and answer["missing"]):
             return answer
         shown = self.shown(answer, results, variables["groups"], arguments)
         return shown if shown.get("failed") else answer
 
-    def awaited(self, expected: Sequence[ExpectedNode], began: float, end: float) -> Result:
-        """What the head answers when all nodes are there that may come, or in the end."""
+    def awaited(self, expected: Sequence[ExpectedNode], earlier: Result, timeout: float) -> Result:
+        """What the head answers when all nodes are there that may come, or when none has come for `timeout` seconds."""
+        began, end = earlier.get("began", time.time()), time.time() + timeout
+        awaited = len(earlier.get("awaited", [each for each in expected if not each.absent]))
         while True:
             answer, is_gone = self.state(expected, max(0.0, end - time.time()))
+            still = len(answer["awaited"])
+            if timeout and still < awaited:
+                awaited, end = still, time.time() + timeout
             # It may be started again meanwhile, as its engine does.
-            if not is_gone or not answer["awaited"] or time.time() + PAUSE_SECONDS >= end:
+            elif is_gone and time.time() + PAUSE_SECONDS < end:
+                time.sleep(PAUSE_SECONDS)
+            else:
+                still = 0
+            if not still:
                 return {**answer, "changed": False, "began": began, "waited": round(max(0, time.time() - began), 1)}
-            time.sleep(PAUSE_SECONDS)
 
     def state(self, expected: Sequence[ExpectedNode], timeout: float) -> tuple[Result, bool]:
         """What the head answers, and whether it may answer later. Without an answer, all nodes are missing."""

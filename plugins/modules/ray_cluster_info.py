@@ -80,7 +80,7 @@ options:
     description: How many workers are enough, for O(show). By default, all.
     type: int
   wait_timeout:
-    description: How many seconds to wait for O(expected). With V(0), the head is asked once.
+    description: How many seconds to wait for the next node of O(expected). With V(0), the head is asked once.
     type: float
     default: 0
   earlier:

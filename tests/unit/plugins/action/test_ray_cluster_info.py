@@ -52,6 +52,20 @@ def test_a_head_that_restarts_is_awaited(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(head.waits) == 3 and 9 >= head.waits[0] > head.waits[2] > 8
 
 
+def test_the_time_begins_again_when_a_node_has_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = {**READY, "complete": False, "awaited": ["head", "worker-0"]}
+    one = {**none, "awaited": ["worker-0"]}
+    expected = [{"name": "head", "head": True}, {"name": "worker-0"}]
+    head = Head(monkeypatch, one, READY)
+    assert head.ask(expected=expected, wait_timeout=9)["complete"]
+    assert head.waits == [pytest.approx(9, abs=0.1)] * 2
+    # Not for those that have joined earlier, and not without one.
+    head = Head(monkeypatch, one, READY)
+    assert not head.ask(expected=expected, wait_timeout=9, earlier={"began": time.time(), **one})["complete"]
+    assert not Head(monkeypatch, none, READY).ask(expected=expected, wait_timeout=9)["complete"]
+    assert not Head(monkeypatch, one, READY).ask(expected=expected)["complete"]
+
+
 @pytest.mark.parametrize(
     ("answer", "arguments", "again"),
     [
