@@ -41,7 +41,7 @@ class Head:
         if path == PLACEMENT_GROUPS:
             found = self.groups
         else:
-            assert path == CONTROLLERS or path.startswith("/api/v0/actors?detail=1")
+            assert path == CONTROLLERS or path.startswith("/api/v0/actors?detail=")
             found = self.controllers if path == CONTROLLERS else self.actors
         return answered(path, found)
 
@@ -154,6 +154,14 @@ class Scene:
         ]
         context = {"actor_died_error_context": {"reason": "NODE_DIED"}}
         self.head.actors.append({"job_id": "01", "node_id": node, "death_cause": context})
+
+    def restart_head(self, after: float = 0.0) -> None:
+        """The head is started again, with its tables."""
+        self.clock.now += after
+        dead = {**HEAD, "node_id": "h0", "state": "DEAD"}
+        alive = {**HEAD, "start_time_ms": self.clock.now * 1000}
+        self.head.node_list = [dead, alive, *self.head.node_list[1:]]
+        self.start()
 
     def step(self, after: float = 0.0) -> bool:
         self.clock.now += after

@@ -20,7 +20,7 @@ from .plan import Plan
 from .ray_api import with_names
 from .reading import UnreadableError
 from .room import Demand
-from .status import ENDED, Attempt, JobState, ray_id
+from .status import ENDED, Attempt, JobState, Status, ray_id
 
 # How much of the log is read to find the reason of a failure.
 LOG_BYTES = 1 << 20
@@ -91,8 +91,10 @@ def planned_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
     return list(own.get("overrides", plan.overrides))
 
 
-def may_retry(plan: Plan, attempt: int, kind: FailureKind, steps: int) -> bool:
-    return attempt <= plan.retries and kind.retryable(steps)
+def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool:
+    """Whether another attempt follows one that failed so. The end of the head is no job's fault, and costs no retry."""
+    lost = sum(one.kind == FailureKind.HEAD_LOST for one in status.attempts)
+    return kind is FailureKind.HEAD_LOST or (status.attempt - lost <= plan.retries and kind.retryable(steps))
 
 
 def verdict_file(archive: Archive) -> str:
@@ -140,7 +142,7 @@ def record_end(
         and state == JobState.FAILED
         and failure is not None
         and not archive.stop_requested()
-        and may_retry(plan, status.attempt, failure.kind, details.get("attempt_steps", 0))
+        and may_retry(plan, status, failure.kind, details.get("attempt_steps", 0))
     )
     attempts = list(status.attempts)
     if attempted:

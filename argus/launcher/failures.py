@@ -28,6 +28,7 @@ class FailureKind(StrEnum):
     PORT_IN_USE = "port_in_use"
     DISK_FULL = "disk_full"
     NODE_LOST = "node_lost"
+    HEAD_LOST = "head_lost"
     KILLED = "killed"
     STALLED = "stalled"
     STOPPED = "stopped"
@@ -41,7 +42,7 @@ class FailureKind(StrEnum):
         if self is FailureKind.COMMUNICATION:
             # Before the first step, an interface is configured wrongly or a firewall is closed.
             return steps > 0
-        return self in (FailureKind.NODE_LOST, FailureKind.KILLED)
+        return self in (FailureKind.NODE_LOST, FailureKind.HEAD_LOST, FailureKind.KILLED)
 
 
 # The kinds of failure that a lost node causes before Ray declares it dead.
@@ -68,6 +69,7 @@ WHAT_TO_DO = {
     PORT_IN_USE: "End the process that holds the port, often one left by an earlier job, and submit again.",
     DISK_FULL: "Free space there, or keep fewer checkpoints (trainer.max_actor_ckpt_to_keep), then submit again.",
     NODE_LOST: "Check the node: its machine, its container, its memory. The job can resume from its last checkpoint.",
+    FailureKind.HEAD_LOST: "Check the machine of the head. The job can resume from its last checkpoint.",
     KILLED: "Check dmesg on the node: the kernel kills processes for memory, the GPU driver for GPU errors. "
     "The job can resume from its last checkpoint.",
     FailureKind.STALLED: "Read the stacks in debug/ of the archive: they show what each process waits for.",
@@ -135,7 +137,7 @@ CAUSES = (
     Rule(NODE_LOST, r"^\S*(?:NodeDied|LocalRayletDied)Error: (?P<what>.*)", "{what}"),
     # A task or an actor is pinned to a node that is gone.
     Rule(NODE_LOST, UNSCHEDULABLE, "a worker left the cluster while the job placed its processes on it"),
-    Rule(NODE_LOST, rf"^.*(?P<what>(?:{NO_HEAD}).*)", "the head was lost: {what}", anywhere=True),
+    Rule(FailureKind.HEAD_LOST, rf"^.*(?P<what>(?:{NO_HEAD}).*)", "the head was lost: {what}", anywhere=True),
     # /dev/shm is memory, although the error message is that of a disk.
     Rule(
         HOST_OOM,

@@ -19,14 +19,15 @@ SHARED_ROOT = "ARGUS_VERL_SHARED_ROOT"
 SHARED_ROOT_MOUNT = "ARGUS_VERL_SHARED_ROOT_MOUNT"
 # The address of the Jobs API, on the head alone.
 JOBS_API = "ARGUS_VERL_JOBS_API"
+# The address of its dashboard agent, which runs Ray's manager of jobs.
+AGENT_API = "ARGUS_VERL_AGENT_API"
 # The directory of the program, of nodes without a container.
 PROGRAM_DIRECTORY = "ARGUS_VERL_PROGRAM"
 
 
-def identity(node: str, cluster: str, shared_root: str, shared_root_source: str, jobs_api: str = "") -> dict[str, str]:
+def identity(node: str, cluster: str, shared_root: str, shared_root_source: str) -> dict[str, str]:
     """The environment that tells processes where they are."""
-    names = {NODE: node, CLUSTER: cluster, SHARED_ROOT: shared_root_source, SHARED_ROOT_MOUNT: shared_root}
-    return {**names, JOBS_API: jobs_api} if jobs_api else names
+    return {NODE: node, CLUSTER: cluster, SHARED_ROOT: shared_root_source, SHARED_ROOT_MOUNT: shared_root}
 
 
 def node_name() -> str:

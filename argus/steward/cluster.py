@@ -10,6 +10,7 @@ current, this one ends between two steps, and the next one goes on.
 
 from __future__ import annotations
 
+import http
 import os
 import sys
 import threading
@@ -24,7 +25,9 @@ from ..launcher import attempts, failures, node
 from ..launcher.admission import one_at_a_time, steward_lock
 from ..launcher.archive import Archive
 from ..launcher.failures import FailureKind
+from ..launcher.identity import AGENT_API
 from ..launcher.program import CURRENT, Program
+from ..launcher.ray_api import RayApiError, own_head
 from ..launcher.reading import exists
 from ..launcher.status import JobState
 from .job import Steward
@@ -35,6 +38,9 @@ POLL_SECONDS = 0.5
 AGAIN_SECONDS = 10.0
 # How long steps that have begun may take before a new version goes on without their end.
 LEAVE_SECONDS = 30.0
+
+# How often Ray's manager of jobs is called until it answers.
+CALL_SECONDS = 2.0
 
 # Looks after one job until it has ended or the event is set.
 LookAfter = Callable[[Registry, str, threading.Event], None]
@@ -75,6 +81,22 @@ def wait_until_submitted(
 
 def has_status(archive: Archive) -> bool:
     return exists(archive.path / "status.json")
+
+
+def recover_jobs(leaving: threading.Event) -> None:
+    """Make Ray's manager of jobs look after the jobs of an earlier start of the head: it is made by a first request.
+
+    Without one, a job whose driver died while the head was gone is RUNNING for ever.
+    """
+    address = os.environ.get(AGENT_API, "")
+    while address and not leaving.is_set():
+        try:
+            own_head(address).get("/api/job_agent/jobs/none/logs")
+        except RayApiError as error:
+            # It knows no such job.
+            if error.status == http.HTTPStatus.NOT_FOUND:
+                return
+        leaving.wait(CALL_SECONDS)
 
 
 class ClusterSteward:
@@ -119,6 +141,8 @@ def main() -> None:
 
     registry = Registry()
     with steward_lock(registry.path):
-        ClusterSteward(registry, is_current).run()
+        steward = ClusterSteward(registry, is_current)
+        threading.Thread(target=recover_jobs, args=(steward.leaving,), daemon=True).start()
+        steward.run()
         # Threads that hang do not end.
         os._exit(0)

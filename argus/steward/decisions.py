@@ -28,6 +28,9 @@ PENDING_SECONDS = 600.0
 OVERDUE_SECONDS = 180.0
 # An API that answers without a job that it had before belongs to a head that was restarted.
 FORGOTTEN_SECONDS = 30.0
+# After how long an attempt that was starting when the head ended is started again: Ray forgets the lease of an actor
+# that waits for its process, and the submission of a driver.
+HEAD_LOST_SECONDS = 40.0
 # verl usually waits forever for processes of a lost node: the time in which it may resume or fail by itself.
 LOST_NODE_SECONDS = 30.0
 # Ray notices a lost node within 32 s (health_check_initial_delay_ms, _period_ms, _failure_threshold).
@@ -76,6 +79,8 @@ class View:
     head: None if the head did not answer.
     unknown_since: since when Ray no longer knows the attempt that it knew before.
     ended_since: since when Ray reports that the attempt has ended.
+    silent_since: when the launcher was last known to run; None if it never was.
+    forgotten_since: since when an actor of the attempt waits for a process that the head forgot when it ended.
     lost_since: when the attempt did its last step, or when its node was lost if that was later.
     verdict: why the attempt is being stopped from outside.
     cleaned_up: whether the current attempt's evidence is collected and its nodes are swept.
@@ -87,6 +92,8 @@ class View:
     head: HeadAnswer | None
     unknown_since: float | None = None
     ended_since: float | None = None
+    silent_since: float | None = None
+    forgotten_since: float | None = None
     lost_since: float | None = None
     stop_requested: bool = False
     verdict: Failure | None = None
@@ -160,12 +167,15 @@ def decide_unknown(view: View) -> Action:
         return fail(FailureKind.UNKNOWN, "Ray never received the job: its submission was interrupted")
     if view.elapsed(view.unknown_since) < FORGOTTEN_SECONDS:
         return WAIT
-    return fail(FailureKind.NODE_LOST, "the head was restarted and lost its jobs")
+    return fail(FailureKind.HEAD_LOST, "the head was started again without its jobs")
 
 
 def decide_lost(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     """For an attempt that has ended for Ray, and whose launcher has not recorded how."""
     if view.elapsed(view.ended_since) < GRACE_SECONDS:
+        return WAIT
+    # After its own restart, a head may give up an attempt that trains on.
+    if view.silent_since is not None and view.elapsed(view.silent_since) < GRACE_SECONDS and not view.stop_requested:
         return WAIT
     if job.status == JobState.SUCCEEDED:
         # The launcher ends so only after its trainer has succeeded.
@@ -221,6 +231,9 @@ def decide_submitted(view: View, head: HeadAnswer, job: JobRecord) -> Action:
     if head.lost_node and view.elapsed(view.lost_since) > LOST_NODE_SECONDS:
         reason = f"node {head.lost_node} was lost, and the trainer neither resumed nor failed"
         return Action(ActionKind.STOP_ATTEMPT, failures.failure(FailureKind.NODE_LOST, reason))
+    if view.elapsed(view.forgotten_since) > HEAD_LOST_SECONDS:
+        reason = "the head ended while the attempt started its processes, and one of them never came"
+        return Action(end, failures.failure(FailureKind.HEAD_LOST, reason))
     if not job.pending:
         return WAIT
     if view.stop_requested:

@@ -45,6 +45,8 @@ CLOCK_SECONDS = 30.0
 PERIODIC_SECONDS = 300.0
 # Connecting takes at most 20 s; asking the head, collecting from all nodes and sweeping them, 45 s each.
 CLEAN_UP_SECONDS = 300.0
+# For so long after its start, a head is asked for actors that it may have forgotten.
+AFTER_START_SECONDS = 600.0
 # A stop that Ray has not carried out is repeated.
 STOP_AGAIN_SECONDS = 60.0
 
@@ -59,6 +61,10 @@ class Observed:
     ended_since: float | None = None
     lost_since: float | None = None
     lost_at_step: int | None = None
+    # The time of the launcher's last heartbeat, by its clock, and when it was first seen.
+    beat: float | None = None
+    silent_since: float | None = None
+    forgotten_since: float | None = None
 
 
 class Steward:
@@ -159,6 +165,9 @@ class Steward:
             observed.unknown_since = (observed.unknown_since or moment) if job is None and observed.known else None
             observed.ended_since = (observed.ended_since or moment) if job and job.ended else None
             observed.known = observed.known or job is not None
+        beat = self.archive.heartbeat().time
+        if beat != observed.beat:
+            observed.beat, observed.silent_since = beat, moment
         # The launcher may have recorded the end while Ray was asked.
         status = self.archive.read_status()
         return View(
@@ -168,6 +177,8 @@ class Steward:
             head=answer,
             unknown_since=observed.unknown_since,
             ended_since=observed.ended_since,
+            silent_since=observed.silent_since,
+            forgotten_since=observed.forgotten_since,
             lost_since=observed.lost_since,
             stop_requested=self.archive.stop_requested(),
             verdict=attempts.verdict(self.archive),
@@ -184,10 +195,13 @@ class Steward:
         nodes = self.head.nodes()
         self.nodes |= names_of(nodes)
         job = job and replace(job, message=with_names(job.message, self.nodes))
-        alive = {node["node_id"] for node in nodes if node["state"] == ALIVE}
+        alive = {node["node_id"]: node for node in nodes if node["state"] == ALIVE}
+        # Ray also lists the dead heads of earlier starts.
+        head: Mapping[str, Any] = next((node for node in alive.values() if node["is_head_node"]), {})
+        self.look_for_forgotten(job, head.get("start_time_ms", 0) / 1000, status, moment)
         return HeadAnswer(
             job=job,
-            head_node_id=next((node["node_id"] for node in nodes if node["is_head_node"]), ""),
+            head_node_id=head.get("node_id", ""),
             driver_alive=not job or not job.driver_node_id or job.driver_node_id in alive,
             lost_node=self.lost_node(job, nodes, status, moment),
             queue_problem=self.look(job, status, moment),
@@ -212,6 +226,17 @@ class Steward:
         if lost and (self.observed.lost_since is None or step != self.observed.lost_at_step):
             self.observed.lost_since, self.observed.lost_at_step = moment, step
         return lost
+
+    def look_for_forgotten(self, job: JobRecord | None, head_started: float, status: Status, moment: float) -> None:
+        """Note since when the attempt waits for a process that the head forgot when it was started again."""
+        was_there = (status.attempt_submitted_at or moment) < head_started > moment - AFTER_START_SECONDS
+        waits = was_there and job is not None and not job.ended and (job.pending or self.has_forgotten(job.job_id))
+        self.observed.forgotten_since = (self.observed.forgotten_since or moment) if waits else None
+
+    def has_forgotten(self, job_id: str) -> bool:
+        """Whether an actor waits for its process, and no node has been asked for one."""
+        actors = evidence.actors(self.head, evidence.of_job(job_id)) if job_id else []
+        return any(actor.get("state") == "PENDING_CREATION" and not actor.get("node_id") for actor in actors)
 
     def look(self, job: JobRecord | None, status: Status, moment: float) -> str:
         """What is wrong with the TransferQueue of the current attempt, or ""."""

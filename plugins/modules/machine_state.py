@@ -17,8 +17,8 @@ description:
   - Puts the program of the collection, which nodes run, into the directory C(<cluster>/program), where only Ansible's
     user can write.
   - Creates the container network of the nodes if it is missing, with the engine's command.
-  - With O(state=absent), removes the network, the token, the program and the registry of jobs, and the cluster's state
-    directory if nothing else is in it. The shared root is never removed.
+  - With O(state=absent), removes the network, the token, the program, the registry of jobs and the tables of Ray's head,
+    and the cluster's state directory if nothing else is in it. The shared root is never removed.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -56,10 +56,13 @@ options:
     description: Whether to replace the token with a new one. Running nodes do not notice before they are recreated.
     type: bool
     default: false
-  registry:
-    description: Whether to create the directory in which the head's stewards register jobs, C(<cluster>/jobs).
-    type: bool
-    default: false
+  head_storage:
+    description:
+      - For the machine of the head, where Ray's head has its tables. Creates the directory in which the head's steward
+        registers jobs, C(<cluster>/jobs), and with V(rocksdb) that of the tables, C(<cluster>/tables). With V(memory),
+        tables of an earlier head are removed.
+    type: str
+    choices: [rocksdb, memory]
   program:
     description: The program's file on the machine, C(argus-<hash>.zip). Set by the controller.
     type: path
@@ -84,7 +87,7 @@ EXAMPLES = r"""
     cluster: mvp
     network: mvp-ray
     state_dir: /var/lib/argus-verl
-    registry: true
+    head_storage: rocksdb
     shared_root: /private
     user: "61000:61000"
 
@@ -112,7 +115,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import MODE, create_directories
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import CLUSTER_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
-from ansible_collections.argus.verl.plugins.module_utils.cluster.state import State, StateError
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import ROCKSDB, State, StateError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
 
@@ -175,7 +178,9 @@ def present(module: AnsibleModule) -> None:
         changes += state.protect() if exists else []
         changes += state.provide_token(user, params["token"] or "", params["rotate"])
         changes += state.provide_program(Path(params["program"])) if params["program"] else []
-        changes += state.provide_registry(user) if params["registry"] else []
+        if params["head_storage"]:
+            changes += state.provide_registry(user)
+            changes += state.provide_tables(user, params["head_storage"] == ROCKSDB)
         if params["shared_root"]:
             result = create_directories(Path(params["shared_root"]), user, module.check_mode, params["common_mode"])
             if result.get("failed"):
@@ -207,7 +212,7 @@ def main() -> None:
             "state_dir": {"type": "path", "required": True},
             "token": {"type": "str", "no_log": True},
             "rotate": {"type": "bool", "default": False},
-            "registry": {"type": "bool", "default": False},
+            "head_storage": {"type": "str", "choices": [ROCKSDB, "memory"]},
             "program": {"type": "path"},
             "shared_root": {"type": "path"},
             "user": {"type": "str"},

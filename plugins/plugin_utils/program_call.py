@@ -28,7 +28,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_roo
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.defaults import ENTER
 from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.admission import REGISTRY, REGISTRY_VARIABLE
-from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import identity
+from ansible_collections.argus.verl.plugins.module_utils.argus.launcher.identity import JOBS_API, identity
 from ansible_collections.argus.verl.plugins.module_utils.cluster.container import (
     COMMAND_PATH,
     KEEP_ID,
@@ -121,7 +121,7 @@ class Node:
     def apart(self, program: str, *arguments: str) -> str:
         """The command line that runs a file of the program in a container that is no node."""
         engine = shlex.quote(self.engine)
-        environ = identity(self.name, self.cluster, self.shared_root, self.shared_root_source, self.address)
+        environ = identity(self.name, self.cluster, self.shared_root, self.shared_root_source) | {JOBS_API: self.address}
         run = [self.engine, "run", "--rm", "--interactive", "--network=none", "--pull=never", "--read-only"]
         # Engines keep what a container prints, and would keep a whole archive.
         run += ["--log-driver=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]

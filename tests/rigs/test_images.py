@@ -121,7 +121,7 @@ def test_built_once_loaded_and_built_again(rig: Rig, inventory: Path) -> None:
     # Other inputs; and an image without tokens is refused before any node starts.
     refused = provided(inventory, BUILT, check=False, **build("2.51.0"))
     assert ids(rig, BUILT)[0] == ids(rig, BUILT)[1] != ctl
-    assert "it has Python 3.12.3, Ray 2.51.0, which has no tokens: use an image with Ray 2.52 or later" in refused
+    assert "it has Python 3.12.3, Ray 2.51.0, which has no tokens: use an image with Ray 2.57 or later" in refused
     assert left_files(rig) == []
 
 

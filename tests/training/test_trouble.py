@@ -377,9 +377,8 @@ def test_ctrl_c_stops_following_and_the_deadline_ends_the_job(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("submit")  # the cluster
-def test_job_and_archive_survive_the_loss_of_the_head(tmp_path: Path) -> None:
-    """The last test but one, because it leaves a new cluster."""
-    job, following, shown = submitted_and_followed(tmp_path, retries=1)
+def test_a_job_trains_on_without_its_head(tmp_path: Path) -> None:
+    job, following, shown = submitted_and_followed(tmp_path)
     tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
     until(tracker.exists, "a checkpoint")
     # Ray reads its token at its start: a new one would end the job.
@@ -387,6 +386,7 @@ def test_job_and_archive_survive_the_loss_of_the_head(tmp_path: Path) -> None:
     assert refused.returncode != 0
     assert job.submission_id in refused.stdout
     engine("kill", HEAD)
+    done = job.archive.heartbeat().step or 0
     try:
         playbook("debug_bundle", submission_id=job.submission_id, job_fetch_dir=str(tmp_path))
         fetched = tmp_path / job.submission_id
@@ -395,23 +395,21 @@ def test_job_and_archive_survive_the_loss_of_the_head(tmp_path: Path) -> None:
         assert any("only this node was inspected" in problem for problem in problems)
         assert "train/loss" in playbook("logs", submission_id=job.submission_id).stdout
         until(lambda: wait_for_end(job.archive, None, 0, 0).unattended, "nothing looks after the job")
-        # A head that starts again knows no job. Its steward goes on: there will be another attempt.
-        engine("start", HEAD)
-        until(lambda: job.archive.read_status().state == "RETRYING", "the steward has returned")
+        until(lambda: (job.archive.heartbeat().step or 0) > done + 1, "it trains on")
     finally:
-        playbook("cluster_up", allow_disruption=True)
-    until(lambda: lines_of(job.archive, "logs/metrics-2.jsonl"), "it resumes")
+        up = playbook("cluster_up")
+    assert [line for line in up.stdout.splitlines() if line.startswith("changed: ")] == [f"changed: [{HEAD}]"]
+    # Its end is noticed by the head that came back, also with Ray's own means.
+    on_node(HEAD, "pkill", "-KILL", "gcs_server")
+    until(lambda: engine("inspect", "--format", "{{.RestartCount}}", HEAD).strip() == "1", "it is started again")
+    done = job.archive.heartbeat().step or 0
+    until(lambda: (job.archive.heartbeat().step or 0) > done + 1, "it trains on")
     status = job.archive.read_status()
-    assert [(attempt.state, attempt.kind) for attempt in status.attempts] == [("FAILED", "node_lost")]
-    assert status.resumed_from_step and status.resumed_from_step > 0
-    until(lambda: "RUNNING attempt 2" in shown.read_text(), "it is still followed")
+    assert (status.state, status.attempt, status.attempts) == ("RUNNING", 1, ())
     playbook("stop", submission_id=job.submission_id)
     job.wait("STOPPED")
     assert following.wait() == 2
-    told = shown.read_text()
-    assert "the head does not answer" in told and not re.search(rf"{job.submission_id} +FAILED", told)
-    # Where people find it, not where nodes do.
-    assert f"Its log:  {job.archive.path}/logs" in told
+    assert not re.search(rf"{job.submission_id} +FAILED", shown.read_text())
 
 
 @pytest.mark.parametrize("head", ["alive", "dead"])

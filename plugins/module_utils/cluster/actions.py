@@ -15,8 +15,9 @@ from .container import container_arguments, podman_run
 from .engine import DERIVED_LABEL, PODMAN, RUNNING, SETTINGS_LABEL, SPECIFICATION_LABEL, Container
 from .machine import Machine
 from .node_process import FoundProcess
-from .nodes import CONTAINER, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
+from .nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
 from .process import process_arguments
+from .state import ROCKSDB
 
 AS_PLANNED = "runs as planned"
 # Not a reason to end jobs, which run with the old ones.
@@ -42,6 +43,15 @@ class Action(NamedTuple):
     disrupts: bool = False
 
 
+def keeps_tables(plan: NodePlan, settings: str | None) -> bool:
+    """Whether a head that is made anew has the tables of the one that runs: its jobs run on meanwhile.
+
+    settings: the label of the one that runs, which may be from another release.
+    """
+    storage = plan.settings.cluster_head_storage
+    return plan.role == HEAD and storage == ROCKSDB and f'"cluster_head_storage": "{storage}"' in (settings or "")
+
+
 def decide(
     plan: NodePlan, there: Container | FoundProcess | None, specification: str, settings: str, derived: str
 ) -> Action:
@@ -52,18 +62,19 @@ def decide(
     if there is None:
         return Action(ActionKind.CREATE, f"no {plan.settings.ray_node_runtime}")
     is_running = there.state == RUNNING
+    disrupts = is_running and not keeps_tables(plan, there.settings)
     if plan.settings.rotate_token:
         # The token is mounted as a file, which cannot be replaced in a running container, and Ray reads it only once.
         return Action(ActionKind.RECREATE, f"its token is rotated, it is {there.state}", disrupts=is_running)
     if there.specification != specification:
         changed = changed_settings(there.settings, settings)
         reason = f"its settings changed{f': {changed}' if changed else ''}, it is {there.state}"
-        return Action(ActionKind.RECREATE, reason, disrupts=is_running)
+        return Action(ActionKind.RECREATE, reason, disrupts=disrupts)
     if plan.outdated:
         reason = f"{plan.image} is built again from other inputs, it is {there.state}"
-        return Action(ActionKind.RECREATE, reason, disrupts=is_running)
+        return Action(ActionKind.RECREATE, reason, disrupts=disrupts)
     if isinstance(there, Container) and plan.image_id not in ("", there.image_id):
-        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=is_running)
+        return Action(ActionKind.RECREATE, f"{plan.image} was rebuilt, it is {there.state}", disrupts=disrupts)
     if not is_running:
         return Action(ActionKind.START, f"{plan.settings.ray_node_runtime} is {there.state}")
     if there.derived != derived:

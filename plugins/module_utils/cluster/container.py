@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..argus.launcher.identity import PROGRAM_DIRECTORY, identity
+from ..argus.launcher.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
 from .devices import DRI, INFINIBAND, KFD, LOCK_CAPABILITY, PROFILES, UNLIMITED_MEMLOCK, VISIBLE, groups_of
 from .engine import (
     CLUSTER_LABEL,
@@ -31,7 +31,7 @@ from .engine import (
 )
 from .nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError, settings_label
 from .ports import DASHBOARD_PORT
-from .state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, TOKEN
+from .state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, ROCKSDB, TABLES, TOKEN
 
 # The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
@@ -39,6 +39,8 @@ TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
 COMMAND_PATH = "/usr/local/bin/argus"
 # The registry of jobs inside the head, where the steward runs.
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
+# The tables of Ray's head.
+TABLES_PATH = "/var/lib/argus-verl/tables"
 # Ray's label from which a job learns the kind of accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 
@@ -95,14 +97,16 @@ IN_CONTAINER = MappingProxyType({"USER": "ray", "HOME": "/tmp"})  # noqa: S108
 
 
 def ray_environment(
-    plan: NodePlan, token_path: str = TOKEN_PATH, own: Mapping[str, str] = IN_CONTAINER
+    plan: NodePlan,
+    token_path: str = TOKEN_PATH,
+    tables_path: str = TABLES_PATH,
+    own: Mapping[str, str] = IN_CONTAINER,
 ) -> dict[str, str]:
     """Return the environment of every process of the node, jobs included.
 
     own: what depends on where it runs.
     """
     settings = plan.settings
-    jobs_api = f"http://127.0.0.1:{api_port(plan)}" if plan.role == HEAD else ""
     # What tells Ray the share of a node of the GPUs of its machine, where its devices do not.
     shared = (
         {VISIBLE: ",".join(map(str, plan.gpu_ids))} if plan.accelerator == ROCM and plan.gpu_ids is not None else {}
@@ -112,17 +116,36 @@ def ray_environment(
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": token_path,
         **own,
-        # How often the head counts the resources in use, in seconds; with Ray's default of 5 the gate of a job waits
-        # that long for a count.
         **plan.ports.environment(),
-        **({"AUTOSCALER_UPDATE_INTERVAL_S": "1"} if plan.role == HEAD else {}),
+        **storage_environment(plan, tables_path),
+        **(head_environment(plan) if plan.role == HEAD else {}),
         **PROFILES.get(settings.ray_node_env_profile, {}),
         **settings.derived_env,
         **settings.ray_node_env,
         **shared,
         # By these, the program of jobs knows the node.
-        **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source, jobs_api),
+        **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source),
     }
+
+
+def head_environment(plan: NodePlan) -> dict[str, str]:
+    local = "http://127.0.0.1"
+    return {
+        # How often the head counts the resources in use, in seconds; with Ray's default of 5 the gate of a job waits
+        # that long for a count.
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        JOBS_API: f"{local}:{api_port(plan)}",
+        AGENT_API: f"{local}:{plan.ports.agent}",
+    }
+
+
+def storage_environment(plan: NodePlan, tables_path: str) -> dict[str, str]:
+    """With tables that outlive the head: where they are, and for workers how long they wait for it."""
+    if plan.settings.cluster_head_storage != ROCKSDB:
+        return {}
+    if plan.role == HEAD:
+        return {"RAY_gcs_storage": ROCKSDB, "RAY_gcs_storage_path": tables_path}
+    return {"RAY_gcs_rpc_server_reconnect_timeout_s": str(plan.settings.cluster_head_patience)}
 
 
 def derived_environment(plan: NodePlan) -> dict[str, str]:
@@ -192,6 +215,8 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
     ]
     if plan.role == HEAD:
         mounts.append({"type": "bind", "source": f"{state}/{REGISTRY}", "target": REGISTRY_PATH})
+        if settings.cluster_head_storage == ROCKSDB:
+            mounts.append({"type": "bind", "source": f"{state}/{TABLES}", "target": TABLES_PATH})
     arguments: dict[str, Any] = {
         **hardening(plan),
         "name": plan.name,

@@ -59,6 +59,8 @@ class Settings:
     cluster_dashboard_port: int
     cluster_port_base: int
     cluster_state_dir: str
+    cluster_head_storage: str
+    cluster_head_patience: int
     shared_root: str
     shared_root_source: str
     ray_node_cpus: int | None

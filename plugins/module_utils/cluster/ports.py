@@ -22,6 +22,7 @@ HIGHEST_BASE = 65536 - 2 * NODE_PORTS
 # The port of the dashboard that everybody knows; Ray's default.
 DASHBOARD_PORT = 8265
 DASHBOARD_OFFSET = 4
+AGENT_OFFSET = 13
 # What only a head opens, `ray start` counts as ports of a worker as well, and fails if these defaults are in its plan.
 HEADS_DEFAULTS = {"--dashboard-port": DASHBOARD_PORT, "--ray-client-server-port": 10001}
 # The ports of worker processes and drivers: Ray starts a process for each CPU of the node, and one for each actor. The
@@ -62,7 +63,7 @@ NODE_USES = (
     PortUse("raylet", 10, "all nodes", "--node-manager-port"),
     PortUse("object manager", 11, "all nodes", "--object-manager-port"),
     PortUse("agent (gRPC)", 12, "all nodes", "--dashboard-agent-grpc-port"),
-    PortUse("agent (HTTP)", 13, "the head", "--dashboard-agent-listen-port"),
+    PortUse("agent (HTTP)", AGENT_OFFSET, "the head", "--dashboard-agent-listen-port"),
     PortUse("runtime environment agent", 14, "the node itself", "--runtime-env-agent-port"),
     PortUse("metrics", 15, "Prometheus", "--metrics-export-port"),
 )
@@ -100,6 +101,11 @@ class PortPlan:
     @property
     def last(self) -> int:
         return self.first + NODE_PORTS - 1
+
+    @property
+    def agent(self) -> int:
+        """The port of the HTTP API of its dashboard agent."""
+        return self.first + AGENT_OFFSET
 
     @property
     def uses(self) -> Sequence[PortUse]:

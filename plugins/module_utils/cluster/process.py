@@ -20,7 +20,7 @@ from .container import (
 )
 from .nodes import HEAD, NodePlan, PlanError, settings_label
 from .process_host import ProcessHost, search_path
-from .state import REGISTRY, TOKEN
+from .state import REGISTRY, TABLES, TOKEN
 
 # The path of a socket has at most so many characters (sun_path), of which Ray adds these.
 SOCKET_CHARACTERS = 107
@@ -49,7 +49,7 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
         "LANG": "C.UTF-8",
     }
     token = PurePosixPath(host.directory).parents[1] / TOKEN
-    environment = ray_environment(plan, str(token), own)
+    environment = ray_environment(plan, str(token), str(token.parent / TABLES), own)
     # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
     sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
     registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}

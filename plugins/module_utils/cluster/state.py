@@ -2,10 +2,10 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The state directory of a cluster on a machine: its token, the program that nodes run, and on the head's machine the
-registry of its jobs.
+registry of its jobs and the tables of Ray's head.
 
-Only Ansible's user can create files in the directory itself. The registry belongs to the nodes' user: nothing in it is
-opened.
+Only Ansible's user can create files in the directory itself. The registry and the tables belong to the nodes' user:
+nothing in them is opened.
 
 Runs on machines with Python 3.9 and newer.
 """
@@ -26,6 +26,10 @@ from .node_process import NODES, open_own
 
 TOKEN = "auth_token"  # noqa: S105
 REGISTRY = "jobs"
+# Of Ray's head, with the metadata of jobs and their environments.
+TABLES = "tables"
+# The value of cluster_head_storage with which there are any.
+ROCKSDB = "rocksdb"
 # The program: a file for each version, a link to the current one, and the command for people. In a container, the
 # directory is mounted at PROGRAM_PATH.
 PROGRAM, CURRENT, COMMAND = "program", "current", "argus"
@@ -36,6 +40,7 @@ TEMPORARY = f".{TOKEN}."
 # Modes: containers have what is mounted; other users can list nothing.
 DIRECTORY_MODE = 0o711
 REGISTRY_MODE = 0o750
+TABLES_MODE = 0o700
 PROGRAM_MODE = 0o755
 TOKEN_MODE = 0o400
 TOKEN_BYTES = 4096
@@ -102,8 +107,23 @@ class State:
         return [str(path)]
 
     def provide_registry(self, user: User) -> list[str]:
-        """Provide the directory in which the head's stewards register jobs."""
-        path = self.path / REGISTRY
+        """Provide the directory in which the head's steward registers jobs."""
+        return self._provide(REGISTRY, REGISTRY_MODE, user)
+
+    def provide_tables(self, user: User, wanted: bool) -> list[str]:
+        """Provide the directory of the tables of Ray's head. Those of an earlier head are no other's: without, none stay."""
+        path = self.path / TABLES
+        if wanted:
+            return self._provide(TABLES, TABLES_MODE, user)
+        if not os.path.lexists(path):
+            return []
+        if not self.check:
+            remove_trees(path)
+        return [str(path)]
+
+    def _provide(self, name: str, mode: int, user: User) -> list[str]:
+        """Provide a directory of the nodes' user."""
+        path = self.path / name
         created = not os.path.lexists(path)
         if created and self.check:
             return [str(path)]
@@ -115,10 +135,10 @@ class State:
         if os.geteuid() == 0 and there.st_uid != user.uid and not created and os.listdir(path):
             nodes, owner = f"{user.uid}:{user.gid}", f"{there.st_uid}:{there.st_gid}"
             raise StateError(
-                f"{path} belongs to {owner}, and the nodes' user is {nodes}; change the owner of the jobs in it "
+                f"{path} belongs to {owner}, and the nodes' user is {nodes}; change the owner of what is in it "
                 f'(chown -R {nodes} {path}), or run the nodes as that user (ray_node_user: "{owner}")'
             )
-        changed = self._give(path, user, REGISTRY_MODE)
+        changed = self._give(path, user, mode)
         return [str(path)] if created else changed
 
     def provide_program(self, source: Path) -> list[str]:
@@ -162,21 +182,25 @@ class State:
             # Another host with the same home was faster.
             return [], []
         names = sorted(os.listdir(self.path))
-        own = [name for name in names if name in (TOKEN, REGISTRY, PROGRAM) or name.startswith(TEMPORARY)]
+        own = [name for name in names if name in (TOKEN, REGISTRY, TABLES, PROGRAM) or name.startswith(TEMPORARY)]
         # In check mode, the processes of nodes are still here, which a run removes before.
         gone_by_then = (NODES,) if self.check else ()
         left = [str(self.path / name) for name in names if name not in own and name not in gone_by_then]
         removed = [str(self.path / name) for name in own]
         if not self.check:
-            # It follows no link, whatever jobs have left in the registry.
-            done = subprocess.run(["rm", "-rf", "--", *removed], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise StateError(done.stderr.strip())
+            remove_trees(*removed)
         if not left:
             removed.append(str(self.path))
             if not self.check:
                 self.path.rmdir()
         return removed, left
+
+
+def remove_trees(*paths: str | Path) -> None:
+    """Remove files and directories. `rm` follows no link, whatever jobs have left in the registry."""
+    done = subprocess.run(["rm", "-rf", "--", *paths], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StateError(done.stderr.strip())
 
 
 def program_of(path: Path) -> str:

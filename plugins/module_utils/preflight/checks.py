@@ -50,6 +50,7 @@ class Expectation:
     trains: whether the machine has workers.
     network_env: what the inventory sets of the variables that are derived otherwise.
     python: that of a node without a container; empty where nodes are containers.
+    head_storage: where Ray's head has its tables: cluster_head_storage.
     """
 
     gpus: int | None = None
@@ -72,6 +73,7 @@ class Expectation:
     trains: bool = True
     network_env: Mapping[str, str] = field(default_factory=dict)
     python: str = ""
+    head_storage: str = ""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Expectation:

@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..cluster.state import ROCKSDB
 from .checks import Compared, Context, Expectation, Problem, Topic
 from .reading import Reader
 
 RAY = "ray"
 # Earlier releases of Ray ignore the token: everyone who reaches the head runs code on it.
 RAY_WITH_TOKENS = (2, 52)
-OLDEST_RAY = ".".join(map(str, RAY_WITH_TOKENS))
+# Earlier ones have no tables that outlive their head.
+RAY_WITH_TABLES = (2, 57)
 PACKAGES = {
     "torch": "torch",
     # NCCL's package has the version of CUDA in its name.
@@ -61,13 +63,13 @@ def read(reader: Reader, expected: Expectation) -> Software:
         return Software(path, problem=said[0])
 
 
-def has_tokens(ray: str) -> bool:
-    """Whether a release of Ray has tokens. One that was built by hand may have another form, and passes."""
+def is_since(ray: str, release: tuple[int, int]) -> bool:
+    """Whether a Ray is of a release or a later one. One that was built by hand may have another form, and passes."""
     found = re.match(r"(\d+)\.(\d+)", ray)
-    return not found or (int(found[1]), int(found[2])) >= RAY_WITH_TOKENS
+    return not found or (int(found[1]), int(found[2])) >= release
 
 
-def judge(software: Software, _context: Context) -> Iterator[Problem]:
+def judge(software: Software, context: Context) -> Iterator[Problem]:
     if not software.path:
         return
     if software.problem:
@@ -76,11 +78,14 @@ def judge(software: Software, _context: Context) -> Iterator[Problem]:
     ray = software.packages.get(RAY, "")
     if not ray:
         yield Problem("software.python", f"Ray is not installed for {software.path}")
-    elif not has_tokens(ray):
+    elif not is_since(ray, RAY_WITH_TOKENS):
+        what = f"{software.path} has Ray {ray}, which has no tokens"
+        yield Problem("software.python", what, "install Ray 2.57 or later")
+    elif context.expected.head_storage == ROCKSDB and not is_since(ray, RAY_WITH_TABLES):
         yield Problem(
             "software.python",
-            f"{software.path} has Ray {ray}, which has no tokens",
-            f"install Ray {OLDEST_RAY} or later",
+            f"{software.path} has Ray {ray}, whose head keeps no tables",
+            "install Ray 2.57 or later, or set cluster_head_storage: memory, with which jobs end with their head",
         )
 
 

@@ -17,6 +17,7 @@ from argus.launcher.failures import Failure, FailureKind
 from argus.launcher.plan import Plan
 from argus.launcher.room import Demand
 from argus.launcher.schema import parse
+from argus.launcher.status import Attempt, Status
 
 OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
 PLAN: dict[str, Any] = {
@@ -135,11 +136,19 @@ def test_the_overrides_of_an_attempt(
     ],
 )
 def test_which_failures_are_retried(retries: int, attempt: int, kind: str, steps: int, answer: bool) -> None:
-    assert attempts.may_retry(Plan(retries=retries), attempt, FailureKind(kind), steps) is answer
+    assert attempts.may_retry(Plan(retries=retries), Status(attempt=attempt), FailureKind(kind), steps) is answer
 
 
 def test_a_plan_has_no_retries_by_default() -> None:
-    assert not attempts.may_retry(Plan(), 1, FailureKind.NODE_LOST, 5)
+    assert not attempts.may_retry(Plan(), Status(), FailureKind.NODE_LOST, 5)
+
+
+def test_the_end_of_the_head_costs_no_retry() -> None:
+    lost = Attempt(attempt=1, state="FAILED", kind="head_lost")
+    assert attempts.may_retry(Plan(), Status(), FailureKind.HEAD_LOST, 0)
+    status = Status(attempt=2, attempts=(lost,))
+    assert attempts.may_retry(Plan(retries=1), status, FailureKind.NODE_LOST, 0)
+    assert not attempts.may_retry(Plan(), status, FailureKind.NODE_LOST, 0)
 
 
 # --- What an attempt is ended for -------------------------------------------------------------------------------------

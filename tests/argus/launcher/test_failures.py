@@ -41,7 +41,7 @@ RECORDED = [
         "(/private/common/code/verl/verl-0.9.1/verl/trainer/ppo/v1/trainer_base.py, line 34)",
     ),
     (
-        "node_lost-head",
+        "head_lost-driver",
         1,
         "the head was lost: WrongClusterID: Perhaps the client is accessing GCS after it has restarted.",
     ),

@@ -16,6 +16,7 @@ from argus.launcher.status import Status
 from argus.steward.decisions import (
     FORGOTTEN_SECONDS,
     GRACE_SECONDS,
+    HEAD_LOST_SECONDS,
     LOST_NODE_SECONDS,
     LOST_RESOURCES_SECONDS,
     NOTICE_SECONDS,
@@ -207,8 +208,7 @@ def test_a_head_that_was_restarted(since: float, expected: str) -> None:
     action = decide(view("RUNNING", {"attempt_submitted_at": NOW - 999}, job=None, unknown_since=NOW - since))
     assert action.kind == expected
     if action.failure:
-        assert action.failure.kind == "node_lost"
-        assert reason(action) == "the head was restarted and lost its jobs"
+        assert action.failure.kind == "head_lost"
 
 
 # --- Attempts that have ended for Ray ---------------------------------------------------------------------------------
@@ -380,3 +380,20 @@ def test_a_verdict_says_why_a_job_that_waits_is_stopped(state: str, job: JobReco
     # That of an earlier attempt, which was to be followed by another one.
     lost = failures.failure("node_lost", "node w1 was lost")
     assert kind(decide(view(state, job=job, stop_requested=True, verdict=lost))) == (expected, "stopped")
+
+
+# --- A head that was started again ------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_ray_gave_up_and_that_trains_on_is_left_alone() -> None:
+    given: dict[str, Any] = {"job": ENDED, "ended_since": NOW - 60}
+    assert decide(view("RUNNING", silent_since=NOW - GRACE_SECONDS + 1, **given)).kind == "wait"
+    assert decide(view("RUNNING", silent_since=NOW - GRACE_SECONDS, **given)).kind == "fail"
+    # Who stops it does not wait for it.
+    assert decide(view("RUNNING", silent_since=NOW, stop_requested=True, **given)).kind == "fail"
+
+
+@pytest.mark.parametrize(("job", "action"), [(RUNNING, "stop_attempt"), (PENDING, "cancel")])
+def test_an_attempt_that_was_starting_when_the_head_ended_is_started_again(job: JobRecord, action: str) -> None:
+    assert decide(view("RUNNING", job=job, forgotten_since=NOW - HEAD_LOST_SECONDS)).kind == "wait"
+    assert kind(decide(view("RUNNING", job=job, forgotten_since=NOW - HEAD_LOST_SECONDS - 1))) == (action, "head_lost")

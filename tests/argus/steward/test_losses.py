@@ -13,6 +13,7 @@ from argus.steward import job as steward
 from argus.steward.decisions import (
     FORGOTTEN_SECONDS,
     GRACE_SECONDS,
+    HEAD_LOST_SECONDS,
     LOST_NODE_SECONDS,
     UNKNOWN_SECONDS,
 )
@@ -124,7 +125,8 @@ def test_a_head_that_was_restarted_has_lost_the_job(scene: Scene) -> None:
     scene.step(after=FORGOTTEN_SECONDS - 1)
     assert scene.archive.read_status().state == "RUNNING"
     scene.step(after=1)
-    assert scene.archive.read_status().reason == "the head was restarted and lost its jobs"
+    failure = scene.archive.read_status().failure
+    assert failure and failure.kind == "head_lost"
 
 
 def test_a_head_that_forgets_a_job_which_this_steward_saw_start(scene: Scene) -> None:
@@ -136,7 +138,60 @@ def test_a_head_that_forgets_a_job_which_this_steward_saw_start(scene: Scene) ->
     scene.step(after=UNKNOWN_SECONDS + 1)
     assert scene.archive.read_status().state == "RUNNING"
     scene.step(after=FORGOTTEN_SECONDS)
-    assert scene.archive.read_status().reason == "the head was restarted and lost its jobs"
+    failure = scene.archive.read_status().failure
+    assert failure and failure.kind == "head_lost"
+
+
+@pytest.mark.parametrize("actor", [{"state": "PENDING_CREATION"}, {"state": "PENDING_CREATION", "node_id": ""}])
+def test_an_actor_that_a_restarted_head_forgot(scene: Scene, actor: dict[str, Any]) -> None:
+    scene.running()
+    scene.head.actors = [{"job_id": "01", "state": "ALIVE", "node_id": "w0"}, {"job_id": "01", **actor}]
+    scene.step(after=1)
+    # Without a restart, it may wait as long as it likes.
+    scene.step(after=HEAD_LOST_SECONDS + 1)
+    assert "stop 1" not in scene.verbs()
+    scene.restart_head(after=5)
+    scene.step(after=1)
+    scene.step(after=HEAD_LOST_SECONDS)
+    assert "stop 1" not in scene.verbs()
+    scene.step(after=1)
+    assert scene.verbs()[-1] == "stop 1"
+    verdict = attempts.verdict(scene.archive)
+    assert verdict and verdict.kind == "head_lost"
+
+
+@pytest.mark.parametrize("actor", [{"state": "PENDING_CREATION", "node_id": "w0"}, {"state": "ALIVE", "node_id": "w0"}])
+def test_an_actor_that_is_being_made_is_not_forgotten(scene: Scene, actor: dict[str, Any]) -> None:
+    scene.running()
+    scene.head.actors = [{"job_id": "01", **actor}]
+    scene.restart_head(after=5)
+    for _ in range(3):
+        scene.step(after=HEAD_LOST_SECONDS)
+    assert "stop 1" not in scene.verbs()
+
+
+def test_a_submission_that_was_lost_with_the_head_is_sent_again(scene: Scene) -> None:
+    scene.state("SUBMITTED", attempt=1, attempt_submitted_at=scene.clock.now)
+    scene.head.records["one"] = {"status": "PENDING"}
+    scene.restart_head(after=1)
+    scene.step(after=1)
+    scene.step(after=HEAD_LOST_SECONDS + 1)
+    status = scene.archive.read_status()
+    assert "cancel 1" in scene.verbs()
+    assert (status.state, status.failure and status.failure.kind) == ("RETRYING", "head_lost")
+
+
+def test_an_attempt_goes_on_with_a_head_that_was_started_again(scene: Scene) -> None:
+    scene.running()
+    scene.step()
+    scene.restart_head(after=60)
+    scene.head.records["one"]["status"] = "FAILED"
+    for second in range(60):
+        scene.archive.write_json("heartbeat.json", {"time": scene.clock.now, "step": second})
+        scene.step(after=1)
+    assert scene.archive.read_status().state == "RUNNING"
+    scene.step(after=GRACE_SECONDS)
+    assert scene.archive.read_status().state == "FAILED"
 
 
 def test_a_head_that_knows_the_job_again_has_not_lost_it(scene: Scene) -> None:

@@ -184,25 +184,37 @@ def test_directory_that_cannot_be_written_is_an_error_with_advice(machine: Machi
 
 
 def test_only_the_nodes_user_can_read_what_it_has_and_nobody_else_can_list_it(machine: Machine) -> None:
-    machine.run(registry=True)
+    machine.run(head_storage="rocksdb")
     state = machine.token.parent
-    assert {name: stat.S_IMODE((state / name).stat().st_mode) for name in (".", "auth_token", "jobs")} == {
+    assert {name: stat.S_IMODE((state / name).stat().st_mode) for name in (".", "auth_token", "jobs", "tables")} == {
         ".": 0o711,
         "auth_token": 0o400,
         "jobs": 0o750,
+        "tables": 0o700,
     }
-    assert sorted([path.name for path in state.iterdir()]) == ["auth_token", "jobs"]
+    assert sorted([path.name for path in state.iterdir()]) == ["auth_token", "jobs", "tables"]
     # As an earlier release left it.
     state.chmod(0o755)
     assert machine.run(check=True)["diff"]["after"] == f"{state}\n"
     assert machine.run()["diff"]["after"] == f"{state}\n"
     assert stat.S_IMODE(state.stat().st_mode) == 0o711
-    assert not machine.run(registry=True)["changed"]
+    assert not machine.run(head_storage="rocksdb")["changed"]
 
 
 def test_the_registry_is_only_on_the_machine_of_the_head(machine: Machine) -> None:
     machine.run()
     assert not (machine.token.parent / "jobs").exists()
+
+
+def test_tables_of_a_head_that_keeps_none_are_removed(machine: Machine) -> None:
+    machine.run(head_storage="rocksdb")
+    tables = machine.token.parent / "tables"
+    (tables / "CURRENT").touch()
+    assert machine.run(check=True, head_storage="memory")["diff"]["after"] == f"{tables}\n"
+    assert (tables / "CURRENT").exists()
+    assert machine.run(head_storage="memory")["changed"]
+    assert not tables.exists()
+    assert not machine.run(head_storage="memory")["changed"]
 
 
 def test_rotation_replaces_the_token(machine: Machine) -> None:
@@ -237,13 +249,13 @@ def test_two_runs_at_once_have_one_token(machine: Machine) -> None:
 
 
 def test_absent_leaves_and_names_what_is_not_ours(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    machine.run(registry=True)
+    machine.run(head_storage="rocksdb")
     state = machine.token.parent
     (state / "jobs" / "grpo-1.json").write_text("{}")
     (state / ".auth_token.0123").write_text("of a run that was killed")
     (state / "notes.txt").write_text("of the operator")
     answer = machine.run(state="absent")
-    removed = ["network mvp-ray", *(str(state / name) for name in (".auth_token.0123", "auth_token", "jobs"))]
+    removed = ["network mvp-ray", *(str(state / name) for name in (".auth_token.0123", "auth_token", "jobs", "tables"))]
     assert answer["diff"]["before"].splitlines() == removed
     assert answer["left"] == [f"{state}/notes.txt"]
     # Ansible returns the warning, or shows it, depending on what runs in this process.
@@ -267,7 +279,7 @@ def test_absent_follows_no_link_and_no_depth_is_too_much(machine: Machine, tmp_p
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "data").write_text("precious")
-    machine.run(registry=True)
+    machine.run(head_storage="rocksdb")
     jobs = machine.token.parent / "jobs"
     (jobs / "link").symlink_to(victim)
     directory = os.open(jobs, os.O_RDONLY)

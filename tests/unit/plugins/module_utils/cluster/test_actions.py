@@ -90,6 +90,18 @@ def test_container_with_other_settings_is_recreated(state: str, disrupts: bool) 
     assert action == Action(ActionKind.RECREATE, reason, disrupts=disrupts)
 
 
+def test_a_head_that_keeps_its_tables_is_recreated_without_a_disruption() -> None:
+    old = plan(name="ray-head", role="head")
+    new = replace(old, settings=replace(old.settings, ray_node_env={"A": "1"}))
+    action = decided(new, existing(old))
+    assert (action.kind, action.disrupts) == (ActionKind.RECREATE, False)
+    # A new token is another cluster, and the tables of a head that had none are new.
+    rotated = replace(new, settings=replace(new.settings, rotate_token=True))
+    in_memory = replace(old, settings=replace(old.settings, cluster_head_storage="memory"))
+    for planned_now, before in ((rotated, old), (new, in_memory), (in_memory, old)):
+        assert decided(planned_now, existing(before)).disrupts
+
+
 @pytest.mark.parametrize(("state", "disrupts"), [("running", True), ("exited", False)])
 def test_container_of_an_older_image_is_recreated(state: str, disrupts: bool) -> None:
     worker = plan()

@@ -260,6 +260,17 @@ def test_token_is_passed_as_a_path() -> None:
     }
 
 
+def test_workers_wait_for_a_head_that_has_its_tables_again() -> None:
+    tables = {"type": "bind", "source": "/var/lib/argus-verl/mvp/tables", "target": "/var/lib/argus-verl/tables"}
+    assert tables in container_arguments(head())["mounts"] and tables not in container_arguments(plan())["mounts"]
+    assert ray_environment(head())["RAY_gcs_storage"] == "rocksdb"
+    assert ray_environment(head())["RAY_gcs_storage_path"] == tables["target"]
+    assert ray_environment(plan(head_patience=60))["RAY_gcs_rpc_server_reconnect_timeout_s"] == "60"
+    for node in (head(head_storage="memory"), plan(head_storage="memory")):
+        assert not [name for name in ray_environment(node) if name.startswith("RAY_gcs")]
+        assert tables not in container_arguments(node)["mounts"]
+
+
 def test_head_counts_resources_every_second() -> None:
     """With Ray's default of 5 s, the gate of each job would wait that long."""
     assert ray_environment(head())["AUTOSCALER_UPDATE_INTERVAL_S"] == "1"
@@ -282,7 +293,7 @@ def test_specification_is_the_same_in_every_run() -> None:
     # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
     assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
     arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
-    assert arguments["labels"][SPECIFICATION_LABEL] == "262aef40291b124f"
+    assert arguments["labels"][SPECIFICATION_LABEL] == "37ffcee11103eaaa"
 
 
 @pytest.mark.parametrize(

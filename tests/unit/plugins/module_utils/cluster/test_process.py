@@ -50,6 +50,7 @@ def test_the_environment_is_complete_without_that_of_the_connection() -> None:
         "ARGUS_VERL_NODE": "worker-0",
         "ARGUS_VERL_SHARED_ROOT": "/srv/shared",
         "ARGUS_VERL_SHARED_ROOT_MOUNT": "/private",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
         "RAY_TMPDIR": sessions_directory("mvp", "/tmp"),
         "A": "1",
     }
@@ -58,7 +59,9 @@ def test_the_environment_is_complete_without_that_of_the_connection() -> None:
 def test_the_head_has_the_registry_of_jobs() -> None:
     environment = process_arguments(process_plan(name="ctl", role="head"), PROCESS_HOST, "ml")["environment"]
     assert environment["ARGUS_VERL_REGISTRY"] == "/home/ml/.local/state/argus-verl/mvp/jobs"
+    assert environment["RAY_gcs_storage_path"] == "/home/ml/.local/state/argus-verl/mvp/tables"
     assert environment["ARGUS_VERL_JOBS_API"].startswith("http://127.0.0.1:")
+    assert environment["ARGUS_VERL_AGENT_API"] == "http://127.0.0.1:20013"
 
 
 def test_every_argument_is_in_the_specification() -> None:

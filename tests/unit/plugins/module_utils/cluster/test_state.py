@@ -81,8 +81,8 @@ def test_a_registry_of_another_user_is_kept_as_it_is(tmp_path: Path) -> None:
         with pytest.raises(StateError) as error:
             state.provide_registry(User(1000, 1000))
     assert str(error.value) == (
-        f"{tmp_path}/mvp/jobs belongs to 61000:61000, and the nodes' user is 1000:1000; change the owner of the jobs "
-        f"in it (chown -R 1000:1000 {tmp_path}/mvp/jobs), or run the nodes as that user "
+        f"{tmp_path}/mvp/jobs belongs to 61000:61000, and the nodes' user is 1000:1000; change the owner of what "
+        f"is in it (chown -R 1000:1000 {tmp_path}/mvp/jobs), or run the nodes as that user "
         '(ray_node_user: "61000:61000")'
     )
 

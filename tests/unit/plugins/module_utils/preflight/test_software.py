@@ -32,8 +32,8 @@ def with_packages(answer: Software, **packages: str) -> Software:
     return replace(answer, packages={**answer.packages, **packages})
 
 
-def judged(answer: Software) -> list[Problem]:
-    return list(software.judge(answer, context()))
+def judged(answer: Software, expected: Expectation | None = None) -> list[Problem]:
+    return list(software.judge(answer, context(expected=expected)))
 
 
 def test_a_real_python_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,14 @@ def test_a_good_python() -> None:
 def test_a_ray_without_tokens() -> None:
     (problem,) = judged(with_packages(GOOD, ray="2.51.9"))
     assert problem.what == f"{PYTHON} has Ray 2.51.9, which has no tokens"
-    assert problem.todo == "install Ray 2.52 or later"
+    assert problem.todo == "install Ray 2.57 or later"
+
+
+def test_a_ray_whose_head_keeps_no_tables() -> None:
+    old = with_packages(GOOD, ray="2.56.1")
+    (problem,) = judged(old, Expectation(python=PYTHON, head_storage="rocksdb"))
+    assert "2.56.1" in problem.what and "cluster_head_storage: memory" in problem.todo
+    assert judged(old, Expectation(python=PYTHON, head_storage="memory")) == []
 
 
 def test_a_python_without_ray() -> None:
