@@ -1,6 +1,6 @@
 """Images of nodes on two machines with an engine each: built here, loaded, pulled from a registry, and from files.
 
-The images are small: Debian, with a python3 that answers as one with Ray would. No node is started.
+The images are small: a shell, with a python3 that answers as one with Ray would. No node is started.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from system import ENVIRONMENT, REPO, said
 
 SHARE = REPO / ".cache" / "test" / "images"
 PLAYBOOK = REPO / "tests" / "rigs" / "providing.yml"
-BASE = "argus-verl-base:bookworm"
 MACHINES = {"ctl": "198.18.83.10", "gpu": "198.18.83.11"}
 BUILT, REGISTRY = "argus-verl-mine:1", "127.0.0.1:5000/argus/mine:1"
-DOCKERFILE = f"""FROM {BASE}
+DOCKERFILE = """FROM argus-verl-rig-small
 ARG RAY
 COPY python3 /usr/bin/
 RUN echo "Python 3.12.3, Ray $RAY" >/versions
@@ -33,10 +32,8 @@ COPY file /argus
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    if subprocess.run(["docker", "image", "inspect", BASE], capture_output=True, check=False).returncode:
-        pytest.skip(f"{BASE} is not here: this machine uses Debian's image from its registry")
     shutil.rmtree(SHARE, ignore_errors=True)
-    with machines(Rig("images", MACHINES), "198.18.83.0/24", engine=BASE, share=SHARE) as rig:
+    with machines(Rig("images", MACHINES), "198.18.83.0/24", engine=image("small"), share=SHARE) as rig:
         network = ["--network", f"container:{rig.container('ctl')}"]
         docker("run", "--detach", "--label", "argus.verl.rig=images", *network, image("registry"))
         # Engines accept a registry without TLS on a loopback only. This one's leads to that of a machine.
