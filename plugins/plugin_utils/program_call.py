@@ -121,7 +121,9 @@ class Node:
     def apart(self, program: str, *arguments: str) -> str:
         """The command line that runs a file of the program in a container that is no node."""
         engine = shlex.quote(self.engine)
-        environ = identity(self.name, self.cluster, self.shared_root, self.shared_root_source) | {JOBS_API: self.address}
+        environ = identity(self.name, self.cluster, self.shared_root, self.shared_root_source) | {
+            JOBS_API: self.address
+        }
         run = [self.engine, "run", "--rm", "--interactive", "--network=none", "--pull=never", "--read-only"]
         # Engines keep what a container prints, and would keep a whole archive.
         run += ["--log-driver=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]
