@@ -17,8 +17,8 @@ description:
   - Puts the program of the collection, which nodes run, into the directory C(<cluster>/program), where only Ansible's
     user can write.
   - Creates the container network of the nodes if it is missing, with the engine's command.
-  - With O(state=absent), removes the network, the token, the program, the registry of jobs and the tables of Ray's head,
-    and the cluster's state directory if nothing else is in it. The shared root is never removed.
+  - With O(state=absent), removes the network, the token, the program, the registry of jobs and the tables of Ray's
+    head, and the cluster's state directory if nothing else is in it. The shared root is never removed.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal

@@ -111,7 +111,7 @@ class State:
         return self._provide(REGISTRY, REGISTRY_MODE, user)
 
     def provide_tables(self, user: User, wanted: bool) -> list[str]:
-        """Provide the directory of the tables of Ray's head. Those of an earlier head are no other's: without, none stay."""
+        """Provide the directory of the tables of Ray's head, or remove it: no later head may take them for its own."""
         path = self.path / TABLES
         if wanted:
             return self._provide(TABLES, TABLES_MODE, user)
