@@ -207,7 +207,9 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int |
     if len(job.attempts) > 1 or (job.attempts and job.state not in ENDED):
         text += ["", attempts_table(job.attempts, columns)]
     text += log_lines(job)
-    text += ["", *head_problem(job.problem, "all of this comes from the archive"), *commands]
+    goes_on = job.state == JobState.RUNNING and job.silent_for is not None and not silence(job)
+    consequence = f"{'the job goes on, and ' if goes_on else ''}all of this comes from the archive"
+    text += ["", *head_problem(job.problem, consequence), *commands]
     attempt = f", attempt {job.attempt}" if job.attempt > 1 else ""
     warned = f", {count_of(job.warnings)}" if job.warnings else ""
     return Report(title=printable(f"Job {job.submission_id}: {job.state}{attempt}{warned}", lines=False), text=text)

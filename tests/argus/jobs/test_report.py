@@ -263,6 +263,8 @@ def test_a_silent_job() -> None:
     assert "Step:      4/12" in lines
     assert "Silent:    no heartbeat for 2 h: its launcher was killed or its node is gone" in lines
     assert "The head does not answer; all of this comes from the archive: connection refused" in lines
+    lines = detail(silent_for=2.0, problem="connection refused")
+    assert any("the job goes on" in line for line in lines)
 
 
 def test_attempts_and_the_origin_of_a_job() -> None:
