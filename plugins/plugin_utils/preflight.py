@@ -60,7 +60,7 @@ def expectations(
             "object_store_gib": max((node["ray_node_shm_gib"] for node in (*workers, *heads)), default=0) / 2,
             "address": inventory.address_of(own) if network else "",
             "trains": network and bool(workers),
-            "head_storage": of_head["cluster_head_storage"],
+            "head_storage": of_head["cluster_head_storage"] if heads else "",
             "network_env": {name: str(env[name]) for name in DERIVED if name in env} if network else {},
         }
     return expected

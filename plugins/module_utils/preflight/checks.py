@@ -50,7 +50,7 @@ class Expectation:
     trains: whether the machine has workers.
     network_env: what the inventory sets of the variables that are derived otherwise.
     python: that of a node without a container; empty where nodes are containers.
-    head_storage: where Ray's head has its tables: cluster_head_storage.
+    head_storage: where Ray's head has its tables, if that is on the machine: cluster_head_storage.
     """
 
     gpus: int | None = None

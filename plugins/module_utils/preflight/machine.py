@@ -19,6 +19,7 @@ from ..cluster.hardware import PathState
 from ..cluster.machine import Machine
 from ..cluster.node_process import ORPHANED
 from ..cluster.ports import DASHBOARD_USE
+from ..cluster.state import ROCKSDB
 from ..privileges import UNPRIVILEGED
 from .checks import Expectation, Problem, listed_counts
 
@@ -33,6 +34,8 @@ GPU_REMEDY = (
 MOST_LISTED = 4
 # The token, and the registry of jobs with their JobSpecs.
 STATE_FREE_BYTES = 64 * 2**20
+# The same with the tables of Ray's head, 26 MB after 20 jobs: without room, its GCS ends.
+TABLES_FREE_BYTES = 512 * 2**20
 # File systems that other machines may mount, too.
 NETWORK_FILE_SYSTEMS = (
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "wekafs", "afs", "ceph", "cifs", "smb3"),
@@ -294,11 +297,13 @@ def _state_dir(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
             f'the directory of the token, {path}, {what} by user "{machine.user}" ({location})',
             elsewhere,
         )
-    elif state.free_bytes < STATE_FREE_BYTES:
+        return
+    least = TABLES_FREE_BYTES if expectation.head_storage == ROCKSDB else STATE_FREE_BYTES
+    if state.free_bytes < least:
         free = f"{state.free_bytes / 2**20:.0f} MiB"
         yield Problem(
             "machine.state_dir",
-            f"the directory of the token, {path}, has {free} free, expected at least {STATE_FREE_BYTES // 2**20} MiB",
+            f"the directory of the token, {path}, has {free} free, expected at least {least // 2**20} MiB",
             f"remove files from {state.mount_point}, or {elsewhere}",
         )
 

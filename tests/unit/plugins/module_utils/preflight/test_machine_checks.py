@@ -387,10 +387,11 @@ def test_token_that_others_can_read(directory: int, token: int, named: list[int]
 STATE_DIR = "/var/lib/argus-verl/mvp"
 
 
-def in_state_dir(**changes: Any) -> list[Finding]:
+def in_state_dir(head_storage: str = "", **changes: Any) -> list[Finding]:
     there = replace(PRIVATE, **{"path": STATE_DIR, "fstype": "ext4", "mode": 0o711, **changes})
     mounts = [replace(PRIVATE, path="/other", writable=False), there]
-    return machine_findings("box", replace(HEALTHY, mounts=mounts), Expectation(token_file=f"{STATE_DIR}/auth_token"))
+    expected = Expectation(token_file=f"{STATE_DIR}/auth_token", head_storage=head_storage)
+    return machine_findings("box", replace(HEALTHY, mounts=mounts), expected)
 
 
 def test_directory_of_the_token() -> None:
@@ -413,6 +414,7 @@ def test_directory_of_the_token() -> None:
         ({"fstype": "nfs4"}, "is nfs4 from storage:/export, mounted at /private, expected a local disk"),
         ({"fstype": "lustre"}, "is lustre from"),
         ({"free_bytes": 64 * 2**20 - 1}, "has 64 MiB free, expected at least 64 MiB"),
+        ({"free_bytes": 64 * 2**20, "head_storage": "rocksdb"}, "has 64 MiB free, expected at least 512 MiB"),
     ],
 )
 def test_directory_in_which_no_token_can_be(changes: dict[str, Any], problem: str) -> None:
